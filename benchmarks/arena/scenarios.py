@@ -58,6 +58,9 @@ class Condition:
     seeds: int = 1
 
 
+FEW: Final = "30 counts"
+"""The condition of the plots about noise."""
+
 CONDITIONS: Final = (
     Condition("none", "every report arrives, demand is what it is on average"),
     Condition(
@@ -69,7 +72,7 @@ CONDITIONS: Final = (
     Condition("lost", "20 % of the reports never arrive", lost=0.2, seeds=5),
     Condition("delayed", "each report arrives 1 to 3 rounds late", delays=(1, 2, 3), seeds=5),
     Condition(
-        "30 counts",
+        FEW,
         "Poisson, with rates so small that a small broker wants 30 messages in a round on average",
         noise=CountNoise(counts=30),
         seeds=5,
@@ -83,7 +86,7 @@ CONDITIONS: Final = (
     ),
 )
 
-HARDER: Final = frozenset({"30 counts", "dispersion 4", "mostly small", "tiny and huge"})
+HARDER: Final = frozenset({FEW, "dispersion 4", "mostly small", "tiny and huge"})
 """Conditions and scenarios that came later. Wishes of the others are counted by themselves, so
 that their number can be compared with that of earlier versions."""
 
