@@ -1,20 +1,26 @@
-"""Run the whole arena and write docs/arena.md, its plots and its table. Run by ``make arena``."""
+"""Run the whole arena and write docs/arena.md, its plots and its table. Run by ``make arena``.
+
+With ``--brief``, print a summary of some laws of ours instead.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from benchmarks.arena.contenders import CAUSAL, Contender, contenders
+from benchmarks.arena.brief import brief
+from benchmarks.arena.contenders import CAUSAL, STATIC, Contender, contenders
 from benchmarks.arena.grid import Table, fill, rows
 from benchmarks.arena.held import SCENARIO, measure
 from benchmarks.arena.page import page
-from benchmarks.arena.plots import over, settling, story, use
-from benchmarks.arena.scenarios import CONDITIONS, scenarios
+from benchmarks.arena.plots import fair, innocents, over, settling, story, stretch, use
+from benchmarks.arena.scenarios import CONDITIONS, FEW, Condition, Scenario, scenarios
 from benchmarks.arena.wishes import judge
+from quotaplane.errors import ConfigError
 from quotaplane.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
@@ -40,17 +46,21 @@ def results_csv(table: Table) -> str:
 
 
 def write(docs: Path, table: Table, laws: tuple[Contender, ...]) -> None:
-    """Write the page and what it shows."""
-    scenes = scenarios()
+    """Write the page and what it shows, of the scenarios in the table."""
+    played = {key.scenario for key in table}
+    scenes = [scene for scene in scenarios() if scene.name in played]
     ours = [law for law in laws if law.transition is not None]
     quiet = CONDITIONS[0].name
     told = [ours[0], *(law for law in laws if law.name in _STORY_LAWS)]
-    by_name = {scene.name: scene for scene in scenes}
+    by_name = {scene.name: scene for scene in scenarios()}
     files = {
         "results.csv": results_csv(table),
         "settling.svg": settling(table, laws, quiet),
         "use.svg": use(table, laws, quiet),
         "over.svg": over(table, laws, quiet),
+        "innocents.svg": innocents(table, laws, FEW),
+        "fair.svg": fair(table, laws, FEW),
+        "stretch.svg": stretch(table, laws, FEW),
         "idle_wakes.svg": story(told, by_name["idle wakes"]),
         "flash_crowd.svg": story(told, by_name["flash crowd"]),
     }
@@ -63,10 +73,64 @@ def write(docs: Path, table: Table, laws: tuple[Contender, ...]) -> None:
     (docs / "arena.md").write_text(words, encoding="utf-8")
 
 
+Named = TypeVar("Named", Contender, Scenario, Condition)
+
+
+def chosen(every: Iterable[Named], names: Sequence[str] | None, option: str) -> list[Named]:
+    """Those with one of the names, in the order of the page; None: all.
+
+    Raises:
+        ConfigError: there is no such name.
+    """
+    by_name = {one.name: one for one in every}
+    if unknown := set(names or ()) - set(by_name):
+        raise ConfigError(
+            f"{option}: there is no {sorted(unknown)[0]!r} (there are: {'; '.join(by_name)})"
+        )
+    return [one for name, one in by_name.items() if names is None or name in names]
+
+
+def summary(
+    laws: Sequence[str] | None = None,
+    scenes: Sequence[str] | None = None,
+    conditions: Sequence[str] | None = None,
+) -> str:
+    """What ``--brief`` prints: means of the scenarios, and wishes that are not met.
+
+    Args:
+        laws: names of contenders; None: ours.
+        scenes: names of scenarios; None: all.
+        conditions: names of conditions; None: all.
+
+    Raises:
+        ConfigError: a name is wrong.
+    """
+    every = contenders()
+    ours = [law.name for law in every if law.transition is not None]
+    playing = chosen(every, ours if laws is None else laws, "--laws")
+    measures = [law for law in every if law.name in (CAUSAL, STATIC) and law not in playing]
+    table = fill(
+        [*playing, *measures],
+        chosen(scenarios(), scenes, "--scenarios"),
+        chosen(CONDITIONS, conditions, "--conditions"),
+    )
+    return brief(table, playing)
+
+
 def main(argv: Sequence[str]) -> None:
-    """Some two minutes on one core."""
-    OptionParser(prog="make arena", description=__doc__).parse_args(argv)
+    """Some five minutes on one core."""
+    parser = OptionParser(prog="make arena", description=__doc__)
+    parser.add_argument("--brief", action="store_true", help="print a summary, write nothing")
+    for name, which in (("laws", "ours"), ("scenarios", "all"), ("conditions", "all")):
+        words = f"with --brief: {name} by name (default: {which})"
+        parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help=words)
+    args = parser.parse_args(argv)
     begun = time.perf_counter()
+    if args.brief:
+        print(summary(args.laws, args.scenarios, args.conditions))
+        return
+    if args.laws or args.scenarios or args.conditions:
+        raise ConfigError("--laws, --scenarios and --conditions need --brief: the page has all")
     laws = contenders()
     table = fill(laws, scenarios(), CONDITIONS)
     write(DOCS, table, laws)

@@ -153,8 +153,9 @@ def _count(scenario: Scenario) -> int:
 
 
 def _ours(transition: Transition) -> Make:
-    config = step_config(get_law(DEFAULT_LAW), transition)
-    return lambda scenario, case: StepController(config, _count(scenario))
+    round_ms = round(1000 * WINDOW_S)
+    config = step_config(get_law(DEFAULT_LAW), transition, round_ms=round_ms)
+    return lambda scenario, case: StepController(config, _count(scenario), round_ms)
 
 
 def _law(name: str, forget: int, options: Mapping[str, Any] | None = None) -> Make:

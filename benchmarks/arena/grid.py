@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from benchmarks.arena.contenders import CAUSAL, Contender, play
-from benchmarks.arena.scenarios import Condition, Scenario, draw
-from quotaplane.sim.figures import fair_shares, figures
+from benchmarks.arena.scenarios import Condition, Scenario, draw, relative_noise, scaled
+from quotaplane.sim.figures import closeness, fair_shares, figures
 from quotaplane.sim.loop import Run
 
 JUDGED_FROM: Final = 1
@@ -39,14 +39,24 @@ class Cell:
     """Utilisation by that of the causal optimum with the same luck."""
     jain_mean: float
     jain_worst: float
+    noise: float
+    """Standard deviation of a small broker's demand in a round, by its mean."""
     fair_part: float
-    """Part of the rounds in which everybody could use its fair share within 10 %."""
+    """Part of fair rounds: everybody could use its fair share, within 10 % or the noise."""
+    throttled_innocents: float | None
+    """Refused of all that innocents wanted, without the rounds of shifts; mean of the seeds. None:
+    there are no innocents."""
+    throttled_worst: float | None
+    """The same of the innocent that it is most of."""
     settled_median: float | None
     settled_worst: float | None
     worst_shift: str
     """The shift after which it took longest."""
     overshoot_worst: float
     """Of usage over the quota, in the worst round."""
+    stretch_worst: float
+    """Of usage over the quota, in the worst stretch of rounds all together, as a part of one
+    round's quota."""
     limits_over_quota: float
     """Of the limits in force over the quota, in the worst round."""
     limits_over_known: float
@@ -74,19 +84,26 @@ def fill(
     table: Table = {}
     for scenario in scenes:
         for condition in conditions:
-            cases = [draw(scenario, condition, seed) for seed in range(condition.seeds)]
-            runs = iter(play(scenario, [(law, case) for law in laws for case in cases]))
-            judged = {law.name: [_judge(next(runs), scenario) for _ in cases] for law in laws}
+            sized, noise = scaled(scenario, condition), relative_noise(scenario, condition)
+            cases = [draw(sized, condition, seed) for seed in range(condition.seeds)]
+            runs = iter(play(sized, [(law, case) for law in laws for case in cases]))
+            judged = {law.name: [_judge(next(runs), sized, noise) for _ in cases] for law in laws}
             for law in laws:
-                cell = _cell(judged[law.name], judged[CAUSAL], scenario)
+                cell = _cell(judged[law.name], judged[CAUSAL], sized, noise)
                 table[Key(law.name, scenario.name, condition.name)] = cell
     return table
 
 
-def _judge(done: Run, scenario: Scenario) -> dict[str, Any]:
+def _judge(done: Run, scenario: Scenario, noise: float) -> dict[str, Any]:
     """The figures of one run, and where it left quota unused that somebody wanted."""
     shifts = [shift.round_ for shift in scenario.shifts]
-    found = figures(done, scenario.demand, shifts=shifts, judged_from=JUDGED_FROM)
+    found = figures(
+        done,
+        scenario.demand,
+        shifts=shifts,
+        judged_from=JUDGED_FROM,
+        close=closeness(noise),
+    )
     possible = np.minimum(done.demand.sum(axis=1), done.quota)
     lost = np.maximum(possible - done.usage.sum(axis=1), 0.0)
     lost[:JUDGED_FROM] = 0.0
@@ -131,7 +148,10 @@ def _last_off(done: Run, scenario: Scenario, phase: dict[str, int | None]) -> st
 
 
 def _cell(
-    judged: Sequence[dict[str, Any]], causal: Sequence[dict[str, Any]], scenario: Scenario
+    judged: Sequence[dict[str, Any]],
+    causal: Sequence[dict[str, Any]],
+    scenario: Scenario,
+    noise: float,
 ) -> Cell:
     took = np.array(
         [
@@ -141,10 +161,13 @@ def _cell(
         dtype=np.float64,
     )
     worst = int(np.argmax(took.max(axis=0)))
-    moved = [one["movement"] for one in judged if one["movement"] is not None]
 
     def mean(name: str) -> float:
         return float(np.mean([one[name] for one in judged]))
+
+    def mean_known(name: str) -> float | None:
+        known = [one[name] for one in judged if one[name] is not None]
+        return float(np.mean(known)) if known else None
 
     return Cell(
         utilisation=mean("utilisation"),
@@ -158,14 +181,18 @@ def _cell(
         ),
         jain_mean=mean("jain_mean"),
         jain_worst=min(one["jain_worst"] for one in judged),
+        noise=noise,
         fair_part=mean("fair_part"),
+        throttled_innocents=mean_known("throttled_innocents"),
+        throttled_worst=mean_known("throttled_innocents_worst"),
         settled_median=_rounds(float(np.median(took))),
         settled_worst=_rounds(float(took.max())),
         worst_shift=scenario.shifts[worst].what,
         overshoot_worst=max(one["overshoot_worst"] for one in judged),
+        stretch_worst=max(one["stretch_worst"] for one in judged),
         limits_over_quota=max(one["limits_over_quota"] for one in judged),
         limits_over_known=max(one["limits_over_known"] for one in judged),
-        movement=float(np.mean(moved)) if moved else None,
+        movement=mean_known("movement"),
         last_off=judged[int(np.argmax(took[:, worst]))]["off"][worst],
         lost_in_shifts=mean("lost_in_shifts"),
         lost_in_limits=mean("lost_in_limits"),

@@ -6,18 +6,21 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from benchmarks.arena import held as throttle_laws
+from benchmarks.arena import wished
 from benchmarks.arena.contenders import CAUSAL, CLAIRVOYANT, Contender
 from benchmarks.arena.grid import Cell, Key, Table
-from benchmarks.arena.held import Held, section
-from benchmarks.arena.scenarios import CONDITIONS, WINDOW_S, Scenario
-from benchmarks.arena.wishes import Verdict, Wish
+from benchmarks.arena.scenarios import CONDITIONS, FEW, WINDOW_S, Scenario
+from benchmarks.arena.wishes import Verdict
 from quotaplane.sim.broker_throttle import BY_DEFAULT, SLOTS_PER_S
 from quotaplane.sim.controller import LEASE_ROUNDS, SILENT_ROUNDS
+from quotaplane.sim.figures import LOOSEST
 
 _HEAD = (
-    "| law | utilisation | of the causal optimum's | Jain mean / worst | rounds fair "
-    "| rounds to settle, median / worst | overshoot | limits over quota | movement |",
-    "|---|---|---|---|---|---|---|---|---|",
+    "| law | utilisation | of the causal optimum's | Jain mean / worst | fair rounds "
+    "| throttled of innocents, all / worst | rounds to settle, median / worst | overshoot "
+    "| worst stretch | limits over quota | movement |",
+    "|---|---|---|---|---|---|---|---|---|---|---|",
 )
 
 
@@ -26,7 +29,7 @@ def page(
     laws: Sequence[Contender],
     scenes: Sequence[Scenario],
     verdicts: Sequence[Verdict],
-    held: Sequence[Held],
+    held: Sequence[throttle_laws.Held],
     pictures: str,
 ) -> str:
     """The page as Markdown; ``pictures`` is the folder of the plots and the CSV beside it."""
@@ -39,7 +42,7 @@ def page(
         "next: the same code gives the same numbers.",
         "",
         *rules(scenes),
-        *_wishes(verdicts),
+        *wished.section(verdicts, scenes),
         "## At a glance",
         "",
         "Rounds until all brokers were within 10 % of fair and stayed there, after the worst shift",
@@ -55,6 +58,16 @@ def page(
         "",
         f"![Limits over the quota, law by scenario]({pictures}/over.svg)",
         "",
+        f"With {FEW}: how much of what innocents want is refused, the part of fair rounds, and by",
+        "how much the usage of any stretch of rounds exceeded the quota at most (100 %: by as much",
+        "as the quota of one round):",
+        "",
+        f"![Throttled of innocents, law by scenario]({pictures}/innocents.svg)",
+        "",
+        f"![Fair rounds, law by scenario]({pictures}/fair.svg)",
+        "",
+        f"![Worst stretch over the quota, law by scenario]({pictures}/stretch.svg)",
+        "",
         "Two brokers share a quota, a third wakes in round 12 and sleeps again in round 28:",
         "",
         f"![Use of each broker while an idle one wakes]({pictures}/idle_wakes.svg)",
@@ -63,15 +76,16 @@ def page(
         "",
         f"![Use of each broker in a flash crowd]({pictures}/flash_crowd.svg)",
         "",
-        "Over all scenarios (means; overshoot, limits and worst are those of the worst scenario;",
-        "*never* counts scenarios in which some shift was not settled before the next one):",
+        "Over all scenarios (means; overshoot, stretch, limits and worst are those of the worst",
+        "scenario; *never* counts scenarios in which some shift was not settled before the next",
+        "one):",
         "",
         *_overview(table, laws, scenes),
-        *section(held),
+        *throttle_laws.section(held),
         "## Every scenario",
         "",
-        "Overshoot (of usage), limits and movement are parts of the quota. Without noise; other",
-        f"conditions are in [{pictures}/results.csv]({pictures}/results.csv).",
+        "Overshoot (of usage), stretch, limits and movement are parts of the quota. Without noise;",
+        f"other conditions are in [{pictures}/results.csv]({pictures}/results.csv).",
         "",
     ]
     for scene in scenes:
@@ -121,10 +135,17 @@ def rules(scenes: Sequence[Scenario]) -> list[str]:
             for condition in CONDITIONS
         ),
         "",
-        f"Poisson noise (standard deviation) here is {low:.1f} % of the largest broker's demand",
-        f"and {high:.1f} % of the smallest's. Fairness is judged on mean demand: whether",
-        "min(mean demand, limit) is within 10 % of the fair share of mean demand. All laws run",
-        "with the same random numbers.",
+        f"The noise (standard deviation) of *poisson* is {low:.1f} % of the largest broker's",
+        f"demand and {high:.1f} % of the smallest's. A quarter of the brokers that want anything",
+        "want no more than a *small broker*; the round in which that is least counts. Where fewer",
+        "counts are asked for, all rates of a scenario are divided by the same number; the noise",
+        f"of a small broker is then {' and '.join(_few_noises())} of its demand. (Stock Pulsar's",
+        "limits are whole numbers per second, so rounding matters at such rates.)",
+        "",
+        "Fairness is judged on mean demand: a round is fair if min(mean demand, limit) of each",
+        "broker is within 10 % of the fair share of mean demand, or within the noise of a small",
+        f"broker if that is more, but not above {LOOSEST:.0%}. An innocent is a broker whose mean",
+        "demand is at most its fair share. All laws run with the same random numbers.",
         "",
         "- *utilisation*: used of what could have been used, min(quota, demand), which is what the",
         f"  {CLAIRVOYANT} uses; *of the causal optimum's*: divided by that of the {CAUSAL}, which",
@@ -132,95 +153,25 @@ def rules(scenes: Sequence[Scenario]) -> list[str]:
         "  spare evenly: the best for anyone who sees demand one round late. (A law can be above 1",
         "  if its limits exceed the quota, or if the greedy keep what others should have.)",
         "- *Jain*: Jain's index of used / fair share of the round's true demand.",
-        "- *rounds fair*: part of the rounds that were fair to all brokers.",
+        "- *fair rounds*: part of the rounds that were fair to all brokers.",
+        "- *throttled of innocents*: the part that was refused of all that innocents want, and of",
+        "  the innocent that it is most of; rounds of shifts do not count; means of seeds.",
         "- *rounds to settle*: rounds from a shift until all rounds are fair; of shifts and seeds.",
         "- *limits over quota*: the sum of all limits in force above the quota, in the worst",
         "  round; a broker without a limit yet counts as one that has the whole quota.",
         "- *overshoot*: usage above the quota, in the worst round. It includes bursts, and the",
         "  round in which a quota is lowered, which no law can know.",
+        "- *worst stretch*: usage above the quota in any stretch of rounds, all of its rounds",
+        "  together, as a part of one round's quota; of all seeds.",
         "- *movement*: the sum of the changes of all limits per settled round.",
         "",
     ]
 
 
-def _wishes(verdicts: Sequence[Verdict]) -> list[str]:
-    """What is wanted of our law, met or missed, and by how much."""
-    by_law: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
-        by_law.setdefault(verdict.law, []).append(verdict)
-    verdicts = [verdict for group in by_law.values() for verdict in group]
-    places = {
-        law: (sum(v.met for v in group), sum(v.met + len(v.missed) for v in group))
-        for law, group in by_law.items()
-    }
-    lines = [
-        "## Wanted of our default law",
-        "",
-        "Rounds to settle are those of the worst shift and seed. The movement that noise causes is",
-        "assumed to be that of the causal optimum's limits, which only follow demand. Wishes met,",
-        "of all wishes in all scenarios:",
-        "",
-        *(f"- {law}: {met} of {count}" for law, (met, count) in places.items()),
-        "",
-        "| wish | law | met in | worst |",
-        "|---|---|---|---|",
-    ]
-    for verdict in verdicts:
-        places = verdict.met + len(verdict.missed)
-        word = "all" if not verdict.missed else f"{verdict.met}"
-        lines.append(
-            f"| {verdict.wish.name} | {verdict.law} | {word} of {places} | {_worst(verdict)} |"
-        )
-    lines.append("")
-    if any(verdict.missed for verdict in verdicts):
-        lines += [
-            "Wishes that are not met, by how much, and the reason as far as the figures show it:",
-            "",
-        ]
-    for verdict in verdicts:
-        if verdict.missed:
-            lines += _missed(verdict)
-    return lines
-
-
-def _worst(verdict: Verdict) -> str:
-    if not verdict.missed:
-        return ""
-    wish = verdict.wish
-
-    def by(missed: tuple[float | None, float]) -> float:
-        value, wanted = missed
-        if value is None:
-            return np.inf
-        return value - wanted if wish.at_most else wanted - value
-
-    worst = max(verdict.missed, key=lambda place: by(place.found[:2]))
-    return f"{_number(wish, worst.found.value)} ({worst.key.scenario}, {worst.key.condition})"
-
-
-def _missed(verdict: Verdict) -> list[str]:
-    wish = verdict.wish
-    return [
-        f"**{wish.name}** ({verdict.law}):",
-        "",
-        "| scenario | condition | found | wanted | causal optimum | |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {place.key.scenario} | {place.key.condition} | {_number(wish, place.found.value)} "
-            f"| {'at most' if wish.at_most else 'at least'} {_number(wish, place.found.wanted)} "
-            f"| {_number(wish, place.found.best)} | {place.why} |"
-            for place in verdict.missed
-        ),
-        "",
-    ]
-
-
-def _number(wish: Wish, value: float | None) -> str:
-    if value is None:
-        return "never"
-    return {"rounds": f"{value:.0f}", "part": f"{value:.4f}", "quota": f"{100 * value:.2f} %"}[
-        wish.unit
-    ]
+def _few_noises() -> list[str]:
+    """The noise of the conditions with few counts, as percent."""
+    noises = [one.noise for one in CONDITIONS if one.noise and one.noise.counts]
+    return [f"{(noise.dispersion / noise.counts) ** 0.5:.0%}" for noise in noises if noise.counts]
 
 
 def _overview(table: Table, laws: Sequence[Contender], scenes: Sequence[Scenario]) -> list[str]:
@@ -229,20 +180,24 @@ def _overview(table: Table, laws: Sequence[Contender], scenes: Sequence[Scenario
         lines += [
             f"**{condition.name}**: {condition.says}",
             "",
-            "| law | of the causal optimum's use, mean / worst | Jain mean | rounds fair | never "
-            "| overshoot | limits over quota | movement |",
-            "|---|---|---|---|---|---|---|---|",
+            "| law | of the causal optimum's use, mean / worst | Jain mean | fair rounds "
+            "| throttled of innocents, mean / worst | never | overshoot | worst stretch "
+            "| limits over quota | movement |",
+            "|---|---|---|---|---|---|---|---|---|---|",
         ]
         for law in laws:
             cells = [table[Key(law.name, scene.name, condition.name)] for scene in scenes]
             moved = [cell.movement for cell in cells if cell.movement is not None]
             of_causal = [cell.of_causal for cell in cells]
+            refused = [one for cell in cells if (one := cell.throttled_innocents) is not None]
             lines.append(
                 f"| {_name(law)} | {np.mean(of_causal):.3f} / {min(of_causal):.3f} "
                 f"| {np.mean([cell.jain_mean for cell in cells]):.3f} "
                 f"| {np.mean([cell.fair_part for cell in cells]):.0%} "
+                f"| {_percent(float(np.mean(refused)))} / {_percent(max(refused))} "
                 f"| {sum(cell.settled_worst is None for cell in cells)} of {len(cells)} "
                 f"| {max(cell.overshoot_worst for cell in cells):.0%} "
+                f"| {max(cell.stretch_worst for cell in cells):.0%} "
                 f"| {max(cell.limits_over_quota for cell in cells):.0%} "
                 f"| {_percent(float(np.mean(moved)) if moved else None)} |"
             )
@@ -264,10 +219,17 @@ def _row(law: Contender, cell: Cell) -> str:
     )
     return (
         f"| {_name(law)} | {cell.utilisation:.3f} | {cell.of_causal:.3f} "
-        f"| {cell.jain_mean:.3f} / {cell.jain_worst:.2f} | {cell.fair_part:.0%} | {settled} "
-        f"| {cell.overshoot_worst:.0%} | {cell.limits_over_quota:.0%} "
+        f"| {cell.jain_mean:.3f} / {cell.jain_worst:.2f} | {cell.fair_part:.0%} "
+        f"| {_throttled(cell)} | {settled} "
+        f"| {cell.overshoot_worst:.0%} | {cell.stretch_worst:.0%} | {cell.limits_over_quota:.0%} "
         f"| {_percent(cell.movement)} |"
     )
+
+
+def _throttled(cell: Cell) -> str:
+    if cell.throttled_innocents is None:
+        return ""
+    return f"{_percent(cell.throttled_innocents)} / {_percent(cell.throttled_worst)}"
 
 
 def _name(law: Contender) -> str:

@@ -45,6 +45,34 @@ def over(table: Table, laws: Sequence[Contender], condition: str) -> str:
     return _heat(table, laws, condition, show)
 
 
+def innocents(table: Table, laws: Sequence[Contender], condition: str) -> str:
+    """Law by scenario: what was refused of all that innocents wanted."""
+
+    def show(cell: Cell) -> tuple[str, float]:
+        refused = cell.throttled_innocents
+        return ("", 0.0) if refused is None else (f"{100 * refused:.1f} %", refused / 0.15)
+
+    return _heat(table, laws, condition, show)
+
+
+def fair(table: Table, laws: Sequence[Contender], condition: str) -> str:
+    """Law by scenario: the part of fair rounds."""
+
+    def show(cell: Cell) -> tuple[str, float]:
+        return f"{cell.fair_part:.0%}", (1.0 - cell.fair_part) / 0.6
+
+    return _heat(table, laws, condition, show)
+
+
+def stretch(table: Table, laws: Sequence[Contender], condition: str) -> str:
+    """Law by scenario: the worst stretch of rounds over the quota."""
+
+    def show(cell: Cell) -> tuple[str, float]:
+        return f"{100 * cell.stretch_worst:.0f} %", cell.stretch_worst
+
+    return _heat(table, laws, condition, show)
+
+
 def _heat(
     table: Table,
     laws: Sequence[Contender],

@@ -1,20 +1,21 @@
 """What happens to a quota in the arena: who wants how much when, and what becomes of reports.
 
-A round is 5 s. Rates are messages per second, of a quota of 10,000 (a million for the hundred
+A round is 5 s. Rates are messages per second, of a quota of 10,000 (more where there are many
 brokers), so that PIP-82's numbers are here times a hundred: enough that the noise of a 5 s window
-stays within "10 % of fair", and little enough that it shows.
+stays within "10 % of fair", and little enough that it shows. Conditions with a noise of fewer
+counts scale a scenario down: all its rates are divided by the same number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.sim.demand_schedule import noisy
+from quotaplane.sim.demand_schedule import POISSON, CountNoise, noisy, small_rate
 from quotaplane.sim.loop import PERFECT, Network
 
 WINDOW_S: Final = 5.0
@@ -51,23 +52,43 @@ class Condition:
 
     name: str
     says: str
-    poisson: bool = False
+    noise: CountNoise | None = None
     lost: float = 0.0
     delays: tuple[int, ...] = field(default=(0,))
     seeds: int = 1
 
+
+FEW: Final = "30 counts"
+"""The condition of the plots about noise."""
 
 CONDITIONS: Final = (
     Condition("none", "every report arrives, demand is what it is on average"),
     Condition(
         "poisson",
         "each round's demand is a Poisson count over 5 s around its mean",
-        poisson=True,
+        noise=POISSON,
         seeds=5,
     ),
     Condition("lost", "20 % of the reports never arrive", lost=0.2, seeds=5),
     Condition("delayed", "each report arrives 1 to 3 rounds late", delays=(1, 2, 3), seeds=5),
+    Condition(
+        FEW,
+        "Poisson, with rates so small that a small broker wants 30 messages in a round on average",
+        noise=CountNoise(counts=30),
+        seeds=5,
+    ),
+    Condition(
+        "dispersion 4",
+        "messages come in batches: 100 messages of a small broker in a round on average, and a "
+        "variance of 4 times that (negative binomial)",
+        noise=CountNoise(counts=100, dispersion=4),
+        seeds=5,
+    ),
 )
+
+HARDER: Final = frozenset({FEW, "dispersion 4", "mostly small", "tiny and huge"})
+"""Conditions and scenarios that came later. Wishes of the others are counted by themselves, so
+that their number can be compared with that of earlier versions."""
 
 
 class Case(NamedTuple):
@@ -77,18 +98,31 @@ class Case(NamedTuple):
     network: Network
 
 
+def scaled(scenario: Scenario, condition: Condition) -> Scenario:
+    """The scenario with rates at which a small broker has the condition's counts in a round."""
+    if condition.noise is None or condition.noise.counts is None:
+        return scenario
+    by = condition.noise.counts / (small_rate(scenario.demand) * WINDOW_S)
+    return replace(scenario, demand=scenario.demand * by, quota=scenario.quota * by)
+
+
+def relative_noise(scenario: Scenario, condition: Condition) -> float:
+    """Standard deviation of a small broker's demand in a round, by its mean."""
+    noise = condition.noise
+    return 0.0 if noise is None else noise.relative(scenario.demand, WINDOW_S)
+
+
 def draw(scenario: Scenario, condition: Condition, seed: int) -> Case:
-    """A scenario under a condition; the same seed gives every law the same luck."""
+    """A (scaled) scenario under a condition; the same seed gives every law the same luck."""
     shape = scenario.demand.shape
     noise, luck = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(2))
-    kind = "poisson" if condition.poisson else "none"
     network = PERFECT
     if condition.lost or any(condition.delays):
         network = Network(
             lost=luck.random(shape) < condition.lost,
             delay_rounds=luck.choice(condition.delays, shape),
         )
-    return Case(noisy(scenario.demand, kind, noise, WINDOW_S), network)
+    return Case(noisy(scenario.demand, condition.noise, noise, WINDOW_S), network)
 
 
 def scenarios() -> tuple[Scenario, ...]:
@@ -136,6 +170,8 @@ def scenarios() -> tuple[Scenario, ...]:
         _reshuffled(),
         _churn(),
         _quotas(),
+        _mostly_small(),
+        _tiny_and_huge(),
     )
 
 
@@ -211,3 +247,29 @@ def _quotas() -> Scenario:
     ]
     asks = "the quota is raised and lowered under a constant demand"
     return _scenario("quota changes", asks, demand, shifts, quota=quota)
+
+
+def _mostly_small() -> Scenario:
+    """A small one wants 1 % of the quota: a fair share is 30 % while both large ones are there."""
+    both, alone = ([1000.0] * 40 + large for large in ([1e5, 1e5], [1e5, 0.0]))
+    asks = "forty small brokers want 40 % of the quota, two large ones all they can get"
+    shifts = [
+        Shift(0, "cold start"),
+        Shift(16, "a large one wants nothing any more"),
+        Shift(32, "it is back"),
+    ]
+    demand = np.repeat([both, alone, both], 16, axis=0)
+    return _scenario("mostly small", asks, demand, shifts, quota=10 * QUOTA)
+
+
+def _tiny_and_huge() -> Scenario:
+    """A tiny one wants 0.2 % of the quota and then 0.4 %, an equal share is 3 %."""
+    usual, double = ([tiny] * 30 + [0.6e5] * 3 for tiny in (200.0, 400.0))
+    asks = "thirty tiny brokers beside three huge ones, of which each wants 60 % of the quota"
+    shifts = [
+        Shift(0, "cold start"),
+        Shift(16, "the tiny ones want twice as much"),
+        Shift(32, "they want as much as at first"),
+    ]
+    demand = np.repeat([usual, double, usual], 16, axis=0)
+    return _scenario("tiny and huge", asks, demand, shifts, quota=10 * QUOTA)

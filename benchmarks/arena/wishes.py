@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from benchmarks.arena.contenders import CAUSAL, STATIC, Contender
 from benchmarks.arena.grid import Cell, Key, Table
+from benchmarks.arena.scenarios import HARDER
 
 _ROUNDING: Final = 1e-6
 """What counts as not above the quota."""
 
 _STILL: Final = 1e-3
 """Part of the quota that may move in a round and still be called no movement."""
+
+
+MEAN: Final = "mean of all"
+"""The scenario of a place where a wish is about the mean of all scenarios."""
 
 
 class Measured(NamedTuple):
@@ -37,7 +44,12 @@ class Wish:
     at_most: bool
     """The figure must be at most what is wanted; else at least."""
     unit: str
-    """``rounds``, ``part`` (of 1) or ``quota`` (a part of the quota)."""
+    """``rounds``, ``part`` (of 1) or ``percent``."""
+    told: bool | None = None
+    """Of contenders whose brokers report what they refused, or of those whose brokers don't;
+    None: of both."""
+    mean: bool = False
+    """About the mean of all scenarios; else about every one."""
 
 
 class Missed(NamedTuple):
@@ -55,6 +67,17 @@ class Verdict(NamedTuple):
     law: str
     met: int
     missed: tuple[Missed, ...]
+    harder: bool
+    """Places in harder scenarios or conditions, or in none of these."""
+
+
+def is_harder(key: Key) -> bool:
+    """Whether a place is among those that came later and are counted by themselves.
+
+    >>> is_harder(Key("TiKV", "churn", "poisson")), is_harder(Key("TiKV", "churn", "30 counts"))
+    (False, True)
+    """
+    return key.scenario in HARDER or key.condition in HARDER
 
 
 def _settled(at_most: float) -> Callable[[Table, Key], Measured]:
@@ -85,8 +108,41 @@ def _movement(table: Table, key: Key) -> Measured:
     return Measured(table[key].movement, max(static + (best or 0.0), _STILL), best)
 
 
-_QUIET, _NOISY = ("none",), ("poisson",)
-_ALL: Final = ("none", "poisson", "lost", "delayed")
+def _by_noise(figure: str, wanted: Callable[[float], float]) -> Callable[[Table, Key], Measured]:
+    """A figure of a scenario, wanted by its noise."""
+
+    def measure(table: Table, key: Key) -> Measured:
+        cell, best = table[key], table[key._replace(law=CAUSAL)]
+        return Measured(getattr(cell, figure), wanted(cell.noise), getattr(best, figure))
+
+    return measure
+
+
+def _mean(figure: str, wanted: Callable[[float], float]) -> Callable[[Table, Key], Measured]:
+    """The mean of all scenarios that have the figure, wanted by the largest of their noises."""
+
+    def measure(table: Table, key: Key) -> Measured:
+        means = []
+        for law in (key.law, CAUSAL):
+            cells = _cells(table, key._replace(law=law)).values()
+            values = [value for cell in cells if (value := getattr(cell, figure)) is not None]
+            means.append(float(np.mean(values)) if values else None)
+        noise = max(cell.noise for cell in _cells(table, key).values())
+        return Measured(means[0], wanted(noise), means[1])
+
+    return measure
+
+
+def _cells(table: Table, key: Key) -> dict[str, Cell]:
+    """A law's under a condition, by scenario."""
+    at = (key.law, key.condition)
+    return {one.scenario: cell for one, cell in table.items() if (one.law, one.condition) == at}
+
+
+_QUIET, _NOISY, _FEW = ("none",), ("poisson",), ("30 counts", "dispersion 4")
+_ALL: Final = ("none", "poisson", "lost", "delayed", *_FEW)
+
+_INNOCENTS: Final = "throttled_innocents"
 
 WISHES: Final = (
     *(
@@ -136,7 +192,7 @@ WISHES: Final = (
         ("strict",),
         _limits,
         at_most=True,
-        unit="quota",
+        unit="percent",
     ),
     Wish(
         "once settled, no more movement than static's plus noise",
@@ -145,31 +201,113 @@ WISHES: Final = (
         ("fast", "strict"),
         _movement,
         at_most=True,
-        unit="quota",
+        unit="percent",
+    ),
+    Wish(
+        "throttled of innocents at most 1 % or 0.28 r, mean of the scenarios, few counts",
+        _INNOCENTS,
+        _FEW,
+        ("fast", "strict"),
+        _mean(_INNOCENTS, lambda noise: max(0.01, 0.28 * noise)),
+        at_most=True,
+        unit="percent",
+        told=True,
+        mean=True,
+    ),
+    Wish(
+        "throttled of innocents at most 2 % or 0.41 r, few counts",
+        _INNOCENTS,
+        _FEW,
+        ("fast", "strict"),
+        _by_noise(_INNOCENTS, lambda noise: max(0.02, 0.41 * noise)),
+        at_most=True,
+        unit="percent",
+        told=True,
+    ),
+    Wish(
+        "utilisation at least 0.98 of the causal optimum's, few counts",
+        "of_causal",
+        _FEW,
+        ("fast", "strict"),
+        _least("of_causal", 0.98),
+        at_most=False,
+        unit="part",
+        told=True,
+    ),
+    Wish(
+        "fair rounds at least 80 %, mean of the scenarios, few counts",
+        "fair_part",
+        _FEW,
+        ("fast", "strict"),
+        _mean("fair_part", lambda noise: 0.8),
+        at_most=False,
+        unit="percent",
+        told=True,
+        mean=True,
+    ),
+    Wish(
+        "utilisation at least 0.98 of the causal optimum's, mean of the scenarios, few counts",
+        "of_causal",
+        _FEW,
+        ("fast", "strict"),
+        _mean("of_causal", lambda noise: 0.98),
+        at_most=False,
+        unit="part",
+        told=False,
+        mean=True,
+    ),
+    Wish(
+        "utilisation at least 0.95 of the causal optimum's, few counts",
+        "of_causal",
+        _FEW,
+        ("fast", "strict"),
+        _least("of_causal", 0.95),
+        at_most=False,
+        unit="part",
+        told=False,
     ),
 )
 
 
 def judge(table: Table, ours: Sequence[Contender]) -> list[Verdict]:
-    """Every wish for every contender of ours that it is wanted of, in the order of ``WISHES``."""
-    scenes = list(dict.fromkeys(key.scenario for key in table))
-    there = {key.condition for key in table}
+    """Every wish for every contender of ours that it is wanted of, in the order of ``WISHES``.
+
+    One verdict is about the first scenarios and conditions, another one about the harder places.
+    """
     found = []
     for wish in WISHES:
         for law in ours:
-            if law.transition not in wish.transitions:
+            if not is_wanted(wish, law):
                 continue
-            keys = [
-                Key(law.name, scene, condition)
-                for scene in scenes
-                for condition in wish.conditions
-                if condition in there
-            ]
-            missed = tuple(
-                _missed(wish, table, key) for key in keys if not grants(wish, table, key)
-            )
-            found.append(Verdict(wish, law.name, len(keys) - len(missed), missed))
+            places = list(_places(wish, law, table))
+            for harder in (False, True):
+                keys = [key for key in places if is_harder(key) == harder]
+                missed = tuple(
+                    _missed(wish, table, key) for key in keys if not grants(wish, table, key)
+                )
+                met = len(keys) - len(missed)
+                if keys:
+                    found.append(Verdict(wish, law.name, met, missed, harder))
     return found
+
+
+def is_wanted(wish: Wish, law: Contender) -> bool:
+    """Whether a wish is about a contender."""
+    of_reports = wish.told is None or wish.told == law.throttled_told
+    return law.transition in wish.transitions and of_reports
+
+
+def _places(wish: Wish, law: Contender, table: Table) -> Iterable[Key]:
+    """Where a wish is judged; there are scenarios without innocents."""
+    for condition in wish.conditions:
+        cells = _cells(table, Key(law.name, "", condition))
+        if wish.mean:
+            if any(getattr(cell, wish.figure) is not None for cell in cells.values()):
+                yield Key(law.name, MEAN, condition)
+            continue
+        for scenario, cell in cells.items():
+            if wish.figure != _INNOCENTS or cell.throttled_innocents is not None:
+                yield Key(law.name, scenario, condition)
 
 
 def grants(wish: Wish, table: Table, key: Key) -> bool:
@@ -189,7 +327,19 @@ def _meets(wish: Wish, value: float, wanted: float) -> bool:
 
 def _missed(wish: Wish, table: Table, key: Key) -> Missed:
     found = wish.measure(table, key)
+    if wish.mean:
+        return Missed(key, found, _worst_scenario(wish, table, key))
     return Missed(key, found, _why(wish, found, table[key]))
+
+
+def _worst_scenario(wish: Wish, table: Table, key: Key) -> str:
+    values = {
+        scenario: value
+        for scenario, cell in _cells(table, key).items()
+        if (value := getattr(cell, wish.figure)) is not None
+    }
+    worst = (max if wish.at_most else min)(values, key=lambda scenario: values[scenario])
+    return f"worst in {worst}: {values[worst]:.1%}"
 
 
 def _why(wish: Wish, found: Measured, cell: Cell) -> str:
@@ -200,6 +350,11 @@ def _why(wish: Wish, found: Measured, cell: Cell) -> str:
                 "only in the round in which the quota fell: limits were set before that was known"
             )
         return f"also against the quota that was known: by {cell.limits_over_known:.1%} at worst"
+    if wish.figure == _INNOCENTS:
+        return (
+            f"{cell.throttled_worst:.1%} of the innocent that it is most of; shares were fair in "
+            f"{cell.fair_part:.0%} of the rounds"
+        )
     if wish.figure != "movement" and (
         found.best is None or not _meets(wish, found.best, found.wanted)
     ):

@@ -7,17 +7,17 @@ import json
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from quotaplane.answers import add_answer_options, print_answer, table_text
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import LAWS, get_law
 from quotaplane.model import FloatArray, Transition
 from quotaplane.sim.controller import StepController, step_config
-from quotaplane.sim.demand_schedule import noisy
-from quotaplane.sim.figures import MEANINGS, figures
+from quotaplane.sim.demand_schedule import POISSON, CountNoise, noisy
+from quotaplane.sim.figures import MEANINGS, closeness, figures
 from quotaplane.sim.loop import Network, Run, run_loop
-from quotaplane.strict_json import CaseModel, Rate, load_case, source_name
+from quotaplane.strict_json import CaseModel, Rate, json_type, load_case, source_name
 from quotaplane.throttle.terms import ThrottleTerms
 
 _EXAMPLE: Final = """\
@@ -26,7 +26,11 @@ example of SCENARIO.json (defaults shown; only quota, brokers and demand are req
    "noise": "none", "loss": 0.0, "delay_rounds": 0, "transition": "fast",
    "throttled_told": true}
   quota, demand   rates per second; demand has one row per round, one number per broker
-  noise           none, or poisson: each round's demand is a Poisson count with the given mean
+  noise           none; poisson: each round's demand is a Poisson count with the given mean; or
+                  {"counts": 30, "dispersion": 4}: a count of which a small broker has 30 in a
+                  round on average, with a variance of 4 times its mean. A quarter of the brokers
+                  want no more than a small one (in the round in which that is least). Without
+                  counts a count is 1 of the rates; dispersion is 1 (Poisson, the default) or more
   loss            the probability that a report is lost
   delay_rounds    how many rounds later a report arrives
   transition      fast: all limits of a round come into force together; strict: a raise waits
@@ -39,6 +43,18 @@ example of SCENARIO.json (defaults shown; only quota, brokers and demand are req
 figures:
 """
 
+_NOISES: Final = {"none": None, "poisson": POISSON}
+
+
+def _named_noise(value: object) -> object:
+    """Noise that has a name, as what it stands for."""
+    if isinstance(value, str) and value in _NOISES:
+        return _NOISES[value]
+    if isinstance(value, dict):
+        return value
+    found = repr(value) if isinstance(value, str) else json_type(value)
+    raise ValueError(f"must be {', '.join(map(repr, _NOISES))} or an object, not {found}")
+
 
 class SimulationCase(CaseModel):
     """SCENARIO.json."""
@@ -46,7 +62,7 @@ class SimulationCase(CaseModel):
     quota: Rate
     brokers: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     demand: Annotated[list[list[Rate]], Field(min_length=1)]
-    noise: Literal["none", "poisson"] = "none"
+    noise: Annotated[CountNoise | None, BeforeValidator(_named_noise)] = None
     loss: Annotated[float, Field(ge=0, le=1)] = 0.0
     delay_rounds: Annotated[int, Field(ge=0)] = 0
     transition: Literal["fast", "strict"] = "fast"
@@ -83,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     # Two generators, so that the kind of noise does not change which reports are lost.
     noise, loss = map(np.random.default_rng, np.random.SeedSequence(args.seed).spawn(2))
     done = run_loop(
-        noisy(wanted, scenario.noise, noise),
+        _demand(scenario, wanted, noise, source_name(args.scenario)),
         StepController(
             step_config(law, Transition(scenario.transition), scenario.delay_rounds),
             len(scenario.brokers),
@@ -98,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     answer: dict[str, Any] = {
         "law": args.law,
         "rounds": _rounds(scenario.brokers, done),
-        "figures": figures(done, wanted),
+        "figures": figures(done, wanted, close=_close(scenario, wanted)),
     }
     columns = ("round", "broker", "demand", "limit", "usage")
     rows = [
@@ -116,6 +132,21 @@ def run(args: argparse.Namespace) -> int:
         lambda: (columns, rows),
     )
     return 0
+
+
+def _demand(
+    scenario: SimulationCase, wanted: FloatArray, rng: np.random.Generator, source: str
+) -> FloatArray:
+    """What each broker wants in each round, (rounds, brokers), with noise."""
+    try:
+        return noisy(wanted, scenario.noise, rng)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def _close(scenario: SimulationCase, wanted: FloatArray) -> float:
+    """How far from its fair share a broker may be in a fair round, as a part of it."""
+    return closeness(0.0 if scenario.noise is None else scenario.noise.relative(wanted, 1.0))
 
 
 def _check(scenario: SimulationCase, source: str) -> None:

@@ -24,8 +24,8 @@ from quotaplane.quota.step import step
 from quotaplane.sim.loop import Heard
 from quotaplane.wire.shard_inputs import GROUPS, HEADERS, entries_schema
 
-ROUND_MS: Final = 5000
-"""A round of the simulated loop; the step's config is in milliseconds."""
+ROUND_MS: Final = 1000
+"""A round of the simulated loop if nothing else is said; the step's config is in milliseconds."""
 
 SILENT_ROUNDS: Final = 4, 6
 """After so many rounds without a report a broker is stale, and given up."""
@@ -37,15 +37,18 @@ _ENTRIES: Final = entries_schema(THROTTLED_COLUMNS[:BASIC], ("applied_seq",))
 
 
 def step_config(
-    law: Law, transition: Transition = Transition.FAST, delay_rounds: int = 0
+    law: Law,
+    transition: Transition = Transition.FAST,
+    delay_rounds: int = 0,
+    round_ms: int = ROUND_MS,
 ) -> StepConfig:
-    """The step's defaults in rounds; who hears late has to be more patient."""
-    stale, gone = (ROUND_MS * (rounds + delay_rounds) for rounds in SILENT_ROUNDS)
+    """The step's defaults in rounds; with late reports it has to be more patient."""
+    stale, gone = (round_ms * (rounds + delay_rounds) for rounds in SILENT_ROUNDS)
     return StepConfig(
         law=law,
         stale_after_ms=stale,
         expire_after_ms=gone,
-        lease_ms=ROUND_MS * LEASE_ROUNDS,
+        lease_ms=round_ms * LEASE_ROUNDS,
         transition=transition,
         learns=False,  # it starts with its brokers
     )
@@ -55,13 +58,14 @@ class StepController:
     """One group with one quota in the first dimension, steered by ``control.step``.
 
     Reports come in our own format: with what was refused (where ``Heard`` has it) and with the
-    round whose decision was in force. Round r is step r + 1, at the end of that second.
+    round whose decision was in force. Round r is step r + 1, at its end; each report is about a
+    window of ``round_ms``.
     """
 
-    def __init__(self, config: StepConfig, brokers: int) -> None:
+    def __init__(self, config: StepConfig, brokers: int, round_ms: int = ROUND_MS) -> None:
         self.initial_limit = 0.0 if config.transition is Transition.STRICT else np.inf
         self.state = ShardState()
-        self._config = config
+        self._config, self._round_ms = config, round_ms
         self._names: Sequence[str] = [f"b{number}" for number in range(brokers)]
         self._quota: float | None = None
         self._decided = np.full(brokers, -1)
@@ -69,7 +73,7 @@ class StepController:
 
     def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
         """What goes out at the end of a round, (brokers,); NaN where nothing does."""
-        now = Round(epoch=1, seq=round_ + 1, now_ms=(round_ + 1) * ROUND_MS)
+        now = Round(epoch=1, seq=round_ + 1, now_ms=(round_ + 1) * self._round_ms)
         headers, entries = self._reports(heard) if len(heard.broker) else (None, None)
         changes = None
         if quota != self._quota:
@@ -90,8 +94,8 @@ class StepController:
             "broker": [self._names[b] for b in heard.broker],
             "started_at_ms": self._started_at_ms[heard.broker],
             "sequence": heard.about_round,
-            "published_at_ms": (heard.about_round + 1) * ROUND_MS,
-            "window_s": np.full(count, ROUND_MS / 1000.0),
+            "published_at_ms": (heard.about_round + 1) * self._round_ms,
+            "window_s": np.full(count, self._round_ms / 1000.0),
             "applied_epoch": np.where(applied, 1, -1),
             "applied_seq": applied_seq,
             "uses_ids": np.zeros(count, bool),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, PARTS, FloatArray
+from quotaplane.strict_json import CaseModel
 
 
 class Change(NamedTuple):
@@ -80,16 +82,80 @@ def added_up(rates: FloatArray) -> FloatArray:
     return rates
 
 
-def noisy(
-    rates: FloatArray, noise: str, rng: np.random.Generator, window_s: float = 1.0
-) -> FloatArray:
-    """Rates as they turn out over a window; any shape.
+class CountNoise(CaseModel):
+    """What is wanted in a window is a whole number of counts, drawn around its mean."""
 
-    ``poisson`` draws the count of the window, so a longer window is steadier.
+    counts: Annotated[float, Field(ge=0.01, le=1e9)] | None = None
+    """A small broker's mean count in a window; None: a count is one unit of the rates, as with
+    messages."""
+    dispersion: Annotated[float, Field(ge=1, le=1e6)] = 1.0
+    """Variance of a count divided by its mean. 1: Poisson; more: negative binomial, as where
+    messages come in batches."""
+
+    def relative(self, rates: FloatArray, window_s: float) -> float:
+        """Standard deviation of a small broker's count by its mean; 0 if nobody wants anything.
+
+        Args:
+            rates: mean demand per second, shape (rounds, brokers).
+            window_s: length of the window.
+
+        >>> CountNoise(counts=100, dispersion=4).relative(np.array([[50.0, 9.0]]), 1.0)
+        0.2
+        >>> POISSON.relative(np.array([[50.0, 5.0]]), 5.0)
+        0.2
+        """
+        mean = small_rate(rates) * window_s if self.counts is None else self.counts
+        return float(np.sqrt(self.dispersion / mean)) if rates.any() else 0.0
+
+
+POISSON: Final = CountNoise()
+
+_MOST_COUNTS: Final = 1e15
+"""In a window: what the generators of random numbers can draw."""
+
+
+def small_rate(rates: FloatArray) -> float:
+    """Mean demand of a small broker, per second; ``rates`` has shape (rounds, brokers).
+
+    In a round a quarter of the brokers that want anything want no more than a small broker; the
+    round in which that is least counts. Infinite if nobody ever wants anything.
+
+    >>> small_rate(np.array([[8.0, 2.0, 0.0], [8.0, 6.0, 0.0]]))
+    2.0
+    >>> small_rate(np.arange(1.0, 13.0)[None])
+    3.0
     """
-    if noise == "none":
+    wanted = rates > 0.0
+    ascending = np.sort(np.where(wanted, rates, np.inf), axis=1)
+    quarter = np.maximum(-(-wanted.sum(axis=1) // 4), 1)
+    return float(ascending[np.arange(len(rates)), quarter - 1].min())
+
+
+def noisy(
+    rates: FloatArray, noise: CountNoise | None, rng: np.random.Generator, window_s: float = 1.0
+) -> FloatArray:
+    """Rates as they turn out over a window.
+
+    Without ``noise.counts`` rates may have any shape, and a longer window is steadier; with it
+    the shape is (rounds, brokers).
+
+    Raises:
+        InputError: the mean of a count is too large to be drawn.
+    """
+    if noise is None or not rates.any():
         return rates
-    return rng.poisson(rates * window_s) / window_s
+    with np.errstate(over="ignore"):
+        per_rate = window_s if noise.counts is None else noise.counts / small_rate(rates)
+        mean = rates * per_rate
+    if not mean.max() <= _MOST_COUNTS:
+        raise InputError(
+            f"noise: the largest demand is {mean.max():.0e} counts in a window, "
+            f"at most {_MOST_COUNTS:.0e} are possible"
+        )
+    if noise.dispersion > 1.0:  # a Poisson count whose mean varies is a negative binomial one
+        more = noise.dispersion - 1.0
+        mean = rng.gamma(mean / more, more)
+    return rng.poisson(mean) / per_rate
 
 
 def _index(names: tuple[str, ...], name: str) -> int:

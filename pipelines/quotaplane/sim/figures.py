@@ -14,25 +14,40 @@ from quotaplane.sim.loop import Run
 CLOSE: Final = 0.1
 """PIP-82's approximation: a share within 10 % of the fair one counts as fair."""
 
+LOOSEST: Final = 0.5
+"""However large the noise is, half of a fair share is not fair."""
+
 _ROUNDING: Final = 1e-9
 
 MEANINGS: Final = {
     "utilisation": "what was used of what could be: usage / min(quota, demand), 1 is all",
     "jain_mean": "Jain's index over usage / fair share, mean of the rounds; 1 is fair",
     "jain_worst": "the same in the worst round",
-    "fair_part": "in which part of the rounds each broker could use its fair share within 10 %",
+    "fair_part": (
+        "the part of fair rounds: in which each broker could use its fair share within 10 %, or "
+        "within the noise of a small broker's demand (at most 50 %)"
+    ),
     "rounds_to_fair": (
-        "rounds after the last shift (of demand, quota or who is alive) until each broker could "
-        "use its fair share within 10 % and went on to; null: never"
+        "rounds after the last shift (of demand, quota or who is alive) until all rounds were "
+        "fair; null: never"
     ),
     "phases": "the same after each shift, in rounds counted from 0",
     "overshoot_worst": "by which part of the quota the usage exceeded it in the worst round",
     "overshoot_rounds": "in how many rounds it did",
+    "stretch_worst": (
+        "by how much the usage of any stretch of rounds exceeded the quota at most, all rounds of "
+        "the stretch together, as a part of one round's quota"
+    ),
     "limits_over_quota": (
         "by which part of the quota the limits in force exceeded it at worst; a broker without a "
         "limit counts as one that has the whole quota"
     ),
     "movement": "how much the limits moved per round, as a part of the quota, once they were fair",
+    "throttled_innocents": (
+        "what was refused of all that innocents wanted; an innocent wants on average no more than "
+        "its fair share. Rounds in which a phase begins do not count"
+    ),
+    "throttled_innocents_worst": "the same of the innocent that it is most of",
     "rounds_judged": "rounds from the first in which every broker had a limit: these count above",
 }
 """Figure: what it says, for ``--help`` and docs. A figure is null where there is nothing to say."""
@@ -74,6 +89,7 @@ def figures(
     *,
     shifts: Sequence[int] | None = None,
     judged_from: int | None = None,
+    close: float = CLOSE,
 ) -> dict[str, Any]:
     """The figures of a run; ``MEANINGS`` says what each is.
 
@@ -85,13 +101,18 @@ def figures(
             wanted, the quota, or who is alive changes; not fit for what changes all the time.
         judged_from: the first round that counts, so that runs can be compared over the same ones;
             None: the first in which every live broker has a limit (with an infinite quota: 0).
+        close: a round is fair if nobody is further from its fair share, as a part of it.
     """
     wanted = run.demand if wanted is None else np.where(run.alive, wanted, 0.0)
     judged = _judged(run, judged_from)
     fair_now = fair_shares(run.demand, run.quota)
-    distance = from_fair(np.minimum(wanted, run.limit), fair_shares(wanted, run.quota))
-    close = (distance <= CLOSE + _ROUNDING) & judged
-    phases = _phases(close, shifts or _shifts(run, wanted))
+    fair = fair_shares(wanted, run.quota)
+    is_fair = (from_fair(np.minimum(wanted, run.limit), fair) <= close + _ROUNDING) & judged
+    shifts = shifts or _shifts(run, wanted)
+    phases = _phases(is_fair, shifts)
+    innocent = (wanted > 0.0) & (wanted <= fair * (1.0 + _ROUNDING)) & judged[:, None]
+    innocent[shifts] = False
+    of_innocents, of_one = _throttled(run, innocent)
     indexes = [
         jain(run.usage[r, fair_now[r] > 0] / fair_now[r, fair_now[r] > 0])
         for r in np.flatnonzero(judged)
@@ -106,15 +127,29 @@ def figures(
         "utilisation": _utilisation(used, run.demand.sum(axis=1)[judged], quota),
         "jain_mean": float(np.mean(indexes)) if indexes else None,
         "jain_worst": min(indexes) if indexes else None,
-        "fair_part": float(close[judged].mean()) if judged.any() else None,
+        "fair_part": float(is_fair[judged].mean()) if judged.any() else None,
         "rounds_to_fair": phases[-1]["rounds_to_fair"],
         "phases": phases,
         "overshoot_worst": over.max().item() if len(over) else None,
         "overshoot_rounds": int((over > _ROUNDING).sum()),
+        "stretch_worst": _stretch(used, quota),
         "limits_over_quota": too_much.max().item() if len(too_much) else None,
         "movement": _movement(run, phases),
+        "throttled_innocents": of_innocents,
+        "throttled_innocents_worst": of_one,
         "rounds_judged": int(judged.sum()),
     }
+
+
+def closeness(noise: float) -> float:
+    """How far from fair a round may be and still be fair, where demand varies.
+
+    ``noise`` is the standard deviation of a small broker's demand by its mean.
+
+    >>> [closeness(noise) for noise in (0.0, 0.2, 0.7)]
+    [0.1, 0.2, 0.5]
+    """
+    return min(max(CLOSE, noise), LOOSEST)
 
 
 def _judged(run: Run, judged_from: int | None) -> BoolArray:
@@ -146,11 +181,11 @@ def _shifts(run: Run, wanted: FloatArray) -> list[int]:
     return [0, *(np.flatnonzero(changed) + 1).tolist()]
 
 
-def _phases(close: BoolArray, shifts: Sequence[int]) -> list[dict[str, int | None]]:
+def _phases(fair: BoolArray, shifts: Sequence[int]) -> list[dict[str, int | None]]:
     """Stretches between shifts, and how long each took to become fair for good."""
     found: list[dict[str, int | None]] = []
-    for begin, end in pairwise([*shifts, len(close)]):
-        unfair = np.flatnonzero(~close[begin:end])
+    for begin, end in pairwise([*shifts, len(fair)]):
+        unfair = np.flatnonzero(~fair[begin:end])
         settled = int(unfair[-1]) + 1 if len(unfair) else 0
         found.append(
             {
@@ -178,6 +213,30 @@ def _over(total: FloatArray, quota: FloatArray) -> FloatArray:
     there = np.isfinite(quota) & (quota > 0.0)
     part = np.maximum(total[there] / quota[there] - 1.0, 0.0)
     return np.where(part > _ROUNDING, part, 0.0)
+
+
+def _stretch(used: FloatArray, quota: FloatArray) -> float | None:
+    """Largest sum of (used - quota) / quota over consecutive rounds; at least 0."""
+    if not len(used):
+        return None
+    there = np.isfinite(quota) & (quota > 0.0)
+    over = np.divide(used, quota, out=np.ones(len(used)), where=there) - 1.0
+    sums = np.concatenate([[0.0], np.cumsum(over)])
+    most = float((sums - np.minimum.accumulate(sums)).max())
+    return most if most > _ROUNDING else 0.0
+
+
+def _throttled(run: Run, innocent: BoolArray) -> tuple[float | None, float | None]:
+    """Refused by offered, of all innocents together and of the one that it is most of.
+
+    ``innocent`` has shape (rounds, brokers): when who is one, and it counts.
+    """
+    offered = np.where(innocent, run.demand, 0.0).sum(axis=0)
+    refused = np.where(innocent, np.maximum(run.demand - run.usage, 0.0), 0.0).sum(axis=0)
+    some = offered > 0.0
+    if not some.any():
+        return None, None
+    return float(refused.sum() / offered.sum()), float((refused[some] / offered[some]).max())
 
 
 def _movement(run: Run, phases: list[dict[str, int | None]]) -> float | None:

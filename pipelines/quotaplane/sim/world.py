@@ -15,7 +15,7 @@ from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec, Report
 from quotaplane.sim.broker_throttle import BY_DEFAULT
-from quotaplane.sim.demand_schedule import Schedule, added_up, noisy
+from quotaplane.sim.demand_schedule import POISSON, Schedule, added_up, noisy
 from quotaplane.throttle.terms import ThrottleTerms
 
 
@@ -75,9 +75,7 @@ class World:
         there = (self.brokers.alive[:, None] & self.brokers.attached)[..., None]
         wanted = np.where(there, self._schedule.at(t_s), 0.0)
         demand = wanted.copy()
-        demand[:, self._noisy] = noisy(
-            wanted[:, self._noisy], "poisson", self._rng, self._interval_s
-        )
+        demand[:, self._noisy] = noisy(wanted[:, self._noisy], POISSON, self._rng, self._interval_s)
         added_up(demand)
         limit = self.brokers.limits(now_ms)
         usage = self.brokers.use(demand, now_ms)
