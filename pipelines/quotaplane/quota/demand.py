@@ -210,7 +210,7 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     variance = _new_variance(variance, sample, level.base, window, sampled | taken_back)
     last = np.where(taken_back, level.base, last)
     demand, doubt = _asked_for(new_level, level, window, suspected, changes)
-    return Track(
+    after = Track(
         demand=demand,
         noise=to_half(np.sqrt(variance)),
         last_deviation=_deviation(shown, new_level),
@@ -222,6 +222,11 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
         old_windows=np.where(doubt > 0, level.windows, 0),
         distrust=distrust,
     )
+    if window.outdated is None:
+        return after
+    # The limit that was to show how much a suspected broker wants was not in force yet.
+    waits = suspected & near & window.outdated
+    return track.where(waits, after) if waits.any() else after
 
 
 def _near_limit(

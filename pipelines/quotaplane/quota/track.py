@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from quotaplane.model import FloatArray, IntArray
+from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
 class Doubt(IntEnum):
@@ -76,7 +76,7 @@ class Track:
         """The same with another noise."""
         return replace(self, noise=noise)
 
-    def where(self, condition: npt.NDArray[np.bool_], other: Track) -> Track:
+    def where(self, condition: BoolArray, other: Track) -> Track:
         """These estimates where the condition holds, else the other ones."""
         return Track(
             **{
@@ -114,6 +114,8 @@ class Window:
     """The limit in force; inf = none."""
     throttled: FloatArray
     """Refused or delayed; NaN = not reported."""
+    outdated: BoolArray | None = None
+    """A higher limit than ``limit`` was issued since; None: nowhere."""
 
     def take(self, chosen: slice) -> Window:
         """The measurements that ``chosen`` selects along the last axis."""
@@ -122,4 +124,5 @@ class Window:
             usage=self.usage[..., chosen],
             limit=self.limit[..., chosen],
             throttled=self.throttled[..., chosen],
+            outdated=None if self.outdated is None else self.outdated[..., chosen],
         )

@@ -208,7 +208,8 @@ def _update_once(
     prior = counting_noise(reported.event_size, reported.window_ms)
     prior = np.where(counted, prior, _BLIND_PRIOR * prior)
     noise = with_prior(columns.track.noise, prior, leases.group, chosen)
-    window = Window(last_usage, usage, in_window, reported.throttled)
+    outdated = in_window < limit
+    window = Window(last_usage, usage, in_window, reported.throttled, outdated)
     after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
     # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
     # so in a dimension without them it could not show that it wants more.
