@@ -100,8 +100,8 @@ overload: env ## job and enforcer under more load than they can carry, on a real
 soak-day: env ## a day of churn, kills, maintenance and a full disk in half an hour (root, for the small disk)
 	$(PYTHON) -m benchmarks.soak_day
 
-arena: env ## every law on every scenario, no JVM (some two minutes; the results page is docs/arena.md)
-	$(PYTHON) -m benchmarks.arena
+arena: env ## every law on every scenario, no JVM (some five minutes; the results page is docs/arena.md)
+	$(PYTHON) -m benchmarks.arena --jobs $(or $(JOBS),2)
 
 balance-arena: env ## our balancer beside Pulsar's own classes (five minutes; the results page is docs/balance-arena.md)
 	$(PYTHON) -m benchmarks.balance_arena

@@ -1,6 +1,6 @@
 """Run the whole arena and write docs/arena.md, its plots and its table. Run by ``make arena``.
 
-With ``--brief``, print a summary of some laws of ours instead.
+With --brief, print a summary of our laws instead.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from benchmarks.arena.scenarios import CONDITIONS, FEW, Condition, Scenario, sce
 from benchmarks.arena.wishes import judge
 from quotaplane.errors import ConfigError
 from quotaplane.option_parser import OptionParser
+from quotaplane.sim.broker_throttle import BY_DEFAULT
 from quotaplane.streams.script import run_job
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -94,6 +95,9 @@ def summary(
     laws: Sequence[str] | None = None,
     scenes: Sequence[str] | None = None,
     conditions: Sequence[str] | None = None,
+    *,
+    ideal: bool = False,
+    jobs: int = 1,
 ) -> str:
     """What ``--brief`` prints: means of the scenarios, and wishes that are not met.
 
@@ -101,6 +105,8 @@ def summary(
         laws: names of contenders; None: ours.
         scenes: names of scenarios; None: all.
         conditions: names of conditions; None: all.
+        ideal: brokers use min(demand, limit) in each round; else they have buckets.
+        jobs: number of processes.
 
     Raises:
         ConfigError: a name is wrong.
@@ -113,26 +119,37 @@ def summary(
         [*playing, *measures],
         chosen(scenarios(), scenes, "--scenarios"),
         chosen(CONDITIONS, conditions, "--conditions"),
+        throttle=None if ideal else BY_DEFAULT,
+        jobs=jobs,
     )
     return brief(table, playing)
 
 
 def main(argv: Sequence[str]) -> None:
     """Some five minutes on one core."""
-    parser = OptionParser(prog="make arena", description=__doc__)
+    parser = OptionParser(prog="python -m benchmarks.arena", description=__doc__)
     parser.add_argument("--brief", action="store_true", help="print a summary, write nothing")
     for name, which in (("laws", "ours"), ("scenarios", "all"), ("conditions", "all")):
         words = f"with --brief: {name} by name (default: {which})"
         parser.add_argument(f"--{name}", nargs="+", metavar="NAME", help=words)
+    parser.add_argument(
+        "--ideal",
+        action="store_true",
+        help="with --brief: brokers use min(demand, limit) in each round; they have no buckets",
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (1)")
     args = parser.parse_args(argv)
+    if args.jobs < 1:
+        raise ConfigError(f"--jobs: must be at least 1, not {args.jobs}")
     begun = time.perf_counter()
     if args.brief:
-        print(summary(args.laws, args.scenarios, args.conditions))
+        names = (args.laws, args.scenarios, args.conditions)
+        print(summary(*names, ideal=args.ideal, jobs=args.jobs))
         return
-    if args.laws or args.scenarios or args.conditions:
-        raise ConfigError("--laws, --scenarios and --conditions need --brief: the page has all")
+    if args.laws or args.scenarios or args.conditions or args.ideal:
+        raise ConfigError("--laws, --scenarios, --conditions and --ideal are only for --brief")
     laws = contenders()
-    table = fill(laws, scenarios(), CONDITIONS)
+    table = fill(laws, scenarios(), CONDITIONS, jobs=args.jobs)
     write(DOCS, table, laws)
     print(f"{len(table)} cells in {time.perf_counter() - begun:.0f} s: {DOCS / 'arena.md'}")
 

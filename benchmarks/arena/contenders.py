@@ -56,9 +56,12 @@ class Contender:
 def play(
     scenario: Scenario,
     entries: Sequence[tuple[Contender, Case]],
-    throttle: ThrottleTerms = BY_DEFAULT,
+    throttle: ThrottleTerms | None = BY_DEFAULT,
 ) -> list[Run]:
-    """A run of each; together, which takes much less time than one by one."""
+    """A run of each; together, which takes much less time than one by one.
+
+    ``throttle`` is how brokers enforce limits; None: ideally.
+    """
     done: dict[int, Run] = {}
     trials: dict[int, Trial] = {}
     for place, (contender, case) in enumerate(entries):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from benchmarks.arena.contenders import CAUSAL, Contender, play
 from benchmarks.arena.scenarios import Condition, Scenario, draw, relative_noise, scaled
+from quotaplane.sim.broker_throttle import BY_DEFAULT
 from quotaplane.sim.figures import closeness, fair_shares, figures
 from quotaplane.sim.loop import Run
+from quotaplane.throttle.terms import ThrottleTerms
 
 JUDGED_FROM: Final = 1
 """In round 0 nobody can have decided anything yet; from the next on every round counts."""
@@ -78,20 +81,70 @@ Table = dict[Key, Cell]
 
 
 def fill(
-    laws: Sequence[Contender], scenes: Sequence[Scenario], conditions: Sequence[Condition]
+    laws: Sequence[Contender],
+    scenes: Sequence[Scenario],
+    conditions: Sequence[Condition],
+    *,
+    throttle: ThrottleTerms | None = BY_DEFAULT,
+    jobs: int = 1,
 ) -> Table:
-    """Run everything; ``laws`` must hold the causal optimum, which others are measured by."""
+    """Run everything; ``laws`` must hold the causal optimum, which others are measured by.
+
+    Args:
+        laws: who takes part.
+        scenes: what they are run on.
+        conditions: under which each scenario is played.
+        throttle: how brokers enforce limits; None: ideally.
+        jobs: number of processes.
+    """
+    places = [(scenario, condition) for scenario in scenes for condition in conditions]
+
+    def play_at(place: int) -> Table:
+        return _play(laws, *places[place], throttle)
+
     table: Table = {}
-    for scenario in scenes:
-        for condition in conditions:
-            sized, noise = scaled(scenario, condition), relative_noise(scenario, condition)
-            cases = [draw(sized, condition, seed) for seed in range(condition.seeds)]
-            runs = iter(play(sized, [(law, case) for law in laws for case in cases]))
-            judged = {law.name: [_judge(next(runs), sized, noise) for _ in cases] for law in laws}
-            for law in laws:
-                cell = _cell(judged[law.name], judged[CAUSAL], sized, noise)
-                table[Key(law.name, scenario.name, condition.name)] = cell
+    for part in _map(play_at, len(places), jobs):
+        table |= part
     return table
+
+
+def _map(work: Callable[[int], Table], count: int, jobs: int) -> Iterable[Table]:
+    """``work`` of 0 to count - 1, in order, in ``jobs`` processes."""
+    if jobs == 1:
+        return map(work, range(count))
+    # A forked process has the work as it is; functions in it can't be sent to another one.
+    with get_context("fork").Pool(jobs, _keep, (work,)) as pool:
+        return pool.map(_work, range(count), chunksize=1)
+
+
+_kept: list[Callable[[int], Table]] = []
+
+
+def _keep(work: Callable[[int], Table]) -> None:
+    _kept[:] = [work]
+
+
+def _work(place: int) -> Table:
+    return _kept[0](place)
+
+
+def _play(
+    laws: Sequence[Contender],
+    scenario: Scenario,
+    condition: Condition,
+    throttle: ThrottleTerms | None,
+) -> Table:
+    """Every law on a scenario under a condition."""
+    sized, noise = scaled(scenario, condition), relative_noise(scenario, condition)
+    cases = [draw(sized, condition, seed) for seed in range(condition.seeds)]
+    runs = iter(play(sized, [(law, case) for law in laws for case in cases], throttle))
+    judged = {law.name: [_judge(next(runs), sized, noise) for _ in cases] for law in laws}
+    return {
+        Key(law.name, scenario.name, condition.name): _cell(
+            judged[law.name], judged[CAUSAL], sized, noise
+        )
+        for law in laws
+    }
 
 
 def _judge(done: Run, scenario: Scenario, noise: float) -> dict[str, Any]:

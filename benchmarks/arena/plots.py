@@ -46,11 +46,11 @@ def over(table: Table, laws: Sequence[Contender], condition: str) -> str:
 
 
 def innocents(table: Table, laws: Sequence[Contender], condition: str) -> str:
-    """Law by scenario: what was refused of all that innocents wanted."""
+    """Law by scenario: what was refused of all that innocents wanted; grey: there are none."""
 
-    def show(cell: Cell) -> tuple[str, float]:
+    def show(cell: Cell) -> tuple[str, float | None]:
         refused = cell.throttled_innocents
-        return ("", 0.0) if refused is None else (f"{100 * refused:.1f} %", refused / 0.15)
+        return ("", None) if refused is None else (f"{100 * refused:.1f} %", refused / 0.15)
 
     return _heat(table, laws, condition, show)
 
@@ -77,7 +77,7 @@ def _heat(
     table: Table,
     laws: Sequence[Contender],
     condition: str,
-    show: Callable[[Cell], tuple[str, float]],
+    show: Callable[[Cell], tuple[str, float | None]],
 ) -> str:
     scenes = list(dict.fromkeys(key.scenario for key in table if key.condition == condition))
     picture = Picture(_LEFT + _CELL_W * len(scenes) + 70, _TOP + _CELL_H * len(laws) + 12)
@@ -90,7 +90,8 @@ def _heat(
         for column, scene in enumerate(scenes):
             words, badness = show(table[Key(law.name, scene, condition)])
             x = _LEFT + _CELL_W * column
-            picture.rect(x + 1, y + 1, _CELL_W - 2, _CELL_H - 2, shade(badness))
+            fill = GRID if badness is None else shade(badness)
+            picture.rect(x + 1, y + 1, _CELL_W - 2, _CELL_H - 2, fill)
             picture.text(x + _CELL_W / 2, y + 17, words, anchor="middle")
     return picture.render()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.sim.figures import MEANINGS, fair_shares, figures, from_fair, jain
+from quotaplane.sim.figures import MEANINGS, closeness, fair_shares, figures, from_fair, jain
 from quotaplane.sim.loop import Run
 
 INF = np.inf
@@ -162,3 +162,46 @@ def test_shifts_and_the_first_round_that_counts_can_be_given() -> None:
     answer = figures(run, shifts=[0, 3], judged_from=1)
     assert [phase["from_round"] for phase in answer["phases"]] == [0, 3]
     assert answer["rounds_judged"] == 5
+
+
+def test_throttled_of_innocents_by_hand() -> None:
+    """The fair level is 65 and then 75: a is none, b is one, c is one in the second phase only."""
+    wanted = np.array([[90, 20, 70]] * 3 + [[90, 0, 75]] * 3, dtype=float)
+    demand = wanted.copy()
+    demand[:, 1] = [20, 30, 10, 0, 0, 0]
+    run = run_of(demand, [[60, 0, 60], [60, 24, 60], [60, 24, 60]] + [[75, 0, 60]] * 3, quota=150)
+    answer = figures(run, wanted, judged_from=0)
+    # Rounds 0 and 3 begin phases. b wants 30 + 10 and lacks 6; c wants 75 + 75 and lacks 15 twice.
+    assert answer["throttled_innocents"] == pytest.approx(36 / 190)
+    assert answer["throttled_innocents_worst"] == pytest.approx(30 / 150)
+
+
+def test_without_innocents_nothing_is_said_of_them() -> None:
+    answer = figures(run_of([[80, 60]] * 3, [[50, 50]] * 3))
+    assert answer["throttled_innocents"] is answer["throttled_innocents_worst"] is None
+    fitting = figures(run_of([[40, 60]] * 3, [[40, 30]] * 3))
+    assert fitting["throttled_innocents"] == pytest.approx(0.3)
+    assert fitting["throttled_innocents_worst"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("used", "quota", "worst"),
+    [
+        ([120, 90, 130, 50, 110], 100, 0.4),  # the first three together: 20 - 10 + 30
+        ([120, 70, 130, 50, 110], 100, 0.3),
+        ([100, 80, 90], 100, 0.0),
+        ([300, 150], [200, 100], 1.0),  # each round by its own quota
+        ([300, 150, 110], [INF, 100, 100], 0.6),
+    ],
+)
+def test_worst_stretch_over_the_quota_by_hand(used, quota, worst: float) -> None:
+    run = run_of([[one] for one in used], [[one] for one in used], quota=quota)
+    assert figures(run, judged_from=0)["stretch_worst"] == pytest.approx(worst)
+
+
+def test_a_round_is_as_fair_as_the_noise_allows() -> None:
+    run = run_of([[80, 40]] * 4, [[60, 40], [50, 40], [45, 40], [25, 40]], quota=100)
+    assert [
+        figures(run, judged_from=0, close=closeness(noise))["fair_part"]
+        for noise in (0.0, 0.18, 0.3, 9.0)
+    ] == [0.25, 0.5, 0.75, 0.75]  # half of a fair share is never fair

@@ -134,6 +134,45 @@ def test_poisson_demand_is_a_count_around_the_mean(simulate) -> None:
     assert 280 < variance < 540
 
 
+@pytest.mark.parametrize(
+    ("noise", "variance"),
+    [
+        ({}, 400),
+        ({"dispersion": 4}, 1600),
+        ({"counts": 100}, 1600),
+        ({"counts": 100, "dispersion": 4}, 6400),
+    ],
+)
+def test_noise_can_be_said_in_counts_and_dispersion(simulate, noise, variance: float) -> None:
+    scenario = {"quota": 900, "brokers": ["a", "b"], "demand": [[400, 800]] * 150, "noise": noise}
+    code, answer, _ = simulate(scenario)
+    demand = [this["demand"]["a"] for this in answer["rounds"]]
+    assert code == 0
+    assert sum(demand) / 150 == pytest.approx(400, abs=3 * (variance / 150) ** 0.5)
+    found = sum((one - 400) ** 2 for one in demand) / 150
+    assert found == pytest.approx(variance, rel=0.35)
+
+
+def test_poisson_is_a_name_for_a_dispersion_of_one(simulate) -> None:
+    by_name, by_number = ({**BASE, "noise": noise} for noise in ("poisson", {"dispersion": 1}))
+    assert simulate(by_name) == simulate(by_number)
+
+
+def test_a_round_is_fair_within_the_noise(simulate) -> None:
+    """Static gives 50 of the 60 that are fair: too little without noise, fair at 20 % of it."""
+    scenario = {"quota": 100, "brokers": ["a", "b"], "demand": [[60, 40]] * 20}
+    for noise, fair in (("none", 0.0), ({"counts": 25}, 1.0), ({"counts": 90}, 0.0)):
+        _, answer, _ = simulate({**scenario, "noise": noise}, "--law", "static")
+        assert answer["figures"]["fair_part"] == fair
+
+
+def test_counts_too_large_to_draw_are_one_line_that_names_the_field(simulate) -> None:
+    demand = [[1e-9, 1e9]]
+    code, answer, err = simulate({**BASE, "demand": demand, "noise": {"counts": 1e6}})
+    assert (code, answer, err.count("\n")) == (2, None, 1)
+    assert "FILE: noise: the largest demand is 1e+24 counts" in err
+
+
 def test_reports_arrive_so_many_rounds_later(simulate) -> None:
     _, answer, _ = simulate({**BASE, "demand": [[80, 60]] * 6, "delay_rounds": 3})
     unlimited = [this["limit"]["a"] is None for this in answer["rounds"]]
@@ -172,7 +211,13 @@ def test_loss_does_not_change_what_is_wanted(simulate) -> None:
         ({"demand": [[1, -2]]}, ["demand.0.1", "at least 0"]),
         ({"demand": [[1, "2"]]}, ["demand.0.1", "a string"]),
         ({"demand": [[1, 1e300]]}, ["demand.0.1", "at most"]),
-        ({"noise": "gauss"}, ["noise", "poisson"]),
+        ({"noise": "gauss"}, ["noise", "poisson", "an object", "'gauss'"]),
+        ({"noise": None}, ["noise", "not null"]),
+        ({"noise": 30}, ["noise", "not a number"]),
+        ({"noise": {"count": 30}}, ["noise.count", "unknown key"]),
+        ({"noise": {"counts": 0}}, ["noise.counts", "at least 0.01"]),
+        ({"noise": {"counts": "30"}}, ["noise.counts", "a string"]),
+        ({"noise": {"dispersion": 0.5}}, ["noise.dispersion", "at least 1"]),
         ({"loss": 1.5}, ["loss", "at most 1"]),
         ({"delay_rounds": -1}, ["delay_rounds", "at least 0"]),
         ({"delay_rounds": 1.5}, ["delay_rounds", "whole number"]),

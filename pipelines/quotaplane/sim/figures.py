@@ -232,7 +232,9 @@ def _throttled(run: Run, innocent: BoolArray) -> tuple[float | None, float | Non
     ``innocent`` has shape (rounds, brokers): when who is one, and it counts.
     """
     offered = np.where(innocent, run.demand, 0.0).sum(axis=0)
-    refused = np.where(innocent, np.maximum(run.demand - run.usage, 0.0), 0.0).sum(axis=0)
+    lacking = run.demand - run.usage
+    lacks = innocent & (lacking > _ROUNDING * run.demand)
+    refused = np.where(lacks, lacking, 0.0).sum(axis=0)
     some = offered > 0.0
     if not some.any():
         return None, None
