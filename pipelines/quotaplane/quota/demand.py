@@ -43,7 +43,7 @@ _CUSUM_STEPS: Final = 16.0
 
 _NEAR_LIMIT: Final = 0.25
 """The top part of its headroom in which a broker counts as at its limit."""
-_SUSPECT: Final = 3.0
+_SUSPECT: Final = 3.5
 """From so many standard deviations on, a touch of the limit is no noise."""
 _CERTAIN: Final = 5.5
 """From here on it is not even a small change: the broker gets its fair share at once."""
