@@ -16,6 +16,8 @@ from quotaplane.model import FloatArray, IntArray
 
 _GAIN: Final = 0.15
 """Part by which the variance follows a sample."""
+_SHRUNK: Final = 0.1
+"""Part of the way to the group's noise that a broker's goes in each window."""
 _MOST_OF_VARIANCE: Final = 16.0
 """Most that a sample counts, as a multiple of the variance: an outlier of four deviations."""
 _SECOND_DIFFERENCE: Final = 6.0
@@ -46,29 +48,31 @@ def counting_noise(event_size: FloatArray, window_ms: FloatArray) -> FloatArray:
 def with_prior(
     noise: FloatArray, prior: FloatArray, group: IntArray, at: IntArray | slice
 ) -> FloatArray:
-    """The noise (d, m) of the leases ``at``; where it is not known yet (0), what it probably is.
+    """The noise (d, m) of the leases ``at``, drawn towards that of all brokers of their groups.
 
-    That is the mean noise of the group's other brokers or, as long as nothing is known of these,
-    the ``prior`` (d, m): that of counting.
+    What three windows show of the noise of one broker is little; the other brokers of a group
+    probably have about the same. Where the noise is not known yet (0) it is the mean of the group
+    or, as long as nothing is known of that, the ``prior`` (d, m): that of counting.
 
     Args:
         noise: (d, n) of all leases.
         prior: see ``counting_noise``.
         group: (n,) index of the group.
         at: the m leases.
+
+    >>> noise, prior = np.array([[1.0, 3.0, 0.0, 0.0]]), np.full((1, 4), 0.5)
+    >>> with_prior(noise, prior, np.array([0, 0, 0, 1]), slice(None)).tolist()
+    [[1.1, 2.9, 2.0, 0.5]]
     """
-    chosen = noise[:, at]
-    unknown = chosen == 0.0
-    if not unknown.any():
-        return chosen
     groups = int(group.max(initial=-1)) + 1
-    filled = np.empty_like(chosen)
-    for place, rates in enumerate(noise):
+    blended = noise[:, at].copy()
+    for own, rates, counted in zip(blended, noise, prior, strict=True):
         known = np.bincount(group, rates > 0.0, groups)
         total = np.bincount(group, rates, groups)
         mean = np.divide(total, known, out=np.zeros(groups), where=known > 0)[group[at]]
-        filled[place] = np.where(mean > 0.0, mean, prior[place])
-    return np.where(unknown, filled, chosen)
+        mean = np.where(mean > 0.0, mean, counted)
+        own += np.where(own > 0.0, _SHRUNK, 1.0) * (mean - own)
+    return blended
 
 
 def updated_variance(variance: FloatArray, sample: FloatArray) -> FloatArray:
