@@ -11,13 +11,31 @@ that a limit leaves. The next step is ``headroom.with_headroom``.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.claims import discount_claims
-from quotaplane.quota.noise import hazard, second_difference, to_half, updated_variance
+from quotaplane.quota.demand_changes import (
+    Changes,
+    Level,
+    deviations,
+    error_of_mean,
+    find_changes,
+    level_of,
+    near_limit,
+    new_level,
+    uncensored,
+    without_false_alarm,
+)
+from quotaplane.quota.noise import (
+    MOST_SIGMAS,
+    censored_variance,
+    second_difference,
+    to_half,
+    updated_variance,
+)
 from quotaplane.quota.track import Doubt, Track, Window, joined
 
 DEFAULT_SATURATED_FROM: Final = 0.95
@@ -26,27 +44,6 @@ _BLOCK: Final = 16384
 """Columns per block: for 4 dimensions twice as fast as all at once (measured), as a block's
 intermediate arrays stay in the CPU's cache."""
 
-MEMORY: Final = 6
-"""Most windows that a level is the mean of. Longer ones were no better, and slower."""
-_JUMP: Final = 4.0
-"""A deviation of more standard deviations than this is a change, until the next window says that it
-was noise."""
-_SLACK: Final = 0.5
-"""Standard deviations by which a deviation counts less in a sum (CUSUM)."""
-_ALARM: Final = 4.5
-"""A sum of deviations to one side above this is a change."""
-_MOST_DEVIATION: Final = 8.0
-"""Most standard deviations that one window adds to a sum."""
-_MOST_RUN: Final = 15
-_CUSUM_STEPS: Final = 16.0
-"""A sum is kept in 16ths: up to 15.9 in a byte."""
-
-_NEAR_LIMIT: Final = 0.25
-"""The top part of its headroom in which a broker counts as at its limit."""
-_SUSPECT: Final = 3.5
-"""From so many standard deviations on, a touch of the limit is no noise."""
-_CERTAIN: Final = 5.5
-"""From here on it is not even a small change: the broker gets its fair share at once."""
 _MORE: Final = 4.0
 """Multiple of its usage that a suspected broker is asked for."""
 _SOME_MORE: Final = 1.3
@@ -137,85 +134,42 @@ def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATUR
     return joined(blocks)
 
 
-class _Level(NamedTuple):
-    """The level that a window is compared with; arrays of one shape."""
-
-    base: FloatArray
-    """Finite, per second."""
-    windows: IntArray
-    """It is the mean of so many."""
-    spread: FloatArray
-    """Standard deviation of a window's deviation from it, per second."""
-
-
-class _Changes(NamedTuple):
-    """What a window says of the level, (n,) each; at most one holds of a row."""
-
-    saturated: BoolArray
-    """The broker is at its limit, and noise is certainly not why."""
-    more: BoolArray
-    """It is at its limit, and noise is hardly why."""
-    some_more: BoolArray
-    """It is at its limit again and again."""
-    jumped: BoolArray
-    """It shows a demand that is not the level."""
-    rising: BoolArray
-    """Deviations upwards add up."""
-    falling: BoolArray
-    """Deviations downwards add up."""
-
-
-class _Sums(NamedTuple):
-    """The deviations that add up."""
-
-    rise: FloatArray
-    rise_windows: IntArray
-    fall: FloatArray
-    fall_windows: IntArray
-
-
-def _level(base: FloatArray, windows: IntArray, variance: FloatArray) -> _Level:
-    return _Level(base, windows, np.sqrt(variance * base * (1.0 + 1.0 / np.maximum(windows, 1))))
-
-
 def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     """``learn`` for one block of columns."""
     variance = track.noise * track.noise
     suspected = track.doubt >= Doubt.SOME_MORE
     base = np.where(suspected, track.old_demand, track.demand)
-    near = _near_limit(window, base, suspected, saturated_from)
+    near = near_limit(window, base, suspected, saturated_from)
     seen = np.where(np.isnan(window.throttled), 0.0, window.throttled) + window.usage
     distrust, seen = discount_claims(
         track.distrust, window, base, np.sqrt(variance * base), seen, saturated_from
     )
-    level, taken_back = _without_false_alarm(track, base, variance, seen, near)
-    shown = _uncensored(seen, near & (track.doubt < Doubt.MORE), level)
-    z = _deviations(shown - level.base, level.spread)
+    level, taken_back = without_false_alarm(
+        track, level_of(base, track.windows, variance), variance, seen, near
+    )
+    shown = uncensored(seen, near & (track.doubt < Doubt.MORE), level)
+    z = deviations(shown - level.base, level.spread)
+    changes, sums = find_changes(track, z, near, suspected)
+    base_after, windows = new_level(level, shown, changes, sums)
+    demand, doubt = _asked_for(base_after, level, window, suspected, changes)
 
-    changes, sums = _changes(track, z, near, suspected)
-    new_level, windows = _new_level(level, shown, changes, sums)
-    sampled = (track.windows >= 2) & ~(near | suspected | changes.jumped)
-    last = _earlier_value(base, track.last_deviation)
-    earlier = _earlier_value(base, track.earlier_deviation)
+    last = base + track.last_deviation * np.sqrt(base)
+    earlier = base + track.earlier_deviation * np.sqrt(base)
+    regular = (track.windows >= 2) & ~(suspected | changes.any())
     sample = second_difference(shown, last, earlier)
     sample = np.where(taken_back, np.square(base - level.base), sample)
-    tight = np.isnan(window.throttled) & (window.limit < level.base + 3.0 * level.spread) & ~suspected
-    tight &= (level.windows >= 2) & ~changes.jumped & ~changes.more & ~changes.saturated & ~changes.some_more
+    sampled = regular & ~near | taken_back
+    tight = regular & np.isnan(window.throttled)
+    tight &= window.limit < level.base + MOST_SIGMAS * level.spread
     if tight.any():
-        zu = np.divide(seen - level.base, level.spread, out=np.zeros_like(base), where=level.spread > 0)
-        of_mean = 1.0 + 1.0 / np.maximum(level.windows, 1)
-        cens = np.square(level.spread) * (1.0 + zu * hazard(zu)) / of_mean
-        sample = np.where(tight, np.where(near, cens, np.square(seen - level.base) / of_mean), sample)
-        sampled = sampled | tight
-    variance = _new_variance(variance, sample, level.base, window, sampled | taken_back)
-    last = np.where(taken_back, level.base, last)
-    demand, doubt = _asked_for(new_level, level, window, suspected, changes)
+        sample[tight] = _sample_at_limit(*(each[tight] for each in (seen, near, *level)))
+        sampled |= tight
     after = Track(
         demand=demand,
-        noise=to_half(np.sqrt(variance)),
-        last_deviation=_deviation(shown, new_level),
-        earlier_deviation=_deviation(last, new_level),
-        **sums._asdict(),
+        noise=to_half(np.sqrt(_new_variance(variance, sample, level.base, window, sampled))),
+        last_deviation=_deviation(shown, base_after),
+        earlier_deviation=_deviation(np.where(taken_back, level.base, last), base_after),
+        **sums.without(changes)._asdict(),
         windows=windows,
         doubt=doubt,
         old_demand=np.where(doubt > 0, level.base, 0.0),
@@ -229,129 +183,46 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     return track.where(waits, after) if waits.any() else after
 
 
-def _near_limit(
-    window: Window, base: FloatArray, suspected: BoolArray, saturated_from: float
-) -> BoolArray:
-    """Brokers that report no refusals and may have been held back by their limit."""
-    limit = window.limit
-    blind = np.isnan(window.throttled) & np.isfinite(limit)
-    if not blind.any():
-        return blind
-    from_ = saturated_from * limit
-    with np.errstate(invalid="ignore"):
-        top = limit - _NEAR_LIMIT * (limit - base)
-    from_ = np.where((limit > base) & ~suspected, np.maximum(from_, top), from_)
-    near: BoolArray = blind & (window.usage >= from_)
-    return near
+def _sample_at_limit(
+    seen: FloatArray, near: BoolArray, base: FloatArray, windows: IntArray, spread: FloatArray
+) -> FloatArray:
+    """A sample of the variance where the limit hides the larger deviations, or may do so.
 
-
-def _without_false_alarm(
-    track: Track, base: FloatArray, variance: FloatArray, seen: FloatArray, near: BoolArray
-) -> tuple[_Level, BoolArray]:
-    """The level to compare with, and where the jump of the last window is taken back."""
-    level = _level(base, track.windows, variance)
-    jumped = (track.doubt == Doubt.JUMPED) & ~near
-    if not jumped.any():
-        return level, jumped
-    old = _level(track.old_demand, track.old_windows, variance)
-    distance = np.abs(seen - old.base)
-    back = jumped & (distance < np.abs(seen - base)) & (distance <= _JUMP * old.spread)
-    return _Level(*(np.where(back, *both) for both in zip(old, level, strict=True))), back
-
-
-def _uncensored(seen: FloatArray, near: BoolArray, level: _Level) -> FloatArray:
-    """What was seen; at a limit the mean of the demands above it, as the noise makes them."""
-    at = near & (level.spread > 0.0)
-    if not at.any():
-        return seen
-    shown = seen.copy()
-    base, spread = level.base[at], level.spread[at]
-    shown[at] = base + spread * hazard((seen[at] - base) / spread)
-    return np.maximum(shown, seen)
-
-
-def _deviations(difference: FloatArray, spread: FloatArray) -> FloatArray:
-    """In standard deviations, at most ``_MOST_DEVIATION``; where these are 0, all or nothing."""
-    z = np.sign(difference) * _MOST_DEVIATION
-    np.divide(difference, spread, out=z, where=spread > 0.0)
-    return np.clip(z, -_MOST_DEVIATION, _MOST_DEVIATION)
-
-
-def _changes(
-    track: Track, z: FloatArray, near: BoolArray, suspected: BoolArray
-) -> tuple[_Changes, _Sums]:
-    """What the window changes, and the sums after it."""
-    again = track.doubt >= Doubt.MORE
-    saturated = near & (again | (z > _CERTAIN) | (track.windows == 0))
-    more = near & ~saturated & (suspected | (z > _SUSPECT))
-    jumped = ~near & (np.abs(z) > _JUMP)
-    reset = suspected | saturated | more | jumped
-    rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
-    fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
-    over, falling = rise > _ALARM, fall > _ALARM
-    changes = _Changes(saturated, more, over & near, jumped, over & ~near, falling)
-    return changes, _Sums(rise, rise_windows, fall, fall_windows)
-
-
-def _summed(
-    total: FloatArray, windows: IntArray, z: FloatArray, reset: BoolArray
-) -> tuple[FloatArray, IntArray]:
-    """A sum of deviations to one side, in ``_CUSUM_STEPS``, and of how many windows it is."""
-    rounded = np.rint((total + z - _SLACK) * _CUSUM_STEPS) / _CUSUM_STEPS
-    total = np.where(reset, 0.0, np.maximum(rounded, 0.0))
-    return total, np.where(total > 0.0, np.minimum(windows + 1, _MOST_RUN), 0)
-
-
-def _new_level(
-    level: _Level, shown: FloatArray, changes: _Changes, sums: _Sums
-) -> tuple[FloatArray, IntArray]:
-    """The level after the window, whatever the limit hides, and of how many windows it is."""
-    windows = np.minimum(level.windows + 1, MEMORY)
-    new = level.base + (shown - level.base) / windows
-    if changes.rising.any() or changes.falling.any():
-        rise = level.base + level.spread * (sums.rise / np.maximum(sums.rise_windows, 1) + _SLACK)
-        fall = level.base - level.spread * (sums.fall / np.maximum(sums.fall_windows, 1) + _SLACK)
-        new = np.where(changes.rising, np.maximum(rise, shown), new)
-        new = np.where(changes.falling, np.maximum(fall, 0.0), new)
-        windows = np.where(changes.rising, np.minimum(sums.rise_windows, MEMORY), windows)
-        windows = np.where(changes.falling, np.minimum(sums.fall_windows, MEMORY), windows)
-    hidden = changes.saturated | changes.more | changes.some_more
-    new = np.where(changes.jumped, shown, np.where(hidden, level.base, new))
-    return new, np.where(changes.jumped, 1, np.where(hidden, level.windows, windows))
+    Second differences of what is not hidden would be too small; deviations from the level are
+    right together with what the hidden ones are on average.
+    """
+    sample = np.where(near, censored_variance(seen - base, spread), np.square(seen - base))
+    return sample / error_of_mean(windows)
 
 
 def _asked_for(
-    new: FloatArray, level: _Level, window: Window, suspected: BoolArray, changes: _Changes
+    base: FloatArray, level: Level, window: Window, suspected: BoolArray, changes: Changes
 ) -> tuple[FloatArray, IntArray]:
-    """The demand, and what is not certain about it."""
+    """The demand, and what is not certain about it; ``base`` and ``level``: after and before."""
     jumped = changes.jumped & ~suspected & (level.windows > 0)
-    doubt = np.where(jumped, Doubt.JUMPED, Doubt.NONE)
-    if not (changes.saturated.any() or changes.more.any() or changes.some_more.any()):
-        return new, doubt
+    doubt = np.where(jumped, int(Doubt.JUMPED), int(Doubt.NONE))
+    if not changes.hidden().any():
+        return base, doubt
     most = np.maximum(level.base, window.usage)
     several = np.where(suspected, _AGAIN_MORE, _MORE)
-    demand = np.where(changes.more, several * most, new)
+    demand = np.where(changes.more, several * most, base)
     demand = np.where(changes.some_more, _SOME_MORE * most, demand)
     demand = np.where(changes.saturated, np.inf, demand)
-    doubt = np.where(changes.more, Doubt.MORE, doubt)
-    doubt = np.where(changes.some_more, Doubt.SOME_MORE, doubt)
-    return demand, np.where(changes.saturated, Doubt.SATURATED, doubt)
+    doubt = np.where(changes.more, int(Doubt.MORE), doubt)
+    doubt = np.where(changes.some_more, int(Doubt.SOME_MORE), doubt)
+    return demand, np.where(changes.saturated, int(Doubt.SATURATED), doubt)
 
 
 def _new_variance(
     variance: FloatArray, sample: FloatArray, base: FloatArray, window: Window, sampled: BoolArray
 ) -> FloatArray:
-    """The variance divided by the level, after a ``sample`` of it where there is one."""
+    """The variance divided by the level ``base``, after a ``sample`` where there is one."""
     # Claims are no noise: the noise of what was really used is not larger than that.
     used = np.maximum(window.usage, window.used_before)
     sampled = sampled & (base > 0.0)
     sample = np.minimum(sample, used * used)
     relative = np.divide(sample, base, out=np.zeros_like(sample), where=sampled)
     return np.where(sampled, updated_variance(variance, relative), variance)
-
-
-def _earlier_value(base: FloatArray, deviation: FloatArray) -> FloatArray:
-    return base + deviation * np.sqrt(base)
 
 
 def _deviation(value: FloatArray, level: FloatArray) -> FloatArray:

@@ -19,12 +19,11 @@ from quotaplane.laws.max_min import max_min
 from quotaplane.laws.reason import Reason
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.quota.noise import MOST_SIGMAS
 
 DEFAULT_THROTTLED_BY_NOISE: Final = 0.01
 DEFAULT_PRICE: Final = 0.05
 
-MOST_SIGMAS: Final = 3.0
-"""Most headroom, in standard deviations."""
 _LEAST_BLIND: Final = 0.02
 """Least headroom of a broker that reports no refusals, as a part of its demand: a limit at its
 demand would be touched in every window."""
@@ -38,10 +37,7 @@ _ROUNDING: Final = 1e-9
 
 _Z: Final = np.linspace(MOST_SIGMAS, 0.0, 121)
 _LOSS: Final = np.array(
-    [
-        exp(-z * z / 2.0) / sqrt(2.0 * pi) - z * (1.0 - erf(z / sqrt(2.0))) / 2.0
-        for z in _Z.tolist()
-    ]
+    [exp(-z * z / 2.0) / sqrt(2.0 * pi) - z * (1.0 - erf(z / sqrt(2.0))) / 2.0 for z in _Z.tolist()]
 )
 """E[(Z - z)+] of a standard normal Z: what noise pushes over a limit of z standard deviations."""
 
@@ -152,9 +148,7 @@ def with_headroom(
     """
     rows = Segments(problem.starts)
     demand, weight = problem.demand, problem.weight
-    headroom = wanted_headroom(
-        demand, estimate.sigma, estimate.reports_refused, throttled_by_noise
-    )
+    headroom = wanted_headroom(demand, estimate.sigma, estimate.reports_refused, throttled_by_noise)
     headroom = np.maximum(headroom, np.where(np.isfinite(demand), probe - demand, 0.0))
     held_back = without < demand * (1.0 - _ROUNDING)
     served = np.minimum(without, demand)

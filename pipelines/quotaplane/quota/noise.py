@@ -14,6 +14,8 @@ import numpy as np
 
 from quotaplane.model import FloatArray, IntArray
 
+MOST_SIGMAS: Final = 3.0
+"""Most headroom, in standard deviations: noise hardly goes beyond."""
 _GAIN: Final = 0.15
 """Part by which the variance follows a sample."""
 _SHRUNK: Final = 0.1
@@ -86,9 +88,7 @@ def updated_variance(variance: FloatArray, sample: FloatArray) -> FloatArray:
     return np.where(known, variance + _GAIN * (sample - variance), sample)
 
 
-def second_difference(
-    newest: FloatArray, last: FloatArray, earlier: FloatArray
-) -> FloatArray:
+def second_difference(newest: FloatArray, last: FloatArray, earlier: FloatArray) -> FloatArray:
     """An unbiased sample of the variance, from the usage of three windows.
 
     Neither a level nor a steady ramp counts as noise.
@@ -109,6 +109,18 @@ def hazard(z: FloatArray) -> FloatArray:
     inside = np.interp(z, _HAZARD_AT, _HAZARD)
     with np.errstate(divide="ignore"):
         return np.where(z > _HAZARD_AT[-1], z + 1.0 / z, inside)
+
+
+def censored_variance(deviation: FloatArray, spread: FloatArray) -> FloatArray:
+    """The mean square of normal deviations that are at least this one, of standard deviation
+    ``spread``.
+
+    >>> censored_variance(np.array([0.0, 20.0]), np.array([10.0, 10.0])).round(1).tolist()
+    [100.0, 574.6]
+    """
+    z = np.divide(deviation, spread, out=np.zeros_like(spread), where=spread > 0.0)
+    variance: FloatArray = np.square(spread) * (1.0 + z * hazard(z))
+    return variance
 
 
 def to_half(values: FloatArray) -> FloatArray:

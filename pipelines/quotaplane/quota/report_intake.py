@@ -227,9 +227,7 @@ def _reported_usage(
     )
 
 
-def _event_sizes(
-    entries: pa.Table, dimensions: tuple[int, ...], chosen: IntArray
-) -> FloatArray:
+def _event_sizes(entries: pa.Table, dimensions: tuple[int, ...], chosen: IntArray) -> FloatArray:
     """(d, m) units that one event carries: 1, or in bytes those of a mean message; NaN: unknown."""
     sizes = np.ones((len(dimensions), len(chosen)))
     for place, dimension in enumerate(dimensions):
@@ -237,7 +235,9 @@ def _event_sizes(
             amounts, events = EVENTS[dimension]
             amount = _columns(entries, [RATE_COLUMNS[d] for d in amounts], chosen).sum(axis=0)
             count = _columns(entries, [RATE_COLUMNS[d] for d in events], chosen).sum(axis=0)
-            sizes[place] = np.divide(amount, count, out=np.full(len(chosen), np.nan), where=count > 0)
+            sizes[place] = np.divide(
+                amount, count, out=np.full(len(chosen), np.nan), where=count > 0
+            )
     return sizes
 
 

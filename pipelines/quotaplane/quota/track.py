@@ -8,7 +8,6 @@ from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
 

@@ -259,4 +259,3 @@ def _limit_in_window(
     if not leases.enforced.all():
         in_window = np.where(leases.enforced[chosen], in_window, np.inf)
     return in_window
-

@@ -1,0 +1,195 @@
+"""Changes of a demand: what one window says of the level that earlier ones showed. Pure numpy.
+
+A window is compared with a level, the mean of up to six windows. ``learn`` in ``demand`` says how.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.quota.noise import hazard
+from quotaplane.quota.track import Doubt, Track, Window
+
+MEMORY: Final = 6
+"""Most windows that a level is the mean of. Longer ones were no better, and slower."""
+JUMP: Final = 4.0
+"""A deviation of more standard deviations than this is a change, until the next window says that it
+was noise."""
+_SLACK: Final = 0.5
+"""Standard deviations by which a deviation counts less in a sum (CUSUM)."""
+_ALARM: Final = 4.5
+"""A sum of deviations to one side above this is a change."""
+_MOST_DEVIATION: Final = 8.0
+"""Most standard deviations that one window adds to a sum."""
+_MOST_RUN: Final = 15
+"""Most windows of a sum that are counted: half a byte."""
+SUM_STEPS: Final = 16
+"""A sum is kept in 16ths: up to 15.9 in a byte."""
+
+_NEAR_LIMIT: Final = 0.25
+"""The top part of its headroom in which a broker counts as at its limit."""
+_SUSPECT: Final = 3.5
+"""From so many standard deviations on, a touch of the limit is no noise."""
+_CERTAIN: Final = 5.5
+"""From here on it is not even a small change: the broker gets its fair share at once."""
+
+
+class Level(NamedTuple):
+    """The level that a window is compared with; arrays of one shape."""
+
+    base: FloatArray
+    """Finite, per second."""
+    windows: IntArray
+    """It is the mean of so many."""
+    spread: FloatArray
+    """Standard deviation of a window's deviation from it, per second."""
+
+
+class Changes(NamedTuple):
+    """What a window says of the level, (n,) each; at most one holds of a row."""
+
+    saturated: BoolArray
+    """The broker is at its limit, and noise is certainly not why."""
+    more: BoolArray
+    """It is at its limit, and noise is hardly why."""
+    some_more: BoolArray
+    """It is at its limit again and again."""
+    jumped: BoolArray
+    """It shows a demand that is not the level."""
+    rising: BoolArray
+    """Deviations upwards add up."""
+    falling: BoolArray
+    """Deviations downwards add up."""
+
+    def hidden(self) -> BoolArray:
+        """The limit hides how much the broker wants."""
+        return self.saturated | self.more | self.some_more
+
+    def any(self) -> BoolArray:
+        """The level is no longer what it was."""
+        return self.hidden() | self.jumped | self.rising | self.falling
+
+
+class Sums(NamedTuple):
+    """The deviations that add up; see ``track.Track``."""
+
+    rise: FloatArray
+    rise_windows: IntArray
+    fall: FloatArray
+    fall_windows: IntArray
+
+    def without(self, changes: Changes) -> Sums:
+        """The sums, which begin anew where they were a change."""
+        over = changes.rising | changes.falling | changes.some_more
+        return Sums(*(np.where(over, 0, each) for each in self)) if over.any() else self
+
+
+def level_of(base: FloatArray, windows: IntArray, variance: FloatArray) -> Level:
+    """The level ``base``; ``variance`` is that of a window, divided by the level."""
+    return Level(base, windows, np.sqrt(variance * base * error_of_mean(windows)))
+
+
+def error_of_mean(windows: IntArray) -> FloatArray:
+    """The variance of a window's deviation from the mean of others, in variances of a window."""
+    error: FloatArray = 1.0 + 1.0 / np.maximum(windows, 1)
+    return error
+
+
+def near_limit(
+    window: Window, base: FloatArray, suspected: BoolArray, saturated_from: float
+) -> BoolArray:
+    """Brokers that report no refusals and may have been held back by their limit."""
+    limit = window.limit
+    blind = np.isnan(window.throttled) & np.isfinite(limit)
+    if not blind.any():
+        return blind
+    from_ = saturated_from * limit
+    with np.errstate(invalid="ignore"):
+        top = limit - _NEAR_LIMIT * (limit - base)
+    from_ = np.where((limit > base) & ~suspected, np.maximum(from_, top), from_)
+    near: BoolArray = blind & (window.usage >= from_)
+    return near
+
+
+def without_false_alarm(
+    track: Track, level: Level, variance: FloatArray, seen: FloatArray, near: BoolArray
+) -> tuple[Level, BoolArray]:
+    """The level to compare with, and where the jump of the last window is taken back."""
+    jumped = (track.doubt == Doubt.JUMPED) & ~near
+    if not jumped.any():
+        return level, jumped
+    old = level_of(track.old_demand, track.old_windows, variance)
+    distance = np.abs(seen - old.base)
+    back = jumped & (distance < np.abs(seen - level.base)) & (distance <= JUMP * old.spread)
+    return Level(*(np.where(back, *both) for both in zip(old, level, strict=True))), back
+
+
+def uncensored(seen: FloatArray, near: BoolArray, level: Level) -> FloatArray:
+    """What was seen; at a limit the mean of the demands above it, as the noise makes them."""
+    at = near & (level.spread > 0.0)
+    if not at.any():
+        return seen
+    shown = seen.copy()
+    base, spread = level.base[at], level.spread[at]
+    shown[at] = base + spread * hazard((seen[at] - base) / spread)
+    return np.maximum(shown, seen)
+
+
+def deviations(difference: FloatArray, spread: FloatArray) -> FloatArray:
+    """In standard deviations, at most ``_MOST_DEVIATION``; where these are 0, all or nothing."""
+    z = np.sign(difference) * _MOST_DEVIATION
+    np.divide(difference, spread, out=z, where=spread > 0.0)
+    return np.clip(z, -_MOST_DEVIATION, _MOST_DEVIATION)
+
+
+def find_changes(
+    track: Track, z: FloatArray, near: BoolArray, suspected: BoolArray
+) -> tuple[Changes, Sums]:
+    """What the window says of the level, and the sums with its deviation.
+
+    Args:
+        track: the estimates so far.
+        z: deviation of the window from the level, in standard deviations.
+        near: see ``near_limit``.
+        suspected: the broker was asked for more than the level.
+    """
+    again = track.doubt >= Doubt.MORE
+    saturated = near & (again | (z > _CERTAIN) | (track.windows == 0))
+    more = near & ~saturated & (suspected | (z > _SUSPECT))
+    jumped = ~near & (np.abs(z) > JUMP)
+    reset = suspected | saturated | more | jumped
+    rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
+    fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
+    over, falling = rise > _ALARM, fall > _ALARM
+    changes = Changes(saturated, more, over & near, jumped, over & ~near, falling)
+    return changes, Sums(rise, rise_windows, fall, fall_windows)
+
+
+def _summed(
+    total: FloatArray, windows: IntArray, z: FloatArray, reset: BoolArray
+) -> tuple[FloatArray, IntArray]:
+    """A sum of deviations to one side, in ``SUM_STEPS``, and of how many windows it is."""
+    rounded = np.rint((total + z - _SLACK) * SUM_STEPS) / SUM_STEPS
+    total = np.where(reset, 0.0, np.maximum(rounded, 0.0))
+    return total, np.where(total > 0.0, np.minimum(windows + 1, _MOST_RUN), 0)
+
+
+def new_level(
+    level: Level, shown: FloatArray, changes: Changes, sums: Sums
+) -> tuple[FloatArray, IntArray]:
+    """The level after the window, whatever the limit hides, and of how many windows it is."""
+    windows = np.minimum(level.windows + 1, MEMORY)
+    new = level.base + (shown - level.base) / windows
+    if changes.rising.any() or changes.falling.any():
+        rise = level.base + level.spread * (sums.rise / np.maximum(sums.rise_windows, 1) + _SLACK)
+        fall = level.base - level.spread * (sums.fall / np.maximum(sums.fall_windows, 1) + _SLACK)
+        new = np.where(changes.rising, np.maximum(rise, shown), new)
+        new = np.where(changes.falling, np.maximum(fall, 0.0), new)
+        windows = np.where(changes.rising, np.minimum(sums.rise_windows, MEMORY), windows)
+        windows = np.where(changes.falling, np.minimum(sums.fall_windows, MEMORY), windows)
+    hidden = changes.hidden()
+    new = np.where(changes.jumped, shown, np.where(hidden, level.base, new))
+    return new, np.where(changes.jumped, 1, np.where(hidden, level.windows, windows))
