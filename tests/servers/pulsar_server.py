@@ -60,6 +60,8 @@ class PulsarServer:
         # One broker has nothing to balance; it takes every topic.
         broker |= {"loadBalancerEnabled": "false"}
         broker |= usage_transport(report_interval_s, stats_interval_s)
+        # By default the first update is after a minute, and a young broker differs from others.
+        broker |= {"statsUpdateInitialDelayInSecs": str(stats_interval_s)}
         if secure:
             self.certificates = make_certificates(folder / "certificates")
             self.tokens = Tokens(folder)

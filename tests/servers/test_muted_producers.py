@@ -14,6 +14,7 @@ import pulsar
 import pytest
 
 from quotaplane.history.store import ensure_tables
+from quotaplane.pulsar.client import close_quietly
 from quotaplane.registry.table import put_groups
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.wire.report_stock import encode_stock_report
@@ -23,8 +24,14 @@ from tests.servers.pulsar_server import PulsarServer
 
 QUOTA = 100_000
 SERVED_WITHIN_S = 10.0
+"""On a quiet machine."""
+BUSY_MACHINE_S = 40.0
 REPORT_INTERVAL_S = 2.0
 """Of the server in tests/servers/fixtures.py."""
+STATS_INTERVAL_S = 5.0
+"""Of the same server."""
+CLOSED = "held back by the brokers' own limiter"
+"""In the line about closed connections."""
 
 
 def client_of(server: PulsarServer) -> pulsar.Client:
@@ -51,7 +58,8 @@ class Publisher:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._client.close()
+        # The client of a producer that is still muted gets no answer: no second failure for that.
+        close_quietly(self._client)
 
     def after(self, at_s: float) -> int:
         """Messages acknowledged after this time of the monotonic clock."""
@@ -77,6 +85,14 @@ def report_of_a_busy_broker(server: PulsarServer, group: str) -> None:
     client.close()
 
 
+def forget_the_throttling(server: PulsarServer, topic: str) -> None:
+    """Wait until the broker updates its statistics, and counts throttled producers anew."""
+    deadline_s = time.monotonic() + 4 * STATS_INTERVAL_S
+    while server.rest.call("GET", f"{topic.replace('://', '/')}/stats")["publishRateLimitedTimes"]:
+        assert time.monotonic() < deadline_s, "the broker still counts it as throttled"
+        time.sleep(0.1)
+
+
 @pytest.fixture
 def muted(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[tuple[Publisher, Path, Limits]]:
     """A muted producer, settings of an enforcer, and the limits that it will get."""
@@ -95,16 +111,19 @@ def muted(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[tuple[Publish
     limits = Limits(settings, pulsar_server.service_url, group)
     topic = rest.create_topic(f"persistent://{namespace}/woken")
     publisher = Publisher(pulsar_server, topic)
-    report_of_a_busy_broker(pulsar_server, group)
-    time.sleep(2.5 * REPORT_INTERVAL_S)
-    publisher.begin()
-    time.sleep(2.0)
-    woken_s = time.monotonic()
-    time.sleep(1.0)
-    assert publisher.after(woken_s) == 0, "it is not muted"
-    yield publisher, conf, limits
-    publisher.stop()
-    limits.close()
+    try:
+        report_of_a_busy_broker(pulsar_server, group)
+        time.sleep(2.5 * REPORT_INTERVAL_S)
+        publisher.begin()
+        time.sleep(2.0)
+        woken_s = time.monotonic()
+        time.sleep(1.0)
+        assert publisher.after(woken_s) == 0, "it is not muted"
+        forget_the_throttling(pulsar_server, topic)
+        yield publisher, conf, limits
+    finally:
+        publisher.stop()
+        limits.close()
 
 
 def taken_over(server: PulsarServer, limits: Limits) -> bool:
@@ -112,10 +131,24 @@ def taken_over(server: PulsarServer, limits: Limits) -> bool:
     return bool(group["publishRateInBytes"] == -1)
 
 
-@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("killed", "within_s"),
+    [
+        (False, BUSY_MACHINE_S),
+        pytest.param(False, SERVED_WITHIN_S, marks=pytest.mark.soak),
+        pytest.param(True, SERVED_WITHIN_S, marks=pytest.mark.soak),
+    ],
+)
 def test_a_producer_that_was_muted_before_the_take_over_is_served_after_it(
-    pulsar_server: PulsarServer, muted: tuple[Publisher, Path, Limits], killed: bool
+    pulsar_server: PulsarServer,
+    muted: tuple[Publisher, Path, Limits],
+    killed: bool,
+    within_s: float,
 ) -> None:
+    """Without the enforcer's check its client closes the connection, a minute after it connected.
+
+    However long that takes: who closed it says whether the check works.
+    """
     publisher, conf, limits = muted
     limits.tell(publish_bytes=QUOTA)
     if killed:
@@ -129,12 +162,13 @@ def test_a_producer_that_was_muted_before_the_take_over_is_served_after_it(
         else:
             enforcer.wait_until(lambda: taken_over(pulsar_server, limits))
         begun_s = time.monotonic()
-        enforcer.wait_until(lambda: publisher.after(begun_s) > 50, 2.0 + SERVED_WITHIN_S)
+        enforcer.wait_until(lambda: publisher.after(begun_s) > 50, 2.0 + within_s)
         first_s = min(at_s for at_s in publisher.acknowledged_s if at_s > begun_s)
         print(f"served after {first_s - begun_s:.1f} s")
-        assert first_s - begun_s < SERVED_WITHIN_S
+        assert first_s - begun_s < within_s
+        enforcer.wait_until(lambda: CLOSED in enforcer.errors(), 10.0)
         figures = enforcer.stop()
         assert figures["closed_connections"] == 1
         assert figures["errors"] == 0
         (line,) = enforcer.errors().splitlines()[-1:]
-        assert "held back by the brokers' own limiter" in line
+        assert CLOSED in line

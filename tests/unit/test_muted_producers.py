@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,52 +12,55 @@ import numpy as np
 import pytest
 
 from quotaplane.enforce.agent.enforcer import Enforcer
-from quotaplane.enforce.muted_producers import (
-    Producer,
-    Publishing,
-    may_be_muted,
-    muted_connections,
-)
+from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
 from quotaplane.errors import TransportError
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_admin.topic_publishers import throttled_in
+from quotaplane.pulsar_admin.topic_publishers import published_in
 from quotaplane.registry.table import put_groups
 from tests.unit.cluster_cases import Answer
-from tests.unit.enforce_cluster import FakePulsar, Link, full, hurry, settings_for
-
-ADDRESS = "/10.0.0.1:4711"
+from tests.unit.enforce_cluster import NAMESPACE, FakePulsar, Link, full, hurry, settings_for
 
 
-def publishing(messages: int = 5, throttled: int = 1, **producers: str) -> Publishing:
-    return Publishing(messages, throttled, producers or {ADDRESS: "p"})
+def test_parts_are_silent_while_nothing_is_published() -> None:
+    before = {"t": 5, "busy": 5, "gone": 5, "never": 0}
+    now = {"t": 5, "busy": 6, "new": 5, "never": 0}
+    assert silent_parts(before, now, set()) == ["t"]
 
 
-def test_only_producers_that_were_throttled_may_be_muted() -> None:
-    assert may_be_muted(publishing())
-    assert not may_be_muted(publishing(throttled=0))
-    assert not may_be_muted(Publishing(5, 1, {}))
+def test_parts_that_were_used_lately_come_before_idle_ones() -> None:
+    counts = {"idle": 9, "t": 5, "idle too": 7, "u": 1}
+    assert silent_parts(counts, counts, {"u", "t"}) == ["t", "u", "idle", "idle too"]
 
 
-def test_a_connection_is_muted_while_nothing_is_published() -> None:
-    before = {"t": publishing(), "u": publishing(a="q"), "gone": publishing(b="r")}
-    now = {"t": publishing(), "u": publishing(messages=6, a="q"), "new": publishing(c="s")}
-    assert muted_connections(before, now) == {ADDRESS: Producer("t", "p")}
+def test_a_connection_of_several_topics_is_checked_once() -> None:
+    producers = {"t": {"a": "p"}, "u": {"a": "q", "b": "r"}}
+    assert connections_of(producers) == {"a": Producer("t", "p"), "b": Producer("u", "r")}
 
 
-def test_a_connection_of_several_topics_is_checked_once_and_a_new_one_not_at_all() -> None:
-    before = {"t": publishing(a="p"), "u": publishing(a="q")}
-    now = {"t": publishing(a="p", b="r"), "u": publishing(a="q")}
-    assert muted_connections(before, now) == {"a": Producer("t", "p")}
+def metrics_of(part: str, **values: float) -> bytes:
+    namespace = 'cluster="c",namespace="a/b"'
+    return "".join(
+        f'pulsar_{name}{{{namespace},topic="persistent://a/b/{part}"}} {value}\n'
+        for name, value in values.items()
+    ).encode()
 
 
-def test_metrics_name_throttled_topics_and_partitions() -> None:
-    metrics = b"""# TYPE pulsar_publish_rate_limit_times gauge
-pulsar_publish_rate_limit_times{cluster="c",topic="persistent://a/b/calm"} 0.0
-pulsar_publish_rate_limit_times{cluster="c",topic="persistent://a/b/t",partition="-1"} 3.0
-pulsar_publish_rate_limit_times{topic="persistent://a/b/many",partition="2"} 1
-pulsar_publish_rate_limit_times{cluster="c"} 1
-"""
-    assert throttled_in(metrics) == {"persistent://a/b/t", "persistent://a/b/many-partition-2"}
+def test_metrics_tell_how_much_was_published_to_topics_with_producers() -> None:
+    metrics = b"# TYPE pulsar_in_messages_total gauge\n" + b"".join(
+        [
+            metrics_of("t", producers_count=2, rate_in=0.0, in_messages_total=7.0),
+            metrics_of("throttled", in_messages_total=1, publish_rate_limit_times=1)
+            + metrics_of("throttled", producers_count=1),
+            metrics_of('many",partition="2', in_messages_total=3, producers_count=1, rate_in=0.1),
+            metrics_of("left", producers_count=0, in_messages_total=9, rate_in=5),
+            metrics_of("unused", producers_count=1, in_messages_total=0),
+            b'pulsar_in_messages_total{cluster="c"} 1\n',
+        ]
+    )
+    many, throttled = "persistent://a/b/many-partition-2", "persistent://a/b/throttled"
+    messages, lately = published_in(metrics)
+    assert messages == {"persistent://a/b/t": 7, throttled: 1, many: 3}
+    assert lately == {throttled, many}
 
 
 class FakeProbe:
@@ -74,31 +78,77 @@ class FakeProbe:
         pass
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePulsar]:
-    """A group that is taken over, with a muted, an idle and an unthrottled topic."""
+THROTTLED = {"muted": 1, "forgotten": 0, "idle": 0}
+"""By topic: how often its broker counted a throttled producer since it updated its statistics."""
+
+
+def stats_of(topic: str, port: int) -> dict[str, Any]:
+    return {
+        "msgInCounter": 0 if topic == "unused" else 1,
+        "msgRateIn": 0.0,
+        "publishRateLimitedTimes": THROTTLED.get(topic, 0),
+        "publishers": [{"address": f"/10.0.0.1:{port}", "producerName": topic}],
+    }
+
+
+class Publishers(FakePulsar):
+    """A group with a muted, an idle and other topics, each with a producer; one topic is busy."""
+
+    def __init__(self, live: bool) -> None:
+        super().__init__()
+        self.runtime["exposeTopicLevelMetricsInPrometheus"] = str(live).lower()
+        self.read: list[str] = []
+        """Topics of which the producers were read."""
+        self._busy = 0
+        self.add(*THROTTLED, "unused", "busy")
+        self.put("g", publishRateInMsgs=300)
+        for port, topic in enumerate([*THROTTLED, "unused", "busy"]):
+            path = full(topic).replace("://", "/") + "/stats"
+            self.answers[f"GET {path}"] = Answer(200, stats_of(topic, port))
+
+    def find(self, method: str, path: str) -> Any:
+        path = path.partition("?")[0]
+        if path.endswith("metrics/"):
+            return Answer(200, self._metrics())
+        answer = super().find(method, path)
+        if path.endswith("/stats"):
+            topic = path.split("/")[-2]
+            self.read.append(topic)
+            if topic == "busy":
+                return Answer(200, answer.body | {"msgInCounter": self._count()})
+        return answer
+
+    def _count(self) -> int:
+        self._busy += 1
+        return self._busy
+
+    def _metrics(self) -> str:
+        counts = {**dict.fromkeys(THROTTLED, 1), "unused": 0, "busy": self._count()}
+        return "".join(
+            f'pulsar_{name}{{namespace="{NAMESPACE}",topic="{full(topic)}"}} {value}\n'
+            for topic, count in counts.items()
+            for name, value in {
+                "in_messages_total": count,
+                "producers_count": 1,
+                "publish_rate_limit_times": THROTTLED.get(topic, 0),
+            }.items()
+        )
+
+
+@pytest.fixture(params=[False, True], ids=["statistics", "live"])
+def cluster(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Publishers]:
+    """A group that will be taken over; its broker has live metrics, or only statistics."""
     hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
     for name in ("SETTLES", "SILENT", "RETRY_AFTER"):
         monkeypatch.setattr(f"quotaplane.enforce.agent.muted_connections._{name}_S", 0.05)
-    with FakePulsar() as fake:
-        fake.add("muted", "idle", "calm")
-        for port, (topic, throttled) in enumerate({"muted": 1, "idle": 2, "calm": 0}.items()):
-            publishers = [{"address": f"/10.0.0.1:{port}", "producerName": topic}]
-            stats = {
-                "msgInCounter": 1,
-                "publishRateLimitedTimes": throttled,
-                "publishers": publishers,
-            }
-            path = full(topic).replace("://", "/") + "/stats"
-            query = "getPreciseBacklog=false&subscriptionBacklogSize=false&excludeConsumers=true"
-            fake.answers[f"GET {path}?{query}"] = Answer(200, stats)
-            fake.answers[f"GET {path}"] = Answer(200, stats)
-        fake.put("g", publishRateInMsgs=300)
+    with Publishers(live=request.param) as fake:
         yield fake
 
 
 def enforced(
-    cluster: FakePulsar,
+    cluster: Publishers,
     folder: Path,
     open_probe: Callable[[], FakeProbe],
     done: Callable[[Enforcer], bool],
@@ -134,18 +184,34 @@ def closed_one(enforcer: Enforcer) -> bool:
     return bool(enforcer.status()["closed_connections"])
 
 
-def test_after_a_take_over_silent_throttled_producers_are_checked_once(
-    cluster: FakePulsar, tmp_path: Path
+def test_after_a_take_over_silent_producers_are_checked_once(
+    cluster: Publishers, tmp_path: Path
 ) -> None:
     probe = FakeProbe(lambda producer: producer == "muted")
     lines, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
-    assert sorted(probe.asked) == ["idle", "muted"]
+    assert sorted(probe.asked) == ["forgotten", "idle", "muted"]
     assert status["closed_connections"] == 1
     assert [line for line in lines if "'g'" in line and "1 connection was still held back" in line]
 
 
+def test_a_muted_producer_is_found_though_its_broker_forgot_that_it_throttled_it(
+    cluster: Publishers, tmp_path: Path
+) -> None:
+    """Brokers set that count to 0 whenever they update their statistics."""
+    probe = FakeProbe(lambda producer: producer == "forgotten")
+    _, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
+    assert status["closed_connections"] == 1
+
+
+@pytest.mark.parametrize("cluster", [True], indirect=True)
+def test_with_live_metrics_only_silent_topics_are_read(cluster: Publishers, tmp_path: Path) -> None:
+    probe = FakeProbe(lambda producer: producer == "muted")
+    enforced(cluster, tmp_path, lambda: probe, closed_one)
+    assert sorted(cluster.read) == ["forgotten", "idle", "muted"]
+
+
 def test_an_enforcer_that_starts_again_checks_what_an_earlier_one_took_over(
-    cluster: FakePulsar, tmp_path: Path
+    cluster: Publishers, tmp_path: Path
 ) -> None:
     cluster.put("g", publishRateInMsgs=-1)
     probe = FakeProbe(lambda producer: producer == "muted")
@@ -154,7 +220,7 @@ def test_an_enforcer_that_starts_again_checks_what_an_earlier_one_took_over(
 
 
 def test_a_check_that_fails_is_printed_once_and_repeated(
-    cluster: FakePulsar, tmp_path: Path
+    cluster: Publishers, tmp_path: Path
 ) -> None:
     tries: list[str] = []
 
@@ -173,7 +239,7 @@ def test_a_check_that_fails_is_printed_once_and_repeated(
     ]
 
 
-def test_a_probe_that_can_not_be_made_is_made_later(cluster: FakePulsar, tmp_path: Path) -> None:
+def test_a_probe_that_can_not_be_made_is_made_later(cluster: Publishers, tmp_path: Path) -> None:
     errors = [TransportError("no token file")]
 
     def open_probe() -> FakeProbe:
@@ -188,3 +254,21 @@ def test_a_probe_that_can_not_be_made_is_made_later(cluster: FakePulsar, tmp_pat
         "muted producers: no token file; retrying",
         "muted producers: recovered after 1 failure",
     ]
+
+
+def test_a_check_that_never_succeeds_is_not_tried_for_ever(
+    cluster: Publishers, tmp_path: Path
+) -> None:
+    def refuse(producer: str) -> bool:
+        raise TransportError("refused")
+
+    probe = FakeProbe(refuse)
+    last_s: list[float] = []
+
+    def long_ago(_: Enforcer) -> bool:
+        if probe.asked.count("muted") == 6:
+            last_s.append(time.monotonic())
+        return bool(last_s) and time.monotonic() > last_s[0] + 2.0
+
+    enforced(cluster, tmp_path, lambda: probe, long_ago)
+    assert probe.asked.count("muted") == 6

@@ -1,4 +1,4 @@
-"""Finds connections from which a broker does not read any more, after a quota was taken over.
+"""Finds connections from which a broker may not read any more, after a quota was taken over.
 
 Pulsar's own limiter of a group stops to read from a producer's connection, computes once for how
 long, and does not look again when the quota changes: of 1 byte per second, that is minutes for a
@@ -7,19 +7,8 @@ message of some hundred bytes (docs/pulsar.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple
-
-
-class Publishing(NamedTuple):
-    """The producers of a topic or partition, as its broker knows them."""
-
-    messages: int
-    """Published since the broker loaded it."""
-    throttled: int
-    """How often the broker stopped to read from a connection of these producers since then."""
-    producers: Mapping[str, str]
-    """By address of a connection: the name of one of the producers on it."""
 
 
 class Producer(NamedTuple):
@@ -30,31 +19,33 @@ class Producer(NamedTuple):
     name: str
 
 
-def may_be_muted(publishing: Publishing) -> bool:
-    """Whether a producer of the topic or partition may be muted, by one look at it.
+def silent_parts(
+    before: Mapping[str, int], now: Mapping[str, int], lately: Container[str]
+) -> list[str]:
+    """Topics and partitions to which nothing was published between two looks.
 
-    >>> may_be_muted(Publishing(5, 0, {"/10.0.0.1:4711": "p"}))
-    False
+    Those of ``lately`` come first: a muted producer published a message not long ago, and it should
+    not wait until thousands of idle ones are checked. Where nothing was published ever, nobody is
+    muted.
+
+    Whether the broker counts them as throttled is no criterion: it forgets that whenever it updates
+    its statistics, and the producer stays muted.
+
+    >>> silent_parts({"t": 5, "u": 5, "v": 0, "w": 1}, {"t": 5, "u": 6, "v": 0, "w": 1}, {"w"})
+    ['w', 't']
     """
-    return publishing.throttled > 0 and bool(publishing.producers)
+    silent = [part for part, count in now.items() if 0 < count == before.get(part)]
+    return sorted(silent, key=lambda part: part not in lately)
 
 
-def muted_connections(
-    before: Mapping[str, Publishing], now: Mapping[str, Publishing]
-) -> dict[str, Producer]:
-    """Connections that may be muted, and a producer on each; by part, looked at twice.
+def connections_of(producers: Mapping[str, Mapping[str, str]]) -> dict[str, Producer]:
+    """Connections, and a producer on each, from the producers of each topic or partition.
 
-    The broker stopped to read from them at some time, and nothing was published between the looks.
-    A producer that is only idle looks the same; its connection answers when it is checked.
-
-    >>> silent, busy = (Publishing(count, 1, {"/10.0.0.1:4711": "p"}) for count in (5, 6))
-    >>> muted_connections({"t": silent, "u": silent}, {"t": silent, "u": busy})
+    >>> connections_of({"t": {"/10.0.0.1:4711": "p"}, "u": {"/10.0.0.1:4711": "q"}})
     {'/10.0.0.1:4711': Producer(part='t', name='p')}
     """
     found: dict[str, Producer] = {}
-    for part, publishing in now.items():
-        if part in before and publishing.messages == before[part].messages:
-            for address, name in publishing.producers.items():
-                if address in before[part].producers:
-                    found.setdefault(address, Producer(part, name))
+    for part, name_of in producers.items():
+        for address, name in name_of.items():
+            found.setdefault(address, Producer(part, name))
     return found

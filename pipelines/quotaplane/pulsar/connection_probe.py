@@ -11,6 +11,17 @@ from quotaplane.settings import PulsarConnection
 
 _ANSWERS_WITHIN_S: Final = 15.0
 """A broker waits 5 s for the connection (``connectionLivenessCheckTimeoutMillis``)."""
+_REFUSALS: Final = (
+    pulsar.exceptions.ProducerBusy,
+    # The rest: the broker refuses every producer like ours, before it looks at the other one.
+    pulsar.exceptions.ProducerFenced,
+    pulsar.exceptions.IncompatibleSchema,
+    pulsar.exceptions.ProducerBlockedQuotaExceededError,
+    pulsar.exceptions.ProducerBlockedQuotaExceededException,
+    pulsar.exceptions.TopicTerminated,
+    pulsar.exceptions.NotAllowedError,
+)
+"""The other connection answered, or can't be checked; a later try would find the same."""
 
 
 class ConnectionProbe:
@@ -34,7 +45,7 @@ class ConnectionProbe:
         with as_transport_error(self._place, f"topic {part!r}"):
             try:
                 ours = self._client.create_producer(part, producer_name=producer)
-            except pulsar.exceptions.ProducerBusy:
+            except _REFUSALS:
                 return False
             # At once: the other one can't come back while its name is taken.
             ours.close()

@@ -1,7 +1,8 @@
-"""Reads what brokers know about the producers of topics: connections, and how often they waited."""
+"""Reads what brokers know about the producers of topics: connections, and how much they publish."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Final, NamedTuple
 
@@ -11,8 +12,12 @@ from quotaplane.pulsar_admin.rest import METRICS_PATH, Rest
 from quotaplane.pulsar_admin.topic_usage import MOST_LABELS, part_in
 
 _QUERY: Final = "getPreciseBacklog=false&subscriptionBacklogSize=false&excludeConsumers=true"
-_THROTTLED: Final = re.compile(
-    rb"^pulsar_publish_rate_limit_times\{([^\n]*)\} ([0-9.eE+]+)", re.MULTILINE
+_MESSAGES: Final = b"in_messages_total"
+_PRODUCERS: Final = b"producers_count"
+_LINE: Final = re.compile(
+    rb"^pulsar_(in_messages_total|producers_count|rate_in|publish_rate_limit_times)"
+    rb"\{([^\n]*)\} ([0-9.eE+]+)",
+    re.MULTILINE,
 )
 
 
@@ -21,10 +26,23 @@ class TopicPublishers(NamedTuple):
 
     messages: int
     """Published since the broker loaded it."""
-    throttled: int
-    """How often the broker stopped to read from a connection of these producers since then."""
+    lately: bool
+    """See ``Published.lately``."""
     producers: dict[str, str]
     """By address of a connection: the name of one of the producers on it."""
+
+
+class Published(NamedTuple):
+    """How much was published to a broker's topics and partitions, of those that have producers."""
+
+    messages: dict[str, int]
+    """Since the broker loaded them."""
+    lately: set[str]
+    """To which something was published since the last but one update of the broker's statistics.
+
+    As far as the broker tells: a message in its last interval of statistics counts, and since then
+    one after which it stopped to read from the producer. Each update sets that count to 0.
+    """
 
 
 async def read_publishers(rest: Rest, part: str) -> TopicPublishers:
@@ -39,32 +57,49 @@ async def read_publishers(rest: Rest, part: str) -> TopicPublishers:
     answer = await rest.get(f"{path}?{_QUERY}")
     try:
         producers = {str(one["address"]): str(one["producerName"]) for one in answer["publishers"]}
-        throttled = int(answer.get("publishRateLimitedTimes", 0))
-        return TopicPublishers(int(answer["msgInCounter"]), throttled, producers)
+        lately = answer.get("msgRateIn", 0) > 0 or answer.get("publishRateLimitedTimes", 0) > 0
+        return TopicPublishers(int(answer["msgInCounter"]), lately, producers)
     except MALFORMED:
         raise ClusterError(
             f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no producers"
         ) from None
 
 
-async def read_throttled(rest: Rest, broker_url: str) -> set[str]:
-    """The topics and partitions of a broker of which it ever stopped to read from a connection.
+async def read_published(rest: Rest, broker_url: str) -> Published:
+    """Read how much was published to a broker's topics and partitions with producers.
 
     Raises:
         ClusterError: the broker's metrics can't be read.
     """
-    return throttled_in(await rest.get_bytes(METRICS_PATH, broker_url))
+    metrics = await rest.get_bytes(METRICS_PATH, broker_url)
+    try:
+        return await asyncio.to_thread(published_in, metrics)
+    except MALFORMED:
+        raise ClusterError(
+            f"Pulsar's REST API at {broker_url}: GET {METRICS_PATH}: the answer is malformed"
+        ) from None
 
 
-def throttled_in(metrics: bytes) -> set[str]:
-    r"""Parse these topics and partitions from a broker's metrics.
+def published_in(metrics: bytes) -> Published:
+    r"""Parse how much was published from a broker's metrics.
 
-    >>> throttled_in(b'pulsar_publish_rate_limit_times{topic="persistent://a/b/c"} 2.0\n')
-    {'persistent://a/b/c'}
+    >>> lines = [b'pulsar_in_messages_total{topic="persistent://a/b/c"} 2',
+    ...          b'pulsar_producers_count{topic="persistent://a/b/c"} 1',
+    ...          b'pulsar_rate_in{topic="persistent://a/b/c"} 0.02']
+    >>> published_in(b"\n".join(lines))
+    Published(messages={'persistent://a/b/c': 2}, lately={'persistent://a/b/c'})
     """
-    return {
-        part
-        for labels, times in (line.groups() for line in _THROTTLED.finditer(metrics))
-        if float(times) > 0 and len(labels) <= MOST_LABELS
-        if (part := part_in(labels)) is not None
-    }
+    messages: dict[str, int] = {}
+    produced: set[str] = set()
+    lately: set[str] = set()
+    for kind, labels, text in (line.groups() for line in _LINE.finditer(metrics)):
+        value = float(text)
+        part = part_in(labels) if value > 0 and len(labels) <= MOST_LABELS else None
+        if part is None:
+            continue
+        if kind == _MESSAGES:
+            messages[part] = int(value)
+        else:
+            (produced if kind == _PRODUCERS else lately).add(part)
+    found = {part: count for part, count in messages.items() if part in produced}
+    return Published(found, lately & found.keys())

@@ -22,7 +22,7 @@ from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop, removal
 from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
 from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
-from quotaplane.enforce.agent.muted_connections import MutedConnections, Probe
+from quotaplane.enforce.agent.muted_connections import CHECKS_SHARE, MutedConnections, Probe
 from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults, default_rates
 from quotaplane.enforce.agent.observer import LIVE_EVERY_S, Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
@@ -134,7 +134,8 @@ class Enforcer:
             rest, reads, self._failure_log, self._defaults.read, self._report, every_s
         )
         self._muted = MutedConnections(
-            *(rest, self._observer, reads, self._writer.budget, self._failure_log, say),
+            *(rest, self._observer, reads, self._writer.budget),
+            *(Pace(CHECKS_SHARE * enforce.max_writes_per_s), self._failure_log, say),
             *(self._leads, open_probe),
         )
         self._news = asyncio.Event()

@@ -1,8 +1,9 @@
 """Ends the muting of producers by the cluster's own limiter, once their group was taken over.
 
 The limiter may have stopped to read from a producer's connection for minutes, and a changed quota
-does not shorten that. So after a take-over every connection that looks muted is checked: one that
-does not answer is closed by its broker, and the client connects again.
+does not shorten that. So after a take-over every connection that may be muted is checked: one that
+does not answer is closed by its broker, and the client connects again. An idle one looks the same,
+but answers.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from quotaplane.agents.disappearance import some_of
 from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.agents.pace import Bucket, Pace, at_once, start
 from quotaplane.enforce.agent.observer import Observer
-from quotaplane.enforce.muted_producers import (
-    Producer,
-    Publishing,
-    may_be_muted,
-    muted_connections,
-)
+from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
 from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_admin.topic_publishers import read_publishers, read_throttled
+from quotaplane.pulsar_admin.topic_publishers import (
+    Published,
+    TopicPublishers,
+    read_published,
+    read_publishers,
+)
 from quotaplane.settings import PulsarConnection
 from quotaplane.topic_layout import Layout
 
@@ -37,9 +38,13 @@ _SETTLES_S: Final = 0.5
 _SILENT_S: Final = 1.0
 """Between the two looks at a topic."""
 _RETRY_AFTER_S: Final = 10.0
+_MOST_TRIES: Final = 6
+"""Of a group: within a minute all clients notice themselves that their brokers don't answer."""
 _READS_AT_ONCE: Final = 4
 _CHECKS_AT_ONCE: Final = 16
 """Connections that are checked at once, and so the most that are closed at once."""
+CHECKS_SHARE: Final = 0.5
+"""The part of the write budget for checks, as most of them find idle connections."""
 _TURN_POLL_S: Final = 0.05
 _NOT_FOUND: Final = 404
 
@@ -66,13 +71,14 @@ def probes_of(place: PulsarConnection) -> Callable[[], Probe]:
 
 
 class MutedConnections:
-    """Checks the connections of each group once after its take-over, and until that succeeds.
+    """Checks the connections of each group once after its take-over; failures are tried again.
 
     Args:
         rest: client of the cluster's REST API.
         observer: knows the brokers.
         reads: budget of requests that read.
         writes: budget of requests that write; a check counts as one.
+        checks: budget of checks.
         failure_log: of topics whose producers can't be read or checked.
         say: prints a line when connections were closed.
         may_write: whether this enforcer leads.
@@ -85,17 +91,20 @@ class MutedConnections:
         observer: Observer,
         reads: Pace,
         writes: Bucket,
+        checks: Pace,
         failure_log: FailureLog,
         say: Say,
         may_write: Callable[[], bool],
         open_probe: Callable[[], Probe] | None,
     ) -> None:
         self._rest, self._observer = rest, observer
-        self._reads, self._writes = reads, writes
+        self._reads, self._writes, self._checks = reads, writes, checks
         self._failure_log, self._say = failure_log, say
         self._may_write, self._open_probe = may_write, open_probe
         self._begun: set[str] = set()
         """Groups that were checked, or are being checked."""
+        self._tries: Counter[str] = Counter()
+        """Failed ones, by group."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.closed = 0
         """Connections closed since the start."""
@@ -120,54 +129,74 @@ class MutedConnections:
 
     async def _check(self, groups: set[str], layout: Layout) -> None:
         failed: Exception | None = None
-        failing = True
+        failing = groups
         try:
             failing = await self._check_once(_parts_of(groups, layout), layout)
         except Exception as error:
             # Any exception: otherwise the groups would count as checked.
             failed = error
         self._failure_log.note(_PART, "", failed)
-        if failing:
+        again = self._to_try_again(groups, failing)
+        if again:
             await asyncio.sleep(_RETRY_AFTER_S)
-            self._begun -= groups
+            self._begun -= again
 
-    async def _check_once(self, parts: dict[str, str], layout: Layout) -> bool:
-        """Check these topics and partitions, with their groups; returns whether some failed."""
+    def _to_try_again(self, groups: set[str], failing: set[str]) -> set[str]:
+        """Count the tries of the failing groups among ``groups``; returns those that get more."""
+        self._tries.update(failing)
+        again = {group for group in failing if self._tries[group] < _MOST_TRIES}
+        for group in groups - again:
+            del self._tries[group]
+        return again
+
+    async def _check_once(self, parts: dict[str, str], layout: Layout) -> set[str]:
+        """Check these topics and partitions, with their groups; returns the groups that failed."""
         failures = _Failures(self._failure_log)
         await asyncio.sleep(_SETTLES_S)
-        before = await self._look(await self._suspects(parts, layout, failures), failures)
+        before = await self._published(parts, layout, failures)
         await asyncio.sleep(_SILENT_S)
-        now = await self._look([p for p, one in before.items() if may_be_muted(one)], failures)
-        await self._close(muted_connections(before, now), parts, failures)
+        now = await self._published(before.messages, layout, failures)
+        silent = silent_parts(before.messages, now.messages, now.lately)
+        found = await self._look(silent, failures)
+        producers = {part: found[part].producers for part in silent if part in found}
+        await self._close(connections_of(producers), parts, failures)
         failures.settle([*parts, *layout.brokers])
-        return bool(failures.items)
+        if failures.items <= parts.keys():
+            return {parts[part] for part in failures.items}
+        return set(parts.values())  # A broker's topics are those of any group.
 
-    async def _suspects(
+    async def _published(
         self, parts: Collection[str], layout: Layout, failures: _Failures
-    ) -> Collection[str]:
-        """Topics and partitions whose producers were throttled; without live metrics, all."""
-        if not self._observer.exposure.live:
-            return parts
+    ) -> Published:
+        """How much was published to these topics and partitions, of those that have producers."""
+        if not parts or not self._observer.exposure.live:
+            found = await self._look(parts, failures)
+            used = {part: one for part, one in found.items() if one.producers}
+            messages = {part: one.messages for part, one in used.items()}
+            return Published(messages, {part for part, one in used.items() if one.lately})
         owners = {layout.broker[layout.part_place[part]] for part in parts}
         names = {layout.brokers[broker] for broker in owners}
-        found: set[str] = set()
+        published = Published({}, set())
         for broker in list(self._observer.placement.brokers.values()):
             if broker.name in names:
                 await self._reads.take()
                 try:
-                    found |= await read_throttled(self._rest, broker.url)
+                    more = await read_published(self._rest, broker.url)
                 except ClusterError as error:
                     failures.note(broker.name, error)
-        return [part for part in parts if part in found]
+                    continue
+                published.messages.update((p, n) for p, n in more.messages.items() if p in parts)
+                published.lately.update(more.lately)
+        return published
 
-    async def _look(self, parts: Iterable[str], failures: _Failures) -> dict[str, Publishing]:
+    async def _look(self, parts: Iterable[str], failures: _Failures) -> dict[str, TopicPublishers]:
         """Read the producers of these topics and partitions; those that are gone are left out."""
-        found: dict[str, Publishing] = {}
+        found: dict[str, TopicPublishers] = {}
 
         async def look(part: str) -> None:
             await self._reads.take()
             try:
-                found[part] = Publishing(*await read_publishers(self._rest, part))
+                found[part] = await read_publishers(self._rest, part)
             except ClusterError as error:
                 if not (isinstance(error, RefusedError) and error.status == _NOT_FOUND):
                     failures.note(part, error)
@@ -207,7 +236,8 @@ class MutedConnections:
             threads.shutdown(wait=False)
 
     async def _turn(self) -> None:
-        """Wait until the budget allows one more write."""
+        """Wait until the budgets allow one more check, which counts as a write."""
+        await self._checks.take()
         while not self._writes.room(asyncio.get_running_loop().time()):
             await asyncio.sleep(_TURN_POLL_S)
         self._writes.take(1)
