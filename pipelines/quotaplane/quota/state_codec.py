@@ -277,9 +277,8 @@ def _track(estimates: Columns, doubts: Columns, demand: FloatArray) -> Track:
 
     def column(name: str) -> npt.NDArray[Any]:
         stored = estimates.get(name)
-        if stored is None:
-            return np.zeros(shape)
-        return stored.reshape(shape).astype(np.float64)
+        values = np.zeros(demand.size) if stored is None else stored
+        return np.asarray(values, np.float64).reshape(shape)
 
     runs = column("runs").astype(np.int64)
     doubt, old_windows = np.zeros((2, demand.size), np.int64)

@@ -19,9 +19,9 @@ class Doubt(IntEnum):
     JUMPED = 1
     """The demand jumped in the last window: that may have been noise."""
     SOME_MORE = 2
-    """The broker touches its limit often: it is asked for a little more than it was seen to use."""
+    """The broker touches its limit often: a little more than it used is asked for it."""
     MORE = 3
-    """The broker touched its limit, which noise hardly does: it is asked for several times as much."""
+    """It touched its limit as noise hardly does: several times as much is asked for it."""
     SATURATED = 4
     """The broker is at its limit, and nothing says how much it wants."""
 
