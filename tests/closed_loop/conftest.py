@@ -20,7 +20,7 @@ from quotaplane.sim.world import Interval, World
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
-from quotaplane.wire.departures import DEPARTURES, pack_departures
+from quotaplane.wire.broker_departures import DEPARTURES, pack_departures
 from quotaplane.wire.reports import decode
 from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports

@@ -13,7 +13,7 @@ import pytest
 
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.pulsar_admin.active_brokers import ActiveBrokers, following_brokers
-from quotaplane.pulsar_admin.broker_list import NO_BROKERS, BrokerList
+from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Cluster
 from quotaplane.streams.listed_brokers import ListedBrokers
@@ -91,7 +91,7 @@ def test_a_broker_left_when_the_first_list_without_it_was_read_until_it_is_back(
     listing(server, "b1:8080")
     for now_s in (2, 4, 6):
         read(server, brokers, now_s)
-        assert brokers.newest == BrokerList(frozenset({b1, b2}), {b2: 2000})
+        assert brokers.newest == ClusterList(frozenset({b1, b2}), {b2: 2000})
     listing(server, "b1:8080", "b2:8080")
     server.answers[lookup("b2:8080")] = Answer(500)
     assert [*read(server, brokers, 8)] == ["b2:8080"]
@@ -100,7 +100,7 @@ def test_a_broker_left_when_the_first_list_without_it_was_read_until_it_is_back(
     read(server, brokers, 10)
     assert brokers.newest.left_at_ms == {b2: 10_000}
     read(server, brokers, 129)
-    assert brokers.newest == BrokerList(frozenset({b1}), {})
+    assert brokers.newest == ClusterList(frozenset({b1}), {})
 
 
 def test_a_broker_that_is_back_with_another_port_has_another_name(server: RestServer) -> None:
@@ -127,7 +127,7 @@ def test_an_unreadable_or_empty_list_changes_nothing(server: RestServer, answer:
     server.answers[LIST] = answer
     with pytest.raises(ClusterError):
         read(server, brokers, 9_999)
-    assert brokers.newest == BrokerList(frozenset({"pulsar://b1:6650"}), {})
+    assert brokers.newest == ClusterList(frozenset({"pulsar://b1:6650"}), {})
 
 
 def test_a_broker_without_an_address_is_named_and_tried_again(server: RestServer) -> None:
@@ -212,7 +212,7 @@ def test_a_list_that_only_says_who_left_may_come_later(server: RestServer) -> No
         assert newest() == NO_BROKERS
         listing(server, "b1:8080", "b2:8080")
         pace.next_poll()
-        assert newest() == BrokerList(frozenset({"b1:8080", "b2:8080"}), {})
+        assert newest() == ClusterList(frozenset({"b1:8080", "b2:8080"}), {})
         pace.end()
     assert said[1:] == ["list of brokers: recovered after 1 failure"]
 
@@ -231,8 +231,8 @@ class Folder:
         self.text, self.writes = text, self.writes + 1
 
 
-def listing_of(*names: str, left: dict[str, int] | None = None) -> BrokerList:
-    return BrokerList(frozenset(names), left or {})
+def listing_of(*names: str, left: dict[str, int] | None = None) -> ClusterList:
+    return ClusterList(frozenset(names), left or {})
 
 
 def test_a_batch_that_runs_again_sees_the_same_list_whatever_it_is_by_then() -> None:

@@ -13,8 +13,8 @@ from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.agents.pace import at_once
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.broker_addresses import look_up_broker
-from quotaplane.pulsar_admin.broker_list import NO_BROKERS, BrokerList
 from quotaplane.pulsar_admin.bulk import read_names
+from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Cluster, PulsarTransport
 
@@ -93,7 +93,7 @@ class ActiveBrokers:
         names = frozenset(self._listed_at_s)
         left = names.difference(present)
         earlier = self.newest.left_at_ms
-        self.newest = BrokerList(names, {name: earlier.get(name, now_ms) for name in left})
+        self.newest = ClusterList(names, {name: earlier.get(name, now_ms) for name in left})
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ def following_brokers(
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], float] = time.time,
     needed: bool = True,
-) -> Iterator[Callable[[], BrokerList]]:
+) -> Iterator[Callable[[], ClusterList]]:
     """Read the list within this context, before it begins and every ``cluster.poll_interval_s``.
 
     Yields a function that returns the newest one. While the list can't be read it stays as it is.

@@ -25,7 +25,7 @@ class Events:
     groups: pa.Table | None = None
     """Changes of the table resource_groups."""
     departures: pa.Table | None = None
-    """A row per broker that left the cluster's list; columns: ``wire.departures``."""
+    """A row per broker that left the cluster's list; columns: ``wire.broker_departures``."""
 
 
 class EarlierLimits(NamedTuple):

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from quotaplane.errors import ConfigError
-from quotaplane.pulsar_admin.broker_list import BrokerList
+from quotaplane.pulsar_admin.cluster_list import ClusterList
 from quotaplane.settings import Cluster, PulsarTransport, Settings
 from quotaplane.settings.senders import CLUSTER
 from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.sender_checks import LISTED_BROKERS
-from quotaplane.wire.departures import DEPARTURES, pack_departures
+from quotaplane.wire.broker_departures import DEPARTURES, pack_departures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NOTE: Final = "listed_brokers.json"
 
 
-NewestList = Callable[[], BrokerList]
+NewestList = Callable[[], ClusterList]
 """Returns the cluster's newest list."""
 
 
@@ -101,11 +101,11 @@ class ListedBrokers:
     ...     path, text = "checkpoint", None
     ...     def read(self, name): return self.text
     ...     def write(self, name, text): self.text = text
-    >>> newest, folder = BrokerList(frozenset({"b1"}), {}), InMemory()
+    >>> newest, folder = ClusterList(frozenset({"b1"}), {}), InMemory()
     >>> listed = ListedBrokers(folder, lambda: newest)
     >>> listed.of_batch(7) == newest
     True
-    >>> earlier, newest = newest, BrokerList(frozenset({"b1"}), {"b1": 1000})
+    >>> earlier, newest = newest, ClusterList(frozenset({"b1"}), {"b1": 1000})
     >>> listed.of_batch(8) == earlier, listed.of_batch(9) == newest
     (True, True)
     >>> ListedBrokers(folder, lambda: earlier).of_batch(8) == earlier
@@ -122,7 +122,7 @@ class ListedBrokers:
                 f"checkpoint {folder.path}: {_NOTE} can't be read; delete it"
             ) from None
 
-    def of_batch(self, seq: int) -> BrokerList:
+    def of_batch(self, seq: int) -> ClusterList:
         """The list for a batch, which runs now."""
         newest = self._newest()
         note = self._note
@@ -143,14 +143,14 @@ class ListedBrokers:
 class _Note:
     """What the checkpoint has: the list from batch ``since`` on, and the one before."""
 
-    def __init__(self, since: int, brokers: BrokerList, before: BrokerList) -> None:
+    def __init__(self, since: int, brokers: ClusterList, before: ClusterList) -> None:
         self.since, self.brokers, self.before = since, brokers, before
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> _Note:
         # Earlier versions noted names only.
         brokers, before = (
-            BrokerList(frozenset(note[key]), dict(note.get(f"{key}_left_at_ms", {})))
+            ClusterList(frozenset(note[key]), dict(note.get(f"{key}_left_at_ms", {})))
             for key in ("brokers", "before")
         )
         return cls(note["since"], brokers, before)

@@ -28,7 +28,7 @@ from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
-from quotaplane.wire.departures import DEPARTURES, unpack_departures
+from quotaplane.wire.broker_departures import DEPARTURES, unpack_departures
 from quotaplane.wire.shard_inputs import (
     newest_reports,
     some_reports,

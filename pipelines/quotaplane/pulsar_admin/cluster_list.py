@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
-class BrokerList(NamedTuple):
+class ClusterList(NamedTuple):
     """The brokers of a cluster's list."""
 
     names: frozenset[str]
@@ -15,4 +15,4 @@ class BrokerList(NamedTuple):
     """Those of them that are not in it any more, and when the first list without them was read."""
 
 
-NO_BROKERS: Final = BrokerList(frozenset(), {})
+NO_BROKERS: Final = ClusterList(frozenset(), {})
