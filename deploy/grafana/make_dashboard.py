@@ -137,6 +137,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Time since the newest report",
             (since("newest_report_timestamp_seconds"), now("report_interval_seconds", "interval")),
         ),
+        Panel("Brokers that left the cluster's list", (now("brokers_departed_total"),)),
         Panel("Changes of quotas", (per_second("quota_changes_total"),)),
     ),
     "Groups and limits": (

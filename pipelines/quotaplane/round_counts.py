@@ -150,6 +150,11 @@ class RoundCounts:
         "own reports of brokers on a group that differed from what the enforcer observed",
         stored=False,
     )
+    brokers_departed: int = _count(
+        "brokers whose leases ended because they left the cluster's list of brokers",
+        Merge.MAX,
+        stored=False,
+    )
     learning_shards: int = _state("shards that only hand back limits of an earlier epoch")
     shard: int = -1
     """The shard that these counts are of; -1: all."""

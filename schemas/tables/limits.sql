@@ -44,7 +44,7 @@ CREATE TABLE limits (
   total_bytes_reason_numbers ARRAY<DOUBLE> COMMENT 'the numbers of the reason; null = the limit is no law\'s',
   controller_mutations_reason_code INT COMMENT 'why controller_mutations_per_s is what it is',
   controller_mutations_reason_numbers ARRAY<DOUBLE> COMMENT 'the numbers of the reason; null = the limit is no law\'s',
-  ended_because STRING COMMENT 'silent or group_deleted; null = the limit did not end'
+  ended_because STRING COMMENT 'silent, departed or group_deleted; null = the limit did not end'
 )
 USING delta
 PARTITIONED BY (date)

@@ -5,8 +5,8 @@ CREATE TABLE recording (
   round_at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
   date DATE NOT NULL COMMENT 'UTC day of `round_at`; the partition that maintain expires',
   shard BIGINT NOT NULL COMMENT 'the part of the state; -1 = the job\'s settings',
-  kind STRING NOT NULL COMMENT 'reports, groups, rejected, timer (nothing arrived), state, settings',
-  payload BINARY NOT NULL COMMENT 'Arrow IPC streams; settings: JSON'
+  kind STRING NOT NULL COMMENT 'reports, groups, rejected, departures, timer (nothing arrived), state, settings',
+  payload BINARY NOT NULL COMMENT 'Arrow IPC streams; departures, settings: JSON'
 )
 USING delta
 PARTITIONED BY (date)

@@ -20,6 +20,7 @@ from quotaplane.sim.world import Interval, World
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
+from quotaplane.wire.broker_departures import DEPARTURES, pack_departures
 from quotaplane.wire.reports import decode
 from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
@@ -57,6 +58,7 @@ class Loop:
         limits_late: int = 0,
         throttle: ThrottleTerms = BY_DEFAULT,
         senders: Callable[[list[Report]], SenderRules] = lambda _: ANY_SENDER,
+        departures: Callable[[int], Mapping[str, int]] = lambda _: {},
     ) -> None:
         """Set up the loop.
 
@@ -72,6 +74,7 @@ class Loop:
             limits_late: after how many rounds limits arrive.
             throttle: how brokers enforce limits.
             senders: what the job checks of the senders of these reports.
+            departures: by second, the brokers that left the cluster's list, and when.
         """
         self.settings = settings or settings_with()
         steps = [
@@ -99,7 +102,7 @@ class Loop:
         self.letters: list[dict[str, Any]] = []
         """Dead letters of the operator, which is not given the decoder's here."""
         self.messages: list[bytes] = []
-        self._mangle, self._senders = mangle, senders
+        self._mangle, self._senders, self._departures = mangle, senders, departures
         self._on_their_way: list[list[bytes]] = [[] for _ in range(limits_late)]
         self._program = quota_program(self.settings, epoch=1)
         self._states = [ShardState() for _ in range(self.settings.shards)]
@@ -144,6 +147,10 @@ class Loop:
                 by_shard[shard]["reports"].append(payload)
         for shard, payload in self._changes(shards):
             by_shard[shard]["groups"].append(payload)
+        left_at_ms = self._departures(t_s)
+        if left_at_ms:
+            for inputs in by_shard:
+                inputs[DEPARTURES] = [pack_departures(left_at_ms)]
         sent: list[bytes] = []
         for shard in range(shards):
             self._states[shard], outputs = self._program.run(

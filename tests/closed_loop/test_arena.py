@@ -41,7 +41,7 @@ HELD_TO_THE_WISHES = [
 ]
 
 
-SILENCE = "a dead broker keeps its share for six rounds of silence"
+SILENCE = "a dead broker keeps its share for four rounds of silence"
 WAITS = "a raise waits a round longer, which matters in scenarios with many raises"
 UNMET = {
     # (law, figure, condition, scenario): reason of a known miss. The test asserts the miss, too, so

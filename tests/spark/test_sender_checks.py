@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from quotaplane.arrow_ipc import unpack
+from quotaplane.pulsar_admin.cluster_list import ClusterList
 from quotaplane.settings import parse_settings
-from quotaplane.streams.listed_brokers import ListedBrokers
+from quotaplane.streams.listed_brokers import before_batch
 from quotaplane.streams.sources import report_events
 from quotaplane.transport.base import COLUMNS
 from quotaplane.wire.reports import encode_stock_report
@@ -82,11 +83,11 @@ def test_a_batch_has_the_list_that_it_was_handed(spark: SparkSession, tmp_path: 
     source = tmp_path / "source"
     source.mkdir()
     names = {"pulsar://b1:6650"}
-    listed = ListedBrokers(Folder(), lambda: names)
+    hand_over = before_batch(Folder(), lambda: ClusterList(frozenset(names), {}))
     seen: list[tuple[list[str], list[str]]] = []
 
     def finish(batch: DataFrame, seq: int) -> None:
-        listed.hand_over(batch, seq)
+        hand_over(batch, seq)
         table = batch.toArrow()
         rows = [Row(**row) for row in table.to_pylist()]
         seen.append(used_and_refused(rows))

@@ -6,12 +6,14 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pytest
 
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.pulsar_admin.active_brokers import ActiveBrokers, following_brokers
+from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Cluster
 from quotaplane.streams.listed_brokers import ListedBrokers
@@ -41,7 +43,7 @@ def listing(server: RestServer, *brokers: str) -> None:
 def read(server: RestServer, brokers: ActiveBrokers, now_s: float = 0.0) -> dict[str, ClusterError]:
     async def once() -> dict[str, ClusterError]:
         async with Rest(transport_to(server.url)) as rest:
-            return await brokers.read(rest, now_s)
+            return await brokers.read(rest, now_s, int(now_s * 1000))
 
     return asyncio.run(once())
 
@@ -78,6 +80,42 @@ def test_a_broker_that_left_the_list_stays_for_a_while_and_one_that_joins_is_in_
     assert brokers.names == {"b1:8080", "b3:8080"}
 
 
+def test_a_broker_left_when_the_first_list_without_it_was_read_until_it_is_back(
+    server: RestServer,
+) -> None:
+    brokers = ActiveBrokers(as_listed=False, keep_s=120)
+    b1, b2 = "pulsar://b1:6650", "pulsar://b2:6650"
+    listing(server, "b1:8080", "b2:8080")
+    read(server, brokers, 0)
+    assert brokers.newest.left_at_ms == {}
+    listing(server, "b1:8080")
+    for now_s in (2, 4, 6):
+        read(server, brokers, now_s)
+        assert brokers.newest == ClusterList(frozenset({b1, b2}), {b2: 2000})
+    listing(server, "b1:8080", "b2:8080")
+    server.answers[lookup("b2:8080")] = Answer(500)
+    assert [*read(server, brokers, 8)] == ["b2:8080"]
+    assert brokers.newest.left_at_ms == {}, "it is in the list, whatever its name is now"
+    listing(server, "b1:8080")
+    read(server, brokers, 10)
+    assert brokers.newest.left_at_ms == {b2: 10_000}
+    read(server, brokers, 129)
+    assert brokers.newest == ClusterList(frozenset({b1}), {})
+
+
+def test_a_broker_that_is_back_with_another_port_has_another_name(server: RestServer) -> None:
+    brokers = ActiveBrokers(as_listed=False, keep_s=120)
+    listing(server, "b1:8080", "b2:8080")
+    read(server, brokers, 0)
+    listing(server, "b1:8080")
+    read(server, brokers, 2)
+    urls = {"brokerUrl": "pulsar://b2:6651", "httpUrl": "http://b2:8080"}
+    listing(server, "b1:8080", "b2:8080")
+    server.answers[lookup("b2:8080")] = Answer(body=urls)
+    read(server, brokers, 4)
+    assert brokers.newest.left_at_ms == {"pulsar://b2:6650": 2000}
+
+
 @pytest.mark.parametrize(
     "answer",
     [Answer(500), Answer(403), Answer(body=[]), Answer(body={"b1": 1}), Answer(cut=True)],
@@ -89,7 +127,7 @@ def test_an_unreadable_or_empty_list_changes_nothing(server: RestServer, answer:
     server.answers[LIST] = answer
     with pytest.raises(ClusterError):
         read(server, brokers, 9_999)
-    assert brokers.names == {"pulsar://b1:6650"}
+    assert brokers.newest == ClusterList(frozenset({"pulsar://b1:6650"}), {})
 
 
 def test_a_broker_without_an_address_is_named_and_tried_again(server: RestServer) -> None:
@@ -123,27 +161,37 @@ class Paced:
         self._woken.release()
 
 
-def following(server: RestServer, pace: Paced, said: list[str]) -> Any:
+def following(server: RestServer, pace: Paced, said: list[str], *, needed: bool = True) -> Any:
     brokers = ActiveBrokers(as_listed=True, keep_s=60)
-    transport = transport_to(server.url)
-    return following_brokers(transport, Cluster(), brokers, say=said.append, sleep=pace)
+    transport, times = transport_to(server.url), count(1)
+    return following_brokers(
+        transport,
+        Cluster(),
+        brokers,
+        say=said.append,
+        sleep=pace,
+        wall_clock=lambda: next(times),
+        needed=needed,
+    )
 
 
 def test_the_list_is_followed_and_kept_while_it_cannot_be_read(server: RestServer) -> None:
     said: list[str] = []
     pace = Paced()
     listing(server, "b1:8080")
-    with following(server, pace, said) as names:
-        assert names() == {"b1:8080"}
+    with following(server, pace, said) as newest:
+        assert newest().names == {"b1:8080"}
         listing(server, "b1:8080", "b2:8080")
         pace.next_poll()
-        assert names() == {"b1:8080", "b2:8080"}
+        assert newest().names == {"b1:8080", "b2:8080"}
         server.answers[LIST] = Answer(500)
         pace.next_poll()
         pace.next_poll()
-        assert names() == {"b1:8080", "b2:8080"}
+        assert newest().names == {"b1:8080", "b2:8080"}
+        assert newest().left_at_ms == {}, "a list that can't be read says nothing"
         listing(server, "b1:8080")
         pace.next_poll()
+        assert newest().left_at_ms == {"b2:8080": 5000}
         pace.end()
     failed, recovered = said
     assert failed.startswith("list of brokers: Pulsar's REST API at")
@@ -154,6 +202,19 @@ def test_a_job_does_not_start_without_the_list(server: RestServer) -> None:
     server.answers[LIST] = Answer(401)
     with pytest.raises(ClusterError, match="401"), following(server, Paced(), []):
         pass
+
+
+def test_a_list_that_only_says_who_left_may_come_later(server: RestServer) -> None:
+    said: list[str] = []
+    pace = Paced()
+    server.answers[LIST] = Answer(403)
+    with following(server, pace, said, needed=False) as newest:
+        assert newest() == NO_BROKERS
+        listing(server, "b1:8080", "b2:8080")
+        pace.next_poll()
+        assert newest() == ClusterList(frozenset({"b1:8080", "b2:8080"}), {})
+        pace.end()
+    assert said[1:] == ["list of brokers: recovered after 1 failure"]
 
 
 class Folder:
@@ -170,23 +231,47 @@ class Folder:
         self.text, self.writes = text, self.writes + 1
 
 
+def listing_of(*names: str, left: dict[str, int] | None = None) -> ClusterList:
+    return ClusterList(frozenset(names), left or {})
+
+
 def test_a_batch_that_runs_again_sees_the_same_list_whatever_it_is_by_then() -> None:
-    folder, lists = Folder(), [["a"], ["a", "b"], ["c"], ["c", "d"], ["d"], ["d"], ["d"]]
+    a, ab, left = listing_of("a"), listing_of("a", "b"), listing_of("a", "b", left={"b": 7})
+    folder, lists = Folder(), [a, ab, left, listing_of("c", "d"), listing_of("d"), *[a] * 2]
     for seq, newest in enumerate(lists):
         listed = ListedBrokers(folder, lambda now=newest: now)  # type: ignore[misc]
         seen = listed.of_batch(seq)
-        for later in (["x"], ["y", "z"]):
+        for later in (listing_of("x"), listing_of("y", "z", left={"z": 8})):
             # The job is killed in the batch and starts again, and the cluster has changed.
             after = ListedBrokers(folder, lambda later=later: later)  # type: ignore[misc]
             assert after.of_batch(seq) == seen
-    assert listed.of_batch(7) == ["d"]
-    assert listed.of_batch(8) == ["d"]
+    assert listed.of_batch(7) == a
+    assert listed.of_batch(8) == a
+
+
+def test_a_departure_holds_from_the_next_batch_on() -> None:
+    folder, newest = Folder(), listing_of("a", "b")
+    listed = ListedBrokers(folder, lambda: newest)
+    assert listed.of_batch(1).left_at_ms == {}
+    newest = listing_of("a", "b", left={"b": 1500})
+    assert [listed.of_batch(seq).left_at_ms for seq in (2, 3, 4)] == [{}, {"b": 1500}, {"b": 1500}]
+    newest = listing_of("a", "b")
+    assert [listed.of_batch(seq).left_at_ms for seq in (5, 6)] == [{"b": 1500}, {}]
+
+
+def test_a_note_of_an_earlier_version_has_names_only() -> None:
+    folder = Folder()
+    folder.text = json.dumps({"since": 4, "brokers": ["a", "b"], "before": ["a"]})
+    listed = ListedBrokers(folder, lambda: listing_of("c"))
+    assert [listed.of_batch(seq) for seq in (3, 4)] == [listing_of("a"), listing_of("a", "b")]
 
 
 def test_a_list_that_stays_is_written_once() -> None:
     folder = Folder()
-    listed = ListedBrokers(folder, lambda: {"b", "a"})
-    assert [listed.of_batch(seq) for seq in range(5, 9)] == [["a", "b"]] * 4
+    listed = ListedBrokers(folder, lambda: listing_of("b", "a", left={"b": 3}))
+    assert [listed.of_batch(seq) for seq in range(5, 9)] == [
+        listing_of("a", "b", left={"b": 3})
+    ] * 4
     assert folder.writes == 1
 
 
@@ -195,4 +280,4 @@ def test_a_damaged_note_is_one_line(text: str) -> None:
     folder = Folder()
     folder.text = text
     with pytest.raises(ConfigError, match=r"checkpoint checkpoint: listed_brokers\.json can't be"):
-        ListedBrokers(folder, set)
+        ListedBrokers(folder, lambda: NO_BROKERS)

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from quotaplane.arrays import to_single
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, group_id
+from quotaplane.quota.config import Events
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms
+from quotaplane.wire.broker_departures import pack_departures, unpack_departures
 from tests.examples import examples
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports, started
 
@@ -276,6 +278,7 @@ EVENTS = st.lists(
         st.tuples(st.just("delete"), st.sampled_from("gh"), st.just(0.0)),
         st.tuples(st.just("report"), st.sampled_from("abc"), st.floats(0, 1e6)),
         st.tuples(st.just("wait"), st.just(""), st.floats(0, 30_000)),
+        st.tuples(st.just("leave"), st.sampled_from("abc"), st.floats(0, 10_000)),
     ),
     max_size=25,
 )
@@ -292,6 +295,9 @@ def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_i
         if kind == "wait":
             now += int(value)
             outcome = shard.run(now_ms=now)
+        elif kind == "leave":
+            left = unpack_departures([pack_departures({name: now - int(value)})])
+            outcome = shard.run(Events(departures=left), now_ms=now)
         elif kind == "report":
             outcome = shard.run(
                 reports(report(name, now, {"g": value, "h": value / 2})), now_ms=now

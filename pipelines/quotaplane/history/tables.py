@@ -120,7 +120,7 @@ LIMITS: Final = appended(
         column(
             "ended_because",
             pa.string(),
-            "silent or group_deleted; null = the limit did not end",
+            "silent, departed or group_deleted; null = the limit did not end",
             null=True,
         ),
     ],
@@ -244,9 +244,9 @@ RECORDING: Final = appended(
         column(
             "kind",
             pa.string(),
-            "reports, groups, rejected, timer (nothing arrived), state, settings",
+            "reports, groups, rejected, departures, timer (nothing arrived), state, settings",
         ),
-        column("payload", pa.binary(), "Arrow IPC streams; settings: JSON"),
+        column("payload", pa.binary(), "Arrow IPC streams; departures, settings: JSON"),
     ],
     by_date=True,
 )

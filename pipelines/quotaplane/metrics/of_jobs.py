@@ -208,6 +208,7 @@ QUOTA_JOB: Final = (
         "brokers",
         Label("status", ("live", "stale")),
     ),
+    _counter("brokers_departed", _HELP["brokers_departed"], "brokers_departed"),
     _gauge("groups", _HELP["groups"], "groups", _MODE),
     _gauge("groups_over_quota", _HELP["groups_over_quota"], "groups_over_quota", _MODE),
     _gauge("worst_quota_used", _HELP["worst_share"], "worst_share", unit="ratio"),

@@ -1,4 +1,4 @@
-"""Follows a cluster's own list of active brokers, for the reports that a job may use."""
+"""Follows a cluster's own list of active brokers: whose reports count, and who has left."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from quotaplane.agents.pace import at_once
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.broker_addresses import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
+from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Cluster, PulsarTransport
 
@@ -38,14 +39,18 @@ class ActiveBrokers:
         """Of the brokers in the list."""
         self._listed_at_s: dict[str, float] = {}
         """By name: when it was in the list last."""
+        self._listed_as: dict[str, str] = {}
+        """By name: how it was in the list last."""
+        self.newest = NO_BROKERS
+        """As of the last list that could be read."""
 
     @property
     def names(self) -> frozenset[str]:
         """The names of brokers that are in the list, or were until lately."""
-        return frozenset(self._listed_at_s)
+        return self.newest.names
 
-    async def read(self, rest: Rest, now_s: float) -> dict[str, ClusterError]:
-        """Read the list; ``now_s`` is of a monotonic clock.
+    async def read(self, rest: Rest, now_s: float, now_ms: int) -> dict[str, ClusterError]:
+        """Read the list; ``now_s`` is of a monotonic clock, ``now_ms`` of that of the rounds.
 
         Returns the brokers whose names could not be found out, and why.
 
@@ -71,9 +76,24 @@ class ActiveBrokers:
         else:
             await at_once(_AT_ONCE, look_up, [each for each in listed if each not in known])
         self._name_of = known
-        times = self._listed_at_s | dict.fromkeys(known.values(), now_s)
-        self._listed_at_s = {n: at_s for n, at_s in times.items() if now_s - at_s <= self._keep_s}
+        self._note(frozenset(listed), now_s, now_ms)
         return failed
+
+    def _note(self, listed: frozenset[str], now_s: float, now_ms: int) -> None:
+        listed_as = self._listed_as | {name: broker for broker, name in self._name_of.items()}
+        # A broker that is back, and whose name is not found out again yet, has not left.
+        present = [
+            name
+            for name, broker in listed_as.items()
+            if broker in listed and self._name_of.get(broker, name) == name
+        ]
+        times = self._listed_at_s | dict.fromkeys(present, now_s)
+        self._listed_at_s = {n: at_s for n, at_s in times.items() if now_s - at_s <= self._keep_s}
+        self._listed_as = {name: listed_as[name] for name in self._listed_at_s}
+        names = frozenset(self._listed_at_s)
+        left = names.difference(present)
+        earlier = self.newest.left_at_ms
+        self.newest = ClusterList(names, {name: earlier.get(name, now_ms) for name in left})
 
 
 @contextlib.contextmanager
@@ -85,35 +105,45 @@ def following_brokers(
     say: Say,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Callable[[], frozenset[str]]]:
+    wall_clock: Callable[[], float] = time.time,
+    needed: bool = True,
+) -> Iterator[Callable[[], ClusterList]]:
     """Read the list within this context, before it begins and every ``cluster.poll_interval_s``.
 
-    Yields a function that returns the names. While the list can't be read they stay as they are.
+    Yields a function that returns the newest one. While the list can't be read it stays as it is.
+    ``needed``: the context does not begin without a list.
 
     Raises:
-        ClusterError: the list can't be read, or no broker's name can be found out.
+        ClusterError: the list can't be read, or no broker's name can be found out; if ``needed``.
     """
+    log = FailureLog(say)
+
+    async def read(rest: Rest) -> None:
+        try:
+            # Its time is of before the request: a report that is published meanwhile is newer.
+            failed = await brokers.read(rest, clock(), int(wall_clock() * 1000))
+        except Exception as error:  # a bug must be logged, and end nothing
+            log.note(_LIST, "", error)
+        else:
+            log.note(_LIST, "", None)
+            _note(log, failed)
 
     async def main(begun: Begun) -> None:
         async with Rest(transport, timeout_s=cluster.request_timeout_s, say=say) as rest:
-            failed = await brokers.read(rest, clock())
-            if not brokers.names:
-                raise next(iter(failed.values()))
-            log = FailureLog(say)
-            _note(log, failed)
+            if needed:
+                failed = await brokers.read(rest, clock(), int(wall_clock() * 1000))
+                if not brokers.names:
+                    raise next(iter(failed.values()))
+                _note(log, failed)
+            else:
+                await read(rest)
             begun.now()
             while begun.goes_on:
                 await sleep(cluster.poll_interval_s)
-                try:
-                    failed = await brokers.read(rest, clock())
-                except Exception as error:  # a bug must be logged, and end nothing
-                    log.note(_LIST, "", error)
-                else:
-                    log.note(_LIST, "", None)
-                    _note(log, failed)
+                await read(rest)
 
     with beside("brokers", main):
-        yield lambda: brokers.names
+        yield lambda: brokers.newest
 
 
 def _note(log: FailureLog, failed: dict[str, ClusterError]) -> None:

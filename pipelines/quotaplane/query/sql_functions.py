@@ -11,6 +11,7 @@ from quotaplane.laws.explain import reason_text
 
 _ENDED: Final = {
     "silent": "ended: no report names the group any more",
+    "departed": "ended: the broker left the cluster's list of brokers",
     "group_deleted": "ended: the group was deleted",
 }
 

@@ -24,6 +24,8 @@ class Events:
     """A row per group in a report."""
     groups: pa.Table | None = None
     """Changes of the table resource_groups."""
+    departures: pa.Table | None = None
+    """A row per broker that left the cluster's list; columns: ``wire.broker_departures``."""
 
 
 class EarlierLimits(NamedTuple):

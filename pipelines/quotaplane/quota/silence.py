@@ -1,13 +1,15 @@
-"""Silence: brokers that stopped reporting, and groups that a broker no longer reports."""
+"""Silence: brokers that stopped reporting, or departed, and groups that they no longer report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from quotaplane.model import BoolArray, Round
 from quotaplane.quota.config import StepConfig
+from quotaplane.quota.departures import find_departed
 from quotaplane.quota.shard import Shard
 
 
@@ -18,7 +20,9 @@ class Silence:
     stale: BoolArray
     """(b,) brokers whose reports are late; they keep their limits."""
     gone: BoolArray
-    """(b,) brokers that were silent for so long that others get their share."""
+    """(b,) brokers that departed, or were silent for so long, that others get their share."""
+    departed: BoolArray
+    """(b,) those of them that are gone only because they left the cluster's list."""
     leases: BoolArray
     """(n,) leases that end: the broker is gone, or it no longer reports the group."""
 
@@ -28,16 +32,33 @@ class Silence:
         losing[shard.leases.group[self.leases]] = True
         return losing
 
+    def ending(self, shard: Shard) -> dict[str, Shard]:
+        """The shard with only the leases that end, by the reason why; some may have none."""
+        # Few end, so their indexes are much cheaper to take than masks are.
+        ending = np.flatnonzero(self.leases)
+        departed = self.departed[shard.leases.broker[ending]]
+        reasons = {"silent": ending[~departed], "departed": ending[departed]}
+        return {
+            why: replace(shard, leases=shard.leases.take(chosen)) for why, chosen in reasons.items()
+        }
 
-def find_silence(shard: Shard, round_: Round, config: StepConfig) -> Silence:
-    """Find silent brokers and leases by the age of their last report at the round's time."""
+
+def find_silence(
+    shard: Shard, departures: pa.Table | None, round_: Round, config: StepConfig
+) -> Silence:
+    """Find silent brokers and leases by the age of their last report at the round's time.
+
+    ``departures``: see ``Events``.
+    """
     silent_ms = round_.now_ms - shard.brokers.seen_at_ms
     forgotten_after_ms = config.lease.forgotten_after_ms
-    gone = silent_ms > forgotten_after_ms
+    expired = silent_ms > forgotten_after_ms
+    departed = find_departed(shard.brokers, departures, config) & ~expired
+    gone = expired | departed
     stale = (silent_ms > config.stale_after_ms) & ~gone
     leases = shard.leases
     ends = gone[leases.broker] | (round_.now_ms - leases.seen_at_ms > forgotten_after_ms)
-    return Silence(stale, gone, ends)
+    return Silence(stale, gone, departed, ends)
 
 
 def without_silent(shard: Shard, silence: Silence) -> Shard:

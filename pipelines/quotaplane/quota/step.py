@@ -6,6 +6,7 @@ and a dry run all run this function.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -60,9 +61,9 @@ def step(
     undefined, unknown = state.undefined.next(reports.unknown, round_.now_ms)
 
     shard = reports.shard
-    silence = find_silence(shard, round_, config)
+    silence = find_silence(shard, events.departures, round_, config)
     status = status_changes(shard.brokers, reports.recovered, silence)
-    silent = replace(shard, leases=shard.leases.take(silence.leases))
+    ending = silence.ending(shard)
     touched = changes.changed | reports.touched | learning_ended | silence.groups(shard)
     shard = without_silent(shard, silence)
     not_silent = ~silence.leases
@@ -91,7 +92,7 @@ def step(
     missed_deletion = reports.limited_but_deleted if learning.until_ms == DONE else None
     outcome = Outcome(
         limits=limit_table(shard, issued, config),
-        ended=_ended(state, changes, silent, config),
+        ended=_ended(state, changes, ending, config),
         usage=reports.used,
         unknown=unknown,
         unknown_entries=0 if reports.unknown is None else len(reports.unknown),
@@ -101,6 +102,7 @@ def step(
             _counts(reports, issued, remaining, touched),
             observed_pairs=sources.current,
             sources_differing=sources.differing,
+            brokers_departed=int(silence.departed.sum()),
             **standing(remaining, renewed_at_ms, learning=learning.on),
         ),
     )
@@ -147,14 +149,15 @@ def _reports(
     return replace(reports, shard=replace(after, leases=leases))
 
 
-def _ended(state: ShardState, changes: GroupChanges, silent: Shard, config: StepConfig) -> pa.Table:
-    """Rows of ``Outcome.ended``: the leases of deleted groups and of silent brokers."""
-    tables = [ended_table(silent, "silent", config)]
+def _ended(
+    state: ShardState, changes: GroupChanges, ending: Mapping[str, Shard], config: StepConfig
+) -> pa.Table:
+    """Rows of ``Outcome.ended``: the leases of deleted groups, then those of ``Silence.ending``."""
+    parts = dict(ending)
     if changes.lost is not None and len(changes.lost):
-        before = Shard(state.groups, state.brokers, changes.lost)
-        deleted = ended_table(before, "group_deleted", config)
-        tables = [deleted, *tables] if len(silent.leases) else [deleted]
-    return pa.concat_tables(tables)
+        parts = {"group_deleted": Shard(state.groups, state.brokers, changes.lost), **parts}
+    tables = [ended_table(shard, why, config) for why, shard in parts.items() if len(shard.leases)]
+    return pa.concat_tables(tables or [ended_table(ending["silent"], "silent", config)])
 
 
 def _counts(

@@ -27,7 +27,7 @@ from quotaplane.wire.shard_inputs import GROUPS, HEADERS, entries_schema
 ROUND_MS: Final = 1000
 """A round of the simulated loop if nothing else is said; the step's config is in milliseconds."""
 
-SILENT_ROUNDS: Final = 4, 6
+SILENT_ROUNDS: Final = 3, 4
 """After so many rounds without a report a broker is stale, and given up."""
 
 LEASE_ROUNDS: Final = 30

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from quotaplane.errors import ConfigError
+from quotaplane.pulsar_admin.cluster_list import ClusterList
 from quotaplane.settings import Cluster, PulsarTransport, Settings
 from quotaplane.settings.senders import CLUSTER
+from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.sender_checks import LISTED_BROKERS
+from quotaplane.wire.broker_departures import DEPARTURES, pack_departures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,22 +21,30 @@ if TYPE_CHECKING:
 _NOTE: Final = "listed_brokers.json"
 
 
-ListedNames = Callable[[], Collection[str]]
-"""Returns the names in the cluster's newest list."""
+NewestList = Callable[[], ClusterList]
+"""Returns the cluster's newest list."""
 
 
 @contextmanager
 def listed_by(
-    settings: Settings, allowed: object, say: Callable[[str], None], *, as_listed: bool = False
-) -> Iterator[ListedNames | None]:
+    settings: Settings,
+    allowed: object,
+    say: Callable[[str], None],
+    *,
+    as_listed: bool = False,
+    for_departures: bool = False,
+) -> Iterator[NewestList | None]:
     """Follow the cluster's list of brokers within this context, if ``allowed`` is ``cluster``.
 
     ``as_listed``: names are host:port, as in the list; otherwise as in stock usage reports.
+    ``for_departures``: follow it also if the settings have a cluster; the context then begins
+    without a list, too.
 
     Raises:
-        ClusterError: the list can't be read at first.
+        ClusterError: the list can't be read at first, and ``allowed`` is ``cluster``.
     """
-    if allowed != CLUSTER:
+    needed = allowed == CLUSTER
+    if not needed and not (for_departures and settings.cluster is not None):
         yield None
         return
     from quotaplane.pulsar_admin.active_brokers import ActiveBrokers, following_brokers
@@ -41,13 +52,31 @@ def listed_by(
     assert isinstance(settings.transport, PulsarTransport)
     brokers = ActiveBrokers(as_listed=as_listed, keep_s=settings.limits.lease_s)
     cluster = settings.cluster or Cluster()
-    with following_brokers(settings.transport, cluster, brokers, say=say) as names:
-        yield names
+    with following_brokers(settings.transport, cluster, brokers, say=say, needed=needed) as newest:
+        yield newest
 
 
-def before_batch(folder: Folder, names: ListedNames | None) -> Callable[[DataFrame, int], None]:
-    """A function that hands the list to each batch; None: there is none."""
-    return (lambda *_: None) if names is None else ListedBrokers(folder, names).hand_over
+def before_batch(
+    folder: Folder, newest: NewestList | None, *, departures: bool = False
+) -> Callable[[DataFrame, int], None]:
+    """A function that hands the list to each batch, also who left it if ``departures``.
+
+    ``newest`` None: there is no list.
+    """
+    if newest is None:
+        return lambda *_: None
+    listed = ListedBrokers(folder, newest)
+
+    def hand_over(batch: DataFrame, seq: int) -> None:
+        context = batch.sparkSession.sparkContext
+        names, left_at_ms = listed.of_batch(seq)
+        # The tasks of jobs that this thread starts get its local properties.
+        context.setLocalProperty(LISTED_BROKERS, json.dumps(sorted(names)))
+        if departures:
+            inputs = {DEPARTURES: pack_departures(left_at_ms)} if left_at_ms else {}
+            hand_inputs(context, inputs)
+
+    return hand_over
 
 
 class Folder(Protocol):
@@ -63,7 +92,7 @@ class Folder(Protocol):
 
 
 class ListedBrokers:
-    """The list by micro-batch; ``names`` returns the newest one.
+    """The list by micro-batch; ``newest`` returns the newest one.
 
     A new list is noted in the checkpoint first, and holds from the next batch on. So no batch ever
     sees another list than when it ran before.
@@ -72,50 +101,62 @@ class ListedBrokers:
     ...     path, text = "checkpoint", None
     ...     def read(self, name): return self.text
     ...     def write(self, name, text): self.text = text
-    >>> names, folder = {"b1"}, InMemory()
-    >>> listed = ListedBrokers(folder, lambda: names)
-    >>> listed.of_batch(7)
-    ['b1']
-    >>> names = {"b1", "b2"}
-    >>> listed.of_batch(8), ListedBrokers(folder, lambda: names).of_batch(8), listed.of_batch(9)
-    (['b1'], ['b1'], ['b1', 'b2'])
+    >>> newest, folder = ClusterList(frozenset({"b1"}), {}), InMemory()
+    >>> listed = ListedBrokers(folder, lambda: newest)
+    >>> listed.of_batch(7) == newest
+    True
+    >>> earlier, newest = newest, ClusterList(frozenset({"b1"}), {"b1": 1000})
+    >>> listed.of_batch(8) == earlier, listed.of_batch(9) == newest
+    (True, True)
+    >>> ListedBrokers(folder, lambda: earlier).of_batch(8) == earlier
+    True
     """
 
-    def __init__(self, folder: Folder, names: Callable[[], Collection[str]]) -> None:
-        self._folder, self._names = folder, names
+    def __init__(self, folder: Folder, newest: NewestList) -> None:
+        self._folder, self._newest = folder, newest
         text = folder.read(_NOTE)
         try:
-            note: dict[str, Any] | None = None if text is None else json.loads(text)
-            if note is not None:
-                note = {key: note[key] for key in ("since", "brokers", "before")}
-        except (ValueError, TypeError, KeyError):
+            self._note = None if text is None else _Note.of(json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise ConfigError(
                 f"checkpoint {folder.path}: {_NOTE} can't be read; delete it"
             ) from None
-        self._note = note
 
-    def of_batch(self, seq: int) -> list[str]:
-        """The names for a batch, which runs now."""
-        newest = sorted(self._names())
+    def of_batch(self, seq: int) -> ClusterList:
+        """The list for a batch, which runs now."""
+        newest = self._newest()
         note = self._note
         if note is None:
-            note = self._noted(seq, newest, newest)
-        if seq < note["since"]:
-            before: list[str] = note["before"]
-            return before
-        brokers: list[str] = note["brokers"]
-        if newest != brokers:
-            self._noted(seq + 1, newest, brokers)
-        return brokers
+            note = self._noted(_Note(seq, newest, newest))
+        if seq < note.since:
+            return note.before
+        if newest != note.brokers:
+            self._noted(_Note(seq + 1, newest, note.brokers))
+        return note.brokers
 
-    def _noted(self, since: int, brokers: list[str], before: list[str]) -> dict[str, Any]:
-        note = {"since": since, "brokers": brokers, "before": before}
-        self._folder.write(_NOTE, json.dumps(note))
+    def _noted(self, note: _Note) -> _Note:
+        self._folder.write(_NOTE, note.text())
         self._note = note
         return note
 
-    def hand_over(self, batch: DataFrame, seq: int) -> None:
-        """Let the tasks of a batch know the list; call this before the batch is collected."""
-        # The tasks of jobs that this thread starts get its local properties.
-        context = batch.sparkSession.sparkContext
-        context.setLocalProperty(LISTED_BROKERS, json.dumps(self.of_batch(seq)))
+
+class _Note:
+    """What the checkpoint has: the list from batch ``since`` on, and the one before."""
+
+    def __init__(self, since: int, brokers: ClusterList, before: ClusterList) -> None:
+        self.since, self.brokers, self.before = since, brokers, before
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> _Note:
+        # Earlier versions noted names only.
+        brokers, before = (
+            ClusterList(frozenset(note[key]), dict(note.get(f"{key}_left_at_ms", {})))
+            for key in ("brokers", "before")
+        )
+        return cls(note["since"], brokers, before)
+
+    def text(self) -> str:
+        lists = {"brokers": self.brokers, "before": self.before}
+        names = {key: sorted(each.names) for key, each in lists.items()}
+        left = {f"{key}_left_at_ms": each.left_at_ms for key, each in lists.items()}
+        return json.dumps({"since": self.since, **names, **left})

@@ -11,6 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from quotaplane.streams.batch_inputs import batch_inputs
 from quotaplane.streams.partition import partition_of
 from quotaplane.streams.shard_program import Batch, Output, ShardProgram, State
 
@@ -82,7 +83,8 @@ class ShardOperator(StatefulProcessor, Generic[State]):
         # A timer that fires early, or in a batch with events, has nothing to do.
         if arrived or (due_ms is not None and due_ms <= now_ms):
             shard = int(partition_of([key[0]], self._shards)[0])
-            state, emitted = program.run(state, arrived, Batch(shard, _batch_id(), now_ms))
+            inputs = {**arrived, **batch_inputs()}
+            state, emitted = program.run(state, inputs, Batch(shard, _batch_id(), now_ms))
             outputs = list(emitted)
         elements = [(program.dump(state),)]
         if program.has_timer:

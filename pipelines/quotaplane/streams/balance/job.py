@@ -22,7 +22,7 @@ from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
-from quotaplane.streams.listed_brokers import ListedNames, before_batch, listed_by
+from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_by
 from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.shard_program import Batch, Output
@@ -81,7 +81,7 @@ class BalanceSpec(JobSpec):
         super().__init__(settings.model_copy(update={"shards": 1}))
         self.checkpoint = f"{settings.checkpoint.rstrip('/')}-balance"
         """A folder beside the quota job's checkpoint."""
-        self._listed: ListedNames | None = None
+        self._listed: NewestList | None = None
         self.oldest_s = settings.balance.gone_after_s
         self.most_per_batch = settings.balance.max_reports_per_trigger
         self.max_message_bytes = settings.reports.max_report_bytes

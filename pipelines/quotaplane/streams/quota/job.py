@@ -22,7 +22,7 @@ from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
-from quotaplane.streams.listed_brokers import ListedNames, before_batch, listed_by
+from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_by
 from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
@@ -59,7 +59,7 @@ class QuotaSpec(JobSpec):
         self.oldest_s = settings.reports.oldest_s
         self.most_per_batch = getattr(settings.transport, "max_reports_per_trigger", None)
         self.max_message_bytes = settings.reports.max_report_bytes
-        self._listed: ListedNames | None = None
+        self._listed: NewestList | None = None
 
     @cached_property
     def _earlier(self) -> Earlier:
@@ -188,7 +188,7 @@ class QuotaSpec(JobSpec):
         allowed = self.settings.reports.allowed_brokers
         follows = self.settings.cluster is not None
         with (
-            listed_by(self.settings, allowed, lines.warn) as self._listed,
+            listed_by(self.settings, allowed, lines.warn, for_departures=True) as self._listed,
             self._groups_followed(lines) if follows else nullcontext(),
         ):
             yield
@@ -207,8 +207,8 @@ class QuotaSpec(JobSpec):
         )
 
     def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
-        """Hand the cluster's list of brokers to the batch, if it counts."""
-        return before_batch(folder, self._listed)
+        """Hand the cluster's list of brokers to the batch, and who left it, if it is followed."""
+        return before_batch(folder, self._listed, departures=True)
 
 
 def recorded_settings(settings: Settings) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
+from quotaplane.wire.broker_departures import DEPARTURES, unpack_departures
 from quotaplane.wire.shard_inputs import (
     newest_reports,
     some_reports,
@@ -40,9 +41,9 @@ from quotaplane.wire.shard_inputs import (
 class QuotaProgram:
     """Runs the quota step for each shard, with settings that all rounds share.
 
-    Inputs: packed ``reports``, changes of ``groups``, and ``rejected`` reports. Outputs: ``counts``
-    (JSON), ``messages`` (a table of broker and value for the limits topic), and rows of history
-    tables by the tables' names; tables are packed.
+    Inputs: packed ``reports``, changes of ``groups``, ``rejected`` reports, and ``departures`` of
+    brokers. Outputs: ``counts`` (JSON), ``messages`` (a table of broker and value for the limits
+    topic), and rows of history tables by the tables' names; tables are packed.
     """
 
     step: StepConfig
@@ -79,6 +80,8 @@ class QuotaProgram:
         if arrived.get("reports"):
             headers, entries, letters_here = self._usable(state, arrived["reports"], round_)
             events = replace(events, headers=headers, entries=entries)
+        if arrived.get(DEPARTURES):
+            events = replace(events, departures=unpack_departures(arrived[DEPARTURES]))
         state, outcome = step(state, events, round_, self.step)
 
         lease_ms = int(self.step.lease_ms)

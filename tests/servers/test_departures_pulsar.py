@@ -1,0 +1,147 @@
+"""A broker of a real Pulsar cluster is stopped, or killed: how soon the job ends its leases."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from quotaplane.history.store import ensure_tables
+from tests.job import RunningJob, history_table, write_conf
+from tests.servers.enforcer_process import settings_in
+from tests.servers.pulsar_cluster import PulsarCluster
+
+pytestmark = pytest.mark.soak
+
+INTERVAL_S = 5
+LIMITS = "persistent://public/quotaplane/limits"
+LOST = 2
+"""The broker that ends."""
+
+
+@contextmanager
+def publishing(cluster: PulsarCluster, topics: list[str]) -> Iterator[None]:
+    """Twenty messages a second on each topic, as far as its broker takes them."""
+    ended = threading.Event()
+
+    def publish(topic: str) -> None:
+        # A broker that ends takes its client's connection with it.
+        while not ended.is_set():
+            with suppress(pulsar.PulsarException):
+                client = pulsar.Client(
+                    cluster.service_urls[0],
+                    logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
+                    operation_timeout_seconds=5,
+                )
+                producer = client.create_producer(topic)
+                while not ended.wait(0.05):
+                    producer.send_async(b"x" * 100, lambda *_: None)
+
+    threads = [threading.Thread(target=publish, args=(topic,), daemon=True) for topic in topics]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(20)
+
+
+class Watched:
+    """What the job wrote about a broker since a moment."""
+
+    def __init__(self, job: RunningJob, cluster: PulsarCluster, broker: int) -> None:
+        self._job, self._cluster = job, cluster
+        self._name = cluster.service_urls[broker]
+        self._address = cluster.admin_urls[broker].partition("://")[2]
+        self._since_s = time.time()
+
+    def ended(self) -> dict[str, Any] | None:
+        """The row of ``limits`` with which the broker's lease ended."""
+        rows = history_table(self._job.settings, "limits").to_pylist()
+        found = [
+            row
+            for row in rows
+            if row["broker"] == self._name
+            and row["ended"]
+            and row["round_at"].timestamp() > self._since_s
+        ]
+        return found[0] if found else None
+
+    def listed(self) -> bool:
+        return self._address in self._cluster.rest().call("GET", "brokers")
+
+    def seconds(self, end: Callable[[], None]) -> tuple[float, float, str]:
+        """From the end of the broker: to the list without it, to the end of its lease; and why."""
+        ending = threading.Thread(target=end)
+        begun_s = time.time()
+        ending.start()
+        self._job.wait_until(lambda: not self.listed())
+        left_s = time.time() - begun_s
+        self._job.wait_until(lambda: self.ended() is not None)
+        ending.join()
+        row = self.ended()
+        assert row is not None
+        return left_s, row["round_at"].timestamp() - begun_s, row["ended_because"]
+
+
+def test_a_broker_that_ends_loses_its_share(tmp_path: Path) -> None:
+    settings = {"metadataStoreSessionTimeoutMillis": "6000"}
+    with PulsarCluster(
+        tmp_path / "cluster", report_interval_s=INTERVAL_S, broker_settings=settings
+    ) as cluster:
+        rest = cluster.rest()
+        rest.create_namespace("public/quotaplane")
+        rest.create_topic(LIMITS)
+        group = rest.put_group("of-acme", publish_messages_per_s=60)
+        rest.create_tenant("acme")
+        namespace = rest.create_namespace("acme/orders", bundles=16)
+        rest.attach(namespace, group)
+        topics = [cluster.topic_on(broker, namespace) for broker in range(3)]
+        conf = write_conf(
+            tmp_path,
+            {
+                "kind": "pulsar",
+                "service_url": cluster.service_urls[0],
+                "admin_url": cluster.admin_urls[0],
+                "limits_topic": LIMITS,
+            },
+            cluster={},
+            reports={"interval_s": INTERVAL_S},
+            trigger={"interval_s": 1.0},
+            shards=1,
+        )
+        ensure_tables(settings_in(conf).history)
+        with publishing(cluster, topics), RunningJob(conf) as job:
+
+            def limited(broker: int, since_s: float) -> bool:
+                rows = history_table(job.settings, "limits").to_pylist()
+                return any(
+                    row["broker"] == cluster.service_urls[broker]
+                    and not row["ended"]
+                    and row["round_at"].timestamp() > since_s
+                    for row in rows
+                )
+
+            job.wait_until(lambda: all(limited(broker, 0.0) for broker in range(3)))
+            watched = Watched(job, cluster, LOST)
+            stopped = watched.seconds(lambda: cluster.stop_broker(LOST))
+            print(f"stopped: {stopped}")
+            cluster.start_broker(LOST)
+            cluster.move(topics[LOST], LOST)
+            back_s = time.time()
+            job.wait_until(lambda: limited(LOST, back_s))
+            watched = Watched(job, cluster, LOST)
+            killed = watched.seconds(lambda: cluster.kill_broker(LOST))
+            print(f"killed: {killed}")
+            print("\n".join(job.printed()))
+    for left_s, ended_s, why in (stopped, killed):
+        assert why == "departed"
+        assert left_s < ended_s < left_s + 2 * INTERVAL_S

@@ -1,0 +1,117 @@
+"""The real job ends the leases of brokers that left the cluster's list, and records who left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from quotaplane.pulsar_admin.cluster_list import ClusterList
+from quotaplane.replay.verify import Verified, verify
+from quotaplane.settings import parse_settings
+from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.transport import open_broker_link
+from quotaplane.wire.broker_departures import DEPARTURES
+from quotaplane.wire.reports import encode_report
+from tests.job import history_table, put_quotas
+
+INTERVAL_S = 8.0
+"""A broker is stale after 16 s and expires after 24 s."""
+NAMES = ("b1", "b2", "b3")
+
+
+class Cluster:
+    """A broker list that the test changes, the job, and its history."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.settings = parse_settings(
+            {
+                "transport": {"kind": "delta", "path": str(folder / "topics")},
+                "history": {"path": str(folder / "history")},
+                "checkpoint": str(folder / "checkpoint"),
+                "trigger": {"interval_s": 0.2},
+                "reports": {"interval_s": INTERVAL_S},
+                "limits": {"lease_s": 200.0},
+                "shards": 2,
+            }
+        )
+        self._left_at_ms: dict[str, int] = {}
+        self._spark, self._sequence = spark, 0
+
+    def leaves(self, broker: str) -> None:
+        self._left_at_ms = {**self._left_at_ms, broker: int(time.time() * 1000)}
+
+    def report(self, *brokers: str) -> None:
+        link = open_broker_link(self.settings.transport)
+        self._sequence += 1
+        made = [
+            encode_report(
+                broker=name,
+                started_at_ms=1,
+                sequence=self._sequence,
+                window_ms=1000,
+                groups=["g"],
+                usage=np.array([[50.0, 0.0, 0.0, 0.0]]),
+            )
+            for name in brokers
+        ]
+        now_ms = int(time.time() * 1000)
+        link.send_reports([(name, each, now_ms) for name, each in zip(brokers, made, strict=True)])
+
+    @contextmanager
+    def job(self) -> Iterator[StreamJob]:
+        spec = QuotaSpec(self.settings)
+        spec._listed = lambda: ClusterList(frozenset(NAMES), self._left_at_ms)
+        job = StreamJob(self._spark, spec, prepare(spec))
+        try:
+            yield job
+        finally:
+            job.stop()
+
+    def ended(self) -> list[tuple[str, str]]:
+        rows = history_table(self.settings, "limits").to_pylist()
+        return [(row["broker"], row["ended_because"]) for row in rows if row["ended"]]
+
+    def limited(self) -> set[str]:
+        return {row["broker"] for row in history_table(self.settings, "limits").to_pylist()}
+
+
+def test_a_broker_that_leaves_loses_its_leases_with_the_next_report_or_timer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    began = datetime.now(timezone.utc) - timedelta(seconds=1)
+    cluster = Cluster(spark, tmp_path)
+    put_quotas(cluster.settings, g=90.0)
+    with cluster.job() as job:
+
+        def until(condition: Callable[[], bool]) -> None:
+            deadline = time.monotonic() + 120
+            while not condition():
+                assert not job.wait(timeout_s=0.1)
+                assert time.monotonic() < deadline
+
+        cluster.report(*NAMES)
+        until(lambda: cluster.limited() == {*NAMES})
+        cluster.leaves("b3")
+        # The list holds from the next batch on, and batches begin without input, too.
+        time.sleep(2)
+        cluster.report("b1", "b2")
+        until(lambda: len(cluster.ended()) > 0)
+        assert cluster.ended() == [("b3", "departed")]
+        # No report arrives any more: the timer by which brokers get stale begins a round.
+        cluster.leaves("b2")
+        until(lambda: len(cluster.ended()) > 1)
+        assert {*cluster.ended()} >= {("b3", "departed"), ("b2", "departed")}
+    recorded = history_table(cluster.settings, "recording")["kind"].to_pylist()
+    assert DEPARTURES in recorded
+    verified = Verified()
+    until_now = datetime.now(timezone.utc)
+    found = [one.problem for one in verify(cluster.settings.history, began, until_now, verified)]
+    assert found == []
+    assert verified.rounds > 2
