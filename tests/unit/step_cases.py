@@ -26,7 +26,7 @@ from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
 
 CONFIG = StepConfig(
-    law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, headroom=0.0
+    law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, price=0.0
 )
 STRICT = replace(
     CONFIG,

@@ -2,7 +2,8 @@
 
 Pure numpy. The noise of a rate is its standard deviation divided by the square root of its mean.
 For counts of independent requests (Poisson) this number is the same whatever the mean is: 1 /
-sqrt(w) over a window of w seconds. Its square, multiplied by the window, is the index of dispersion.
+sqrt(w) over a window of w seconds. Its square, multiplied by the window, is the index of
+dispersion.
 """
 
 from __future__ import annotations
