@@ -104,6 +104,19 @@ def contenders() -> tuple[Contender, ...]:
             throttled_told=False,
             transition="fast",
         ),
+        Contender(
+            "ours, fast, over 10 %",
+            "the same as the first; limits may add up to 1.1 times the quota, overuse is paid back",
+            _ours(Transition.FAST, over=0.1),
+            transition="fast",
+        ),
+        Contender(
+            "ours, fast, over 10 %, stock reports",
+            "the same, of brokers like stock Pulsar's",
+            _ours(Transition.FAST, over=0.1),
+            throttled_told=False,
+            transition="fast",
+        ),
         *(
             Contender(
                 f"pip82 {residual}{', stealing' if steal else ''}",
@@ -155,9 +168,9 @@ def _count(scenario: Scenario) -> int:
     return scenario.demand.shape[1]
 
 
-def _ours(transition: Transition) -> Make:
+def _ours(transition: Transition, over: float = 0.0) -> Make:
     round_ms = round(1000 * WINDOW_S)
-    config = step_config(get_law(DEFAULT_LAW), transition, round_ms=round_ms)
+    config = step_config(get_law(DEFAULT_LAW), transition, round_ms=round_ms, over=over)
     return lambda scenario, case: StepController(config, _count(scenario), round_ms)
 
 

@@ -88,6 +88,10 @@ class StepConfig:
     """Whether limits may exceed the quota for a moment while they change (``fast``) or never."""
     max_step: float | None = None
     """Fraction of the quota by which a limit may move in a round; None: any distance."""
+    over: float = 0.0
+    """Fraction of a quota by which limits may exceed it while their use does not; not ``strict``."""
+    round_ms: float = 5_000.0
+    """From one report of a broker to the next, or from round to round if that is longer."""
     safe_share: float = 1.0
     """Fraction of an even share that a broker may use after its lease ended."""
     max_clock_skew_ms: float = 30_000.0
@@ -102,6 +106,11 @@ class StepConfig:
         """The rules by which limits end."""
         strict = self.transition is Transition.STRICT
         return LeaseTimes(self.lease_ms, self.stale_after_ms, self.expire_after_ms, strict)
+
+    @property
+    def round_s(self) -> float:
+        """``round_ms`` in seconds."""
+        return self.round_ms / 1000.0
 
     def learning_until_ms(self, now_ms: int) -> int:
         """When learning mode ends in a shard that starts now without state."""

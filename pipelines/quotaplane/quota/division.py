@@ -20,6 +20,8 @@ from quotaplane.quota.config import StepConfig
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.headroom import Estimate, probes, real_reasons, with_headroom
 from quotaplane.quota.leases import Leases
+from quotaplane.quota.noise import MOST_SIGMAS
+from quotaplane.quota.raises import Budget, budget, fair_level, raised
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.transition import grant, step_capped
 
@@ -71,6 +73,9 @@ class LeaseStatus:
     """(n,) the lease gets no new limit in this round."""
     reserved: FloatArray | None = None
     """(d, G) quota that brokers of deleted groups may still be using; None: nothing."""
+    debt: FloatArray | None = None
+    """(d, G) what groups owe, as rates of one round (``overuse``); None: limits never exceed
+    quotas."""
 
 
 def divide(
@@ -109,6 +114,8 @@ def divide(
     part = _part(shard, status, dimension, subject, at, quota, config)
     even_totals = even[subject] * brokers[subject]
     problem, answer = _solve(shard, status, dimension, part, even_totals, config)
+    if status.debt is not None:
+        answer = _raised(part, problem, answer)
     limit[at], max_in_force[at], reasons[at] = _transition(
         part, answer, issued[at], in_use[at], status.on_hold[at], config
     )
@@ -143,7 +150,9 @@ class _Part:
     segments: Segments
     """The same, for sums over groups."""
     quota: FloatArray
-    """(g,) the group's own; inf = none."""
+    """(g,) the group's own; inf = none. Less what the group pays back."""
+    most: FloatArray
+    """(g,) what limits may add up to: the quota, unless they may exceed it."""
     parent: IntArray | None
     """(g,) index of the group above, -1 = none; None: no group has one."""
     reserved: FloatArray | None
@@ -178,13 +187,17 @@ def _part(
     starts = np.concatenate([[0], np.cumsum(sizes)])
     usage, demand = leases.usage[dimension, at], leases.demand[dimension, at]
     rate = np.where(np.isfinite(demand), demand, usage)
+    allowed = Budget(quota[subject], quota[subject])
+    if status.debt is not None:
+        allowed = budget(quota[subject], status.debt[dimension, subject], config.over)
     of_mean = 1.0 + 1.0 / np.maximum(leases.windows[dimension, at], 1)
     return _Part(
         subject=subject,
         at=at,
         starts=starts,
         segments=Segments(starts),
-        quota=quota[subject],
+        quota=allowed.divided,
+        most=allowed.most,
         parent=_renumbered(shard.groups.parent, subject),
         reserved=None if status.reserved is None else status.reserved[dimension, subject],
         limit=leases.limit[dimension, at],
@@ -228,6 +241,20 @@ def _solve(
     flat = _within_quotas_above(shard, dimension, part, own, floor)
     answer = config.law(replace(flat, floor=floor))
     return flat, real_reasons(answer, without, own.floor)
+
+
+def _raised(part: _Part, problem: Problem, answer: Allocation) -> Allocation:
+    """The answer, with higher limits for brokers that are not held back.
+
+    They get headroom for ``MOST_SIGMAS`` deviations of their noise, then up to their group's level.
+    """
+    level, held_back = fair_level(part.segments, answer.limits, part.demand, part.weight)
+    highest = np.where(held_back, 0.0, level)
+    if problem.ceiling is not None:
+        highest = np.minimum(highest, problem.ceiling)
+    wanted = np.minimum(part.demand + MOST_SIGMAS * part.sigma, highest)
+    limits = raised(part.segments, answer.limits, wanted, highest, part.most, part.parent)
+    return answer._replace(limits=limits)
 
 
 def _problem(shard: Shard, status: LeaseStatus, dimension: int, part: _Part) -> Problem:
@@ -280,7 +307,7 @@ def _transition(
     target = wanted
     if config.max_step is not None:
         target = step_capped(
-            part.segments, part.limit, target, part.quota, config.max_step, part.parent
+            part.segments, part.limit, target, part.most, config.max_step, part.parent
         )
         reasons = np.where(target < wanted * (1.0 - _ROUNDING), Reason.STEP, reasons)
     if config.transition is Transition.FAST:
@@ -322,7 +349,7 @@ def _significant(
         (segments.total(unlimited | (gain > least)) > 0)
         | (segments.total(gain) > least_in_group)
         | (segments.total(rise) > _SPARE_PART * significant_change * share)
-        | (total > part.quota * (1.0 + _ROUNDING))
+        | (total > part.most * (1.0 + _ROUNDING))
     )
     return significant
 

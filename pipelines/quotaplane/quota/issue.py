@@ -36,6 +36,8 @@ class RoundChanges:
     """(g,) the group's throttle terms differ from those that brokers have."""
     reserved: FloatArray | None
     """(d, g) quota that brokers of deleted groups may still be using; None: no quota."""
+    debt: FloatArray | None
+    """(d, g) see ``LeaseStatus``."""
     restarted: BoolArray
     """(b,) the broker was restarted and lost its limits."""
     adopted: BoolArray
@@ -92,6 +94,7 @@ def issue_limits(
         enforced=enforced(groups, shard.brokers, leases),
         on_hold=(waiting & ~quota_changed | stale) if strict else waiting,
         reserved=changes.reserved,
+        debt=changes.debt,
     )
     divisions = [
         divide(shard, status, dimension, touched, config)

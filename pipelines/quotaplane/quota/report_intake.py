@@ -27,10 +27,11 @@ from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import Leases, fresh_leases
+from quotaplane.quota.overuse import Told, told
 from quotaplane.quota.report_order import ReportOrder, note_newest, order_reports
 from quotaplane.quota.report_tables import limited_but_deleted, undefined_entries, used_entries
 from quotaplane.quota.shard import Shard
-from quotaplane.quota.usage import ReportedUsage, adopt_limits, update_usage
+from quotaplane.quota.usage import ReportedUsage, adopt_limits, limit_in_window, update_usage
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class TakenReports:
     """(b,) the broker was restarted and lost its limits."""
     recovered: IntArray
     """Indexes of brokers that are new, or were stale and report again."""
+    told: Told | None = None
+    """What the reports say of use, for debts; None: nothing, or limits never exceed quotas."""
     foreign: bool = False
     """Some broker obeys an earlier epoch."""
     used: pa.Table | None = None
@@ -141,6 +144,11 @@ def take_reports(
         returned=_returned(brokers, leases, seen_before_ms, round_, config),
         restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms != brokers.started_at_ms),
         recovered=np.flatnonzero(reporting & brokers.stale),
+        told=(
+            _told(seen_before_ms, leases, lease_index, reported, round_.epoch)
+            if config.over
+            else None
+        ),
         foreign=bool(earlier.any()),
         used=used_entries(entries, headers, matched.chosen, names, matched.group, rates),
         unknown=undefined_entries(entries, headers, matched.undefined),
@@ -151,6 +159,18 @@ def take_reports(
         duplicates=int(ordered.duplicate.sum()),
         outdated=int((~ordered.counts & ~ordered.duplicate).sum()),
     )
+
+
+def _told(
+    seen_before_ms: IntArray,
+    leases: Leases,
+    lease_index: IntArray,
+    reported: ReportedUsage,
+    epoch: int,
+) -> Told:
+    """See ``overuse.told``."""
+    bound = limit_in_window(leases, lease_index, reported, epoch, while_changing=np.maximum)
+    return told(seen_before_ms, leases, lease_index, reported.usage, bound, reported.window_ms)
 
 
 def _match(shard: Shard, entries: pa.Table, ordered: ReportOrder) -> _Matched:

@@ -21,6 +21,7 @@ from quotaplane.quota.groups import Groups, plain_groups
 from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases, fresh_leases
 from quotaplane.quota.observed_pairs import ObservedPairs
+from quotaplane.quota.overuse import Overuse
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
 
@@ -46,6 +47,7 @@ class ShardState:
     learning: Learning = field(default_factory=Learning)
     deleted: DeletedReservations = field(default_factory=DeletedReservations)
     undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
+    overuse: Overuse = field(default_factory=Overuse)
     observed: ObservedPairs = field(default_factory=ObservedPairs)
     rounds: int = 0
     """How many rounds the shard has processed; selects the groups whose limits are renewed next."""
@@ -86,6 +88,7 @@ class ShardState:
         pair = np.stack([observed.group_id, observed.broker])
         assert (np.lexsort(pair[::-1]) == np.arange(len(observed))).all(), "observed pairs ascend"
         assert np.isfinite(observed.units).all(), "observed usage is finite"
+        assert (self.overuse.debt >= 0.0).all(), "debts are at least 0"
         young = leases.issued_seq >= 0
         assert (young == (leases.issued_at_ms >= 0)).all(), "young limits have a seq and a time"
         assert leases.has_limit[young].all(), "young limits were issued"

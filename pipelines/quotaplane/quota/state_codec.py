@@ -25,6 +25,7 @@ from quotaplane.quota.groups import Groups, group_columns, groups_from, override
 from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.observed_pairs import ObservedPairs
+from quotaplane.quota.overuse import Overuse
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.track import Track
 from quotaplane.quota.undefined_groups import UndefinedGroups
@@ -46,6 +47,7 @@ _TABLES: Final = (
     "deleted",
     "undefined",
     "doubts",
+    "overuse",
 )
 """In the order in which they are written. States of earlier versions lack some of the last ones."""
 _OBSERVED: Final = "observed"
@@ -81,6 +83,7 @@ def dump(state: ShardState) -> bytes:
         "deleted": _deleted_columns(state.deleted),
         "undefined": _undefined_columns(state.undefined),
         "doubts": _doubt_columns(leases),
+        "overuse": _overuse_columns(state.overuse),
     }
     meta = {
         "format": str(FORMAT),
@@ -89,6 +92,7 @@ def dump(state: ShardState) -> bytes:
         "renewed_at_ms": ",".join(map(str, state.renewed_at_ms.tolist())),
         "snapshot_at_ms": str(state.snapshot_at_ms),
         "recorded_at_ms": str(state.recorded_at_ms),
+        "overuse_at_ms": str(state.overuse.counted_at_ms),
         "base_ms": str(base_ms),
         "learns_until_ms": str(state.learning.until_ms),
         "learning": str(int(state.learning.on)),
@@ -126,6 +130,7 @@ def load(blob: bytes) -> ShardState:
         learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
         deleted=_deleted(tables["deleted"]),
         undefined=UndefinedGroups(**tables.get("undefined", {})),
+        overuse=_overuse(tables.get("overuse", {}), meta),
         observed=ObservedPairs() if observed is None else _observed(observed),
         rounds=int(meta["rounds"]),
         renewed_at_ms=_times(meta.get("renewed_at_ms", "")),
@@ -368,3 +373,25 @@ def _undefined_columns(undefined: UndefinedGroups) -> Columns:
         "quiet_until_ms": undefined.quiet_until_ms,
         "reports": undefined.reports,
     }
+
+
+def _overuse_columns(overuse: Overuse) -> Columns:
+    return {
+        "group_id": overuse.group_id,
+        "dimension": overuse.dimension.astype(np.uint8),
+        "debt": overuse.debt.astype(np.float32),
+        "assumed": overuse.assumed.astype(np.float32),
+    }
+
+
+def _overuse(columns: Columns, meta: Mapping[str, str]) -> Overuse:
+    """States of earlier versions have none."""
+    if not columns:
+        return Overuse()
+    return Overuse(
+        group_id=columns["group_id"],
+        dimension=columns["dimension"].astype(np.int64),
+        debt=columns["debt"].astype(np.float64),
+        assumed=columns["assumed"].astype(np.float64),
+        counted_at_ms=int(meta["overuse_at_ms"]),
+    )

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.groups.hierarchy import subtree_totals
-from quotaplane.model import BoolArray, Mode, Round
+from quotaplane.model import BoolArray, FloatArray, Mode, Round
 from quotaplane.quota.clock_set_back import without_future
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.dimensions_in_use import in_use, reported_limits
@@ -28,11 +28,12 @@ from quotaplane.quota.outcome import (
     limited_but_deleted_table,
     status_changes,
 )
+from quotaplane.quota.overuse import Overuse
 from quotaplane.quota.report_intake import TakenReports, no_reports, take_reports
 from quotaplane.quota.report_sources import choose_sources
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
-from quotaplane.quota.silence import find_silence, without_silent
+from quotaplane.quota.silence import Silence, find_silence, without_silent
 from quotaplane.quota.standing import renewals, standing
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts
@@ -65,6 +66,7 @@ def step(
     status = status_changes(shard.brokers, reports.recovered, silence)
     ending = silence.ending(shard)
     touched = changes.changed | reports.touched | learning_ended | silence.groups(shard)
+    overuse, debt = _overuse(state, reports, silence, round_, config)
     shard = without_silent(shard, silence)
     not_silent = ~silence.leases
     issued = issue_limits(
@@ -74,6 +76,7 @@ def step(
             quota_changed=changes.changed,
             throttle_changed=changes.throttle_changed,
             reserved=deleted.reserved(shard.groups, shard.leases.dimensions),
+            debt=debt,
             restarted=reports.restarted,
             adopted=reports.adopted[not_silent],
             returned=reports.returned[not_silent],
@@ -114,6 +117,7 @@ def step(
             learning=learning,
             deleted=deleted,
             undefined=undefined,
+            overuse=overuse,
             observed=sources.pairs,
             rounds=state.rounds + 1,
             renewed_at_ms=renewed_at_ms,
@@ -147,6 +151,15 @@ def _reports(
     unchanged = enforced(after.groups, after.brokers, after.leases) | ~reports.adopted
     leases = replace(after.leases, enforced=after.leases.enforced & unchanged)
     return replace(reports, shard=replace(after, leases=leases))
+
+
+def _overuse(
+    state: ShardState, reports: TakenReports, silence: Silence, round_: Round, config: StepConfig
+) -> tuple[Overuse, FloatArray | None]:
+    """What groups owe; None: limits never exceed quotas."""
+    if config.over == 0.0:
+        return Overuse(), None
+    return state.overuse.next(reports.shard, reports.told, silence.leases, round_.now_ms, config)
 
 
 def _ended(

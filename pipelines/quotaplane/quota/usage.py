@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -198,7 +199,7 @@ def _update_once(
     """Update ``columns`` with one entry for each of the chosen leases."""
     limit, issued_seq = leases.limit[:, chosen], leases.issued_seq[chosen]
     ours = reported.applied_epoch == epoch
-    in_window = _limit_in_window(leases, chosen, limit, issued_seq, reported, ours)
+    in_window = limit_in_window(leases, chosen, reported, epoch)
 
     unchanged, last_usage = np.isnan(reported.usage), columns.usage[:, chosen]
     usage = reported.usage
@@ -231,29 +232,29 @@ def _update_once(
         columns.max_in_force[:, chosen] = np.where(acknowledged, limit, max_in_force)
 
 
-def _limit_in_window(
+def limit_in_window(
     leases: Leases,
     chosen: IntArray | slice,
-    limit: FloatArray,
-    issued_seq: IntArray,
     reported: ReportedUsage,
-    ours: BoolArray,
+    epoch: int,
+    while_changing: Callable[[FloatArray, FloatArray], FloatArray] = np.minimum,
 ) -> FloatArray:
-    """(d, m) the limit under which each reported usage was measured.
+    """(d, m) the limit under which each reported usage was measured, of the chosen leases.
 
     Usage shows something about demand only in comparison with this limit. While a newer limit was
-    on its way it is the lower of both, because either may have held the broker back.
-
-    ``limit``, ``issued_seq``: of the chosen leases; ``ours`` (m,): the broker obeys this epoch.
+    on its way it is the lower of both, because either may have held the broker back, or what
+    ``while_changing`` makes of both.
     """
+    limit, issued_seq = leases.limit[:, chosen], leases.issued_seq[chosen]
+    ours = reported.applied_epoch == epoch
     behind = (reported.applied_seq >= 0) & (~ours | (reported.applied_seq < issued_seq))
     # A broker that reports which limit it applied may only have changed it within the window.
     delay_ms = reported.window_ms * np.where(reported.applied_seq < 0, _STOCK_DELAY_WINDOWS, 1)
     on_its_way = ~behind & (leases.issued_at_ms[chosen] > reported.published_at_ms - delay_ms)
     in_window = limit
     if on_its_way.any():
-        lower = np.minimum(in_window, leases.previous_limit[:, chosen])
-        in_window = np.where(on_its_way, lower, in_window)
+        either = while_changing(in_window, leases.previous_limit[:, chosen])
+        in_window = np.where(on_its_way, either, in_window)
     if behind.any():
         in_window = np.where(behind, leases.previous_limit[:, chosen], in_window)
     if not leases.enforced.all():

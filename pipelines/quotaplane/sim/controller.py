@@ -41,6 +41,7 @@ def step_config(
     transition: Transition = Transition.FAST,
     delay_rounds: int = 0,
     round_ms: int = ROUND_MS,
+    over: float = 0.0,
 ) -> StepConfig:
     """The step's defaults in rounds; with late reports it has to be more patient."""
     stale, gone = (round_ms * (rounds + delay_rounds) for rounds in SILENT_ROUNDS)
@@ -50,6 +51,8 @@ def step_config(
         expire_after_ms=gone,
         lease_ms=round_ms * LEASE_ROUNDS,
         transition=transition,
+        over=over,
+        round_ms=round_ms,
         learns=False,  # it starts with its brokers
     )
 

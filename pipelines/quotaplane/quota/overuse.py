@@ -1,0 +1,165 @@
+"""Overuse: what brokers used beyond a quota, kept as a debt, and limits that may exceed the quota.
+
+With ``limits.over`` = x the limits of a group may add up to (1 + x) times its quota Q, less what it
+owes. Pure numpy. Amounts are in units: rates times seconds; a round is h seconds.
+
+While every round hears of all use up to its own time, and limits change with the round, the debt
+never exceeds x Q h: debt + (limits - Q) h is at most that. So any stretch of T rounds uses at most
+T Q h + x Q h within limits. ``docs/laws.md`` says what is kept if reports are late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.arrays import to_single
+from quotaplane.groups.hierarchy import subtree_totals
+from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
+from quotaplane.quota.config import StepConfig
+from quotaplane.quota.division import tree_quota
+from quotaplane.quota.leases import Leases
+from quotaplane.quota.shard import Shard
+
+_MOST_ROUNDS: Final = 2.0
+"""The debt is at most so many times x Q h. A round that takes twice as long can make as much; more
+comes from a quota that was lowered, and that would be paid back for too long."""
+
+
+class Told(NamedTuple):
+    """What the reports of a round say of n leases."""
+
+    usage: FloatArray
+    """(d, n) per second and within limits, mean of the windows; 0 where nothing is limited."""
+    told_s: FloatArray
+    """(n,) length of the windows together, since the report before."""
+    untold_s: FloatArray
+    """(n,) the rest of the time since the report before: reports of it were lost."""
+
+
+def told(
+    before_ms: IntArray,
+    leases: Leases,
+    lease_index: IntArray,
+    usage: FloatArray,
+    bound: FloatArray,
+    window_ms: FloatArray,
+) -> Told:
+    """What m entries of reports say of the leases.
+
+    ``before_ms`` (n,): when the newest report before these was published; -1 = none was.
+    ``leases``: after the reports. ``lease_index``, ``window_ms`` (m,), ``usage`` (d, m): the
+    entries; NaN is unchanged, and then the lease's new usage is as good. ``bound`` (d, m): the
+    highest limit in force in each window.
+    """
+    n = len(leases)
+    used = np.where(np.isnan(usage), leases.usage[:, lease_index], usage)
+    used = np.where(np.isfinite(bound), np.minimum(used, bound), 0.0) * window_ms
+    windows = np.bincount(lease_index, weights=window_ms, minlength=n)
+    sums = np.stack([np.bincount(lease_index, weights=row, minlength=n) for row in used])
+    mean = np.divide(sums, windows, out=np.zeros(sums.shape), where=windows > 0.0)
+    since_ms = np.where(before_ms < 0, windows, leases.seen_at_ms - before_ms)
+    told_ms = np.minimum(windows, since_ms)
+    return Told(mean, told_ms / 1000.0, (since_ms - told_ms) / 1000.0)
+
+
+@dataclass(frozen=True)
+class Overuse:
+    """The debts of a shard's groups: k pairs of a group and a dimension, those that are not 0."""
+
+    group_id: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    dimension: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    """Index in ``model.DIMENSIONS``."""
+    debt: FloatArray = field(default_factory=lambda: np.empty(0))
+    """Units that its brokers, and those of all groups below, used beyond the quota."""
+    assumed: FloatArray = field(default_factory=lambda: np.empty(0))
+    """Units that its own brokers may have used since their newest reports: they are in the debt
+    until reports tell what was used."""
+    counted_at_ms: int = 0
+    """Up to when use was counted; 0: not begun."""
+
+    def __len__(self) -> int:
+        return len(self.group_id)
+
+    def next(
+        self,
+        shard: Shard,
+        new: Told | None,
+        ends: BoolArray,
+        now_ms: int,
+        config: StepConfig,
+    ) -> tuple[Overuse, FloatArray]:
+        """The debts after the use up to now, and as (d, G) rates: what can pay them in a round.
+
+        Only use within limits counts, as nothing bounds the other.
+
+        Args:
+            shard: after the reports of this round, before limits change.
+            new: what these reports say; None: there are none.
+            ends: (n,) leases that end in this round.
+            now_ms: the time of this round.
+            config: the settings.
+        """
+        groups, leases = shard.groups, shard.leases
+        debt, assumed = self._of(groups.ids, leases.dimensions)
+        elapsed_s = max(now_ms - self.counted_at_ms, 0) / 1000.0 if self.counted_at_ms else 0.0
+        bound = _bound(leases)
+        untold = bound * np.maximum(now_ms - leases.seen_at_ms, 0) / 1000.0
+        used = untold
+        if new is not None:
+            used = untold + new.usage * new.told_s + bound * new.untold_s
+        for place in range(len(leases.dimensions)):
+            quota = tree_quota(groups, place)
+            count = _by_group(leases, used[place], len(groups)) - assumed[place]
+            spent = subtree_totals(groups.parent, count)
+            limited = np.isfinite(quota)
+            rate = np.where(limited, quota, 0.0)
+            owed = np.where(limited, debt[place] + spent - rate * elapsed_s, 0.0)
+            most = _MOST_ROUNDS * config.over * rate * config.round_s
+            debt[place] = np.clip(owed, 0.0, most) if self.counted_at_ms else 0.0
+            assumed[place] = _by_group(leases, np.where(ends, 0.0, untold[place]), len(groups))
+        debt, assumed = to_single(debt), to_single(assumed)
+        return _stored(shard, debt, assumed, now_ms), debt / config.round_s
+
+    def _of(self, ids: IntArray, dimensions: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+        """(d, G) debts and assumed units of these groups, by ascending id."""
+        debt, assumed = np.zeros((2, len(dimensions), len(ids)))
+        if len(self) and len(ids):
+            at = np.minimum(np.searchsorted(ids, self.group_id), len(ids) - 1)
+            place = np.full(len(DIMENSIONS), -1)
+            place[list(dimensions)] = np.arange(len(dimensions))
+            place = place[self.dimension]
+            there = (ids[at] == self.group_id) & (place >= 0)
+            debt[place[there], at[there]] = self.debt[there]
+            assumed[place[there], at[there]] = self.assumed[there]
+        return debt, assumed
+
+
+def _stored(shard: Shard, debt: FloatArray, assumed: FloatArray, now_ms: int) -> Overuse:
+    place, group = np.nonzero((debt > 0.0) | (assumed > 0.0))
+    return Overuse(
+        group_id=shard.groups.ids[group],
+        dimension=np.array(shard.leases.dimensions, np.int64)[place],
+        debt=debt[place, group],
+        assumed=assumed[place, group],
+        counted_at_ms=now_ms,
+    )
+
+
+def _bound(leases: Leases) -> FloatArray:
+    """(d, n) the most that each broker may have used within limits; 0 where it has none.
+
+    The one before, too: it was in force in a part of the window, or while messages were under way.
+    """
+    before = np.where(np.isfinite(leases.previous_limit), leases.previous_limit, 0.0)
+    bound = np.maximum(leases.limit, before)
+    counts = leases.has_limit & leases.enforced & np.isfinite(leases.limit)
+    return np.where(counts, bound, 0.0)
+
+
+def _by_group(leases: Leases, units: FloatArray, groups: int) -> FloatArray:
+    """(n,) -> (G,)"""
+    sums = np.bincount(leases.group, weights=units, minlength=groups)
+    return sums.astype(np.float64, copy=False)
