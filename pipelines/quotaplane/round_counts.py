@@ -127,15 +127,17 @@ class RoundCounts:
         "more than a tenth of the quota is free"
     )
     limits_in_force: int = _state("enforced limits, one for each broker and group")
-    groups_overcommitted: int = _state("groups whose enforced limits add up to more than a quota")
+    groups_overcommitted: int = _state(
+        "groups whose enforced limits add up to more than a quota and `limits.over` of it"
+    )
     worst_overcommit: float = _state(
         "the greatest sum of a group's enforced limits, as a share of its quota; limits that "
         "expired brokers may still apply do not count",
         Merge.MAX,
     )
     overcommits: Mapping[str, float] = _state(
-        "the sum of a group's enforced limits as a share of its quota, where it exceeds 1, of the "
-        f"{MOST_NAMED} greatest",
+        "the sum of a group's enforced limits as a share of its quota, where it exceeds 1 and "
+        f"`limits.over`, of the {MOST_NAMED} greatest",
         Merge.GREATEST,
     )
     oldest_renewal_ms: int = _state(

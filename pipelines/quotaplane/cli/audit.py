@@ -80,7 +80,6 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
                 f"--{name.replace('_', '-')}",
                 type=_positive,
                 metavar="N",
-                default=parameter.default,
                 help=f"{parameter.meaning} ({parameter.default:g})".replace("%", "%%"),
             )
         except argparse.ArgumentError:
@@ -154,7 +153,10 @@ def _request(args: argparse.Namespace) -> _Request:
     if until is not None and until < since:
         raise InputError("--until: is before --since")
     audit = load_audit(args.name)
-    parameters = {name: getattr(args, name) for name in audit.parameters}
+    of_settings = {} if settings is None else audit.of_settings(settings.limits)
+    given = {name: getattr(args, name) for name in audit.parameters}
+    given = {name: value for name, value in given.items() if value is not None}
+    parameters = audit.values({**of_settings, **given})
     return _Request(audit, history, security, since, until, parameters)
 
 

@@ -83,12 +83,12 @@ class Capped(NamedTuple):
     """(g,) some limit of the group was cut by more than a rounding error."""
 
 
-def capped(caps: QuotaCaps, group: IntArray, limits: FloatArray) -> Capped:
+def capped(caps: QuotaCaps, group: IntArray, limits: FloatArray, over: float = 0.0) -> Capped:
     """Cut limits (k, 4), one row per broker and group (k,), so that they fit the quotas.
 
     No limit exceeds the lowest quota that caps its group. If the limits under one quota add up to
-    more than it, all are scaled by the same factor, as nothing shows which of them is wrong. NaN
-    (no limit received) stays NaN.
+    more than it, and more than ``over`` of it on top (``limits.over``), all are scaled by the same
+    factor, as nothing shows which of them is wrong. NaN (no limit received) stays NaN.
 
     >>> first = np.array([0])
     >>> caps = QuotaCaps(("g",), np.full((1, 4), 100.0), first, first, np.array([False]))
@@ -108,7 +108,8 @@ def capped(caps: QuotaCaps, group: IntArray, limits: FloatArray) -> Capped:
         by_group = np.bincount(group, weights=finite[:, d], minlength=groups)
         totals[:, d] = np.bincount(caps.cap, weights=by_group[caps.group], minlength=count)
     fits = np.ones((count, BASIC))
-    np.divide(caps.quota, totals, out=fits, where=totals > caps.quota * (1.0 + _ROUNDING))
+    most = caps.quota * (1.0 + over)
+    np.divide(most, totals, out=fits, where=totals > most * (1.0 + _ROUNDING))
     factor = np.ones((groups, BASIC))
     np.minimum.at(factor, caps.group, fits[caps.cap])
     reduced = np.where(np.isfinite(within), within * factor[group], within)

@@ -17,6 +17,7 @@ from typing import Final
 
 from quotaplane.errors import InputError
 from quotaplane.query.answer import Answer
+from quotaplane.settings import Limits
 
 FOLDER: Final = Path(__file__).parent / "audits"
 
@@ -61,6 +62,10 @@ class Audit:
                 raise InputError(f"audit {self.name} has no parameter {name}")
             values[name] = value
         return values
+
+    def of_settings(self, limits: Limits) -> dict[str, float]:
+        """The parameters that a settings file says: ``over``, if the audit has it."""
+        return {"over": limits.over} if "over" in self.parameters else {}
 
     def violations(self, answer: Answer) -> int:
         """How many rows of an answer are violations.

@@ -85,11 +85,11 @@ class StepConfig:
     lease_ms: float = 120_000.0
     """How long a limit is in force unless it is renewed."""
     transition: Transition = Transition.FAST
-    """Whether limits may exceed the quota for a moment while they change (``fast``) or never."""
+    """Whether limits in force may exceed the quota while they change (``fast``) or never."""
     max_step: float | None = None
     """Fraction of the quota by which a limit may move in a round; None: any distance."""
     over: float = 0.0
-    """Fraction of a quota by which limits may exceed it while their use does not; not ``strict``."""
+    """Fraction of a quota by which limits may exceed it while use does not; ``fast`` only."""
     round_ms: float = 5_000.0
     """From one report of a broker to the next, or from round to round if that is longer."""
     safe_share: float = 1.0

@@ -5,7 +5,11 @@ owes. Pure numpy. Amounts are in units: rates times seconds; a round is h second
 
 While every round hears of all use up to its own time, and limits change with the round, the debt
 never exceeds x Q h: debt + (limits - Q) h is at most that. So any stretch of T rounds uses at most
-T Q h + x Q h within limits. ``docs/laws.md`` says what is kept if reports are late.
+T Q h + x Q h within limits.
+
+What no report tells yet counts as the limit, and is corrected later. A correction may take off what
+covered a debt of then: of each round that reports are late, what limits exceeded the quota by. That
+is x Q h for each, or more where limits went from one broker to another meanwhile.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ from quotaplane.quota.division import tree_quota
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.shard import Shard
 
-_MOST_ROUNDS: Final = 2.0
-"""The debt is at most so many times x Q h. A round that takes twice as long can make as much; more
+_MOST_ROUNDS: Final = 4.0
+"""The debt is at most so many times x Q h. Late reports and long rounds can make as much; more
 comes from a quota that was lowered, and that would be paid back for too long."""
 
 
@@ -105,11 +109,10 @@ class Overuse:
         groups, leases = shard.groups, shard.leases
         debt, assumed = self._of(groups.ids, leases.dimensions)
         elapsed_s = max(now_ms - self.counted_at_ms, 0) / 1000.0 if self.counted_at_ms else 0.0
-        bound = _bound(leases)
-        untold = bound * np.maximum(now_ms - leases.seen_at_ms, 0) / 1000.0
+        untold = _untold(leases, now_ms)
         used = untold
         if new is not None:
-            used = untold + new.usage * new.told_s + bound * new.untold_s
+            used = untold + new.usage * new.told_s + _bound(leases) * new.untold_s
         for place in range(len(leases.dimensions)):
             quota = tree_quota(groups, place)
             count = _by_group(leases, used[place], len(groups)) - assumed[place]
@@ -149,14 +152,28 @@ def _stored(shard: Shard, debt: FloatArray, assumed: FloatArray, now_ms: int) ->
 
 
 def _bound(leases: Leases) -> FloatArray:
-    """(d, n) the most that each broker may have used within limits; 0 where it has none.
+    """(d, n) the most that each broker may have used within its last two limits, per second.
 
-    The one before, too: it was in force in a part of the window, or while messages were under way.
+    0 where it has none.
     """
     before = np.where(np.isfinite(leases.previous_limit), leases.previous_limit, 0.0)
-    bound = np.maximum(leases.limit, before)
-    counts = leases.has_limit & leases.enforced & np.isfinite(leases.limit)
-    return np.where(counts, bound, 0.0)
+    return np.where(_counts(leases), np.maximum(leases.limit, before), 0.0)
+
+
+def _untold(leases: Leases, now_ms: int) -> FloatArray:
+    """(d, n) units that each broker may have used since its newest report."""
+    seen_at_ms = np.minimum(leases.seen_at_ms, now_ms)
+    changed_at_ms = np.clip(leases.issued_at_ms, seen_at_ms, now_ms)
+    limit = np.where(_counts(leases), leases.limit, 0.0)
+    before = np.where(np.isfinite(leases.previous_limit), _bound(leases), 0.0)
+    untold: FloatArray = limit * (now_ms - changed_at_ms) + before * (changed_at_ms - seen_at_ms)
+    return untold / 1000.0
+
+
+def _counts(leases: Leases) -> BoolArray:
+    """(d, n) where the broker must obey a limit."""
+    counts: BoolArray = np.isfinite(leases.limit) & leases.has_limit & leases.enforced
+    return counts
 
 
 def _by_group(leases: Leases, units: FloatArray, groups: int) -> FloatArray:

@@ -34,11 +34,11 @@ def budget(quota: FloatArray, debt: FloatArray, over: float) -> Budget:
     """The budget of groups with these quotas (g,) and debts (g,), in quota x rounds.
 
     >>> budget(np.array([100.0, 100.0, 100.0]), np.array([0.0, 1.0, 30.0]), over=0.1)
-    Budget(divided=array([100. ,  99.5,  98. ]), most=array([110., 109.,  98.]))
+    Budget(divided=array([100. ,  99.5,  98. ]), most=array([110. , 108.5,  98. ]))
     """
     finite = np.where(np.isfinite(quota), quota, 0.0)
     divided = quota - np.minimum(_REPAID_PART * debt, _MOST_REPAID * finite)
-    return Budget(divided, np.maximum(quota + over * finite - debt, divided))
+    return Budget(divided, divided + np.maximum(over * finite - debt, 0.0))
 
 
 def raised(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,8 @@ from quotaplane.quota.report_order import ReportOrder, note_newest, order_report
 from quotaplane.quota.report_tables import limited_but_deleted, undefined_entries, used_entries
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.usage import ReportedUsage, adopt_limits, limit_in_window, update_usage
+
+_MOST: Final = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,10 @@ def _told(
 ) -> Told:
     """See ``overuse.told``."""
     bound = limit_in_window(leases, lease_index, reported, epoch, while_changing=np.maximum)
+    # A broker that obeys a limit before the last one may have had any of ours, also a higher one.
+    earlier = (reported.applied_epoch == epoch) & (reported.applied_seq >= 0)
+    earlier &= reported.applied_seq < leases.issued_seq[lease_index]
+    bound = np.where(earlier, np.maximum(bound, _MOST), bound)
     return told(seen_before_ms, leases, lease_index, reported.usage, bound, reported.window_ms)
 
 

@@ -18,7 +18,8 @@ OVER_QUOTA: Final = 1.05
 """Share of its quota from which a group counts as above it; the audit `exceeded` tolerates as
 much."""
 _OVERCOMMITTED: Final = 1.001
-"""The same for limits. They are rounded to seven digits, so their sum may be a little more."""
+"""The same for limits, beside ``limits.over``. They are rounded to seven digits, so their sum may
+be a little more."""
 _MOST_TURNS: Final = 1000
 _STARVING: Final = 0.5
 _CROWDED: Final = 0.9
@@ -45,10 +46,12 @@ def renewals(before: IntArray, rounds: int, now_ms: int, refresh_rounds: int) ->
     return after
 
 
-def standing(shard: Shard, renewed_at_ms: IntArray, *, learning: bool) -> dict[str, Any]:
+def standing(
+    shard: Shard, renewed_at_ms: IntArray, *, learning: bool, over: float = 0.0
+) -> dict[str, Any]:
     """The counts of ``RoundCounts`` that describe the shard after a round.
 
-    ``renewed_at_ms``: see ``renewals``.
+    ``renewed_at_ms``: see ``renewals``. ``over``: see ``StepConfig``.
     """
     groups, leases = shard.groups, shard.leases
     in_force = leases.has_limit & leases.enforced
@@ -69,6 +72,7 @@ def standing(shard: Shard, renewed_at_ms: IntArray, *, learning: bool) -> dict[s
         starving |= _starving(shard, dimension, in_force & live, share)
     mode = groups.mode
     renewed = leases.has_limit & leases.notified & live
+    overcommitted = _OVERCOMMITTED + over
     turn = groups.ids[leases.group[renewed]] % max(len(renewed_at_ms), 1)
     known = len(renewed_at_ms) > 0
     return {
@@ -78,9 +82,9 @@ def standing(shard: Shard, renewed_at_ms: IntArray, *, learning: bool) -> dict[s
         "shares": _greatest(used, groups.names, above=0.0),
         "groups_starving": int(starving.sum()),
         "limits_in_force": int(in_force.sum()),
-        "groups_overcommitted": int((limited > _OVERCOMMITTED).sum()),
+        "groups_overcommitted": int((limited > overcommitted).sum()),
         "worst_overcommit": float(limited.max(initial=0.0)),
-        "overcommits": _greatest(limited, groups.names, above=_OVERCOMMITTED),
+        "overcommits": _greatest(limited, groups.names, above=overcommitted),
         "oldest_renewal_ms": int(renewed_at_ms[turn].min()) if known and len(turn) else 0,
         "learning_shards": int(learning),
     }

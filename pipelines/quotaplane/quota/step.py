@@ -106,7 +106,7 @@ def step(
             observed_pairs=sources.current,
             sources_differing=sources.differing,
             brokers_departed=int(silence.departed.sum()),
-            **standing(remaining, renewed_at_ms, learning=learning.on),
+            **standing(remaining, renewed_at_ms, learning=learning.on, over=config.over),
         ),
     )
     return (

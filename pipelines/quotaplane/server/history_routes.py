@@ -207,7 +207,8 @@ async def audit(
     asked = next((each for each in list_audits() if each.name == name), None)
     if asked is None:
         raise AnswerError(404, f"there is no audit {name!r}")
-    values = asked.values(_numbers(given))
+    of_settings = asked.of_settings(served.settings.limits)
+    values = asked.values({**of_settings, **_numbers(given)})
     begin, end = period(since, until)
 
     def read(engine: DuckDBEngine) -> dict[str, Any]:

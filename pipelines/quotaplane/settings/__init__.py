@@ -93,6 +93,11 @@ class Limits(Section):
     max_step: float | None = Field(default=None, gt=0, le=1)
     """Largest change of a limit in a round, as a part of its quota, unless the quota was lowered;
     null: no bound."""
+    over: float = Field(default=0.0, ge=0, le=1)
+    """Limits may add up to this part of a quota more than it has while they are not used up, so
+    that noise throttles fewer. What is used beyond the quota is paid back: all rounds of any
+    stretch together exceed it by at most this part of one round's quota, and as much again for each
+    round that reports are late. Not with ``transition: strict``."""
     transition: Transition = Transition.FAST
     """``strict``: limits in force never add up to more than the quota, also while they change; an
     increase waits until brokers have acknowledged their decreases, or their leases have ended. With
@@ -108,6 +113,14 @@ class Limits(Section):
             raise ValueError(
                 "safe_share must be 0 with transition: strict: a broker without contact would use "
                 "its safe limit while others already have its share"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _within_quotas_if_strict(self) -> Limits:
+        if self.transition is Transition.STRICT and self.over:
+            raise ValueError(
+                "over must be 0 with transition: strict: limits in force never exceed the quota"
             )
         return self
 

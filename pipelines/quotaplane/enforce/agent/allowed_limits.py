@@ -22,14 +22,21 @@ class AllowedLimits:
     """Limits received, capped by the table's quotas.
 
     ``only_recorded``: ignore limits of groups that the table does not have. For a cluster whose
-    quotas were taken over: the rates already written may be such a group's only limit.
+    quotas were taken over: the rates already written may be such a group's only limit. ``over``:
+    ``limits.over``, by which the job's limits may exceed a quota.
     """
 
     def __init__(
-        self, received: ClusterLimits, table: QuotaTable, say: Say, *, only_recorded: bool = False
+        self,
+        received: ClusterLimits,
+        table: QuotaTable,
+        say: Say,
+        *,
+        only_recorded: bool = False,
+        over: float = 0.0,
     ) -> None:
         self._received, self._table, self._say = received, table, say
-        self._only_recorded = only_recorded
+        self._only_recorded, self._over = only_recorded, over
         self._layout: Layout = nothing()
         self._quotas: TableQuotas | None = None
         self._caps: QuotaCaps = caps_of((), None)
@@ -48,7 +55,7 @@ class AllowedLimits:
         """The limits (k, 4) of the layout's pairs; reports a cut that lasts."""
         pairs = layout.pairs
         received = self._in_force(layout, pairs.broker, pairs.group, now_ms)
-        reduced, cut = capped(self._caps, pairs.group, received)
+        reduced, cut = capped(self._caps, pairs.group, received, self._over)
         self._note([layout.groups[at] for at in np.flatnonzero(cut).tolist()], now_s)
         return reduced
 
@@ -61,7 +68,7 @@ class AllowedLimits:
         broker, group = (at.ravel() for at in np.indices(shape))
         safe = self._in_force(layout, broker, group, np.inf)
         received = np.where(np.isnan(safe), self._in_force(layout, broker, group, now_ms), safe)
-        return capped(self._caps, group, received).limits.reshape(*shape, BASIC)
+        return capped(self._caps, group, received, self._over).limits.reshape(*shape, BASIC)
 
     def _in_force(
         self, layout: Layout, broker: IntArray, group: IntArray, now_ms: float

@@ -114,7 +114,11 @@ class Enforcer:
         self._quotas = QuotaTable(settings.history, self._failure_log, take_over=enforce.take_over)
         self._listener = LimitsListener(link, self._quotas, settings, say, now_ms, self._steady_ms)
         self._allowed = AllowedLimits(
-            self._listener.received, self._quotas, say, only_recorded=enforce.take_over
+            self._listener.received,
+            self._quotas,
+            say,
+            only_recorded=enforce.take_over,
+            over=settings.limits.over,
         )
         self._ledger = RatesInForce()
         most_groups = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)

@@ -6,6 +6,8 @@
 -- until its lease end: with `limits.transition: fast` others already have its share, so that the
 -- quota may be exceeded by as much; with `strict` they wait. unexplained: without these limits it
 -- is exceeded, too. One row per unbroken run of rounds; until_at is empty while it lasts.
+-- With `limits.over` limits may exceed a quota by that part of it; use that exceeds it is paid back.
+-- :over = 0  limits.over: fraction of the quota by which limits may exceed it (--conf: as there)
 -- :tolerance = 0.000001  fraction of the quota by which the sum may exceed it
 -- :settle_s = 10  seconds until a lower quota counts
 -- violations: rows where unexplained
@@ -130,7 +132,7 @@ judged AS (
   SELECT
     resource_group, dimension, at_ms, next_ms, quota_per_s, expired_per_s,
     CASE WHEN unlimited > 0 THEN CAST('Infinity' AS DOUBLE) ELSE limits_per_s END AS limits_per_s,
-    quota_per_s * (1 + :tolerance) + 1e-9 AS most
+    quota_per_s * (1 + :over + :tolerance) + 1e-9 AS most
   FROM sums
 ),
 compared AS (

@@ -175,6 +175,8 @@ def quota_program(
             lease_ms=settings.limits.lease_s * 1000.0,
             transition=settings.limits.transition,
             max_step=settings.limits.max_step,
+            over=settings.limits.over,
+            round_ms=max(interval_ms, settings.trigger.interval_s * 1000.0),
             safe_share=settings.limits.safe_share_or_default,
             max_clock_skew_ms=settings.reports.max_clock_skew_s * 1000.0,
             earlier=earlier,
