@@ -151,3 +151,13 @@ def test_safe_limits_are_capped_too_and_stand_for_limits_that_have_none() -> Non
     safe = allowed.safe_limits(layout, T0)[:, 0, 0]
     assert safe[:2].tolist() == [50, 50]
     assert np.isnan(safe[2])
+
+
+def test_limits_may_add_up_to_what_limits_over_allows() -> None:
+    caps = caps_of(("acme",), quotas_of(np.full((len(GROUPS), 4), 100.0)))
+    both = np.zeros(2, np.int64)
+    limits = np.array([[70.0] * 4, [40.0] * 4])
+    assert capped(caps, both, limits, over=0.1).limits == pytest.approx(limits)
+    assert capped(caps, both, limits, over=0.0).limits.sum(axis=0) == pytest.approx([100.0] * 4)
+    beyond = capped(caps, both, 2 * limits, over=0.1).limits
+    assert beyond.sum(axis=0) == pytest.approx([110.0] * 4)

@@ -162,3 +162,12 @@ def test_ids_of_groups_decide_their_turn() -> None:
     assert shard.run(
         reports(report("a", T0 + 6, {"g": 5})), now_ms=T0 + 6
     ).counts.oldest_renewal_ms == (T0 + 5 if turn == 0 else T0 + 6)
+
+
+def test_what_limits_over_allows_is_no_overcommitment() -> None:
+    shard = Shard(replace(CONFIG, over=0.5))
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    told = (report(b, T0, {"g": 20}, throttled=0.0) for b in "abc")
+    counts = shard.run(reports(*told), now_ms=T0).counts
+    assert counts.groups_overcommitted == 0
+    assert 1.0 - 1e-6 <= counts.worst_overcommit <= 1.5

@@ -131,9 +131,9 @@ class Overuse:
         debt, assumed = np.zeros((2, len(dimensions), len(ids)))
         if len(self) and len(ids):
             at = np.minimum(np.searchsorted(ids, self.group_id), len(ids) - 1)
-            place = np.full(len(DIMENSIONS), -1)
-            place[list(dimensions)] = np.arange(len(dimensions))
-            place = place[self.dimension]
+            places = np.full(len(DIMENSIONS), -1)
+            places[list(dimensions)] = np.arange(len(dimensions))
+            place = places[self.dimension]
             there = (ids[at] == self.group_id) & (place >= 0)
             debt[place[there], at[there]] = self.debt[there]
             assumed[place[there], at[there]] = self.assumed[there]
