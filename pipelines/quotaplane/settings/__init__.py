@@ -96,8 +96,8 @@ class Limits(Section):
     over: float = Field(default=0.0, ge=0, le=1)
     """Limits may add up to this part of a quota more than it has while they are not used up, so
     that noise throttles fewer. What is used beyond the quota is paid back: all rounds of any
-    stretch together exceed it by at most this part of one round's quota, and as much again for each
-    round that reports are late. Not with ``transition: strict``."""
+    stretch together exceed it by at most this part of one round's quota, or twice as much if
+    reports are a round late; docs/laws.md has the terms. Not with ``transition: strict``."""
     transition: Transition = Transition.FAST
     """``strict``: limits in force never add up to more than the quota, also while they change; an
     increase waits until brokers have acknowledged their decreases, or their leases have ended. With
