@@ -142,7 +142,7 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     near = near_limit(window, base, suspected, saturated_from)
     seen = np.where(np.isnan(window.throttled), 0.0, window.throttled) + window.usage
     distrust, seen = discount_claims(
-        track.distrust, window, base, np.sqrt(variance * base), seen, saturated_from
+        track.distrust, window, base, track.noise, seen, saturated_from
     )
     level, taken_back = without_false_alarm(
         track, level_of(base, track.windows, variance), variance, seen, near
