@@ -228,8 +228,11 @@ def _largest(
 def _rest(
     asked: FloatArray, sigma: FloatArray, headroom: FloatArray, all_get: BoolArray, tree: _Tree
 ) -> FloatArray:
-    """(n,) what brokers get on top where all have what they want: up to ``MOST_SIGMAS``."""
-    free = all_get & tree.rows.spread(tree.total((~all_get).astype(np.float64)) == 0.0)
+    """(n,) what brokers get on top where all of a tree have what they want.
+
+    At most so much that each has ``MOST_SIGMAS``.
+    """
+    free = all_get & ~tree.rows.spread(tree.any_in_tree(tree.rows.total(~all_get) > 0.0))
     if not free.any():
         return np.zeros_like(asked)
     more = np.where(free, np.maximum(MOST_SIGMAS * sigma - headroom, 0.0), 0.0)
