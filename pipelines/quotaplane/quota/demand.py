@@ -18,7 +18,7 @@ import numpy as np
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.claims import discount_claims
 from quotaplane.quota.demand_changes import (
-    Changes,
+    DemandChanges,
     Level,
     deviations,
     error_of_mean,
@@ -198,7 +198,7 @@ def _sample_at_limit(seen: FloatArray, near: BoolArray, level: Level) -> FloatAr
 
 
 def _asked_for(
-    base: FloatArray, level: Level, window: Window, suspected: BoolArray, changes: Changes
+    base: FloatArray, level: Level, window: Window, suspected: BoolArray, changes: DemandChanges
 ) -> tuple[FloatArray, IntArray]:
     """The demand, and what is not certain about it; ``base`` and ``level``: after and before."""
     jumped = changes.jumped & ~suspected & (level.windows > 0)

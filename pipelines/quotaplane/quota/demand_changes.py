@@ -48,7 +48,7 @@ class Level(NamedTuple):
     """Standard deviation of a window's deviation from it, per second."""
 
 
-class Changes(NamedTuple):
+class DemandChanges(NamedTuple):
     """What a window says of the level, (n,) each; at most one holds of a row."""
 
     saturated: BoolArray
@@ -82,7 +82,7 @@ class Sums(NamedTuple):
     fall: FloatArray
     fall_windows: IntArray
 
-    def without(self, changes: Changes) -> Sums:
+    def without(self, changes: DemandChanges) -> Sums:
         """The sums, which begin anew where they were a change."""
         over = changes.rising | changes.falling | changes.some_more
         return Sums(*(np.where(over, 0, each) for each in self)) if over.any() else self
@@ -148,7 +148,7 @@ def deviations(difference: FloatArray, spread: FloatArray) -> FloatArray:
 
 def find_changes(
     track: Track, z: FloatArray, near: BoolArray, suspected: BoolArray
-) -> tuple[Changes, Sums]:
+) -> tuple[DemandChanges, Sums]:
     """What the window says of the level, and the sums with its deviation.
 
     Args:
@@ -165,7 +165,7 @@ def find_changes(
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
     fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
     over, falling = rise > _ALARM, fall > _ALARM
-    changes = Changes(saturated, more, over & near, jumped, over & ~near, falling)
+    changes = DemandChanges(saturated, more, over & near, jumped, over & ~near, falling)
     return changes, Sums(rise, rise_windows, fall, fall_windows)
 
 
@@ -179,7 +179,7 @@ def _summed(
 
 
 def new_level(
-    level: Level, shown: FloatArray, changes: Changes, sums: Sums
+    level: Level, shown: FloatArray, changes: DemandChanges, sums: Sums
 ) -> tuple[FloatArray, IntArray]:
     """The level after the window, whatever the limit hides, and of how many windows it is."""
     windows = np.minimum(level.windows + 1, MEMORY)

@@ -15,7 +15,7 @@ from quotaplane.quota.dimensions_in_use import last_reported
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.leases import Leases
-from quotaplane.quota.noise import counting_noise, with_prior
+from quotaplane.quota.noise import counting_noise, to_half, with_prior
 from quotaplane.quota.track import TRACK_ARRAYS, Track, Window
 
 _STOCK_DELAY_WINDOWS: Final = 4
@@ -207,7 +207,7 @@ def _update_once(
     before = columns.track.take(chosen)
     prior = counting_noise(reported.event_size, reported.window_ms)
     prior = np.where(counted, prior, _BLIND_PRIOR * prior)
-    noise = with_prior(columns.track.noise, prior, leases.group, chosen)
+    noise = to_half(with_prior(columns.track.noise, prior, leases.group, chosen))
     outdated = in_window < limit
     window = Window(last_usage, usage, in_window, reported.throttled, outdated)
     after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
