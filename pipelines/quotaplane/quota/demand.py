@@ -103,8 +103,8 @@ def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATUR
     demand was at least the usage; it counts with the mean of such demands (Tobin 1958), so a limit
     that noise touches now and then biases nothing. If noise would hardly touch it, the broker is
     suspected to want more: beyond 5.5 standard deviations it counts as saturated, which a law
-    answers with the fair share; from 3 on it is asked for four times as much, and if touches add up
-    for 1.3 times. If it is at its limit again it is saturated; else it is known what it wants, and
+    answers with the fair share; from 3.5 on, and at a small limit, it is asked for four times as
+    much, and if touches add up for 1.3 times. If it is at its limit again it is saturated; else it is known what it wants, and
     if that is the old level the suspicion never was.
 
     Args:
@@ -149,7 +149,7 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     )
     shown = uncensored(seen, near & (track.doubt < Doubt.MORE), level)
     z = deviations(shown - level.base, level.spread)
-    changes, sums = find_changes(track, z, near, suspected)
+    changes, sums = find_changes(track, window, z, near, suspected)
     base_after, windows = new_level(level, shown, changes, sums)
     demand, doubt = _asked_for(base_after, level, window, suspected, changes)
 

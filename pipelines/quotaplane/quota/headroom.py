@@ -29,7 +29,7 @@ _LEAST_BLIND: Final = 0.02
 demand would be touched in every window."""
 _PROBE_BUDGET: Final = 0.01
 """Part of the quota that idle brokers which report refusals have together, to begin with."""
-_BLIND_PROBE: Final = 0.05
+BLIND_PROBE: Final = 0.05
 """Part of its even share that an idle broker has to begin with if it reports none: with a limit of
 0 it could never show demand."""
 
@@ -101,7 +101,7 @@ def probes(
     weights = rows.total(weight)
     limited = np.isfinite(quota) & (weights > 0)
     share = np.divide(quota, weights, out=np.zeros(rows.groups), where=limited)
-    part = np.where(reports_refused, _PROBE_BUDGET, _BLIND_PROBE)
+    part = np.where(reports_refused, _PROBE_BUDGET, BLIND_PROBE)
     probe: FloatArray = part * weight * rows.spread(share)
     return probe
 
