@@ -104,7 +104,7 @@ def near_limit(
 ) -> BoolArray:
     """Brokers that report no refusals and may have been held back by their limit."""
     limit = window.limit
-    blind = np.isnan(window.throttled) & np.isfinite(limit)
+    blind: BoolArray = np.isnan(window.throttled) & np.isfinite(limit)
     if not blind.any():
         return blind
     from_ = saturated_from * limit
