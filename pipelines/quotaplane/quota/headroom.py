@@ -240,6 +240,22 @@ def _rest(
     return rest
 
 
+def what_is_told(
+    problem: Problem, answer: Allocation, demand: FloatArray
+) -> tuple[Problem, Allocation]:
+    """The problem and its answer as operators are told of them.
+
+    A broker that has its ``demand`` (n,), but less headroom than was asked for, is satisfied: its
+    limit is what it wants.
+    """
+    satisfied = (answer.reasons == Reason.FAIR_SHARE) & (answer.limits >= demand)
+    if not satisfied.any():
+        return problem, answer
+    reasons = np.where(satisfied, Reason.DEMAND, answer.reasons).astype(np.uint8)
+    wanted = np.where(satisfied, answer.limits, problem.demand)
+    return replace(problem, demand=wanted), answer._replace(reasons=reasons)
+
+
 def real_reasons(answer: Allocation, without: Allocation, floor: FloatArray) -> Allocation:
     """The answer, where a broker that has just its guarantee has the reason of its share instead.
 
