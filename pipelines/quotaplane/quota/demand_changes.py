@@ -157,7 +157,9 @@ def find_changes(
         near: see ``near_limit``.
         suspected: the broker was asked for more than the level.
     """
-    again = track.doubt >= Doubt.MORE
+    # It jumped up in the last window, maybe only at the end of that: now it is at its limit.
+    jumped_up = (track.doubt == Doubt.JUMPED) & (track.demand > track.old_demand)
+    again = jumped_up | (track.doubt >= Doubt.MORE)
     saturated = near & (again | (z > _CERTAIN) | (track.windows == 0))
     more = near & ~saturated & (suspected | (z > _SUSPECT))
     jumped = ~near & (np.abs(z) > JUMP)
