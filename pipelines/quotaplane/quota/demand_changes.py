@@ -147,21 +147,26 @@ def deviations(difference: FloatArray, spread: FloatArray) -> FloatArray:
 
 
 def find_changes(
-    track: Track, z: FloatArray, near: BoolArray, suspected: BoolArray
+    track: Track, window: Window, z: FloatArray, near: BoolArray, suspected: BoolArray
 ) -> tuple[DemandChanges, Sums]:
     """What the window says of the level, and the sums with its deviation.
 
     Args:
         track: the estimates so far.
+        window: what was measured.
         z: deviation of the window from the level, in standard deviations.
         near: see ``near_limit``.
         suspected: the broker was asked for more than the level.
     """
-    # It jumped up in the last window, maybe only at the end of that: now it is at its limit.
-    jumped_up = (track.doubt == Doubt.JUMPED) & (track.demand > track.old_demand)
-    again = jumped_up | (track.doubt >= Doubt.MORE)
-    saturated = near & (again | (z > _CERTAIN) | (track.windows == 0))
-    more = near & ~saturated & (suspected | (z > _SUSPECT))
+    again = track.doubt >= Doubt.MORE
+    # It began to want more in the last window, maybe only at the end of that.
+    woken = (track.doubt == Doubt.JUMPED) & (track.demand > track.old_demand)
+    saturated = near & (again | woken | (z > _CERTAIN) | (track.windows == 0))
+    evident = suspected | (z > _SUSPECT)
+    if window.small_limit is not None:
+        # Noise of so few requests is large, so it would take long to see more behind it.
+        evident |= window.limit <= window.small_limit
+    more = near & ~saturated & evident
     jumped = ~near & (np.abs(z) > JUMP)
     reset = suspected | saturated | more | jumped
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)

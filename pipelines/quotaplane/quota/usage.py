@@ -8,12 +8,13 @@ from typing import Final
 import numpy as np
 
 from quotaplane.arrays import to_single
-from quotaplane.groups.hierarchy import least_on_path
+from quotaplane.groups.hierarchy import even_shares, least_on_path
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.demand import learn
 from quotaplane.quota.dimensions_in_use import last_reported
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
+from quotaplane.quota.headroom import BLIND_PROBE
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.noise import counting_noise, to_half, with_prior
 from quotaplane.quota.track import TRACK_ARRAYS, Track, Window
@@ -22,6 +23,8 @@ _STOCK_DELAY_WINDOWS: Final = 4
 """Stock brokers do not report which limit they applied. A new limit counts as on its way for this
 many windows: with fewer, limits never settle where messages arrive two intervals late."""
 
+_FAR_ABOVE: Final = 1.25
+"""Multiple of a limit that bursts do not reach."""
 _BLIND_PRIOR: Final = np.sqrt(2.0)
 """A broker that reports no refusals is taken for noisier than counting, until it is known: a false
 suspicion costs more there than a late one."""
@@ -133,14 +136,22 @@ def update_usage(
     leases: Leases,
     lease_index: IntArray,
     reported: ReportedUsage,
+    groups: Groups,
     *,
     epoch: int,
     saturated_from: float,
 ) -> Leases:
     """Write reported usage into the leases and update each demand estimate, report by report.
 
-    ``lease_index`` (m,): each entry's lease, ascending; entries of one lease are sorted by time.
+    Args:
+        leases: of the shard.
+        lease_index: (m,) each entry's lease, ascending; entries of one lease are sorted by time.
+        reported: the m entries.
+        groups: of the shard.
+        epoch: of this control plane.
+        saturated_from: see ``demand.observe``.
     """
+    small_limit = _small_limits(leases, groups) if np.isnan(reported.throttled).any() else None
     columns = _UsageColumns(
         usage=leases.usage.copy(),
         track=Track(**{name: getattr(leases, name).copy() for name in TRACK_ARRAYS}),
@@ -154,7 +165,8 @@ def update_usage(
     for number in range(int(pass_of.max(initial=-1)) + 1):
         entries: BoolArray | slice = pass_of == number if pass_of.any() else slice(None)
         chosen: IntArray | slice = slice(None) if one_each else lease_index[entries]
-        _update_once(leases, columns, chosen, reported.take(entries), epoch, saturated_from)
+        small = None if small_limit is None else small_limit[:, chosen]
+        _update_once(leases, columns, chosen, reported.take(entries), small, epoch, saturated_from)
     return replace(
         leases,
         usage=columns.usage,
@@ -192,6 +204,7 @@ def _update_once(
     columns: _UsageColumns,
     chosen: IntArray | slice,
     reported: ReportedUsage,
+    small_limit: FloatArray | None,
     epoch: int,
     saturated_from: float,
 ) -> None:
@@ -208,8 +221,10 @@ def _update_once(
     prior = counting_noise(reported.event_size, reported.window_ms)
     prior = np.where(counted, prior, _BLIND_PRIOR * prior)
     noise = to_half(with_prior(columns.track.noise, prior, leases.group, chosen))
+    # Usage that is far above the lower limit shows that the newer one was in force.
+    in_window = np.where(usage > _FAR_ABOVE * in_window, np.maximum(in_window, limit), in_window)
     outdated = in_window < limit
-    window = Window(last_usage, usage, in_window, reported.throttled, outdated)
+    window = Window(last_usage, usage, in_window, reported.throttled, outdated, small_limit)
     after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
     # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
     # so in a dimension without them it could not show that it wants more.
@@ -229,6 +244,17 @@ def _update_once(
     max_in_force = columns.max_in_force[:, chosen]
     if (acknowledged & (max_in_force != limit).any(axis=0)).any():
         columns.max_in_force[:, chosen] = np.where(acknowledged, limit, max_in_force)
+
+
+def _small_limits(leases: Leases, groups: Groups) -> FloatArray:
+    """(d, n) limits that are small for a broker of the group: twice what an idle one has."""
+    brokers = np.bincount(leases.group, minlength=len(groups))
+    even = [
+        even_shares(groups.parent, tree_quota(groups, dimension), brokers)
+        for dimension in range(len(leases.dimensions))
+    ]
+    small: FloatArray = 2.0 * BLIND_PROBE * np.stack(even)[:, leases.group]
+    return small
 
 
 def _limit_in_window(
