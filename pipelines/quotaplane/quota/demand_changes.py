@@ -159,8 +159,8 @@ def find_changes(
         suspected: the broker was asked for more than the level.
     """
     again = track.doubt >= Doubt.MORE
-    # It was idle until the last window, in which it woke.
-    woken = (track.doubt == Doubt.JUMPED) & (track.old_demand == 0.0)
+    # It began to want more in the last window, maybe only at the end of that.
+    woken = (track.doubt == Doubt.JUMPED) & (track.demand > track.old_demand)
     saturated = near & (again | woken | (z > _CERTAIN) | (track.windows == 0))
     evident = suspected | (z > _SUSPECT)
     if window.small_limit is not None:
