@@ -104,8 +104,8 @@ def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATUR
     that noise touches now and then biases nothing. If noise would hardly touch it, the broker is
     suspected to want more. Beyond 5.5 standard deviations it counts as saturated, which a law
     answers with the fair share. From 3.5 on, and at a small limit, four times as much is asked for
-    it; if touches add up, 1.3 times. If it is at its limit again it is saturated; else its demand is
-    known, and if that is the old level, the suspicion is forgotten.
+    for it; if touches add up, 1.3 times. If it is at its limit again it is saturated; else its
+    demand is known, and if that is the old level, the suspicion is forgotten.
 
     Args:
         track: the estimates so far; see ``Track.blank``. Where ``noise`` is 0 (not known), every
