@@ -104,7 +104,7 @@ def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATUR
     that noise touches now and then biases nothing. If noise would hardly touch it, the broker is
     suspected to want more. Beyond 5.5 standard deviations it counts as saturated, which a law
     answers with the fair share. From 3.5 on, and at a small limit, four times as much is asked for
-    for it; if touches add up, 1.3 times. If it is at its limit again it is saturated; else its
+    it; if touches add up, 1.3 times. If it is at its limit again it is saturated; else its
     demand is known, and if that is the old level, the suspicion is forgotten.
 
     Args:
@@ -156,6 +156,8 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     root = np.sqrt(base)
     last, earlier = base + track.last_deviation * root, base + track.earlier_deviation * root
     regular = (track.windows >= 2) & ~(suspected | changes.any())
+    if window.unchanged is not None:
+        regular &= ~window.unchanged
     sample = second_difference(shown, last, earlier)
     sample = np.where(taken_back, np.square(base - level.base), sample)
     sampled = regular & ~near | taken_back
@@ -219,8 +221,9 @@ def _new_variance(
     variance: FloatArray, sample: FloatArray, base: FloatArray, window: Window, sampled: BoolArray
 ) -> FloatArray:
     """The variance divided by the level ``base``, after a ``sample`` where there is one."""
-    # Claims are no noise: the noise of what was really used is not larger than that.
-    used = np.maximum(window.usage, window.used_before)
+    # Claims are no noise: the noise of what was really used is not larger than that. And it is not
+    # larger than twice the level: what is rare comes in single requests.
+    used = np.minimum(np.maximum(window.usage, window.used_before), 2.0 * base)
     sampled = sampled & (base > 0.0)
     sample = np.minimum(sample, used * used)
     relative = np.divide(sample, base, out=np.zeros_like(sample), where=sampled)

@@ -22,6 +22,8 @@ _SLACK: Final = 0.5
 """Standard deviations by which a deviation counts less in a sum (CUSUM)."""
 _ALARM: Final = 4.5
 """A sum of deviations to one side above this is a change."""
+_ALARM_AT_LIMIT: Final = 3.0
+"""The same of touches of a limit: they may hide more."""
 _MOST_DEVIATION: Final = 8.0
 """Most standard deviations that one window adds to a sum."""
 _MOST_RUN: Final = 15
@@ -171,7 +173,7 @@ def find_changes(
     reset = suspected | saturated | more | jumped
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
     fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
-    over, falling = rise > _ALARM, fall > _ALARM
+    over, falling = rise > np.where(near, _ALARM_AT_LIMIT, _ALARM), fall > _ALARM
     changes = DemandChanges(saturated, more, over & near, jumped, over & ~near, falling)
     return changes, Sums(rise, rise_windows, fall, fall_windows)
 

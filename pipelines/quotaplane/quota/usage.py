@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,13 +16,15 @@ from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.headroom import BLIND_PROBE
 from quotaplane.quota.leases import Leases
-from quotaplane.quota.noise import counting_noise, to_half, with_prior
+from quotaplane.quota.noise import counting_noise, noise_of_groups, to_half, with_prior
 from quotaplane.quota.track import TRACK_ARRAYS, Track, Window
 
 _STOCK_DELAY_WINDOWS: Final = 4
 """Stock brokers do not report which limit they applied. A new limit counts as on its way for this
 many windows: with fewer, limits never settle where messages arrive two intervals late."""
 
+_LEAST_RATE: Final = 1e-6
+"""Usage below this, per second, is no usage: one message in eleven days."""
 _FAR_ABOVE: Final = 1.25
 """Multiple of a limit that bursts do not reach."""
 _BLIND_PRIOR: Final = np.sqrt(2.0)
@@ -132,6 +134,19 @@ class _UsageColumns:
     seen_at_ms: IntArray
 
 
+class _OfGroups(NamedTuple):
+    """What is alike for the brokers of a group; (d, g)."""
+
+    noise: FloatArray
+    """See ``noise.noise_of_groups``."""
+    small_limit: FloatArray
+    """Per second; see ``Window``."""
+
+    def take(self, groups: IntArray) -> _OfGroups:
+        """(d, m) those of the given groups."""
+        return _OfGroups(*(values[:, groups] for values in self))
+
+
 def update_usage(
     leases: Leases,
     lease_index: IntArray,
@@ -151,7 +166,9 @@ def update_usage(
         epoch: of this control plane.
         saturated_from: see ``demand.observe``.
     """
-    small_limit = _small_limits(leases, groups) if np.isnan(reported.throttled).any() else None
+    of_groups = _OfGroups(
+        noise_of_groups(leases.noise, leases.group, len(groups)), _small_limits(leases, groups)
+    )
     columns = _UsageColumns(
         usage=leases.usage.copy(),
         track=Track(**{name: getattr(leases, name).copy() for name in TRACK_ARRAYS}),
@@ -165,8 +182,10 @@ def update_usage(
     for number in range(int(pass_of.max(initial=-1)) + 1):
         entries: BoolArray | slice = pass_of == number if pass_of.any() else slice(None)
         chosen: IntArray | slice = slice(None) if one_each else lease_index[entries]
-        small = None if small_limit is None else small_limit[:, chosen]
-        _update_once(leases, columns, chosen, reported.take(entries), small, epoch, saturated_from)
+        its_groups = of_groups.take(leases.group[chosen])
+        _update_once(
+            leases, columns, chosen, reported.take(entries), its_groups, epoch, saturated_from
+        )
     return replace(
         leases,
         usage=columns.usage,
@@ -204,11 +223,14 @@ def _update_once(
     columns: _UsageColumns,
     chosen: IntArray | slice,
     reported: ReportedUsage,
-    small_limit: FloatArray | None,
+    of_groups: _OfGroups,
     epoch: int,
     saturated_from: float,
 ) -> None:
-    """Update ``columns`` with one entry for each of the chosen leases."""
+    """Update ``columns`` with one entry for each of the m chosen leases.
+
+    ``of_groups`` (d, m): of the group of each.
+    """
     limit, issued_seq = leases.limit[:, chosen], leases.issued_seq[chosen]
     ours = reported.applied_epoch == epoch
     in_window = _limit_in_window(leases, chosen, limit, issued_seq, reported, ours)
@@ -216,15 +238,24 @@ def _update_once(
     unchanged, last_usage = np.isnan(reported.usage), columns.usage[:, chosen]
     usage = reported.usage
     usage = to_single(np.where(unchanged, last_usage, usage) if unchanged.any() else usage)
+    usage = np.where(usage < _LEAST_RATE, 0.0, usage)
     counted = ~np.isnan(reported.throttled)
     before = columns.track.take(chosen)
     prior = counting_noise(reported.event_size, reported.window_ms)
     prior = np.where(counted, prior, _BLIND_PRIOR * prior)
-    noise = to_half(with_prior(columns.track.noise, prior, leases.group, chosen))
+    noise = to_half(with_prior(before.noise, of_groups.noise, prior))
     # Usage that is far above the lower limit shows that the newer one was in force.
     in_window = np.where(usage > _FAR_ABOVE * in_window, np.maximum(in_window, limit), in_window)
     outdated = in_window < limit
-    window = Window(last_usage, usage, in_window, reported.throttled, outdated, small_limit)
+    window = Window(
+        used_before=last_usage,
+        usage=usage,
+        limit=in_window,
+        throttled=reported.throttled,
+        outdated=outdated,
+        small_limit=of_groups.small_limit,
+        unchanged=unchanged,
+    )
     after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
     # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
     # so in a dimension without them it could not show that it wants more.
@@ -247,13 +278,13 @@ def _update_once(
 
 
 def _small_limits(leases: Leases, groups: Groups) -> FloatArray:
-    """(d, n) limits that are small for a broker of the group: twice what an idle one has."""
+    """(d, g) limits that are small for a broker of the group: twice what an idle one has."""
     brokers = np.bincount(leases.group, minlength=len(groups))
     even = [
         even_shares(groups.parent, tree_quota(groups, dimension), brokers)
         for dimension in range(len(leases.dimensions))
     ]
-    small: FloatArray = 2.0 * BLIND_PROBE * np.stack(even)[:, leases.group]
+    small: FloatArray = 2.0 * BLIND_PROBE * np.stack(even)
     return small
 
 
