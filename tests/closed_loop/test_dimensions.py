@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from quotaplane.model import DIMENSIONS
+from quotaplane.quota.headroom import DEFAULT_PRICE
 from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.sim.demand_schedule import Change
 from quotaplane.wire.limits import decode_limits
@@ -18,18 +19,21 @@ SPECS = {
     "own, with totals": BrokerSpec("b1", throttled=True, totals=True),
 }
 WANTS = [
-    Change(0, "b1", "g", {PUBLISH: 6000.0, DISPATCH: 6000.0}),
-    Change(0, "b2", "g", {PUBLISH: 3000.0, DISPATCH: 1000.0}),
+    Change(0, "b1", "g", {PUBLISH: 60.0, DISPATCH: 60.0}),
+    Change(0, "b2", "g", {PUBLISH: 30.0, DISPATCH: 10.0}),
 ]
+HELD_BACK = 1.0 - DEFAULT_PRICE
+"""What a broker has of its fair share that pays for the headroom of others."""
+SHARES = {"b1": HELD_BACK * 60, "b2": 40}
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_publish_and_dispatch_share_one_quota(loop, spec: BrokerSpec) -> None:
-    run = loop({}, {"g": {TOTAL: 10_000.0}}, changes=WANTS, specs={"b1": spec}).run(12)
-    assert run.last("usage", "g", TOTAL) == pytest.approx({"b1": 6000, "b2": 4000}, rel=0.06)
-    assert run.last("usage", "g", PUBLISH)["b1"] == pytest.approx(3000, rel=0.06)
+    run = loop({}, {"g": {TOTAL: 100.0}}, changes=WANTS, specs={"b1": spec}).run(12)
+    assert run.last("usage", "g", TOTAL) == pytest.approx(SHARES, rel=0.06)
+    assert run.last("usage", "g", PUBLISH)["b1"] == pytest.approx(HELD_BACK * 30, rel=0.08)
     assert run.last("limit", "g", PUBLISH) == {"b1": np.inf, "b2": np.inf}
-    assert (run.series("limit", "g", TOTAL)[1:].sum(axis=1) <= 10_000.0 * (1 + 1e-9)).all()
+    assert (run.series("limit", "g", TOTAL)[1:].sum(axis=1) <= 100.0 * (1 + 1e-9)).all()
     assert run.rejected == []
 
 
@@ -44,9 +48,9 @@ def test_a_broker_that_wakes_has_its_fair_share_of_a_total_one_round_later(loop)
 
 
 def test_a_total_beside_a_quota_on_one_of_its_parts(loop) -> None:
-    run = loop({}, {"g": {TOTAL: 10_000.0, PUBLISH: 2000.0}}, changes=WANTS).run(15)
-    assert sum(run.last("usage", "g", PUBLISH).values()) <= 2000.0 * (1 + 1e-9)
-    assert sum(run.last("usage", "g", TOTAL).values()) == pytest.approx(9000, rel=0.05)
+    run = loop({}, {"g": {TOTAL: 100.0, PUBLISH: 20.0}}, changes=WANTS).run(15)
+    assert sum(run.last("usage", "g", PUBLISH).values()) <= 20.0 * (1 + 1e-9)
+    assert sum(run.last("usage", "g", TOTAL).values()) == pytest.approx(90, rel=0.05)
 
 
 def test_mutations_have_a_quota_like_any_other_use(loop) -> None:
@@ -59,16 +63,16 @@ def test_mutations_have_a_quota_like_any_other_use(loop) -> None:
 
 
 def test_a_quota_that_comes_and_goes_is_told_each_time(loop) -> None:
-    run = loop({}, {"g": {PUBLISH: 1e5}}, changes=WANTS).run(4)
+    run = loop({}, {"g": {PUBLISH: 1000.0}}, changes=WANTS).run(4)
     assert run.last("limit", "g", TOTAL) == {"b1": np.inf, "b2": np.inf}
     before = len(run.messages)
-    run.put("g", {PUBLISH: 1e5, TOTAL: 10_000.0})
+    run.put("g", {PUBLISH: 1000.0, TOTAL: 100.0})
     run.run(4)
-    assert run.last("usage", "g", TOTAL) == pytest.approx({"b1": 6000, "b2": 4000}, rel=0.06)
-    run.put("g", {PUBLISH: 1e5})
+    assert run.last("usage", "g", TOTAL) == pytest.approx(SHARES, rel=0.06)
+    run.put("g", {PUBLISH: 1000.0})
     run.run(2)
     assert run.last("limit", "g", TOTAL) == {"b1": np.inf, "b2": np.inf}
-    assert run.last("usage", "g", TOTAL) == {"b1": 12_000.0, "b2": 4000.0}
+    assert run.last("usage", "g", TOTAL) == {"b1": 120.0, "b2": 40.0}
     total = DIMENSIONS.index(TOTAL)
     told = [decode_limits(value).limits[:, total] for value in run.messages]
     assert np.isinf(np.concatenate(told[:before])).all()

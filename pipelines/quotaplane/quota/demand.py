@@ -102,10 +102,10 @@ def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATUR
     *Limits* hide the demand of brokers that report none. A window near the limit says that the
     demand was at least the usage; it counts with the mean of such demands (Tobin 1958), so a limit
     that noise touches now and then biases nothing. If noise would hardly touch it, the broker is
-    suspected to want more: beyond 5.5 standard deviations it counts as saturated, which a law
-    answers with the fair share; from 3.5 on, and at a small limit, it is asked for four times as
-    much, and if touches add up for 1.3 times. If it is at its limit again it is saturated; else it is known what it wants, and
-    if that is the old level the suspicion never was.
+    suspected to want more. Beyond 5.5 standard deviations it counts as saturated, which a law
+    answers with the fair share. From 3.5 on, and at a small limit, four times as much is asked for
+    for it; if touches add up, 1.3 times. If it is at its limit again it is saturated; else its
+    demand is known, and if that is the old level, the suspicion is forgotten.
 
     Args:
         track: the estimates so far; see ``Track.blank``. Where ``noise`` is 0 (not known), every
