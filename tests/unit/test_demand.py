@@ -16,6 +16,7 @@ from quotaplane.quota import headroom
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.demand import learn, observe
 from quotaplane.quota.demand_changes import MEMORY, SUM_STEPS
+from quotaplane.quota.noise import noise_of_groups, with_prior
 from quotaplane.quota.track import Doubt, Track, Window
 from quotaplane.settings import Demand
 
@@ -334,3 +335,31 @@ def test_whatever_comes_a_track_stays_sound(
         assert (track.doubt[0] == Doubt.NONE) <= (track.old_demand[0] == 0)
         suspected = track.doubt[0] >= Doubt.SOME_MORE
         assert not np.isinf(track.demand[0]) or suspected
+
+
+def test_a_limit_far_below_a_steady_demand_leaves_a_number() -> None:
+    """After 100 windows without noise the limit falls to a hundredth."""
+    usage = np.array([[1e6]] * 100 + [[1e4]] * 20 + [[0.0]] * 3)
+    limit = np.array([[INF]] * 100 + [[1e4]] * 23)
+    with np.errstate(all="raise", under="ignore"):
+        tracks = follow(usage, limit, noise=0.5)
+    assert not np.isnan([track.demand for track in tracks]).any()
+    assert not np.isnan([track.noise for track in tracks]).any()
+    assert tracks[-1].demand[0] == 0
+
+
+def test_one_broker_cannot_make_the_noise_of_others_large() -> None:
+    noise = np.array([[1.0] * 9 + [60_000.0]])
+    of_group = noise_of_groups(noise, np.zeros(10, np.int64), 1)
+    assert of_group[0, 0] < 1.2
+    drawn = noise[0, :9]
+    for _ in range(200):
+        drawn = with_prior(drawn, np.full(9, of_group[0, 0]), np.ones(9))
+    assert drawn.max() < 1.2
+
+
+def test_noise_of_rare_requests_is_bounded_by_them() -> None:
+    """Tiny usage and bursts in turn, as an attacker reports it."""
+    usage = np.array([[1e-5], [600.0], [1e-5]] * 60)
+    last = follow(usage, 1000.0, noise=1.0)[-1]
+    assert last.noise[0] <= 2 * math.sqrt(600.0)

@@ -19,6 +19,7 @@ from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import fresh_leases
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
+from quotaplane.quota.track import Doubt
 from tests.unit.step_cases import CONFIG, STRICT, T0, WITH_PRICE, Shard, quotas, report, reports
 from tests.unit.test_redefine import change, changes
 
@@ -414,7 +415,11 @@ def test_a_state_of_the_format_is_read_and_written_as_it_was() -> None:
     assert len(state.leases) > 10
     # The times of the newest snapshot and recording were added to the first table's metadata.
     tables, again = unpack(blob), unpack(dump(state))
-    assert again.pop().num_rows == 0  # the table of doubts came later
+    # The table of doubts came later; a saturated broker is one.
+    saturated = np.isinf(state.leases.demand)
+    assert again.pop().num_rows == saturated.sum() > 0
+    assert (state.leases.doubt[saturated] == Doubt.SATURATED).all()
+    assert np.isfinite(state.leases.old_demand).all()
     for before, after in zip(tables, again, strict=True):
         assert repr(after.to_pydict()) == repr(before.to_pydict())  # NaN differs from itself
         assert before.schema.metadata.items() < after.schema.metadata.items()
