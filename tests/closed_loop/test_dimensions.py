@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from quotaplane.model import DIMENSIONS
+from quotaplane.quota.headroom import DEFAULT_PRICE
 from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.sim.demand_schedule import Change
 from quotaplane.wire.limits import decode_limits
@@ -21,13 +22,16 @@ WANTS = [
     Change(0, "b1", "g", {PUBLISH: 60.0, DISPATCH: 60.0}),
     Change(0, "b2", "g", {PUBLISH: 30.0, DISPATCH: 10.0}),
 ]
+HELD_BACK = 1.0 - DEFAULT_PRICE
+"""What a broker has of its fair share that pays for the headroom of others."""
+SHARES = {"b1": HELD_BACK * 60, "b2": 40}
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_publish_and_dispatch_share_one_quota(loop, spec: BrokerSpec) -> None:
     run = loop({}, {"g": {TOTAL: 100.0}}, changes=WANTS, specs={"b1": spec}).run(12)
-    assert run.last("usage", "g", TOTAL) == pytest.approx({"b1": 60, "b2": 40}, rel=0.06)
-    assert run.last("usage", "g", PUBLISH)["b1"] == pytest.approx(30, rel=0.06)
+    assert run.last("usage", "g", TOTAL) == pytest.approx(SHARES, rel=0.06)
+    assert run.last("usage", "g", PUBLISH)["b1"] == pytest.approx(HELD_BACK * 30, rel=0.08)
     assert run.last("limit", "g", PUBLISH) == {"b1": np.inf, "b2": np.inf}
     assert (run.series("limit", "g", TOTAL)[1:].sum(axis=1) <= 100.0 * (1 + 1e-9)).all()
     assert run.rejected == []
@@ -64,7 +68,7 @@ def test_a_quota_that_comes_and_goes_is_told_each_time(loop) -> None:
     before = len(run.messages)
     run.put("g", {PUBLISH: 1000.0, TOTAL: 100.0})
     run.run(4)
-    assert run.last("usage", "g", TOTAL) == pytest.approx({"b1": 60, "b2": 40}, rel=0.06)
+    assert run.last("usage", "g", TOTAL) == pytest.approx(SHARES, rel=0.06)
     run.put("g", {PUBLISH: 1000.0})
     run.run(2)
     assert run.last("limit", "g", TOTAL) == {"b1": np.inf, "b2": np.inf}

@@ -68,10 +68,11 @@ def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> Non
 
 @pytest.mark.parametrize(
     ("law", "mode", "told"),
-    # The windowed rate leaves a request of 5 % unused, which is as much as the headroom: a broker
-    # that does not report refusals would look as if it had all it wants.
+    # The windowed rate leaves a request of 5 % unused: a broker that does not report refusals would
+    # look as if it had all it wants. So it would with a sliding window, which leaves out a request
+    # now and then, once the noise of this is known.
     [(law, mode, True) for law in ThrottleLaw for mode in ThrottleMode]
-    + [(law, mode, False) for law in (BUCKET, AMENDED, SLIDING) for mode in ThrottleMode],
+    + [(law, mode, False) for law in (BUCKET, AMENDED) for mode in ThrottleMode],
 )
 def test_through_bytes_and_back(loop, law, mode, told: bool) -> None:
     wants = {"b1": [(0, 80)], "b2": [(0, 20), (5, 60)], "b3": [(0, 10)]}

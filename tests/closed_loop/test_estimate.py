@@ -39,13 +39,18 @@ def run(demand: FloatArray, quota: float, told: bool = True, **more) -> Run:
     ],
 )
 def test_steady_demand_gives_steady_limits(quota: float, wanted: list[float], told: bool) -> None:
-    limit = run(rows((wanted, 40)), quota, told).limit
-    assert (limit[5:] == limit[4]).all()
+    limit = run(rows((wanted, 90)), quota, told).limit
+    assert (limit[70:] == limit[69]).all()
+    # Until it is known that there is no noise, there is headroom for it.
+    assert np.ptp(limit[5:], axis=0).sum() <= 0.2 * quota
 
 
-def test_known_demand_is_met_exactly_before_anybody_gets_more() -> None:
-    limit = run(rows(([1000.0, 50.0, 10.0], 4)), 120.0).limit
-    assert limit[1] == pytest.approx([60, 50, 10])
+def test_a_held_back_broker_pays_for_noise_until_it_is_known_that_there_is_none() -> None:
+    """It has its fair share of 60 then; the others have what they want, and a little."""
+    limit = run(rows(([1000.0, 50.0, 10.0], 90)), 120.0).limit
+    assert limit[1, 0] == pytest.approx(0.95 * 60)
+    assert (limit[1, 1:] > [50, 10]).all()
+    assert limit[-1] == pytest.approx([60, 50, 10], rel=0.05)
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -67,7 +72,8 @@ def test_lost_reordered_and_late_reports_settle_on_the_same_limits() -> None:
     rng = np.random.default_rng(3)
     network = Network(rng.random(wanted.shape) < 0.2, rng.integers(0, 3, wanted.shape))
     assert run(wanted, 100.0, network=network).limit[-1] == pytest.approx(
-        run(wanted, 100.0).limit[-1], rel=0.01
+        run(wanted, 100.0).limit[-1],
+        rel=0.06,  # of fewer windows less is known, so there is more headroom for noise
     )
 
 
@@ -90,14 +96,17 @@ class Liar(StepController):
 def test_a_broker_that_claims_more_than_it_uses_gains_nothing_lasting(
     transition: Transition, every: int
 ) -> None:
-    """The liar wants 20 of 120, the two others 100 each; honest limits are 20, 50 and 50."""
+    """The liar wants 20 of 120, the two others 100 each; honest limits are 20, 50 and 50.
+
+    It is believed to want a quarter more, and has headroom for the noise that its claims make.
+    """
     wanted = rows(([20.0, 100.0, 100.0], 160))
     config = step_config(get_law("max_min"), transition)
     lied = run_loop(wanted, Liar(config, 3, every=every), 120.0)
     assert (lied.limit[1:, 0] <= 40 * (1 + 1e-6)).all()  # its fair share, whatever it says
-    assert lied.limit[60:, 0].mean() <= 1.3 * 20
+    assert lied.limit[60:, 0].mean() <= 1.4 * 20
     # Under strict the others lose more, as they wait for each other after each lie.
-    least = 0.85 if transition is Transition.STRICT else 0.95
+    least = 0.85 if transition is Transition.STRICT else 0.91
     assert lied.usage[60:, 1:].sum(axis=1).mean() >= least * 100
 
 

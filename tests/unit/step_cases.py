@@ -28,6 +28,10 @@ from quotaplane.quota.step import step
 CONFIG = StepConfig(
     law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, price=0.0
 )
+"""Without a price, limits are simple numbers: who is held back gives nothing for headroom. An idle
+broker that reports no refusals then gets nothing, and so never wakes; settings allow no price of 0.
+"""
+WITH_PRICE = replace(CONFIG, price=0.05)
 STRICT = replace(
     CONFIG,
     transition=Transition.STRICT,
@@ -147,9 +151,18 @@ class Shard:
         return outcome
 
 
-def started(quota: float, **uses: float) -> Shard:
+def sigma(rate: float) -> float:
+    """The standard deviation, per second, with which a broker's first ``report`` of so many
+    messages a second is counted: it reports no refusals, and nothing is known of it yet.
+
+    Twice the variance of counting over its 5 s, as it reports none, and that of one mean again.
+    """
+    return float(np.sqrt(rate / 5.0 * 2.0 * 2.0))
+
+
+def started(quota: float, config: StepConfig = CONFIG, **uses: float) -> Shard:
     """A shard with the group ``g``, after one report of each broker."""
-    shard = Shard()
+    shard = Shard(config)
     shard.run(quotas(("g", quota)), now_ms=T0)
     shard.run(reports(*(report(b, T0, {"g": u}) for b, u in uses.items())), now_ms=T0)
     return shard

@@ -76,7 +76,7 @@ class Story:
     def _settings(self) -> StepConfig:
         return replace(
             CONFIG,
-            headroom=float(self.rng.choice([0.0, 0.05])),
+            price=float(self.rng.choice([0.0, 0.05])),
             transition=list(Transition)[int(self.rng.integers(0, 2))],
             lease_ms=30_000,
             refresh_rounds=int(self.rng.choice([2, 10])),

@@ -55,10 +55,10 @@ def test_the_documented_case(allocate: Any) -> None:
     assert (code, err) == (0, "")
     assert list(answer) == ["law", "limits", "reasons"]
     assert answer["law"] == "max_min"
-    assert answer["limits"] == pytest.approx({"b1": 10.5, "b2": 49.5, "b3": 40})
+    assert answer["limits"] == pytest.approx({"b1": 10.2, "b2": 49.8, "b3": 40})
     assert answer["reasons"] == {
-        "b1": "satisfied: has the 10.5 it wants",
-        "b2": "saturated at 49.5; all of 49.5 left over by 2 satisfied brokers",
+        "b1": "satisfied: has the 10.2 it wants",
+        "b2": "saturated at 49.8; all of 49.8 left over by 2 satisfied brokers",
         "b3": "satisfied: has the 40 it wants",
     }
 
@@ -76,7 +76,7 @@ def test_exact_demands_are_taken_as_they_are(allocate: Any) -> None:
         ("pip82", {"residual": "proportional"}, [100 / 9, 500 / 9, 300 / 9]),
         ("static", {}, [100 / 3] * 3),
         ("proportional", {}, [11, 55, 33]),
-        ("max_min", {}, [10.5 + 5.5 / 3, 52.5 + 5.5 / 3, 31.5 + 5.5 / 3]),
+        ("max_min", {}, [10.2 + 8.2 / 3, 51 + 8.2 / 3, 30.6 + 8.2 / 3]),
     ],
 )
 def test_laws_and_options(

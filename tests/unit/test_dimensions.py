@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from quotaplane.arrow_ipc import unpack
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, Round
-from quotaplane.quota.config import Events
+from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import fresh_leases
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
-from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
+from quotaplane.quota.track import Doubt
+from tests.unit.step_cases import CONFIG, STRICT, T0, WITH_PRICE, Shard, quotas, report, reports
 from tests.unit.test_redefine import change, changes
 
 TOTAL, TOTAL_BYTES, MUTATIONS = "total_messages", "total_bytes", "controller_mutations"
@@ -39,8 +40,8 @@ def limits_of(table: pa.Table, dimension: str) -> dict[str, float]:
     return dict(zip(table["broker"].to_pylist(), limits, strict=True))
 
 
-def started(quota: dict[str, float], **rates: Any) -> Shard:
-    shard = Shard()
+def started(quota: dict[str, float], config: StepConfig = CONFIG, **rates: Any) -> Shard:
+    shard = Shard(config)
     shard.run(quotas(("g", quota)), now_ms=T0)
     shard.run(reports(*(uses(b, T0, used) for b, used in rates.items())), now_ms=T0)
     return shard
@@ -51,7 +52,12 @@ def test_mutations_are_divided_like_anything_else() -> None:
     shard.run(quotas(("g", {MUTATIONS: 30.0})), now_ms=T0)
     used = {"b1": 20.0, "b2": 5.0}
     outcome = shard.run(reports(*(uses(b, T0, {MUTATIONS: u}) for b, u in used.items())), now_ms=T0)
-    assert limits_of(outcome.limits, MUTATIONS) == pytest.approx({"b1": 22.5, "b2": 7.5})
+    limits = limits_of(outcome.limits, MUTATIONS)
+    messages = started({PUBLISH: 30.0}, b1={PUBLISH: 20.0}, b2={PUBLISH: 5.0})
+    assert list(limits.values()) == messages.state.leases.limit[0].tolist()
+    assert sum(limits.values()) == pytest.approx(30.0)
+    assert limits["b1"] > 20.0
+    assert limits["b2"] > 5.0
     assert limits_of(outcome.limits, PUBLISH) == {"b1": INF, "b2": INF}
     assert f"safe_{MUTATIONS}_per_s" in outcome.limits.column_names
     assert outcome.usage is not None
@@ -80,7 +86,7 @@ def test_a_total_is_made_of_its_parts() -> None:
 
 
 def test_who_is_held_back_by_a_total_is_seen_saturated_and_wakes_up() -> None:
-    shard = started({TOTAL: 100.0}, b1={PUBLISH: 60.0, DISPATCH: 60.0}, b2=0.0)
+    shard = started({TOTAL: 100.0}, WITH_PRICE, b1={PUBLISH: 60.0, DISPATCH: 60.0}, b2=0.0)
     for second in (5, 10):
         limit = shard.state.leases.limit[4]
         shard.run(
@@ -281,17 +287,17 @@ def test_a_quota_that_comes_later_finds_the_total_known() -> None:
 
 
 def test_a_quota_that_comes_later_finds_mutations_unknown_until_they_are_reported() -> None:
-    shard = started({PUBLISH: 1000.0}, b1={MUTATIONS: 9.0}, b2={MUTATIONS: 1.0})
-    outcome = shard.run(quotas(("g", {MUTATIONS: 10.0}), version=1), now_ms=T0 + 1000)
-    assert limits_of(outcome.limits, MUTATIONS) == pytest.approx({"b1": 5, "b2": 5}, rel=0.01)
+    shard = started({PUBLISH: 1000.0}, b1={MUTATIONS: 9000.0}, b2={MUTATIONS: 1000.0})
+    outcome = shard.run(quotas(("g", {MUTATIONS: 1e4}), version=1), now_ms=T0 + 1000)
+    assert limits_of(outcome.limits, MUTATIONS) == pytest.approx({"b1": 5e3, "b2": 5e3}, rel=0.01)
     for second in (5, 10):
         told = shard.state.leases.limit[4]
-        used = {"b1": min(9.0, told[0]), "b2": min(1.0, told[1])}
+        used = {"b1": min(9000.0, told[0]), "b2": min(1000.0, told[1])}
         shard.run(
             reports(*(uses(b, T0 + second * 1000, {MUTATIONS: u}) for b, u in used.items())),
             now_ms=T0 + second * 1000,
         )
-    assert shard.state.leases.limit[4].tolist() == pytest.approx([9, 1], rel=0.06)
+    assert shard.state.leases.limit[4].tolist() == pytest.approx([9000, 1000], rel=0.06)
 
 
 def test_a_quota_taken_away_is_told_and_then_forgotten() -> None:
@@ -409,7 +415,14 @@ def test_a_state_of_the_format_is_read_and_written_as_it_was() -> None:
     assert len(state.leases) > 10
     # The times of the newest snapshot and recording were added to the first table's metadata.
     tables, again = unpack(blob), unpack(dump(state))
-    for before, after in zip(tables, again, strict=True):
+    # The tables of doubts and of overuse came later; a saturated broker is in doubt.
+    doubts, overuse = again[len(tables) :]
+    saturated = np.isinf(state.leases.demand)
+    assert doubts.num_rows == saturated.sum() > 0
+    assert overuse.num_rows == 0
+    assert (state.leases.doubt[saturated] == Doubt.SATURATED).all()
+    assert np.isfinite(state.leases.old_demand).all()
+    for before, after in zip(tables, again[: len(tables)], strict=True):
         assert repr(after.to_pydict()) == repr(before.to_pydict())  # NaN differs from itself
         assert before.schema.metadata.items() < after.schema.metadata.items()
 

@@ -19,7 +19,7 @@ def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
     turns: list[int] = []
 
     def counting(*args: Any, **kwargs: Any) -> Any:
-        turns.append(args[2].shape[-1])
+        turns.append(args[1].usage.shape[-1])
         return learn(*args, **kwargs)
 
     monkeypatch.setattr(usage, "learn", counting)
@@ -31,7 +31,7 @@ def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
     outcome = shard.run(reports(*shuffled), now_ms=T0 + 1_000)
     assert len(turns) == usage.NEWEST
     assert shard.state.leases.usage[0].tolist() == [30, 25]
-    assert shard.state.leases.demand[0].tolist() == [30, 25]
+    assert shard.state.leases.demand[0].tolist() == [30, (20 + 25) / 2]  # 5 more may be noise
     assert outcome.usage is not None
     assert len(outcome.usage) == outcome.counts.reports == len(made)
 

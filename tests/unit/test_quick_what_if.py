@@ -101,8 +101,8 @@ def test_each_bucket_is_divided_on_its_own() -> None:
     period.used[0, :, 1] = 50.0
     period.limit[0, :, 1] = 50.0
     limits = steady_limits(period, groups, with_quota(period, 0, 60.0), config())
-    # First b has its 10 and 5 % on top, then both are at their limits.
-    np.testing.assert_allclose(limits[0], [[60 - 10.5, 30], [10.5, 30]], rtol=1e-6)
+    # First b has its 10 and 2 % on top, then both are at their limits.
+    np.testing.assert_allclose(limits[0], [[50, 30], [10, 30]], rtol=1e-6)
 
 
 def test_a_pair_without_reports_takes_no_part() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -256,7 +255,7 @@ def test_a_number_from_the_end_of_time_blocks_nothing_for_long() -> None:
 
 
 def test_strict_acknowledges_nothing_by_an_observation() -> None:
-    watched = Watched(replace(STRICT, headroom=0.0))
+    watched = Watched(STRICT)
     watched.round(1, seen("b", 1, g=60.0))
     watched.round(2, seen("b", 2, g=10.0), seen("c", 2, g=60.0))
     in_force = watched.shard.state.leases.max_in_force[0]

@@ -73,9 +73,9 @@ def test_usage_is_told_beside_the_limit_of_its_own_round() -> None:
     run_stock(np.full((6, 1), 100.0), 100.0, law, Network(delay_rounds=2))
     inf = float("inf")
     assert told == [
-        (100.0, inf, pytest.approx(105.0)),
-        (100.0, inf, pytest.approx(105.0)),
-        (100.0, inf, pytest.approx(105.0)),
+        (100.0, inf, pytest.approx(102.0)),
+        (100.0, inf, pytest.approx(102.0)),
+        (100.0, inf, pytest.approx(102.0)),
         (40.0, 40.0, inf),
     ]
 

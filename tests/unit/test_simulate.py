@@ -46,9 +46,10 @@ def test_the_answer_has_each_round_with_the_limit_that_was_in_force(simulate) ->
 @pytest.mark.parametrize(
     ("throttle", "used"),
     [
-        (None, [80, 80, 50, 50, 50, 50]),
+        # Of its 80, 5 % are the price of the other's headroom, until that wants more, too.
+        (None, [80, 76, 50, 50, 50, 50]),
         ({}, [80, 80, 80, 68, 50, 50]),  # 50 are in the bucket, and 30 a second too much
-        ({"law": "sliding_window", "mode": "hard"}, [80, 80, 50, 50, 50, 50]),
+        ({"law": "sliding_window", "mode": "hard"}, [80, 76, 50, 50, 50, 50]),
     ],
 )
 def test_limits_are_held_to_ideally_or_by_a_throttle_law(simulate, throttle, used) -> None:
@@ -94,7 +95,7 @@ def test_strict_limits_never_add_up_to_more_than_the_quota(simulate) -> None:
     for this in answer["rounds"]:
         assert sum(this["limit"].values()) <= 120
     assert answer["rounds"][8]["usage"]["c"] == pytest.approx(40, rel=0.02)
-    assert list(answer["rounds"][-1]["usage"].values()) == pytest.approx([10, 55, 55], rel=0.02)
+    assert list(answer["rounds"][-1]["usage"].values()) == pytest.approx([10, 55, 55], rel=0.05)
 
 
 def test_stock_pulsars_law_starves_the_broker_that_wakes(simulate) -> None:

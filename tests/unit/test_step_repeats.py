@@ -22,6 +22,7 @@ from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
+from quotaplane.quota.track import Doubt
 from quotaplane.streams.quota.program import QuotaProgram
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.coded import Throttles
@@ -175,6 +176,9 @@ def test_stories_have_all_that_could_make_a_difference() -> None:
                 "left": len(state.deleted.names) > 0,
                 "terms of requests": groups.throttle.any_given,
                 "claims": (rows.distrust > 0).any(),
+                "jumped": (rows.doubt == Doubt.JUMPED).any(),
+                "asked for more": (rows.doubt == Doubt.MORE).any(),
+                "saturated": (rows.doubt == Doubt.SATURATED).any(),
                 "unlimited": np.isinf(rows.limit).any() and np.isfinite(rows.limit).any(),
                 "limited but deleted": outcome.limited_but_deleted is not None,
                 "unknown": outcome.unknown is not None and len(outcome.unknown) > 0,

@@ -38,10 +38,9 @@ _STATUSES: Final = ("live", "stale", "gone")
 
 _EPILOG: Final = """\
 used, limits and demand are sums over the group's brokers and the groups below it, per second;
-used % is of the quota. demand is of the brokers whose demand is known, "saturated" are the others:
-they use all of their limits. worst: the least limit of a broker that wants more, in % of what it
-wants or of an even share, whichever is less. The numbers are as of the newest snapshot, a few
-seconds old.
+used % is of the quota. demand is of the brokers whose demand is known. "saturated" brokers want
+more than their limit. worst: the least limit of a broker that wants more, in % of what it wants or
+of an even share, whichever is less. The numbers are as of the newest snapshot, a few seconds old.
 """
 
 

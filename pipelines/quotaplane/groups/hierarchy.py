@@ -7,20 +7,27 @@ skipped. Groups without ``SEPARATOR`` in their names, which may be all of them, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from quotaplane.model import SEPARATOR, BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Functions that need Arrow import it themselves: sums in trees do without it.
 
 
 def nested(names: pa.Array) -> BoolArray:
     """Which names, shape (n,), are paths of more than one part.
 
+    >>> import pyarrow as pa
     >>> nested(pa.array(["a", "a::b", "a:b"])).tolist()
     [False, True, False]
     """
+    import pyarrow.compute as pc
+
     found = pc.match_substring(names, SEPARATOR)
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
@@ -40,9 +47,12 @@ def parents_of(names: pa.Array, which: BoolArray | None = None) -> IntArray:
 
     Only those in ``which``, a mask, are looked at: by default all.
 
+    >>> import pyarrow as pa
     >>> parents_of(pa.array(["acme", "acme::orders::batch", "acme::orders", "b::c"])).tolist()
     [-1, 2, 0, -1]
     """
+    import pyarrow as pa
+
     parent = np.full(len(names), -1, np.int64)
     looking = nested(names) if which is None else nested(names) & which
     child = np.flatnonzero(looking)
@@ -57,9 +67,13 @@ def parents_of(names: pa.Array, which: BoolArray | None = None) -> IntArray:
 def nearest(paths: Sequence[Sequence[str]], names: pa.Array) -> IntArray:
     """The index among ``names`` of the first of each path's names that is there, -1 for none.
 
+    >>> import pyarrow as pa
     >>> nearest([["a::b", "a"], ["c"], []], pa.array(["a", "b"])).tolist()
     [0, -1, -1]
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     found = np.full(len(paths), -1, np.int64)
     looking = [i for i, path in enumerate(paths) if path]
     level = 0

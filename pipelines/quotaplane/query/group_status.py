@@ -29,6 +29,9 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
+_MORE_THAN_LIMIT: Final = 1.05
+"""A broker wants more than its limit if that is by this factor: less is not published."""
+
 _PLACES: Final = (
     "SELECT resource_group, row_number() OVER (ORDER BY resource_group) - 1 AS place "
     "FROM resource_groups"
@@ -89,7 +92,7 @@ class GroupStatus:
     demand_per_s: FloatArray
     """Of the brokers whose demand is known."""
     saturated: IntArray
-    """Brokers that use all of their limit, so that their demand is not known."""
+    """Brokers that want more than their limit; of some it is not known how much."""
     throttled_per_s: FloatArray
     """Refused or delayed, as far as brokers report it."""
     brokers: IntArray
@@ -230,7 +233,9 @@ def _of_dimension(dimension: int, sums: StandingLeases) -> Columns:
     def over_brokers(values: npt.NDArray[Any]) -> FloatArray:
         return total(sums.by_group(np.nan_to_num(values)))
 
-    saturated = np.isnan(demand) & ~np.isnan(used)
+    # A demand that is not known (NaN) is more than the limit, too.
+    enough = demand <= _MORE_THAN_LIMIT * np.where(np.isnan(limit), np.inf, limit)
+    saturated = ~enough & ~np.isnan(used)
     used_now = over_brokers(used)
     part = np.where(used_now > 0, np.inf, 0.0)
     np.divide(used_now, quota[at], out=part, where=quota[at] > 0)

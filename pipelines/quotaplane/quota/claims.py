@@ -20,9 +20,9 @@ from quotaplane.model import FloatArray, IntArray
 from quotaplane.quota.track import Window
 
 _SIGMAS: Final = 2.0
-"""So many standard deviations of what it was given may be left unused by chance."""
+"""So many standard deviations of usage are chance."""
 _NOISE_PART: Final = 0.3
-"""Most of what it was given that counts as chance."""
+"""Most of a usage that counts as chance."""
 
 _REFUTATION: Final = 32
 """One refuted claim, in units of distrust."""
@@ -33,7 +33,7 @@ _MOST_FORGIVEN: Final = 48
 """Most distrust that one window forgives: a broker must not buy trust by exceeding its limit."""
 _MOST_DISTRUST: Final = 127
 _CONFIRMING_RISE: Final = 0.05
-"""A claim is confirmed if the usage rises by more than this fraction."""
+"""A claim is confirmed if the usage rises by more than this fraction, and than by chance."""
 _BELIEVED_MULTIPLE: Final = np.array([np.nan, np.nan, 1.5, 1.25])
 """Index: refuted claims. The believed demand is at most this multiple of the usage; with fewer than
 two refuted claims, anything is believed."""
@@ -43,14 +43,13 @@ def discount_claims(
     distrust: IntArray,
     window: Window,
     before: FloatArray,
-    sigma: FloatArray,
+    noise: FloatArray,
     seen: FloatArray,
     saturated_from: float,
 ) -> tuple[IntArray, FloatArray]:
     """The new distrust, and the observed demand ``seen`` as far as it is believed.
 
-    ``distrust``: see ``demand.Track``; ``before``: the demand until now; ``sigma``: its standard
-    deviation.
+    ``distrust`` and ``noise``: see ``track.Track``; ``before``: the demand until now.
     """
     usage, limit = window.usage, window.limit
     claims = window.throttled > 0.0  # NaN compares false
@@ -58,10 +57,11 @@ def discount_claims(
         return distrust, seen
     # Usage from here on shows that the broker uses what it was given.
     expected = saturated_from * np.minimum(before, limit)
-    expected -= np.minimum(_SIGMAS * sigma, _NOISE_PART * expected)
+    expected -= _by_chance(noise, expected)
     claimed = distrust % 2 == 1
     confirmed = claimed & (usage >= expected)
-    confirmed &= usage > (1.0 + _CONFIRMING_RISE) * window.used_before
+    risen = (1.0 + _CONFIRMING_RISE) * window.used_before
+    confirmed &= usage > risen + _by_chance(noise, window.used_before)
     refuted = claimed & (usage < expected)
     # A shortfall as a fraction of what was expected, else an excess as a fraction of the limit.
     difference = np.where(refuted, expected - usage, usage - limit)
@@ -76,3 +76,9 @@ def discount_claims(
     believed = usage * _BELIEVED_MULTIPLE[distrust // _REFUTATION]
     believed = np.where(distrust < 2 * _REFUTATION, np.inf, believed)
     return 2 * distrust + claims, np.where(claims, np.minimum(seen, believed), seen)
+
+
+def _by_chance(noise: FloatArray, usage: FloatArray) -> FloatArray:
+    """How much a usage may differ by chance, per second."""
+    most: FloatArray = np.minimum(_SIGMAS * noise * np.sqrt(usage), _NOISE_PART * usage)
+    return most

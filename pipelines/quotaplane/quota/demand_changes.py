@@ -22,6 +22,8 @@ _SLACK: Final = 0.5
 """Standard deviations by which a deviation counts less in a sum (CUSUM)."""
 _ALARM: Final = 4.5
 """A sum of deviations to one side above this is a change."""
+_ALARM_AT_LIMIT: Final = 3.0
+"""The same of touches of a limit: they may hide more."""
 _MOST_DEVIATION: Final = 8.0
 """Most standard deviations that one window adds to a sum."""
 _MOST_RUN: Final = 15
@@ -48,7 +50,7 @@ class Level(NamedTuple):
     """Standard deviation of a window's deviation from it, per second."""
 
 
-class Changes(NamedTuple):
+class DemandChanges(NamedTuple):
     """What a window says of the level, (n,) each; at most one holds of a row."""
 
     saturated: BoolArray
@@ -82,7 +84,7 @@ class Sums(NamedTuple):
     fall: FloatArray
     fall_windows: IntArray
 
-    def without(self, changes: Changes) -> Sums:
+    def without(self, changes: DemandChanges) -> Sums:
         """The sums, which begin anew where they were a change."""
         over = changes.rising | changes.falling | changes.some_more
         return Sums(*(np.where(over, 0, each) for each in self)) if over.any() else self
@@ -104,7 +106,7 @@ def near_limit(
 ) -> BoolArray:
     """Brokers that report no refusals and may have been held back by their limit."""
     limit = window.limit
-    blind = np.isnan(window.throttled) & np.isfinite(limit)
+    blind: BoolArray = np.isnan(window.throttled) & np.isfinite(limit)
     if not blind.any():
         return blind
     from_ = saturated_from * limit
@@ -147,25 +149,32 @@ def deviations(difference: FloatArray, spread: FloatArray) -> FloatArray:
 
 
 def find_changes(
-    track: Track, z: FloatArray, near: BoolArray, suspected: BoolArray
-) -> tuple[Changes, Sums]:
+    track: Track, window: Window, z: FloatArray, near: BoolArray, suspected: BoolArray
+) -> tuple[DemandChanges, Sums]:
     """What the window says of the level, and the sums with its deviation.
 
     Args:
         track: the estimates so far.
+        window: what was measured.
         z: deviation of the window from the level, in standard deviations.
         near: see ``near_limit``.
         suspected: the broker was asked for more than the level.
     """
     again = track.doubt >= Doubt.MORE
-    saturated = near & (again | (z > _CERTAIN) | (track.windows == 0))
-    more = near & ~saturated & (suspected | (z > _SUSPECT))
+    # It began to want more in the last window, maybe only at the end of that.
+    woken = (track.doubt == Doubt.JUMPED) & (track.demand > track.old_demand)
+    saturated = near & (again | woken | (z > _CERTAIN) | (track.windows == 0))
+    evident = suspected | (z > _SUSPECT)
+    if window.small_limit is not None:
+        # Noise of so few requests is large, so it would take long to see more behind it.
+        evident |= window.limit <= window.small_limit
+    more = near & ~saturated & evident
     jumped = ~near & (np.abs(z) > JUMP)
     reset = suspected | saturated | more | jumped
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
     fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
-    over, falling = rise > _ALARM, fall > _ALARM
-    changes = Changes(saturated, more, over & near, jumped, over & ~near, falling)
+    over, falling = rise > np.where(near, _ALARM_AT_LIMIT, _ALARM), fall > _ALARM
+    changes = DemandChanges(saturated, more, over & near, jumped, over & ~near, falling)
     return changes, Sums(rise, rise_windows, fall, fall_windows)
 
 
@@ -179,7 +188,7 @@ def _summed(
 
 
 def new_level(
-    level: Level, shown: FloatArray, changes: Changes, sums: Sums
+    level: Level, shown: FloatArray, changes: DemandChanges, sums: Sums
 ) -> tuple[FloatArray, IntArray]:
     """The level after the window, whatever the limit hides, and of how many windows it is."""
     windows = np.minimum(level.windows + 1, MEMORY)

@@ -18,7 +18,13 @@ from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Transition
 from quotaplane.quota.broker_terms import LeaseTerms
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.groups import Groups
-from quotaplane.quota.headroom import Estimate, probes, real_reasons, with_headroom
+from quotaplane.quota.headroom import (
+    Estimate,
+    probes,
+    real_reasons,
+    what_is_told,
+    with_headroom,
+)
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.noise import MOST_SIGMAS
 from quotaplane.quota.raises import Budget, budget, fair_level, raised
@@ -116,10 +122,11 @@ def divide(
     problem, answer = _solve(shard, status, dimension, part, even_totals, config)
     if status.debt is not None:
         answer = _raised(part, problem, answer)
+    significant[subject] = _significant(part, problem, answer.limits, config.significant_change)
+    problem, answer = what_is_told(problem, answer, part.demand)
     limit[at], max_in_force[at], reasons[at] = _transition(
         part, answer, issued[at], in_use[at], status.on_hold[at], config
     )
-    significant[subject] = _significant(part, problem, answer.limits, config.significant_change)
     return Division(limit, max_in_force, reasons, significant, Solved(problem, answer, at))
 
 
@@ -329,7 +336,9 @@ def _significant(
     ``significant_change`` of its limit, or all together a fifth of ``significant_change`` of the
     quota. They also are if more than twice ``significant_change`` of the quota moves, asked for or
     not: a broker that wakes up should find an even share of the spare quota. A lower demand alone
-    is no reason. Limits that exceed the quota always are one.
+    is no reason. Limits that exceed the quota always are one, and so is the limit of a broker that
+    reports no refusals if its demand has become known to be above that: it is held back all the
+    time, and shows no more than the limit.
     """
     segments, asked, share = part.segments, problem.demand, problem.quota
     unlimited = np.isinf(part.limit)
@@ -345,8 +354,9 @@ def _significant(
     total = segments.total(old)
     if part.parent is not None:
         total = subtree_totals(part.parent, total)
+    too_low = ~part.reports_refused & (old < part.demand) & (part.demand <= new)
     significant: BoolArray = (
-        (segments.total(unlimited | (gain > least)) > 0)
+        (segments.total(unlimited | too_low | (gain > least)) > 0)
         | (segments.total(gain) > least_in_group)
         | (segments.total(rise) > _SPARE_PART * significant_change * share)
         | (total > part.most * (1.0 + _ROUNDING))

@@ -29,7 +29,7 @@ _LEAST_BLIND: Final = 0.02
 demand would be touched in every window."""
 _PROBE_BUDGET: Final = 0.01
 """Part of the quota that idle brokers which report refusals have together, to begin with."""
-_BLIND_PROBE: Final = 0.05
+BLIND_PROBE: Final = 0.05
 """Part of its even share that an idle broker has to begin with if it reports none: with a limit of
 0 it could never show demand."""
 
@@ -101,7 +101,7 @@ def probes(
     weights = rows.total(weight)
     limited = np.isfinite(quota) & (weights > 0)
     share = np.divide(quota, weights, out=np.zeros(rows.groups), where=limited)
-    part = np.where(reports_refused, _PROBE_BUDGET, _BLIND_PROBE)
+    part = np.where(reports_refused, _PROBE_BUDGET, BLIND_PROBE)
     probe: FloatArray = part * weight * rows.spread(share)
     return probe
 
@@ -228,13 +228,32 @@ def _largest(
 def _rest(
     asked: FloatArray, sigma: FloatArray, headroom: FloatArray, all_get: BoolArray, tree: _Tree
 ) -> FloatArray:
-    """(n,) what brokers get on top where all have what they want: up to ``MOST_SIGMAS``."""
-    free = all_get & tree.rows.spread(tree.total((~all_get).astype(np.float64)) == 0.0)
+    """(n,) what brokers get on top where all of a tree have what they want.
+
+    At most so much that each has ``MOST_SIGMAS``.
+    """
+    free = all_get & ~tree.rows.spread(tree.any_in_tree(tree.rows.total(~all_get) > 0.0))
     if not free.any():
         return np.zeros_like(asked)
     more = np.where(free, np.maximum(MOST_SIGMAS * sigma - headroom, 0.0), 0.0)
     rest: FloatArray = more * tree.rows.spread(tree.part(np.where(free, asked, 0.0), more))
     return rest
+
+
+def what_is_told(
+    problem: Problem, answer: Allocation, demand: FloatArray
+) -> tuple[Problem, Allocation]:
+    """The problem and its answer as operators are told of them.
+
+    A broker that has its ``demand`` (n,), but less headroom than was asked for, is satisfied: its
+    limit is what it wants.
+    """
+    satisfied = (answer.reasons == Reason.FAIR_SHARE) & (answer.limits >= demand)
+    if not satisfied.any():
+        return problem, answer
+    reasons = np.where(satisfied, Reason.DEMAND, answer.reasons).astype(np.uint8)
+    wanted = np.where(satisfied, answer.limits, problem.demand)
+    return replace(problem, demand=wanted), answer._replace(reasons=reasons)
 
 
 def real_reasons(answer: Allocation, without: Allocation, floor: FloatArray) -> Allocation:

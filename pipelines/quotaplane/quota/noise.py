@@ -21,6 +21,10 @@ _GAIN: Final = 0.15
 """Part by which the variance follows a sample."""
 _SHRUNK: Final = 0.1
 """Part of the way to the group's noise that a broker's goes in each window."""
+_LEAST_OF_COUNTED: Final = 1.0 / 16.0
+"""Part of counting noise that is assumed in any case: without noise any deviation is a change."""
+_MOST_EVENT: Final = 8.0 * 1024.0 * 1024.0
+"""Most bytes of a message: more than brokers allow by default."""
 _MOST_OF_VARIANCE: Final = 16.0
 """Most that a sample counts, as a multiple of the variance: an outlier of four deviations."""
 _SECOND_DIFFERENCE: Final = 6.0
@@ -44,38 +48,48 @@ def counting_noise(event_size: FloatArray, window_ms: FloatArray) -> FloatArray:
     [[0.5], [5.0], [0.0]]
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        noise = np.sqrt(event_size * 1000.0 / window_ms)
+        noise = np.sqrt(np.minimum(event_size, _MOST_EVENT) * 1000.0 / window_ms)
     return np.where(np.isfinite(noise), noise, 0.0)
 
 
-def with_prior(
-    noise: FloatArray, prior: FloatArray, group: IntArray, at: IntArray | slice
-) -> FloatArray:
-    """The noise (d, m) of the leases ``at``, drawn towards that of all brokers of their groups.
+def with_prior(own: FloatArray, of_group: FloatArray, counted: FloatArray) -> FloatArray:
+    """The noise of brokers, drawn a tenth of the way to that of their groups.
 
     What three windows show of the noise of one broker is little; the other brokers of a group
-    probably have about the same. Where the noise is not known yet (0) it is the mean of the group
-    or, as long as nothing is known of that, the ``prior`` (d, m): that of counting.
+    probably have about the same. Where it is not known yet (0) it is that of the group or, as long
+    as nothing is known of that either, what counting makes. It is at least a 16th of that.
 
     Args:
-        noise: (d, n) of all leases.
-        prior: see ``counting_noise``.
-        group: (n,) index of the group.
-        at: the m leases.
+        own: of the brokers; 0 = not known.
+        of_group: see ``noise_of_groups``.
+        counted: see ``counting_noise``.
 
-    >>> noise, prior = np.array([[1.0, 3.0, 0.0, 0.0]]), np.full((1, 4), 0.5)
-    >>> with_prior(noise, prior, np.array([0, 0, 0, 1]), slice(None)).tolist()
-    [[1.1, 2.9, 2.0, 0.5]]
+    >>> own, of_group = np.array([1.0, 3.0, 0.0, 0.0]), np.array([2.0, 2.0, 2.0, 0.0])
+    >>> with_prior(own, of_group, np.full(4, 0.5)).tolist()
+    [1.1, 2.9, 2.0, 0.5]
     """
-    groups = int(group.max(initial=-1)) + 1
-    blended = noise[:, at].copy()
-    for own, rates, counted in zip(blended, noise, prior, strict=True):
-        known = np.bincount(group, rates > 0.0, groups)
-        total = np.bincount(group, rates, groups)
-        mean = np.divide(total, known, out=np.zeros(groups), where=known > 0)[group[at]]
-        mean = np.where(mean > 0.0, mean, counted)
-        own += np.where(own > 0.0, _SHRUNK, 1.0) * (mean - own)
-    return blended
+    target = np.where(of_group > 0.0, of_group, np.where(own > 0.0, own, counted))
+    drawn: FloatArray = own + np.where(own > 0.0, _SHRUNK, 1.0) * (target - own)
+    return np.maximum(drawn, _LEAST_OF_COUNTED * counted)
+
+
+def noise_of_groups(noise: FloatArray, group: IntArray, groups: int) -> FloatArray:
+    """(d, g) what the noise (d, n) of a group's brokers is alike; 0 where none is known.
+
+    It is the harmonic mean, so that one broker which reports wildly does not make that of the
+    others large.
+
+    >>> noise_of_groups(np.array([[1.0, 1.0, 1000.0, 0.0]]), np.array([0, 0, 0, 1]), 2).round(2)
+    array([[1.5, 0. ]])
+    """
+    known = noise > 0.0
+    inverse = np.divide(1.0, noise, out=np.zeros_like(noise), where=known)
+    mean = np.zeros((len(noise), groups))
+    for place in range(len(noise)):
+        total = np.bincount(group, inverse[place], groups)
+        count = np.bincount(group, known[place], groups)
+        np.divide(count, total, out=mean[place], where=total > 0.0)
+    return mean
 
 
 def updated_variance(variance: FloatArray, sample: FloatArray) -> FloatArray:
@@ -107,7 +121,7 @@ def hazard(z: FloatArray) -> FloatArray:
     >>> hazard(np.array([-9.0, 0.0, 3.0, 20.0])).round(3).tolist()
     [0.0, 0.798, 3.283, 20.05]
     """
-    inside = np.interp(z, _HAZARD_AT, _HAZARD)
+    inside = np.interp(z, _HAZARD_AT, _HAZARD, left=0.0)
     with np.errstate(divide="ignore"):
         return np.where(z > _HAZARD_AT[-1], z + 1.0 / z, inside)
 
@@ -120,7 +134,7 @@ def censored_variance(deviation: FloatArray, spread: FloatArray) -> FloatArray:
     [100.0, 574.6]
     """
     z = np.divide(deviation, spread, out=np.zeros_like(spread), where=spread > 0.0)
-    variance: FloatArray = np.square(spread) * (1.0 + z * hazard(z))
+    variance: FloatArray = np.square(spread) * np.maximum(1.0 + z * hazard(z), 0.0)
     return variance
 
 

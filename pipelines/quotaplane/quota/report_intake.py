@@ -128,7 +128,12 @@ def take_reports(
     reported = replace(reported, usage=usage, throttled=throttled)
     seen_before_ms = leases.seen_at_ms
     leases = update_usage(
-        leases, lease_index, reported, epoch=round_.epoch, saturated_from=config.saturated_from
+        leases,
+        lease_index,
+        reported,
+        shard.groups,
+        epoch=round_.epoch,
+        saturated_from=config.saturated_from,
     )
     has_entries = np.bincount(entries["report"].to_numpy(), minlength=len(headers)) > 0
     after = note_newest(brokers, ordered, headers, has_entries, round_.now_ms)

@@ -21,13 +21,14 @@ from quotaplane.errors import HistoryError
 from quotaplane.model import BASIC, DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import DeletedReservations
+from quotaplane.quota.demand_changes import SUM_STEPS
 from quotaplane.quota.groups import Groups, group_columns, groups_from, override_columns
 from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.overuse import Overuse
 from quotaplane.quota.state import ShardState
-from quotaplane.quota.track import Track
+from quotaplane.quota.track import Doubt, Track
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
 FORMAT: Final = 4
@@ -246,8 +247,6 @@ def _young_columns(leases: Leases) -> Columns:
 
 _NIBBLE: Final = 16
 """Two small counts share a byte: the second one times this."""
-_SUM_STEPS: Final = 16
-"""Sums of deviations have steps of a 16th, so that they fit a byte (``demand``)."""
 
 
 def _estimate_columns(leases: Leases) -> Columns:
@@ -256,8 +255,8 @@ def _estimate_columns(leases: Leases) -> Columns:
         "noise": leases.noise.astype(np.float16),
         "swing": leases.last_deviation.astype(np.float16),
         "earlier_deviation": leases.earlier_deviation.astype(np.float16),
-        "rise": (leases.rise * _SUM_STEPS).astype(np.uint8),
-        "fall": (leases.fall * _SUM_STEPS).astype(np.uint8),
+        "rise": (leases.rise * SUM_STEPS).astype(np.uint8),
+        "fall": (leases.fall * SUM_STEPS).astype(np.uint8),
         "runs": (leases.rise_windows + _NIBBLE * leases.fall_windows).astype(np.uint8),
         "windows": leases.windows.astype(np.uint8),
         "doubt": leases.distrust.astype(np.uint8),
@@ -277,7 +276,7 @@ def _doubt_columns(leases: Leases) -> Columns:
     }
 
 
-def _track(estimates: Columns, doubts: Columns, demand: FloatArray) -> Track:
+def _track(estimates: Columns, doubts: Columns, demand: FloatArray, usage: FloatArray) -> Track:
     shape = demand.shape
 
     def column(name: str) -> npt.NDArray[Any]:
@@ -292,13 +291,16 @@ def _track(estimates: Columns, doubts: Columns, demand: FloatArray) -> Track:
         at = doubts["at"]
         doubt[at], old_windows[at] = doubts["doubt"], doubts["old_windows"]
         old_demand[at] = doubts["old_demand"]
+    # States of earlier versions do not say what a saturated broker used before.
+    unsaid = np.isinf(demand.ravel()) & (doubt == Doubt.NONE)
+    doubt[unsaid], old_demand[unsaid] = Doubt.SATURATED, usage.ravel()[unsaid]
     return Track(
         demand=demand,
         noise=column("noise"),
         last_deviation=column("swing"),
         earlier_deviation=column("earlier_deviation"),
-        rise=column("rise") / _SUM_STEPS,
-        fall=column("fall") / _SUM_STEPS,
+        rise=column("rise") / SUM_STEPS,
+        fall=column("fall") / SUM_STEPS,
         rise_windows=runs % _NIBBLE,
         fall_windows=runs // _NIBBLE,
         windows=column("windows").astype(np.int64),
@@ -320,7 +322,7 @@ def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Grou
     flags = _Flags.unpack(columns["flags"], d)
     usage, limit = rates["usage"], rates["limit"]
     demand = np.where(flags.saturated, np.inf, rates.get("demand", usage))
-    track = _track(estimates, tables.get("doubts", {}), demand)
+    track = _track(estimates, tables.get("doubts", {}), demand, usage)
     leases = Leases(
         dimensions=dimensions,
         group=np.repeat(np.arange(len(groups)), tables["groups"]["size"]),

@@ -115,6 +115,10 @@ class Window:
     """Refused or delayed; NaN = not reported."""
     outdated: BoolArray | None = None
     """A higher limit than ``limit`` was issued since; None: nowhere."""
+    small_limit: FloatArray | None = None
+    """Limits up to this are small beside an even share of the quota; None: none is."""
+    unchanged: BoolArray | None = None
+    """The usage was not measured: it is about that of the window before; None: nowhere."""
 
     def take(self, chosen: slice) -> Window:
         """The measurements that ``chosen`` selects along the last axis."""
@@ -124,4 +128,6 @@ class Window:
             limit=self.limit[..., chosen],
             throttled=self.throttled[..., chosen],
             outdated=None if self.outdated is None else self.outdated[..., chosen],
+            small_limit=None if self.small_limit is None else self.small_limit[..., chosen],
+            unchanged=None if self.unchanged is None else self.unchanged[..., chosen],
         )

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from quotaplane.arrays import to_single
-from quotaplane.groups.hierarchy import least_on_path
+from quotaplane.groups.hierarchy import even_shares, least_on_path
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.demand import learn
 from quotaplane.quota.dimensions_in_use import last_reported
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
+from quotaplane.quota.headroom import BLIND_PROBE
 from quotaplane.quota.leases import Leases
-from quotaplane.quota.noise import counting_noise, with_prior
+from quotaplane.quota.noise import counting_noise, noise_of_groups, to_half, with_prior
 from quotaplane.quota.track import TRACK_ARRAYS, Track, Window
 
 _STOCK_DELAY_WINDOWS: Final = 4
 """Stock brokers do not report which limit they applied. A new limit counts as on its way for this
 many windows: with fewer, limits never settle where messages arrive two intervals late."""
 
+_LEAST_RATE: Final = 1e-6
+"""Usage below this, per second, is no usage: one message in eleven days."""
+_FAR_ABOVE: Final = 1.25
+"""Multiple of a limit that bursts do not reach."""
 _BLIND_PRIOR: Final = np.sqrt(2.0)
 """A broker that reports no refusals is taken for noisier than counting, until it is known: a false
 suspicion costs more there than a late one."""
@@ -130,18 +135,41 @@ class _UsageColumns:
     seen_at_ms: IntArray
 
 
+class _OfGroups(NamedTuple):
+    """What is alike for the brokers of a group; (d, g)."""
+
+    noise: FloatArray
+    """See ``noise.noise_of_groups``."""
+    small_limit: FloatArray
+    """Per second; see ``Window``."""
+
+    def take(self, groups: IntArray) -> _OfGroups:
+        """(d, m) those of the given groups."""
+        return _OfGroups(*(values[:, groups] for values in self))
+
+
 def update_usage(
     leases: Leases,
     lease_index: IntArray,
     reported: ReportedUsage,
+    groups: Groups,
     *,
     epoch: int,
     saturated_from: float,
 ) -> Leases:
     """Write reported usage into the leases and update each demand estimate, report by report.
 
-    ``lease_index`` (m,): each entry's lease, ascending; entries of one lease are sorted by time.
+    Args:
+        leases: of the shard.
+        lease_index: (m,) each entry's lease, ascending; entries of one lease are sorted by time.
+        reported: the m entries.
+        groups: of the shard.
+        epoch: of this control plane.
+        saturated_from: see ``demand.observe``.
     """
+    of_groups = _OfGroups(
+        noise_of_groups(leases.noise, leases.group, len(groups)), _small_limits(leases, groups)
+    )
     columns = _UsageColumns(
         usage=leases.usage.copy(),
         track=Track(**{name: getattr(leases, name).copy() for name in TRACK_ARRAYS}),
@@ -155,7 +183,10 @@ def update_usage(
     for number in range(int(pass_of.max(initial=-1)) + 1):
         entries: BoolArray | slice = pass_of == number if pass_of.any() else slice(None)
         chosen: IntArray | slice = slice(None) if one_each else lease_index[entries]
-        _update_once(leases, columns, chosen, reported.take(entries), epoch, saturated_from)
+        its_groups = of_groups.take(leases.group[chosen])
+        _update_once(
+            leases, columns, chosen, reported.take(entries), its_groups, epoch, saturated_from
+        )
     return replace(
         leases,
         usage=columns.usage,
@@ -193,10 +224,14 @@ def _update_once(
     columns: _UsageColumns,
     chosen: IntArray | slice,
     reported: ReportedUsage,
+    of_groups: _OfGroups,
     epoch: int,
     saturated_from: float,
 ) -> None:
-    """Update ``columns`` with one entry for each of the chosen leases."""
+    """Update ``columns`` with one entry for each of the m chosen leases.
+
+    ``of_groups`` (d, m): of the group of each.
+    """
     limit, issued_seq = leases.limit[:, chosen], leases.issued_seq[chosen]
     ours = reported.applied_epoch == epoch
     in_window = limit_in_window(leases, chosen, reported, epoch)
@@ -204,13 +239,24 @@ def _update_once(
     unchanged, last_usage = np.isnan(reported.usage), columns.usage[:, chosen]
     usage = reported.usage
     usage = to_single(np.where(unchanged, last_usage, usage) if unchanged.any() else usage)
+    usage = np.where(usage < _LEAST_RATE, 0.0, usage)
     counted = ~np.isnan(reported.throttled)
     before = columns.track.take(chosen)
     prior = counting_noise(reported.event_size, reported.window_ms)
     prior = np.where(counted, prior, _BLIND_PRIOR * prior)
-    noise = with_prior(columns.track.noise, prior, leases.group, chosen)
+    noise = to_half(with_prior(before.noise, of_groups.noise, prior))
+    # Usage that is far above the lower limit shows that the newer one was in force.
+    in_window = np.where(usage > _FAR_ABOVE * in_window, np.maximum(in_window, limit), in_window)
     outdated = in_window < limit
-    window = Window(last_usage, usage, in_window, reported.throttled, outdated)
+    window = Window(
+        used_before=last_usage,
+        usage=usage,
+        limit=in_window,
+        throttled=reported.throttled,
+        outdated=outdated,
+        small_limit=of_groups.small_limit,
+        unchanged=unchanged,
+    )
     after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
     # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
     # so in a dimension without them it could not show that it wants more.
@@ -230,6 +276,17 @@ def _update_once(
     max_in_force = columns.max_in_force[:, chosen]
     if (acknowledged & (max_in_force != limit).any(axis=0)).any():
         columns.max_in_force[:, chosen] = np.where(acknowledged, limit, max_in_force)
+
+
+def _small_limits(leases: Leases, groups: Groups) -> FloatArray:
+    """(d, g) limits that are small for a broker of the group: twice what an idle one has."""
+    brokers = np.bincount(leases.group, minlength=len(groups))
+    even = [
+        even_shares(groups.parent, tree_quota(groups, dimension), brokers)
+        for dimension in range(len(leases.dimensions))
+    ]
+    small: FloatArray = 2.0 * BLIND_PROBE * np.stack(even)
+    return small
 
 
 def limit_in_window(

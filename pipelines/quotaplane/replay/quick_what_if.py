@@ -123,15 +123,13 @@ def steady_limits(
         bucket * len(groups) + period.group[pair], period.broker[pair], dimensions
     )
     nothing: BoolArray = np.zeros(len(pair), np.bool_)
-    throttled = period.throttled[at][:, pair, bucket]
-    counts_refused: BoolArray = np.asarray(np.isfinite(throttled).any(axis=0), np.bool_)
     used = np.nan_to_num(period.used[at][:, pair, bucket])
     leases = replace(
         leases,
         usage=used,
         limit=period.limit[at][:, pair, bucket],
         demand=_demand(period, at, config)[:, pair, bucket],
-        reports_refused=counts_refused,
+        reports_refused=~nothing,  # the demand has headroom already
     )
     count = np.zeros(len(period.brokers), np.int64)
     shard = Shard(
@@ -251,9 +249,11 @@ def _demand(period: Period, dimensions: list[int], config: SteadyConfig) -> Floa
         saturated_from=config.saturated_from,
     )
     # A broker at its limit may have what it wants: then the law was given its demand and headroom.
+    # That is more than was used: what the noise of the usage asks for is not recorded by itself.
     given = period.demand[dimensions]
-    wanted = np.where(given > period.limit[dimensions], given, used)
-    return np.where(np.isinf(seen) & np.isfinite(given), np.maximum(wanted, used), seen)
+    least = np.where(np.isinf(seen), used, seen)
+    known = np.isfinite(given) & np.isnan(period.throttled[dimensions])
+    return np.where(known, np.maximum(given, least), seen)
 
 
 def _copies(groups: Groups, quota: FloatArray) -> Groups:

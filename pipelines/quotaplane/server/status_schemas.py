@@ -40,7 +40,7 @@ class GroupStanding(BaseModel):
     )
     limits_per_s: float = Field(description="Sum of the brokers' limits.")
     demand_per_s: float = Field(description="Sum over the brokers whose demand is known.")
-    saturated: int = Field(description="Brokers that use all of their limit.")
+    saturated: int = Field(description="Brokers that want more than their limit.")
     throttled_per_s: float = Field(description="Refused or delayed, as far as it is reported.")
     brokers: int
     stale: int = Field(description="Of these, silent ones.")

@@ -71,9 +71,9 @@ class Demand(Section):
     throttled_by_noise: float = Field(default=0.01, ge=0.0001, le=0.5)
     """Of what a broker below its fair share wants, so much may be refused because its use varies;
     its limit has headroom for the rest."""
-    price: float = Field(default=0.05, ge=0, le=0.5)
+    price: float = Field(default=0.05, ge=0.001, le=0.5)
     """A broker that is held back gives at most this part of its fair share for the headroom of
-    others."""
+    others. Not 0: an idle broker that reports no refusals must have something, to show it wakes."""
     saturated_from: float = Field(default=0.95, gt=0, le=1)
     """A broker that used this part of its limit or more is assumed to want more."""
 

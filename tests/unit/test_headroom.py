@@ -1,0 +1,201 @@
+"""Headroom: what noise throttles, and what the brokers that are held back pay for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quotaplane.laws import Problem, Reason, effective_quota, one_group
+from quotaplane.laws.max_min import max_min
+from quotaplane.laws.segments import Segments
+from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.quota.headroom import (
+    Estimate,
+    probes,
+    real_reasons,
+    wanted_headroom,
+    with_headroom,
+    without_history,
+)
+
+INF = math.inf
+
+
+def asked(
+    quota: float,
+    demand: list[float],
+    sigma: list[float],
+    told: bool = True,
+    price: float = 0.05,
+) -> FloatArray:
+    """The demand that a law is asked for, of one group without floors."""
+    problem = one_group(quota, demand=demand)
+    estimate = Estimate(problem.demand, np.array(sigma), np.full(len(demand), told))
+    nothing = np.zeros(len(demand))
+    return with_headroom(problem, max_min(problem).limits, estimate, nothing, price=price).demand
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.1, 0.3, 0.6])
+def test_with_its_headroom_noise_throttles_what_it_may(noise: float) -> None:
+    mean, part = 1000.0, 0.01
+    headroom = wanted_headroom(
+        np.array([mean]), np.array([noise * mean]), np.array([True]), throttled_by_noise=part
+    )
+    usage = np.random.default_rng(1).normal(mean, noise * mean, 400_000)
+    throttled = np.maximum(usage - mean - headroom[0], 0.0).mean() / mean
+    assert throttled == pytest.approx(part, rel=0.05)
+
+
+def test_headroom_is_at_most_three_standard_deviations_and_none_without_noise() -> None:
+    demand, sigma, told = np.array([1.0, 100.0, INF]), np.array([50.0, 0.0, 9.0]), np.ones(3, bool)
+    found = wanted_headroom(demand, sigma, told, throttled_by_noise=1e-6)
+    assert found.tolist() == [150.0, 0.0, 27.0]
+
+
+def test_a_broker_that_reports_no_refusals_is_not_held_to_its_very_demand() -> None:
+    found = wanted_headroom(np.array([100.0, 0.0]), np.zeros(2), np.zeros(2, bool))
+    assert found.tolist() == [2.0, 0.0]
+
+
+def test_a_held_back_broker_pays_at_most_the_price() -> None:
+    """30 small brokers want 10 each with 5 of noise, one wants all: 300 of 1000, and 700."""
+    found = max_min(
+        one_group(1000, demand=asked(1000, [INF] + [10.0] * 30, [0.0] + [5.0] * 30).tolist())
+    ).limits
+    assert found[0] == pytest.approx(0.95 * 700)
+    assert found[1:] == pytest.approx(10 + 0.05 * 700 / 30)
+
+
+def test_what_fits_without_a_price_costs_none() -> None:
+    found = asked(1000, [500.0, 100.0], [10.0, 10.0], price=0.0)
+    assert (found > [500, 100]).all()
+    assert (asked(600, [500.0, 100.0], [10.0, 10.0], price=0.0) == [500, 100]).all()
+
+
+def test_where_much_is_left_over_headroom_rises_to_three_standard_deviations() -> None:
+    assert asked(1000, [300.0, 100.0], [10.0, 5.0]).tolist() == [330.0, 115.0]
+
+
+def test_an_idle_broker_has_something_to_begin_with() -> None:
+    rows, quota = Segments(np.array([0, 2, 2, 3])), np.array([100.0, 7.0, INF])
+    told = np.array([True, False, True])
+    assert probes(np.array([1.0, 3.0, 1.0]), told, rows, quota) == pytest.approx([0.25, 3.75, 0])
+
+
+def test_without_history_an_idle_blind_broker_gets_its_probe() -> None:
+    problem = one_group(100, demand=[80.0, 0.0])
+    assert without_history(problem, np.zeros(2, bool)).demand == pytest.approx([81.6, 2.5])
+
+
+class Case(NamedTuple):
+    """A forest of groups with brokers that want more or less."""
+
+    problem: Problem
+    parent: IntArray | None
+    estimate: Estimate
+    group_floor: FloatArray
+    group_priority: IntArray
+
+
+def random_case(seed: int, constrained: bool) -> Case:
+    """``constrained``: with trees, floors, ceilings and priorities."""
+    rng = np.random.default_rng(seed)
+    groups = int(rng.integers(1, 6))
+    counts = rng.integers(1, 9, groups)
+    n = int(counts.sum())
+    demand = rng.lognormal(3.0, 1.5, n) * rng.integers(0, 2, n)
+    demand[rng.random(n) < rng.choice([0.0, 0.2])] = INF
+    finite = np.where(np.isfinite(demand), demand, 50.0)
+    sigma = np.sqrt(finite) * rng.choice([0.0, 0.5, 2.0, 5.0], n)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    scale = np.bincount(np.repeat(np.arange(groups), counts), finite, groups)
+    quota = scale * rng.uniform(0.3, 1.6, groups) + 1.0
+    weight = rng.choice([1.0, 2.0, 0.3], n)
+    nothing = np.zeros(n)
+    problem = Problem(starts, quota, nothing, nothing, demand, weight, nothing)
+    parent, group_floor = None, np.zeros(groups)
+    priority: IntArray = np.zeros(groups, np.int64)
+    if constrained:
+        parent = np.array([-1] + [int(rng.integers(-1, place)) for place in range(1, groups)])
+        quota = np.where((parent >= 0) & (rng.random(groups) < 0.5), INF, quota)
+        group_floor = np.where(rng.random(groups) < 0.3, scale * 0.2, 0.0)
+        priority = rng.integers(0, 2, groups)
+        floor = np.where(rng.random(n) < 0.3, finite * rng.uniform(0, 1.5, n), 0.0)
+        ceiling = np.where(rng.random(n) < 0.3, finite * rng.uniform(0.2, 3.0, n), INF)
+        problem = replace(
+            problem,
+            quota=quota,
+            floor=floor,
+            ceiling=ceiling,
+            priority=rng.integers(0, 2, n),
+        )
+    return Case(
+        problem, parent, Estimate(demand, sigma, rng.random(n) < 0.5), group_floor, priority
+    )
+
+
+def within(case: Case, problem: Problem) -> Problem:
+    """In a tree each group's quota is its share of the quotas above."""
+    if case.parent is None:
+        return problem
+    ones = np.ones(len(case.parent))
+    share = effective_quota(case.parent, problem, ones, case.group_floor, case.group_priority)
+    return replace(problem, quota=share)
+
+
+def check(case: Case, price: float) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Assert the guarantee; the demands with and without headroom, and who is held back."""
+    problem, demand = case.problem, case.problem.demand
+    without = max_min(within(case, problem))
+    rows = Segments(problem.starts)
+    limited = np.where(np.isfinite(problem.quota), problem.quota, 100.0)
+    probe = probes(problem.weight, case.estimate.reports_refused, rows, limited)
+    asked = with_headroom(problem, without.limits, case.estimate, probe, case.parent, price=price)
+    own = replace(problem, demand=asked.demand)
+    if asked.guarantee is not None:
+        own = replace(own, floor=np.maximum(problem.floor, asked.guarantee))
+    flat = within(case, own)
+    answer = max_min(flat)
+    scale = np.nan_to_num(problem.quota, posinf=0.0).sum()
+    served = np.minimum(without.limits, demand)
+    short = (1.0 - price) * served - answer.limits
+    assert short.max() <= 1e-9 * scale, "a broker pays more than the price"
+    assert (answer.limits >= np.minimum(problem.floor, without.limits) - 1e-9 * scale).all()
+    if problem.ceiling is not None:
+        assert (answer.limits <= problem.ceiling * (1 + 1e-12)).all()
+    finite = np.isfinite(flat.quota)
+    assert (rows.total(np.where(rows.spread(finite), answer.limits, 0.0)) <= flat.quota).all()
+    assert (asked.demand >= demand).all()
+    real = real_reasons(answer, without, problem.floor)
+    assert not ((real.reasons == Reason.FLOOR) & (problem.floor == 0.0)).any()
+    return asked.demand, demand, without.limits < demand * (1 - 1e-9)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.05, 0.2]))
+def test_nobody_pays_more_than_the_price_in_groups_by_themselves(seed: int, price: float) -> None:
+    check(random_case(seed, constrained=False), price)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.05, 0.2]))
+def test_nobody_pays_more_than_the_price_with_trees_floors_ceilings_and_priorities(
+    seed: int, price: float
+) -> None:
+    check(random_case(seed, constrained=True), price)
+
+
+def test_the_cases_have_both_held_back_brokers_and_headroom() -> None:
+    held = headroom = 0
+    for seed in range(200):
+        asked, demand, held_back = check(random_case(seed, constrained=True), 0.05)
+        held += int(held_back.any())
+        headroom += int((asked > demand).any())
+    assert held > 50
+    assert headroom > 150
