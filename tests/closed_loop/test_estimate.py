@@ -73,7 +73,7 @@ def test_lost_reordered_and_late_reports_settle_on_the_same_limits() -> None:
     network = Network(rng.random(wanted.shape) < 0.2, rng.integers(0, 3, wanted.shape))
     assert run(wanted, 100.0, network=network).limit[-1] == pytest.approx(
         run(wanted, 100.0).limit[-1],
-        rel=0.06,  # of fewer windows less is known, so there is more headroom for noise
+        rel=0.1,  # of fewer windows less is known, so there is more headroom for noise
     )
 
 
