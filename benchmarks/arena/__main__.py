@@ -15,7 +15,7 @@ from typing import TypeVar
 from benchmarks.arena.brief import brief
 from benchmarks.arena.contenders import CAUSAL, STATIC, Contender, contenders
 from benchmarks.arena.grid import Table, fill, rows
-from benchmarks.arena.held import SCENARIO, measure
+from benchmarks.arena.held import HELD_LAWS, SCENARIO, measure
 from benchmarks.arena.page import page
 from benchmarks.arena.plots import fair, innocents, over, settling, story, stretch, use
 from benchmarks.arena.scenarios import CONDITIONS, FEW, Condition, Scenario, scenarios
@@ -68,8 +68,7 @@ def write(docs: Path, table: Table, laws: tuple[Contender, ...]) -> None:
     (docs / FOLDER).mkdir(exist_ok=True)
     for name, text in files.items():
         (docs / FOLDER / name).write_text(text, encoding="utf-8")
-    fast = tuple(law for law in ours if law.transition == "fast")
-    held = measure(fast, by_name[SCENARIO])
+    held = measure(tuple(law for law in ours if law.name in HELD_LAWS), by_name[SCENARIO])
     words = page(table, laws, scenes, judge(table, ours), held, FOLDER)
     (docs / "arena.md").write_text(words, encoding="utf-8")
 

@@ -27,6 +27,8 @@ WINDOWS: Final = (
 )
 """(law, samples, seconds): windows of a second in all, and Kafka's eleven of a second."""
 
+HELD_LAWS: Final = ("ours, fast", "ours, fast, stock reports")
+"""The contenders of this part: one whose brokers report refusals, and one whose do not."""
 SCENARIO: Final = "idle wakes"
 """Where they are tried."""
 
