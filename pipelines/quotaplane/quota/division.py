@@ -17,6 +17,7 @@ from quotaplane.laws.tree import effective_quota
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Transition
 from quotaplane.quota.broker_terms import LeaseTerms
 from quotaplane.quota.config import StepConfig
+from quotaplane.quota.demand_changes import error_of_mean
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.headroom import (
     Estimate,
@@ -197,7 +198,7 @@ def _part(
     allowed = Budget(quota[subject], quota[subject])
     if status.debt is not None:
         allowed = budget(quota[subject], status.debt[dimension, subject], config.over)
-    of_mean = 1.0 + 1.0 / np.maximum(leases.windows[dimension, at], 1)
+    error = error_of_mean(leases.windows[dimension, at])
     return _Part(
         subject=subject,
         at=at,
@@ -211,7 +212,7 @@ def _part(
         usage=usage,
         demand=demand,
         weight=np.ones(len(group)) if weight is None else weight[at],
-        sigma=leases.noise[dimension, at] * np.sqrt(rate * of_mean),
+        sigma=leases.noise[dimension, at] * np.sqrt(rate * error),
         reports_refused=leases.reports_refused[at],
     )
 

@@ -154,7 +154,7 @@ def with_headroom(
     held_back = without < demand * (1.0 - _ROUNDING)
     served = np.minimum(without, demand)
     least = (1.0 - price) * served
-    tree = _Tree(rows, problem.quota, parent)
+    tree = Tree(rows, problem.quota, parent)
     below = (1.0 - price) * weight * rows.spread(_largest(rows, served / weight, held_back, tree))
     gets = ~held_back & (demand < below)
     kept = np.where(gets, demand, np.where(held_back, least, np.minimum(demand, below)))
@@ -183,7 +183,7 @@ def without_history(problem: Problem, reports_refused: BoolArray) -> Problem:
     return replace(problem, demand=asked.demand)
 
 
-class _Tree:
+class Tree:
     """The quotas of groups and of the groups above them."""
 
     def __init__(self, rows: Segments, quota: FloatArray, parent: IntArray | None) -> None:
@@ -212,7 +212,7 @@ class _Tree:
 
 
 def _largest(
-    rows: Segments, per_weight: FloatArray, held_back: BoolArray, tree: _Tree
+    rows: Segments, per_weight: FloatArray, held_back: BoolArray, tree: Tree
 ) -> FloatArray:
     """(g,) the share per weight of the brokers that are held back; if none is, the largest one.
 
@@ -226,7 +226,7 @@ def _largest(
 
 
 def _rest(
-    asked: FloatArray, sigma: FloatArray, headroom: FloatArray, all_get: BoolArray, tree: _Tree
+    asked: FloatArray, sigma: FloatArray, headroom: FloatArray, all_get: BoolArray, tree: Tree
 ) -> FloatArray:
     """(n,) what brokers get on top where all of a tree have what they want.
 

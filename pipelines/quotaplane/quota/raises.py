@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.groups.hierarchy import least_on_path, subtree_totals
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.quota.headroom import Tree
 
 _REPAID_PART: Final = 0.5
 """Part of its debt that a group pays back in a round."""
@@ -65,22 +65,11 @@ def raised(
     >>> raised(rows, limits, np.array([0, 43, 12]), np.array([0, 50, 50]), np.array([110.0]))
     array([50.        , 43.77777778, 16.22222222])
     """
+    tree = Tree(rows, most, parent)
     for aim in (wanted, highest):
         short = np.maximum(aim - limits, 0.0)
-        limits = limits + short * rows.spread(_part(rows, limits, short, most, parent))
+        limits = limits + short * rows.spread(tree.part(limits, short))
     return limits
-
-
-def _part(
-    rows: Segments, kept: FloatArray, more: FloatArray, most: FloatArray, parent: IntArray | None
-) -> FloatArray:
-    """(g,) the part of ``more`` (n,) that fits beside ``kept`` (n,); at most 1."""
-    taken, needed = rows.total(kept), rows.total(more)
-    if parent is not None:
-        taken, needed = subtree_totals(parent, taken), subtree_totals(parent, needed)
-    room, part = np.maximum(most - taken, 0.0), np.ones(rows.groups)
-    np.divide(room, needed, out=part, where=room < needed)
-    return part if parent is None else least_on_path(parent, part)
 
 
 def fair_level(
