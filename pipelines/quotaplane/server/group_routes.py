@@ -105,7 +105,7 @@ _CHANGES: Final[dict[str, Any]] = {
     "response_model": GroupChange,
     "responses": {
         201: {"model": GroupChange, "description": "The group was created."},
-        **answers(409, 412, 413, 415, 502),
+        **answers(404, 409, 412, 413, 415, 502),
     },
     "openapi_extra": body_schema(GroupBody),
 }

@@ -76,7 +76,7 @@ async def get_group(group: GroupName, caller: Caller, served: Served) -> Respons
     _GROUPS + "/{group:path}",
     status_code=204,
     response_class=Response,
-    responses={**_DONE, **answers(409, 412, 413, 415, 502)},
+    responses={**_DONE, **answers(404, 409, 412, 413, 415, 502)},
     openapi_extra=body_schema(PulsarGroup),
 )
 async def put_group(
@@ -152,7 +152,7 @@ async def detach_namespace(
     return await _attach("namespace", name, None, caller, served, reason_of(why))
 
 
-@routes.get(_TENANT, response_class=Response, responses={**_NAME, **answers()})
+@routes.get(_TENANT, response_class=Response, responses={**_NAME, **answers(404)})
 async def get_tenant(tenant: str, caller: Caller, served: Served) -> Response:
     """The group that a tenant is attached to, as plain text."""
     return await _get("tenant", tenant, caller, served)
@@ -162,7 +162,7 @@ async def get_tenant(tenant: str, caller: Caller, served: Served) -> Response:
     _TENANT + "/{group:path}",
     status_code=204,
     response_class=Response,
-    responses={**_DONE, **answers(409, 412)},
+    responses={**_DONE, **answers(404, 409, 412)},
 )
 async def attach_tenant(
     tenant: str, group: GroupName, caller: Caller, served: Served, why: WhyHeader = None
@@ -175,7 +175,7 @@ async def attach_tenant(
     _TENANT,
     status_code=204,
     response_class=Response,
-    responses={**_DONE, **answers(409)},
+    responses={**_DONE, **answers(404, 409)},
 )
 async def detach_tenant(
     tenant: str, caller: Caller, served: Served, why: WhyHeader = None

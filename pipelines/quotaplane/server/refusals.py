@@ -46,7 +46,7 @@ DESCRIPTIONS: Final[Mapping[int, str]] = {
     400: "A value, a key or the JSON is wrong; the reason names the field.",
     401: "There is no token, or it is refused.",
     403: "The bearer's roles do not allow this.",
-    404: "There is no such thing.",
+    404: "There is no such thing, or a name has a character that no path can have.",
     409: "Somebody else changes the same, or it is changed elsewhere; the reason says where.",
     412: "It is not as If-Match or If-None-Match expects, or the group is in use.",
     413: "The body is too large.",
