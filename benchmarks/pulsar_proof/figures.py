@@ -15,6 +15,12 @@ WINDOW_S: Final = 5.0
 """Rates are judged on means over one report interval; shorter ones show single bursts."""
 SETTLED_S: Final = 25.0
 """Utilisation and shares are those of the last so many seconds."""
+_NOTHING: Final = 0.01
+"""So much of the quota is next to nothing."""
+
+
+_INNOCENT: Final = 0.99
+"""A broker whose fair share is so much of what it wants is not over its share."""
 
 
 @dataclass(frozen=True)
@@ -25,35 +31,50 @@ class Figures:
     """Used of what could be, sum(min(quota, demand)), in the last seconds watched; 1 is all."""
     worst_share: float
     """What the worst-off broker used of its fair share then; 1 is all of it."""
+    throttled_innocents: float | None
+    """What a broker that wanted no more than its fair share wanted and did not get then: the worst
+    one's, as a part of what it wanted; None: there was none."""
     seconds_to_fair: float | None
-    """After the event, until each broker's mean over the next 5 s was within 10 % of its fair
-    share, and stayed so while it was watched; None: never."""
+    """After the event, or once the cluster noticed it, until each broker's mean over the next 5 s
+    was within 10 % of its fair share, and stayed so while it was watched; None: never."""
+    over_settled: float
+    """By which part of the quota usage exceeded it at most then, as a mean over 5 s."""
     over_1_s: float
-    """By which part of the quota usage exceeded it at most, as a mean over 1 s, after the event."""
+    """The same as a mean over 1 s, at any time after the event."""
     over_5_s: float
+    """The same as a mean over 5 s."""
 
 
 def figures(record: Record) -> Figures:
     """Judge a record from its event (0 s) on."""
-    usage = np.asarray(record.usage, dtype=np.float64).T
-    quota = np.asarray(record.quota, dtype=np.float64)
-    shares_due = fair(record)
-    last = record.times >= record.times[-1] - SETTLED_S
-    used, could, due = usage[last], shares_due[last].sum(), shares_due[last].sum(axis=0)
-    shares = used.sum(axis=0)[due > 0] / due[due > 0]
-    after = record.times >= 0
+    usage = means(np.asarray(record.usage, dtype=np.float64).T, WINDOW_S)
+    demand = means(np.asarray(record.demand, dtype=np.float64).T, WINDOW_S)
+    quota = means(np.asarray(record.quota, dtype=np.float64), WINDOW_S)
+    due = fair_shares(demand, quota)
+    begins = record.times[: len(usage)]
+    last = begins >= record.times[-1] - SETTLED_S
+    used, wanted, could = (series[last].sum(axis=0) for series in (usage, demand, due))
+    shares = used[could > 0] / could[could > 0]
+    innocent = (wanted > 0) & (could >= _INNOCENT * wanted)
+    refused = 1.0 - used[innocent] / wanted[innocent]
     return Figures(
-        utilisation=float(used.sum() / could) if could else 1.0,
+        utilisation=float(used.sum() / could.sum()) if could.any() else 1.0,
         worst_share=float(shares.min()) if len(shares) else 1.0,
-        seconds_to_fair=_seconds_to_fair(usage[after], shares_due[after]),
-        over_1_s=_over(usage[after], quota[after], 1.0),
-        over_5_s=_over(usage[after], quota[after], WINDOW_S),
+        throttled_innocents=float(max(refused.max(), 0.0)) if len(refused) else None,
+        seconds_to_fair=_seconds_to_fair(record, usage, due, quota),
+        over_settled=_over(usage[last], quota[last]),
+        over_1_s=_over_within(record, 1.0),
+        over_5_s=_over_within(record, WINDOW_S),
     )
 
 
-def fair(record: Record) -> FloatArray:
-    """Each broker's max-min fair share of the quota, by what it wanted; shape (slots, brokers)."""
-    return fair_shares(np.asarray(record.demand).T, np.asarray(record.quota))
+def fair(record: Record, window_s: float = WINDOW_S) -> FloatArray:
+    """Max-min fair shares of the quota, by what each broker wanted; shape (windows, brokers).
+
+    The windows of so many seconds begin at each slot, and are full.
+    """
+    demand = means(np.asarray(record.demand, dtype=np.float64).T, window_s)
+    return fair_shares(demand, means(np.asarray(record.quota), window_s))
 
 
 def means(values: FloatArray, window_s: float) -> FloatArray:
@@ -67,10 +88,13 @@ def means(values: FloatArray, window_s: float) -> FloatArray:
     return np.asarray((sums[slots:] - sums[:-slots]) / slots)
 
 
-def _seconds_to_fair(usage: FloatArray, fair: FloatArray) -> float | None:
-    found, wanted = means(usage, WINDOW_S), means(fair, WINDOW_S)
+def _seconds_to_fair(
+    record: Record, usage: FloatArray, due: FloatArray, quota: FloatArray
+) -> float | None:
+    begun = record.times[: len(usage)] >= record.noticed_s
     # A broker that should have nothing has, with the windows' edges, next to nothing.
-    near = np.abs(found - wanted) <= np.maximum(CLOSE * wanted, 1.0)
+    allowed = np.maximum(CLOSE * due, _NOTHING * quota[:, None])
+    near = (np.abs(usage - due) <= allowed)[begun]
     apart = np.flatnonzero(~near.all(axis=1))
     if not len(apart):
         return 0.0
@@ -78,6 +102,11 @@ def _seconds_to_fair(usage: FloatArray, fair: FloatArray) -> float | None:
     return settled / SLOTS_PER_S if settled < len(near) else None
 
 
-def _over(usage: FloatArray, quota: FloatArray, window_s: float) -> float:
-    used, allowed = means(usage.sum(axis=1), window_s), means(quota, window_s)
-    return float(np.max(used / allowed, initial=1.0)) - 1.0
+def _over_within(record: Record, window_s: float) -> float:
+    after = record.times >= 0
+    usage = means(np.asarray(record.usage, dtype=np.float64).T[after], window_s)
+    return _over(usage, means(np.asarray(record.quota)[after], window_s))
+
+
+def _over(usage: FloatArray, quota: FloatArray) -> float:
+    return float(np.max(usage.sum(axis=1) / quota, initial=1.0)) - 1.0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from benchmarks.arena.svg import COLOURS, GRID, INK, QUIET, Picture
-from benchmarks.pulsar_proof.figures import fair, means
+from benchmarks.pulsar_proof.figures import WINDOW_S, fair, means
 from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record
 from quotaplane.model import FloatArray, IntArray
 
@@ -49,12 +50,13 @@ def _panel(drawn: Picture, record: Record, title: str, x0: float, top: float) ->
         drawn.text(x, _TOP + _PANEL_H + 15, f"{at_s:.0f} s", anchor="middle", size=10, colour=QUIET)
     ((x, _),) = path(np.zeros(1), np.zeros(1))
     drawn.line([(x, _TOP), (x, _TOP + _PANEL_H)], QUIET, 1, "2 2")
-    usage, due = _usage(record), fair(record)
+    usage, due = _usage(record), fair(record)[::_EVERY]
+    fair_times = times[: 1 - round(WINDOW_S * SLOTS_PER_S) : _EVERY] + WINDOW_S / 2
     middles = times[: 1 - SLOTS_PER_S : _EVERY] + 0.5
     drawn.line(path(np.asarray(record.quota), times), QUIET, 1.6, _DASHES)
     drawn.line(path(_seconds(usage.sum(axis=1)), middles), INK, 1.2)
     for broker in range(usage.shape[1]):
-        drawn.line(path(due[:, broker], times), COLOURS[broker], 1.6, _DOTS)
+        drawn.line(path(due[:, broker], fair_times), COLOURS[broker], 1.6, _DOTS)
     for broker in range(usage.shape[1]):
         drawn.line(path(_seconds(usage[:, broker]), middles), COLOURS[broker], 2)
 
@@ -74,7 +76,8 @@ def _legend(drawn: Picture, brokers: int, y: float) -> None:
 
 
 def _levels(top: float) -> list[float]:
-    step = next(step for step in (10, 20, 25, 50, 100, 200, 500) if top / step <= 6)
+    decade = 10.0 ** math.floor(math.log10(top / 6))
+    step = next(step for part in (1, 2, 2.5, 5, 10) if top / (step := part * decade) <= 6)
     return np.arange(0.0, top, step).tolist()
 
 

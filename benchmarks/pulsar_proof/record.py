@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,7 +14,7 @@ SLOTS_PER_S = 10
 
 @dataclass(frozen=True)
 class Record:
-    """Rates in messages per second, for each tenth of a second; the event is at 0 s."""
+    """Rates in the quota's unit per second, for each tenth of a second; the event is at 0 s."""
 
     scenario: str
     contender: str
@@ -25,6 +25,10 @@ class Record:
     """Of each broker, in each slot: what the topics that it has then want."""
     usage: tuple[tuple[float, ...], ...]
     """The same: acknowledged to its producers, or received from it."""
+    noticed_s: float = 0.0
+    """When the cluster's list of brokers showed the event; 0 where it does not depend on that."""
+    start: dict[str, float] = field(default_factory=dict)
+    """Milestones of the contender's start, in seconds since its first program was started."""
 
     @property
     def times(self) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Put a contender through scenarios on a fresh cluster, and measure what gets through."""
+"""Put a contender through all scenarios on a fresh cluster, and measure what gets through."""
 
 from __future__ import annotations
 
@@ -11,64 +11,98 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.pulsar_proof.contenders import Contender, tenant_of
-from benchmarks.pulsar_proof.load import Client
+from benchmarks.pulsar_proof import contenders
+from benchmarks.pulsar_proof.contenders import Contender, Start, tenant_of
+from benchmarks.pulsar_proof.load import Load, Place
 from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record, by_broker
 from benchmarks.pulsar_proof.scenarios import (
-    ALONE,
+    ALL,
     BASE_S,
+    MUTED_FOR_S,
+    PARTS,
     REPORT_INTERVAL_S,
-    TOGETHER,
+    SWITCHED_ON,
     WATCH_S,
     Scenario,
 )
-from quotaplane.settings.transports import STOCK_REPORTS
+from quotaplane.model import FloatArray
 from tests.servers.pulsar_cluster import PulsarCluster
 
 BROKERS: Final = 3
 _SETTLE_S: Final = 4.0 * REPORT_INTERVAL_S
-_CONNECTED_WITHIN_S: Final = 60.0
+_WARM_UP_S: Final = 60.0
+"""Brokers that have just started use the processor for themselves."""
+_CONNECTED_WITHIN_S: Final = 90.0
 _BUNDLES: Final = 16
+_BUNDLES_OF_MANY: Final = 4
+"""Where a broker's topics share one: names are tried until enough of them are in it."""
 
 
 def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[Record]:
-    """Measure every scenario; some five minutes.
+    """Measure every scenario; some seven minutes.
 
     Args:
         contender: Who is in control.
         folder: Empty; logs and counts go there.
         say: Is told what goes on.
     """
-    scenes = (*TOGETHER, *ALONE)
+
+    def tell(words: str) -> None:
+        say(f"{contender.title}: {words}")
+
     with ExitStack() as held:
         cluster = PulsarCluster(
             folder / "cluster", brokers=BROKERS, report_interval_s=REPORT_INTERVAL_S
         )
-        say(f"{contender.title}: starting a cluster of {BROKERS} brokers")
+        tell(f"starting a cluster of {BROKERS} brokers")
         held.enter_context(cluster)
-        stages = {scene.name: _Stage(scene, contender, cluster, folder) for scene in scenes}
+        stages = {scene.name: _Stage(scene, contender, cluster, folder) for scene in ALL}
         for stage in stages.values():
             held.callback(stage.stop)
+            stage.put_quota()
+        begin = [stages[scene.name] for scene in (*SWITCHED_ON, *PARTS[0])]
+        for stage in begin:
             stage.start()
-        for scene in ALONE:
-            if scene.kill is not None:
-                # The harder case: no report arrives until another broker has the topic. Otherwise
-                # chance decides it.
-                cluster.move(STOCK_REPORTS, scene.kill)
-        say(f"{contender.title}: the load is on")
-        held.enter_context(contender.control(cluster, scenes, folder))
-        time.sleep(_SETTLE_S)
-        records = []
-        for part in (TOGETHER, ALONE):
-            say(f"{contender.title}: {', '.join(scene.name for scene in part)}")
+        tell("the load is on")
+        time.sleep(_WARM_UP_S)
+        for scene in SWITCHED_ON:
+            stages[scene.name].want_after()
+        time.sleep(MUTED_FOR_S)
+        tell("starting")
+        told = [stage.told for stage in stages.values()]
+        start = held.enter_context(contender.control(cluster, told, folder))
+        for what, after_s in start.milestones.items():
+            tell(f"after {after_s:.1f} s {what}")
+        for scene in SWITCHED_ON:
+            stages[scene.name].begin_at(start.taken_over_s[scene.name])
+        time.sleep(WATCH_S + 1.0)
+        records = [stages[scene.name].end(start) for scene in SWITCHED_ON]
+        for part in PARTS:
+            tell(", ".join(scene.name for scene in part))
+            of_part = [stages[scene.name] for scene in part]
+            if part is not PARTS[0]:
+                _prepare(of_part, contender, cluster)
             time.sleep(BASE_S)
-            for scene in part:
-                stages[scene.name].happen()
+            for stage in of_part:
+                stage.happen()
             time.sleep(WATCH_S + 1.0)
-            for scene in part:
-                records.append(stages[scene.name].record())
-                stages[scene.name].stop()
+            records += [stage.end(start) for stage in of_part]
         return records
+
+
+def _prepare(stages: Sequence[_Stage], contender: Contender, cluster: PulsarCluster) -> None:
+    """Bring a part's topics and load to a steady state."""
+    for stage in stages:
+        stage.start()
+    for stage in stages:
+        if (kill := stage.told.scene.kill) is not None:
+            # The harder case: without this broker no usage is known until another one has the
+            # topic. Otherwise chance decides it.
+            cluster.move(contender.reports_topic, kill)
+    begun_s = time.monotonic()
+    if contender.takes_over:
+        contenders.wait_for_control(cluster.rest(), [stage.told for stage in stages])
+    time.sleep(max(begun_s + _SETTLE_S - time.monotonic(), _SETTLE_S / 2))
 
 
 class _Stage:
@@ -80,110 +114,151 @@ class _Stage:
         self._scene, self._contender, self._cluster = scene, contender, cluster
         self._folder = folder / scene.name
         self._folder.mkdir()
-        self._clients: list[Client] = []
-        self._producers: list[Client] = []
-        self._topics: list[str] = []
-        self._counts: list[Path] = []
-        self._event_s = 0.0
-        self._quota_from_s = 0.0
+        self._load: Load | None = None
+        self._topics: list[tuple[str, ...]] = []
+        self._wire_bytes: list[float] = []
+        self._event_s = self._quota_from_s = self._noticed_s = 0.0
         self._owners: list[list[tuple[float, int | None]]] = []
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
+    @property
+    def told(self) -> contenders.Stage:
+        """What a contender needs to know of it."""
+        return contenders.Stage(self._scene, tuple(self._topics))
+
     def start(self) -> None:
         """Create topics and the group, and connect clients that want what they want at first."""
         scene, rest = self._scene, self._cluster.rest()
-        self._put_quota(scene.quota)
         if scene.tenant:
             rest.create_tenant(tenant_of(scene))
         namespaces: list[str] = []
+        bundles = _BUNDLES if scene.topics == 1 else _BUNDLES_OF_MANY
         for place in range(len(scene.before)):
             if scene.tenant or not namespaces:
                 name = f"{tenant_of(scene)}/{scene.name}-{place}"
-                namespaces.append(rest.create_namespace(name, bundles=_BUNDLES))
-            self._topics.append(self._cluster.topic_on(place, namespaces[-1]))
+                namespaces.append(rest.create_namespace(name, bundles=bundles))
+            topics = self._cluster.topics_on(place, namespaces[-1], scene.topics)
+            self._topics.append(tuple(topics))
             self._owners.append([(0.0, place)])
         # No stock broker knows groups of tenants; ours is told of them by its settings.
         if not scene.tenant:
             rest.attach(namespaces[0], scene.name)
-        for place, topic in enumerate(self._topics):
-            url = self._cluster.service_url
-            counts = self._folder / f"produced-{place}.csv"
-            self._producers.append(Client("produce", url, topic, counts))
-            if scene.dispatch:
-                counts = self._folder / f"consumed-{place}.csv"
-                self._clients.append(Client("consume", url, topic, counts))
-            self._counts.append(counts)
-        self._clients += self._producers
+        places = [
+            Place(topics, payload_bytes, scene.arrivals, scene.dispatch)
+            for topics, payload_bytes in zip(self._topics, scene.payload_bytes, strict=False)
+        ]
+        self._load = Load(self._cluster.service_url, places, self._folder)
         deadline = time.monotonic() + _CONNECTED_WITHIN_S
-        while not all(client.connected for client in self._clients):
+        while not self._load.connected:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{scene.name}: a client does not connect")
             time.sleep(0.1)
+        self._wire_bytes = [self._bytes_of(place) for place in range(len(places))]
         self._want(scene.before)
         if scene.unload or scene.kill is not None:
             self._watcher.start()
 
+    def begin_at(self, event_s: float) -> None:
+        """Count from this moment of the wall clock, without any event of our own."""
+        self._event_s = self._quota_from_s = event_s
+
+    def want_after(self) -> None:
+        """Let the clients want what they want after the event."""
+        self._want(self._scene.after)
+
     def happen(self) -> None:
         """Let the event happen now."""
         scene = self._scene
-        self._event_s = self._quota_from_s = time.time()
-        self._want(scene.after)
+        self.begin_at(time.time())
+        self.want_after()
         if scene.quota_after is not None:
-            self._put_quota(scene.quota_after)
+            self.put_quota(scene.quota_after)
             self._quota_from_s = time.time()
         if scene.unload is not None:
-            topic, broker = scene.unload
-            self._cluster.move(self._topics[topic], broker)
+            place, broker = scene.unload
+            self._cluster.move(self._topics[place][0], broker)
         if scene.kill is not None:
             self._cluster.kill_broker(scene.kill)
 
-    def record(self) -> Record:
+    def record(self, start: Start) -> Record:
         """What was measured around the event."""
         scene = self._scene
         slots = round((BASE_S + WATCH_S) * SLOTS_PER_S)
         times = self._event_s - BASE_S + np.arange(slots) / SLOTS_PER_S
-        after = times >= self._event_s
         quota_after = scene.quota if scene.quota_after is None else scene.quota_after
         quota = np.where(times >= self._quota_from_s, quota_after, scene.quota)
-        wants = [
-            np.where(after, then, first).tolist()
-            for first, then in zip(scene.before, scene.after, strict=True)
-        ]
         owners = [_held(seen, times.tolist()) for seen in self._owners]
-        counts = [_rates(path, times[0], slots) for path in self._counts]
+        assert self._load is not None
+        counted = [
+            rates(path, times[0], slots) * unit
+            for path, unit in zip(self._load.counts, self._wire_bytes, strict=True)
+        ]
+        noticed_s = max(self._noticed_s - self._event_s, 0.0) if self._noticed_s else 0.0
         return Record(
             scenario=scene.name,
             contender=self._contender.name,
             from_s=-BASE_S,
             quota=tuple(quota.tolist()),
-            demand=by_broker(wants, owners, BROKERS),
-            usage=by_broker(counts, owners, BROKERS),
+            demand=by_broker([each[:, 0].tolist() for each in counted], owners, BROKERS),
+            usage=by_broker([each[:, 1].tolist() for each in counted], owners, BROKERS),
+            noticed_s=noticed_s,
+            start=dict(start.milestones),
         )
 
+    def end(self, start: Start) -> Record:
+        """What was measured; then the clients and topics go away, and cost nothing any more."""
+        record = self.record(start)
+        self.stop()
+        for topic in [topic for topics in self._topics for topic in topics]:
+            with suppress(Exception):  # the broker may be gone
+                self._cluster.rest().call("DELETE", f"{topic.replace('://', '/')}?force=true")
+        return record
+
     def stop(self) -> None:
+        """End the clients; a second call does nothing."""
         self._over.set()
         if self._watcher.is_alive():
             self._watcher.join()
-        for client in self._clients:
-            client.stop()
-        self._clients = []
+        if self._load is not None:
+            self._load.stop()
+            self._load = None
 
-    def _put_quota(self, quota: float) -> None:
-        dimension = "dispatch_messages_per_s" if self._scene.dispatch else "publish_messages_per_s"
-        self._cluster.rest().put_group(self._scene.name, **{dimension: round(quota)})
+    def _bytes_of(self, place: int) -> float:
+        """What one message counts in the quota's unit: its bytes as a broker counts them, or 1."""
+        if not self._scene.in_bytes:
+            return 1.0
+        topic = self._topics[place][0]
+        assert self._load is not None
+        self._load.want([1000.0 * (each == place) for each in range(len(self._topics))])
+        deadline = time.monotonic() + _CONNECTED_WITHIN_S
+        while time.monotonic() < deadline:
+            time.sleep(0.5)
+            stats = self._cluster.rest().call("GET", f"{topic.replace('://', '/')}/stats")
+            if stats["msgInCounter"]:
+                return float(stats["bytesInCounter"]) / float(stats["msgInCounter"])
+        raise TimeoutError(f"{topic}: the broker counts no message")
 
-    def _want(self, rates: Sequence[float]) -> None:
-        for producer, rate in zip(self._producers, rates, strict=True):
-            producer.want(rate)
+    def put_quota(self, quota: float | None = None) -> None:
+        """Set the group's quota in the cluster; None: that before the event."""
+        quota = self._scene.quota if quota is None else quota
+        self._cluster.rest().put_group(self._scene.name, **{self._scene.dimension: round(quota)})
+
+    def _want(self, wanted: Sequence[float]) -> None:
+        assert self._load is not None
+        units = self._wire_bytes
+        self._load.want([rate / unit for rate, unit in zip(wanted, units, strict=True)])
 
     def _watch(self) -> None:
         """Write down which broker has each topic, whenever that changes."""
         while not self._over.wait(0.2):
-            for topic, seen in zip(self._topics, self._owners, strict=True):
+            dead = self._scene.kill if self._event_s else None
+            with suppress(Exception):
+                if dead is not None and not self._noticed_s and not self._cluster.listed(dead):
+                    self._noticed_s = time.time()
+            for topics, seen in zip(self._topics, self._owners, strict=True):
                 with suppress(Exception):  # a broker that dies answers nothing, or with an error
-                    owner = self._cluster.broker_of(topic)
-                    dead = self._scene.kill if self._event_s else None
+                    owner = self._cluster.broker_of(topics[0])
                     seen.append((time.time(), None if owner == dead else owner))
 
 
@@ -193,12 +268,21 @@ def _held(seen: Sequence[tuple[float, int | None]], times: Sequence[float]) -> l
     return [seen[place][1] for place in at.tolist()]
 
 
-def _rates(path: Path, from_s: float, slots: int) -> list[float]:
-    """Messages per second in each slot, from the lines that a client wrote."""
-    counts = np.zeros(slots)
+def rates(path: Path, from_s: float, slots: int) -> FloatArray:
+    """Messages per second in each slot, from the lines that a client wrote.
+
+    Args:
+        path: Lines of a slot's beginning, messages wanted, and messages done.
+        from_s: Beginning of the first slot, on the wall clock.
+        slots: Their number.
+
+    Returns:
+        Shape (slots, 2): wanted and done.
+    """
+    counts = np.zeros((slots, 2))
     for line in path.read_text().splitlines():
-        when, count = line.split(",")
+        when, wanted, done = line.split(",")
         slot = round((float(when) - from_s) * SLOTS_PER_S)
         if 0 <= slot < slots:
-            counts[slot] += int(count)
-    return (counts * SLOTS_PER_S).tolist()
+            counts[slot] += int(wanted), int(done)
+    return counts * SLOTS_PER_S

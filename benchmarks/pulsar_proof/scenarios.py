@@ -1,44 +1,110 @@
-"""What both contenders are put through: topics, what they want, and one event each."""
+"""What every contender is put through: topics, what they want, and one event each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 REPORT_INTERVAL_S: Final = 5
+"""Of the brokers' own usage reports."""
 BASE_S: Final = 10.0
 """Recorded before the event."""
-WATCH_S: Final = 55.0
-"""Recorded after it: eleven report intervals."""
+WATCH_S: Final = 50.0
+"""Recorded after it: ten report intervals."""
+MUTED_FOR_S: Final = 15.0
+"""So long before we are started the topic of ``switched_on`` wakes up."""
+
+Arrivals: TypeAlias = Literal["even", "poisson", "on_off"]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One group's topics, one a broker in their order, and what happens to them.
+    """One group's topics on the brokers, in the brokers' order, and what happens to them.
 
-    Rates are messages per second. The group hangs on the topics' one namespace, or on a tenant, and
-    then each topic has a namespace of its own.
+    Rates are in the quota's unit per second. The group hangs on the topics' one namespace, or on a
+    tenant, and then each broker's topics have a namespace of their own.
     """
 
     name: str
     title: str
     quota: float
     before: tuple[float, ...]
-    """What each topic wants until the event."""
+    """What the topics of each broker want until the event."""
     after: tuple[float, ...]
+    dimension: str = "publish_messages_per_s"
+    """Of the quota. With dispatch each topic has a consumer, whose receipts are counted."""
+    payload_bytes: tuple[int, ...] = (256, 256, 256)
+    """Of each broker's messages."""
+    topics: int = 1
+    """On each broker, in one bundle; the n-th wants 1/sqrt(n) of what the first one wants."""
+    arrivals: Arrivals = "even"
+    """``poisson``: at random. ``on_off``: at twice the rate for 0.25 s and then not at all for 0.25
+    s, on average."""
     quota_after: float | None = None
     """Set with the cluster's own command (``pulsar-admin resourcegroups update``)."""
     unload: tuple[int, int] | None = None
-    """(topic, broker): the topic is unloaded to that broker."""
+    """(place, broker): the topic is unloaded to that broker."""
     kill: int | None = None
     """The broker that is killed (SIGKILL)."""
-    dispatch: bool = False
-    """The quota is on dispatch, and each topic has a consumer, whose receipts are counted."""
     tenant: bool = False
+    before_control: bool = False
+    """The topics want ``after`` before the contender is started; the event is the take-over."""
+
+    @property
+    def dispatch(self) -> bool:
+        return self.dimension.startswith("dispatch")
+
+    @property
+    def in_bytes(self) -> bool:
+        return self.dimension.endswith("bytes_per_s")
 
 
-TOGETHER: Final = (
+SWITCHED_ON: Final = (
+    Scenario(
+        "switched_on",
+        "Switched on under load, quota in bytes",
+        60_000,
+        (40_000, 40_000, 0),
+        (40_000, 40_000, 30_000),
+        dimension="publish_bytes_per_s",
+        payload_bytes=(1000, 1000, 1000),
+        before_control=True,
+    ),
+)
+"""The third topic wakes up while the cluster's own calculator limits the group."""
+
+WAKING: Final = (
     Scenario("idle_wakes", "An idle broker wakes", 120, (80, 80, 0), (80, 80, 60)),
+    Scenario(
+        "bytes",
+        "An idle broker wakes, quota in bytes",
+        90_000,
+        (60_000, 60_000, 0),
+        (60_000, 60_000, 45_000),
+        dimension="publish_bytes_per_s",
+        payload_bytes=(500, 2000, 1000),
+    ),
+    Scenario(
+        "poisson",
+        "Poisson producers: one wakes beside two small ones",
+        120,
+        (20, 30, 0),
+        (20, 30, 120),
+        arrivals="poisson",
+    ),
+    Scenario(
+        "on_off",
+        "On-off producers: one wakes beside two small ones",
+        120,
+        (20, 30, 0),
+        (20, 30, 120),
+        arrivals="on_off",
+    ),
+    Scenario("tenant", "A tenant's second namespace wakes", 100, (80, 0), (80, 60), tenant=True),
+)
+"""The scenarios of a part run side by side on one cluster, each with a group of its own."""
+
+CHANGING: Final = (
     Scenario("grows", "80/20 becomes 80/60", 100, (80, 20), (80, 60)),
     Scenario(
         "unloaded",
@@ -55,18 +121,26 @@ TOGETHER: Final = (
         60,
         (40, 0),
         (40, 40),
-        dispatch=True,
-    ),
-    Scenario(
-        "tenant",
-        "A tenant's second namespace wakes",
-        100,
-        (80, 0),
-        (80, 60),
-        tenant=True,
+        dimension="dispatch_messages_per_s",
     ),
 )
-"""They run side by side on one cluster, each with a group of its own."""
 
-ALONE: Final = (Scenario("killed", "A broker is killed", 120, (80, 80, 80), (80, 80, 80), kill=1),)
+MANY: Final = (
+    Scenario(
+        "many",
+        "50 topics a broker: an idle broker's wake",
+        600,
+        (400, 400, 0),
+        (400, 400, 300),
+        topics=50,
+    ),
+)
+
+KILLED: Final = (Scenario("killed", "A broker is killed", 120, (80, 80, 80), (80, 80, 80), kill=1),)
 """This one would be felt by the others."""
+
+PARTS: Final = (WAKING, CHANGING, MANY, KILLED)
+"""In their order. The topics and clients of ``SWITCHED_ON`` and of the first part are there before
+a contender is started."""
+
+ALL: Final = (*SWITCHED_ON, *WAKING, *CHANGING, *MANY, *KILLED)

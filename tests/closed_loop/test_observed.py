@@ -53,6 +53,27 @@ def test_noise_causes_no_more_writes_than_without() -> None:
     assert used[True] == pytest.approx(used[False], rel=0.03)
 
 
+def test_noise_of_small_brokers_leaves_a_large_one_alone() -> None:
+    """Each write of its rate lets a burst of a second's worth through."""
+    wants = {"a/t": [(0, 20.0)], "b/t": [(0, 30.0)], "c/t": [(0, 120.0)]}
+    cluster = StockCluster(wants, QUOTA, observes=True, interval_s=5.0, poisson=3).run(40)
+    begun = cluster.writes
+    used = np.array(cluster.run(120).used[40:])
+    assert cluster.writes - begun < 30
+    lost = 1 - used.mean(axis=0)[:2] / [20, 30]
+    assert lost.max() < 0.05
+    means = np.convolve(used.sum(axis=1), np.ones(5) / 5, "valid")
+    assert np.quantile(means, 0.9) < 1.05 * QUOTA
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_noisy_broker_that_wants_more_gets_its_share_and_keeps_it(seed: int) -> None:
+    wants = {"a/t": [(0, 80.0)], "b/t": [(0, 20.0), (60, 60.0)], "c/t": [(0, 20.0)]}
+    cluster = StockCluster(wants, QUOTA, observes=True, interval_s=5.0, poisson=seed).run(120)
+    used = np.array(cluster.used[75:])
+    assert used.mean(axis=0)[:2] == pytest.approx([50, 50], rel=0.12)
+
+
 def test_an_enforcer_that_sees_a_part_does_not_win() -> None:
     # Both topics of ``c`` want 30, and the counters of one are missing. Its broker reports 60.
     wants = {"a/t": [(0, 30.0)], "b/t": [(0, 20.0)], "c/t": [(0, 30.0)], "c/u": [(0, 30.0)]}

@@ -170,22 +170,41 @@ class PulsarCluster:
                 rest.call("PUT", unload)
             time.sleep(0.1)
 
+    def listed(self, broker: int) -> bool:
+        """Whether the cluster's list of brokers has the broker, as another one shows it."""
+        alive = next(place for place, role in enumerate(self._brokers) if role.pid > 0)
+        address = self.admin_urls[broker].partition("://")[2]
+        return address in self._rest[alive].call("GET", "brokers")
+
     def topic_on(self, broker: int, namespace: str) -> str:
         """Create a topic on a broker, in a bundle without other topics of this method.
 
         Raises:
             LookupError: ``namespace`` has no bundle left; create it with more bundles.
         """
+        return self.topics_on(broker, namespace, 1)[0]
+
+    def topics_on(self, broker: int, namespace: str, count: int) -> list[str]:
+        """Create topics on a broker, in one bundle without other topics of this method.
+
+        Raises:
+            LookupError: ``namespace`` has no bundle left; create it with more bundles.
+        """
         rest = self._rest[broker]
+        own, topics = "", list[str]()
         for number in range(1000):
             topic = f"persistent://{namespace}/topic-{number}"
             bundle = f"{namespace}/{rest.bundle(topic)}"
-            if bundle not in self._bundles:
+            if bundle == own or (not own and bundle not in self._bundles):
                 self._bundles.add(bundle)
                 rest.create_topic(topic)
-                self.move(topic, broker)
-                return topic
-        raise LookupError(f"every bundle of {namespace} has a topic already")
+                if not own:
+                    self.move(topic, broker)
+                own = bundle
+                topics.append(topic)
+                if len(topics) == count:
+                    return topics
+        raise LookupError(f"{namespace} has no bundle without a topic that has room for {count}")
 
     def __enter__(self) -> PulsarCluster:
         try:

@@ -59,8 +59,7 @@ class Watched:
 
     def __init__(self, job: RunningJob, cluster: PulsarCluster, broker: int) -> None:
         self._job, self._cluster = job, cluster
-        self._name = cluster.service_urls[broker]
-        self._address = cluster.admin_urls[broker].partition("://")[2]
+        self._name, self._broker = cluster.service_urls[broker], broker
         self._since_s = time.time()
 
     def ended(self) -> dict[str, Any] | None:
@@ -76,7 +75,7 @@ class Watched:
         return found[0] if found else None
 
     def listed(self) -> bool:
-        return self._address in self._cluster.rest().call("GET", "brokers")
+        return self._cluster.listed(self._broker)
 
     def seconds(self, end: Callable[[], None]) -> tuple[float, float, str]:
         """From the end of the broker: to the list without it, to the end of its lease; and why."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -240,6 +241,27 @@ def test_a_suspected_broker_waits_for_the_limit_that_shows_what_it_wants() -> No
     assert late.demand.tolist() == seen.demand.tolist()
     now = learn(seen, Window(limit, limit, limit, nothing, outdated=np.array([False])))
     assert math.isinf(now.demand[0])
+
+
+def test_a_broker_that_used_nearly_its_limit_for_long_is_not_back_at_its_old_level() -> None:
+    """With noise as large as this the old level of 20 is within four standard deviations of 45."""
+    level = follow(np.array([[20.0]] * 8), noise=1.0)[-1].with_noise(np.array([1.4]))
+    nothing, limit = np.array([NAN]), np.array([48.0])
+    track = learn(level, Window(np.array([20.0]), np.array([60.0]), np.array([22.0]), nothing))
+    for _ in range(5):
+        track = learn(track, Window(limit, limit, limit, nothing))
+    assert track.doubt[0] == Doubt.SATURATED
+    track = learn(track, Window(limit, np.array([45.0]), limit, nothing))
+    assert track.demand[0] == pytest.approx(45)
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(6, 31.667), (20, 30.5)])
+def test_a_level_of_short_windows_is_the_mean_of_more(memory: int, expected: float) -> None:
+    track, nothing = Track.blank((1,)).with_noise(np.ones(1)), np.array([NAN])
+    for used in [30.0] * 25 + [40.0]:
+        window = Window(np.zeros(1), np.array([used]), np.array([INF]), nothing)
+        track = learn(track, replace(window, memory=np.array([memory]))).with_noise(np.ones(1))
+    assert track.demand[0] == pytest.approx(expected, abs=0.001)
 
 
 def test_a_slow_rise_under_a_limit_is_found() -> None:

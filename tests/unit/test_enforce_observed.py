@@ -195,7 +195,7 @@ def test_a_running_enforcer_reports_each_broker(
                 assert running.enforcer.status()["usage_reports"] > 0
             report = decoded(outbox.sent[-1].value or b"")
             assert report.entries["group"].to_pylist() == ["g"]
-            # Two topics with 100 messages each from one reading to the next, however long that took.
+            # Two topics with 100 messages each in a window, however long that was.
             (rate,) = report.entries["publish_messages_per_s"].to_pylist()
             (window_s,) = report.headers["window_s"].to_pylist()
             assert rate * window_s == pytest.approx(200, rel=0.01)

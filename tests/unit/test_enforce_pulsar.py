@@ -93,6 +93,21 @@ def test_a_brokers_limit_becomes_rates_of_its_topics(
     asyncio.run(scene())
 
 
+def test_the_status_says_what_is_missing_before_rates_are_written(
+    cluster: FakePulsar, link: Link, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+            assert running.enforcer.status()["waits_for"] == "cluster"
+            await running.until(lambda: running.enforcer.status()["waits_for"] == "limits")
+            assert not cluster.writes()
+            link.tell("pulsar://b0", 300.0)
+            await running.until(lambda: running.enforcer.status()["waits_for"] is None)
+            await running.until(lambda: len(cluster.rates) == 3)
+
+    asyncio.run(scene())
+
+
 def test_nothing_is_touched_that_nobody_told_anything_about(
     cluster: FakePulsar, link: Link, tmp_path: Path
 ) -> None:

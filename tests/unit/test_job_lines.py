@@ -62,7 +62,9 @@ def counted(reports: int = 0, **rejected: int) -> StatusUpdate:
 
 def test_the_status_has_the_period_and_the_end_has_all(status: JobStatus, clock: Clock) -> None:
     clock.now_s += 4
-    assert status.period() == "starting_s=4.0"
+    assert status.period() == "starting_s=4.0 waits_for=-"
+    status.waits_for("spark")
+    assert status.period() == "starting_s=4.0 waits_for=spark"
     for seq in range(2):
         status.round_began(seq)
         clock.now_s += 0.25

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,13 @@ import pytest
 
 from benchmarks.proof_command import read_records, write_records
 from benchmarks.pulsar_proof import __main__ as command
-from benchmarks.pulsar_proof.contenders import OURS, STOCK, Contender
+from benchmarks.pulsar_proof.contenders import REPORTS, STOCK, Contender
 from benchmarks.pulsar_proof.figures import fair, figures
+from benchmarks.pulsar_proof.load import Arriving
 from benchmarks.pulsar_proof.page import page, results_csv, write
-from benchmarks.pulsar_proof.record import (
-    SLOTS_PER_S,
-    Record,
-    by_broker,
-)
+from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record, by_broker
+from benchmarks.pulsar_proof.run import rates
+from benchmarks.pulsar_proof.scenarios import Arrivals
 
 Series = Callable[[float], float]
 
@@ -109,6 +109,75 @@ def test_who_wants_nothing_is_not_worst_off() -> None:
     assert (found.worst_share, found.seconds_to_fair) == (1.0, 0.0)
 
 
+def test_innocents_want_no_more_than_their_share_and_lose_what_they_do_not_get() -> None:
+    wants: list[Series] = [lambda t: 20.0, lambda t: 30.0, lambda t: 120.0]
+    found = figures(record([lambda t: 19.0, lambda t: 30.0, lambda t: 70.0], wants))
+    assert found.throttled_innocents == pytest.approx(0.05)
+    assert figures(record(WAKES, WAKES)).throttled_innocents is None
+
+
+def test_shares_are_of_what_was_wanted_in_five_seconds_not_in_a_tenth() -> None:
+    """A producer that sends in bursts wants its mean."""
+    bursts: list[Series] = [lambda t: 200.0 if t % 1.0 < 0.5 else 0.0, lambda t: 100.0]
+    np.testing.assert_allclose(fair(record(bursts, bursts))[::50], 60.0, rtol=0.01)
+
+
+def test_overshoot_once_settled_is_that_of_the_last_seconds() -> None:
+    def burst(t: float) -> float:
+        return 90.0 if 5.0 <= t < 10.0 else 40.0
+
+    found = figures(record([burst, lambda t: 40.0, lambda t: 40.0], WAKES))
+    assert found.over_settled == pytest.approx(0.0)
+    assert found.over_5_s == pytest.approx(50 / 120)
+
+
+def test_after_a_kill_the_seconds_count_from_the_moment_the_cluster_notices_it() -> None:
+    def dies(t: float) -> float:
+        return 0.0 if t >= 0 else 40.0
+
+    def takes_over(t: float) -> float:
+        return 80.0 if t >= 12.0 else 40.0
+
+    wants: list[Series] = [lambda t: 80.0, lambda t: 80.0, lambda t: 0.0 if t >= 0 else 80.0]
+    found = record([takes_over, lambda t: 40.0, dies], wants)
+    after = figures(found).seconds_to_fair
+    noticed = figures(replace(found, noticed_s=10.0)).seconds_to_fair
+    assert after is None
+    assert noticed is None
+    found = record([takes_over, takes_over, dies], wants, lambda t: 160.0)
+    after = figures(found).seconds_to_fair
+    assert after == pytest.approx(11.0, abs=0.15)
+    assert figures(replace(found, noticed_s=10.0)).seconds_to_fair == pytest.approx(after - 10.0)
+
+
+@pytest.mark.parametrize(("kind", "least", "most"), [("poisson", 0.8, 1.2), ("on_off", 2.0, 12.0)])
+def test_noisy_producers_want_as_much_on_average(kind: Arrivals, least: float, most: float) -> None:
+    due = Arriving(kind, 1, np.random.default_rng(1))
+    counts = np.array([due.take(30.0, 0.025)[0] for _ in range(40 * 1000)])
+    assert counts.sum() == pytest.approx(30_000, rel=0.05)
+    seconds = counts.reshape(-1, 40).sum(axis=1)
+    assert least < seconds.var() / seconds.mean() < most
+
+
+def test_topics_of_a_broker_want_together_what_the_broker_wants() -> None:
+    due = Arriving("even", 50, np.random.default_rng(1))
+    counts = np.sum([due.take(400.0, 0.025) for _ in range(40 * 10)], axis=0)
+    assert counts.sum() == pytest.approx(4000, rel=0.02)
+    assert counts[0] / counts[24] == pytest.approx(5.0, rel=0.05)
+
+
+def test_rates_of_a_file_of_counts(tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text("100.0,4,3\n100.1,5,0\n99.0,9,9\n")
+    assert rates(path, 100.0, 3).tolist() == [[40, 30], [50, 0], [0, 0]]
+
+
+def test_the_start_is_shown_where_it_was_measured() -> None:
+    begun = replace(record(WAKES, WAKES, contender="reports"), start={"all topics": 21.04})
+    assert "| all topics | 21.0 s |" in page([begun], [STOCK, REPORTS])
+    assert "From the start" not in page([record(WAKES, WAKES)], [STOCK, REPORTS])
+
+
 def test_a_topic_takes_what_it_has_to_its_broker() -> None:
     topics = [[1.0, 1.0, 1.0], [5.0, 5.0, 5.0]]
     found = by_broker(topics, [[0, 0, 0], [1, None, 0]], 2)
@@ -123,19 +192,18 @@ def test_records_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_page_shows_what_was_measured_and_names_files_that_are_there(tmp_path: Path) -> None:
     stuck = record([lambda t: 75.0, lambda t: 67.0, lambda t: 0.5], WAKES)
-    good = record([lambda t: 40.0] * 3, WAKES, contender="ours")
-    path = write(tmp_path, [stuck, good], [STOCK, OURS])
+    good = record([lambda t: 40.0] * 3, WAKES, contender="reports")
+    path = write(tmp_path, [stuck, good], [STOCK, REPORTS])
     text = path.read_text()
-    assert "| An idle broker wakes | Stock Pulsar's calculator | 119% | 1% | never |" in text
-    assert "| An idle broker wakes | quotaplane | 100% | 100% | 0.0 (0.0) | 0% / 0% |" in text
-    assert (
-        "- Stock Pulsar's calculator: met in 0 of 1, not in: An idle broker wakes (never)" in text
-    )
+    assert "| An idle broker wakes | Stock Pulsar's calculator | 118.8% | 1% |  | never |" in text
+    assert "| An idle broker wakes | quotaplane | 100.0% | 100% |  | 0.0 | 0.0% | 0% / 0% |" in text
+    missed = "met in 0 of 1, not in: An idle broker wakes (never fair, overshoot 18.8%)."
+    assert f"- Stock Pulsar's calculator: {missed}" in " ".join(text.split())
     assert "- quotaplane: met in 1 of 1.\n" in text
     linked = re.findall(r"\]\((\S+?)\)", text)
     assert linked
-    assert all((tmp_path / name).exists() for name in linked)
-    assert "quotaplane" not in page([stuck], [STOCK, OURS])
+    assert all((tmp_path / name).exists() for name in linked if "#" not in name)
+    assert "| quotaplane |" not in page([stuck], [STOCK, REPORTS])
 
 
 def test_numbers_are_told_second_by_second() -> None:
@@ -147,7 +215,7 @@ def test_numbers_are_told_second_by_second() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "measured"),
-    [([], ["stock", "ours"]), (["ours"], ["ours"]), (["none"], [])],
+    [([], ["stock", "reports", "observed"]), (["observed"], ["observed"]), (["none"], [])],
 )
 def test_the_command_measures_all_unless_asked_for_less(
     asked: list[str], measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -120,6 +120,54 @@ def test_an_observation_of_a_part_never_wins_if_the_broker_was_there_before() ->
         assert watched.usage() == 100.0
 
 
+def test_usage_that_no_quota_limits_is_no_difference() -> None:
+    """A broker counts what it reads of its own system topics, which the enforcer leaves out."""
+    watched = Watched()
+    for at_s in range(1, 32):
+        made = [seen("b", at_s, g={"publish_messages": 40.0, "dispatch_messages": 0.0})]
+        if at_s % 5 == 0:
+            made.append(own("b", at_s, g={"publish_messages": 40.0, "dispatch_messages": 3.0}))
+        outcome = watched.round(at_s, *made)
+        assert outcome.counts.sources_differing == 0
+    assert watched.shard.state.observed.misses.tolist() == [0]
+
+
+@pytest.mark.parametrize(("more", "misses"), [(4.0, 0), (30.0, 2)])
+def test_a_difference_that_is_small_beside_the_quota_is_none(more: float, misses: int) -> None:
+    watched = Watched().follow(1, 31, 10.0 + more, 10.0)
+    assert watched.shard.state.observed.misses.tolist() == [misses]
+
+
+def test_a_window_in_which_a_limit_came_into_force_shows_at_least_what_was_used() -> None:
+    """``b`` wakes up, and its first full window is half under its old limit."""
+    watched = Watched()
+    for at_s in range(1, 21):
+        watched.round(at_s, seen("a", at_s, g=80.0), seen("b", at_s, g=0.0))
+    low = watched.shard.in_force["g", "b"]
+    assert low < 10
+    watched.round(21, seen("a", 21, g=90.0), seen("b", 21, g=low))
+    assert watched.shard.in_force["g", "b"] == pytest.approx(50)
+    watched.round(22, seen("a", 22, g=70.0), seen("b", 22, g=28.0))
+    assert watched.shard.in_force["g", "b"] == pytest.approx(50), "28 of 50 say nothing yet"
+    for at_s in (23, 24, 25):
+        watched.round(at_s, seen("a", at_s, g=60.0), seen("b", at_s, g=28.0))
+    assert watched.shard.in_force["g", "b"] < 45, "all of these windows were under the new limit"
+
+
+def test_a_broker_that_is_held_back_gets_its_share_however_noisy_it_was() -> None:
+    """It can't show more than its limit, so its noise is no reason to leave the limit as it is."""
+    watched = Watched()
+    rng = np.random.default_rng(2)
+    for at_s in range(1, 41):
+        made = {
+            name: min(float(rng.poisson(60)), watched.shard.in_force.get(("g", name), 100.0))
+            for name in "abc"
+        }
+        watched.round(at_s, *(seen(name, at_s, g=used) for name, used in made.items()))
+    limits = [watched.shard.in_force["g", name] for name in "abc"]
+    assert limits == pytest.approx([QUOTA / 3] * 3, rel=0.05)
+
+
 def test_an_observation_of_more_counts_and_is_reported() -> None:
     watched = Watched().follow(1, 10, 40.0, 40.0).follow(10, 31, 40.0, 80.0)
     assert watched.usage() == 80.0

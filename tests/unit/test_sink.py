@@ -70,7 +70,7 @@ class Job:
         self.said: list[str] = []
         self.now_ms = 1_000_000
         self.written = Written()
-        self.lines = JobLines(QuotaSpec(SETTINGS).status(), write=self.said.append)
+        self.lines = JobLines(QuotaSpec(SETTINGS).status(), write=self._hear)
         self._seq = 0
         self._state = ShardState()
         watch = ReportWatch(SETTINGS.reports.interval_s, stop_after)
@@ -85,6 +85,11 @@ class Job:
         self._times_ms: dict[int, int] = {}
         monkeypatch.setattr("time.monotonic", lambda: self.now_ms / 1000)
         monkeypatch.setattr("time.time", lambda: self.now_ms / 1000)
+
+    def _hear(self, line: str) -> None:
+        # A group without a quota: the job waits for one in all of these tests.
+        if " quotaplane: waiting: " not in line:
+            self.said.append(line)
 
     def round(self, *values: bytes, published_at_ms: int | IntArray | None = None) -> None:
         """A round a second after the one before, of reports that were just published."""

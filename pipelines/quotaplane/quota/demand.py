@@ -18,6 +18,7 @@ import numpy as np
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.claims import discount_claims
 from quotaplane.quota.demand_changes import (
+    MEMORY,
     DemandChanges,
     Level,
     deviations,
@@ -92,10 +93,11 @@ def observe(
 def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATURATED_FROM) -> Track:
     """Update demand estimates with the observation of one window.
 
-    *Noise.* The level is the mean of at most six windows. A deviation of more than four standard
-    deviations is a jump: the demand follows at once. If the next window is nearer to the level from
-    before, it was noise, and is taken back. Deviations to one side add up (CUSUM, Page 1954); above
-    4.5 the demand changed, too. The variance is learned from second differences (``noise``).
+    *Noise.* The level is the mean of at most six windows, of short ones of more. A deviation of
+    more than four standard deviations is a jump: the demand follows at once. If the next window is
+    nearer to the level from before, it was noise, and is taken back. Deviations to one side add up
+    (CUSUM, Page 1954); above 4.5 the demand changed, too. The variance is learned from second
+    differences (``noise``).
 
     *Claims* of brokers that report refusals are discounted if they are refuted (``claims``).
 
@@ -105,7 +107,8 @@ def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATUR
     suspected to want more. Beyond 5.5 standard deviations it counts as saturated, which a law
     answers with the fair share. From 3.5 on, and at a small limit, four times as much is asked for
     it; if touches add up, 1.3 times. If it is at its limit again it is saturated; else its
-    demand is known, and if that is the old level, the suspicion is forgotten.
+    demand is known, and if that is the old level, the suspicion is forgotten. What is nearer to the
+    limit than to the old level is a new one.
 
     Args:
         track: the estimates so far; see ``Track.blank``. Where ``noise`` is 0 (not known), every
@@ -150,7 +153,9 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     shown = uncensored(seen, near & (track.doubt < Doubt.MORE), level)
     z = deviations(shown - level.base, level.spread)
     changes, sums = find_changes(track, window, z, near, suspected)
-    base_after, windows = new_level(level, shown, changes, sums)
+    base_after, windows = new_level(
+        level, shown, changes, sums, MEMORY if window.memory is None else window.memory
+    )
     demand, doubt = _asked_for(base_after, level, window, suspected, changes)
 
     root = np.sqrt(base)

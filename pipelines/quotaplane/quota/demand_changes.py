@@ -14,7 +14,8 @@ from quotaplane.quota.noise import hazard
 from quotaplane.quota.track import Doubt, Track, Window
 
 MEMORY: Final = 6
-"""Most windows that a level is the mean of. Longer ones were no better, and slower."""
+"""Most windows that a level is the mean of, unless they are short. More were no better, and
+slower."""
 JUMP: Final = 4.0
 """A deviation of more standard deviations than this is a change, until the next window says that it
 was noise."""
@@ -23,7 +24,8 @@ _SLACK: Final = 0.5
 _ALARM: Final = 4.5
 """A sum of deviations to one side above this is a change."""
 _ALARM_AT_LIMIT: Final = 3.0
-"""The same of touches of a limit: they may hide more."""
+"""The same of touches of a limit, as they may hide more; but not in short windows: of so many, false
+alarms would come often."""
 _MOST_DEVIATION: Final = 8.0
 """Most standard deviations that one window adds to a sum."""
 _MOST_RUN: Final = 15
@@ -169,13 +171,26 @@ def find_changes(
         # Noise of so few requests is large, so it would take long to see more behind it.
         evident |= window.limit <= window.small_limit
     more = near & ~saturated & evident
-    jumped = ~near & (np.abs(z) > JUMP)
+    jumped = ~near & ((np.abs(z) > JUMP) | _just_below(track, window, suspected))
     reset = suspected | saturated | more | jumped
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
     fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
-    over, falling = rise > np.where(near, _ALARM_AT_LIMIT, _ALARM), fall > _ALARM
+    early = near if window.memory is None else near & (window.memory <= MEMORY)
+    over, falling = rise > np.where(early, _ALARM_AT_LIMIT, _ALARM), fall > _ALARM
     changes = DemandChanges(saturated, more, over & near, jumped, over & ~near, falling)
     return changes, Sums(rise, rise_windows, fall, fall_windows)
+
+
+def _just_below(track: Track, window: Window, suspected: BoolArray) -> BoolArray:
+    """Suspected brokers that used nearly all of their limit, and not what they used before.
+
+    Noise may be so large that the old level is not out of the question.
+    """
+    if not suspected.any():
+        return suspected
+    to_limit = np.abs(window.limit - window.usage)
+    below: BoolArray = suspected & (to_limit < np.abs(window.usage - track.old_demand))
+    return below
 
 
 def _summed(
@@ -188,10 +203,17 @@ def _summed(
 
 
 def new_level(
-    level: Level, shown: FloatArray, changes: DemandChanges, sums: Sums
+    level: Level,
+    shown: FloatArray,
+    changes: DemandChanges,
+    sums: Sums,
+    memory: IntArray | int = MEMORY,
 ) -> tuple[FloatArray, IntArray]:
-    """The level after the window, whatever the limit hides, and of how many windows it is."""
-    windows = np.minimum(level.windows + 1, MEMORY)
+    """The level after the window, whatever the limit hides, and of how many windows it is.
+
+    ``memory``: most windows.
+    """
+    windows = np.minimum(level.windows + 1, memory)
     new = level.base + (shown - level.base) / windows
     if changes.rising.any() or changes.falling.any():
         rise = level.base + level.spread * (sums.rise / np.maximum(sums.rise_windows, 1) + _SLACK)

@@ -346,7 +346,8 @@ def _significant(
     old = np.where(unlimited, 0.0, part.limit)
     gain = np.maximum(np.minimum(new, asked) - old, 0.0)
     # A broker that has much less than it asks for uses all of that: its usage has hardly any noise.
-    throttled = new < asked - part.sigma
+    # So does one that is held back now, though only one that reports no refusals is known to be.
+    throttled = (new < asked - part.sigma) | ~part.reports_refused & (old < part.demand)
     noise = np.where(throttled, 0.0, _NOISE_SIGMAS * part.sigma)
     least = significant_change * old + noise + _ROUNDING * segments.spread(share)
     least_in_group = _GROUP_PART * significant_change * share

@@ -21,6 +21,7 @@ from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.newly_observed import with_new_pairs
 from quotaplane.quota.observed_pairs import MOST_MISSES, ObservedPairs
 from quotaplane.quota.shard import Shard
+from quotaplane.quota.usage import least_quota
 
 HOLD_WINDOWS: Final = 3
 """An observation is current for so many of its windows after it was published."""
@@ -30,6 +31,9 @@ _TOLERATED: Final = 0.1
 """Fraction by which the two may differ. Stock brokers do not report changes of up to 5 %."""
 _LEAST: Final = np.array([[1.0], [1000.0], [1.0], [1000.0]])
 """Smaller differences per second do not count: in messages, bytes, messages, bytes."""
+_LEAST_OF_QUOTA: Final = 0.05
+"""Nor do those that are less than this fraction of the quota. Brokers count their own system
+topics, which have no limits."""
 _SHIFT_WINDOWS: Final = 2
 """The compared stretches of time begin and end up to so many windows apart."""
 _BASIC: Final = RATE_COLUMNS[:BASIC]
@@ -115,7 +119,8 @@ def choose_sources(
     is_own &= heads.sequence[report] > heads.newest[report]
     own = _select(entries, pair, is_own, heads)
     spelled_out = _spelled_out(own, pairs)
-    pairs, differing = _compare(pairs, replace(own, usage=spelled_out), heads)
+    least = np.maximum(_LEAST, _LEAST_OF_QUOTA * _quotas(pairs, shard))
+    pairs, differing = _compare(pairs, replace(own, usage=spelled_out), heads, least)
 
     counts = _count(pairs, round_, config)
     used = ~of_pair & ~heads.dropped[report]
@@ -231,10 +236,24 @@ def _spelled_out(own: _Entries, pairs: ObservedPairs) -> FloatArray:
     return np.where(last >= first, before, pairs.own_usage[:, own.pair])
 
 
-def _compare(pairs: ObservedPairs, own: _Entries, heads: _Headers) -> tuple[ObservedPairs, int]:
+def _quotas(pairs: ObservedPairs, shard: Shard) -> FloatArray:
+    """(4, k) the lowest quota that holds for each pair; inf: nothing is limited."""
+    groups, quota = shard.groups, np.full((BASIC, len(pairs)), np.inf)
+    if not len(groups):
+        return quota
+    group = np.minimum(np.searchsorted(groups.ids, pairs.group_id), len(groups) - 1)
+    known = groups.ids[group] == pairs.group_id
+    quota[:, known] = least_quota(groups)[:BASIC, group[known]]
+    return quota
+
+
+def _compare(
+    pairs: ObservedPairs, own: _Entries, heads: _Headers, least: FloatArray
+) -> tuple[ObservedPairs, int]:
     """Compare own reports with what was observed in their windows; begin new stretches.
 
-    Returns the number of pairs that differ, too. ``own`` has no NaN.
+    Returns the number of pairs that differ, too. ``own`` has no NaN. ``least`` (4, k): smaller
+    differences do not count.
     """
     newest = own.take(own.last)
     pair, usage = newest.pair, newest.usage
@@ -249,7 +268,7 @@ def _compare(pairs: ObservedPairs, own: _Entries, heads: _Headers) -> tuple[Obse
     shift = np.divide(
         _SHIFT_WINDOWS * pairs.window_s[pair], window_s, out=np.ones(len(pair)), where=window_s > 0
     )
-    slack = _LEAST + spread * np.minimum(shift, 1.0)
+    slack = least[:, pair] + spread * np.minimum(shift, 1.0)
     more = (comparable & (usage > (1.0 + _TOLERATED) * mean + slack)).any(axis=0)
     fewer = (comparable & (mean > (1.0 + _TOLERATED) * usage + slack)).any(axis=0)
     misses, own_usage, own_at_ms = (

@@ -47,7 +47,7 @@ class Track:
     fall_windows: IntArray
     """Windows that ``fall`` is the sum of."""
     windows: IntArray
-    """Windows that the level is the mean of, at most 6; 0 before the first."""
+    """Windows that the level is the mean of; 0 before the first."""
     doubt: IntArray
     """See ``Doubt``."""
     old_demand: FloatArray
@@ -119,6 +119,8 @@ class Window:
     """Limits up to this are small beside an even share of the quota; None: none is."""
     unchanged: BoolArray | None = None
     """The usage was not measured: it is about that of the window before; None: nowhere."""
+    memory: IntArray | None = None
+    """Most windows that a level is the mean of; None: ``demand_changes.MEMORY``."""
 
     def take(self, chosen: slice) -> Window:
         """The measurements that ``chosen`` selects along the last axis."""
@@ -130,4 +132,5 @@ class Window:
             outdated=None if self.outdated is None else self.outdated[..., chosen],
             small_limit=None if self.small_limit is None else self.small_limit[..., chosen],
             unchanged=None if self.unchanged is None else self.unchanged[..., chosen],
+            memory=None if self.memory is None else self.memory[..., chosen],
         )

@@ -12,6 +12,7 @@ from quotaplane.arrays import to_single
 from quotaplane.groups.hierarchy import even_shares, least_on_path
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.demand import learn
+from quotaplane.quota.demand_changes import MEMORY
 from quotaplane.quota.dimensions_in_use import last_reported
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
@@ -23,6 +24,13 @@ from quotaplane.quota.track import TRACK_ARRAYS, Track, Window
 _STOCK_DELAY_WINDOWS: Final = 4
 """Stock brokers do not report which limit they applied. A new limit counts as on its way for this
 many windows: with fewer, limits never settle where messages arrive two intervals late."""
+
+_ENFORCED_WITHIN_MS: Final = 1500.0
+"""A limit that the enforcer was told is in force after so long: it looks for limits each half a
+second, and Pulsar applies a new rate within a second."""
+
+_OBSERVED_MEMORY_MS: Final = 20_000.0
+_MOST_WINDOWS: Final = 20
 
 _LEAST_RATE: Final = 1e-6
 """Usage below this, per second, is no usage: one message in eleven days."""
@@ -66,7 +74,7 @@ def adopt_limits(
     reported = np.where(np.isnan(limits), np.inf, limits)[:, chosen]
     limit = leases.limit.copy()
     # Of several reports of one lease the last assignment stays.
-    limit[:, index] = to_single(np.minimum(reported, _least_quota(groups)[:, leases.group[index]]))
+    limit[:, index] = to_single(np.minimum(reported, least_quota(groups)[:, leases.group[index]]))
     adopted[index] = True
     leases = replace(
         leases,
@@ -80,7 +88,7 @@ def adopt_limits(
     return leases, adopted
 
 
-def _least_quota(groups: Groups) -> FloatArray:
+def least_quota(groups: Groups) -> FloatArray:
     """(d, g) the lowest quota that holds for each group: its own, or one above it."""
     above = [least_on_path(groups.parent, tree_quota(groups, d)) for d in range(len(groups.quota))]
     return np.minimum(groups.quota, np.stack(above))
@@ -109,6 +117,8 @@ class ReportedUsage:
     acked_seq: FloatArray
     """(m,) round of the limit of this very group; NaN = not reported. Another group's round is no
     acknowledgement: this group's message may have been lost."""
+    observed: BoolArray
+    """(m,) by the enforcer, which brings limits into force itself."""
 
     def take(self, chosen: BoolArray | slice) -> ReportedUsage:
         """The chosen entries."""
@@ -121,7 +131,16 @@ class ReportedUsage:
             applied_epoch=self.applied_epoch[chosen],
             applied_seq=self.applied_seq[chosen],
             acked_seq=self.acked_seq[chosen],
+            observed=self.observed[chosen],
         )
+
+    def may_be_outdated_ms(self) -> FloatArray:
+        """(m,) a limit issued later than so long before the report may not have been in force."""
+        # A broker that reports which limit it applied may only have changed it within the window.
+        windows = np.where(self.applied_seq < 0, _STOCK_DELAY_WINDOWS, 1)
+        delay_ms = np.where(self.observed, self.window_ms + _ENFORCED_WITHIN_MS, np.inf)
+        shortest: FloatArray = np.minimum(self.window_ms * windows, delay_ms)
+        return shortest
 
 
 @dataclass
@@ -245,8 +264,7 @@ def _update_once(
     prior = counting_noise(reported.event_size, reported.window_ms)
     prior = np.where(counted, prior, _BLIND_PRIOR * prior)
     noise = to_half(with_prior(before.noise, of_groups.noise, prior))
-    # Usage that is far above the lower limit shows that the newer one was in force.
-    in_window = np.where(usage > _FAR_ABOVE * in_window, np.maximum(in_window, limit), in_window)
+    in_window = _as_usage_shows(leases, chosen, reported, usage, in_window)
     outdated = in_window < limit
     window = Window(
         used_before=last_usage,
@@ -256,6 +274,7 @@ def _update_once(
         outdated=outdated,
         small_limit=of_groups.small_limit,
         unchanged=unchanged,
+        memory=_memory(reported),
     )
     after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
     # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
@@ -276,6 +295,42 @@ def _update_once(
     max_in_force = columns.max_in_force[:, chosen]
     if (acknowledged & (max_in_force != limit).any(axis=0)).any():
         columns.max_in_force[:, chosen] = np.where(acknowledged, limit, max_in_force)
+
+
+def _memory(reported: ReportedUsage) -> IntArray | None:
+    """(m,) most windows that a level is the mean of; None: as many as usual.
+
+    The enforcer's windows are short, so noise is large beside what they count: a level that
+    followed it would move everybody's limits, and each write of a rate lets a burst through.
+    """
+    if not reported.observed.any():
+        return None
+    windows = np.clip(_OBSERVED_MEMORY_MS / reported.window_ms, MEMORY, _MOST_WINDOWS)
+    return np.where(reported.observed, windows, MEMORY).astype(np.int64)
+
+
+def _as_usage_shows(
+    leases: Leases,
+    chosen: IntArray | slice,
+    reported: ReportedUsage,
+    usage: FloatArray,
+    in_window: FloatArray,
+) -> FloatArray:
+    """(d, m) the limit in the window, where usage says more about it than the times do.
+
+    Usage far above the lower one of two limits shows that the newer one was in force. But if it was
+    for a part of the window only, a broker that is held back shows something between the two: then
+    the usage itself counts as the limit, which says that the demand is at least as high.
+    """
+    limit = leases.limit[:, chosen]
+    far_above = usage > _FAR_ABOVE * in_window
+    if not far_above.any():
+        return in_window
+    within_ms = reported.window_ms + np.where(reported.observed, _ENFORCED_WITHIN_MS, 0.0)
+    in_part = leases.issued_at_ms[chosen] > reported.published_at_ms - within_ms
+    in_part = far_above & in_part & np.isnan(reported.throttled) & (usage < limit)
+    shown = np.where(far_above, np.maximum(in_window, limit), in_window)
+    return np.where(in_part & np.isfinite(limit), usage, shown)
 
 
 def _small_limits(leases: Leases, groups: Groups) -> FloatArray:
@@ -305,9 +360,8 @@ def limit_in_window(
     limit, issued_seq = leases.limit[:, chosen], leases.issued_seq[chosen]
     ours = reported.applied_epoch == epoch
     behind = (reported.applied_seq >= 0) & (~ours | (reported.applied_seq < issued_seq))
-    # A broker that reports which limit it applied may only have changed it within the window.
-    delay_ms = reported.window_ms * np.where(reported.applied_seq < 0, _STOCK_DELAY_WINDOWS, 1)
-    on_its_way = ~behind & (leases.issued_at_ms[chosen] > reported.published_at_ms - delay_ms)
+    outdated_from_ms = reported.published_at_ms - reported.may_be_outdated_ms()
+    on_its_way = ~behind & (leases.issued_at_ms[chosen] > outdated_from_ms)
     in_window = limit
     if on_its_way.any():
         either = while_changing(in_window, leases.previous_limit[:, chosen])

@@ -186,6 +186,7 @@ class StreamJob(RunningQuery):
         traces: RoundTraces | None = None,
     ) -> None:
         settings, lines = spec.settings, lines or JobLines.silent(spec.status())
+        lines.status.waits_for("checkpoint")
         folder = CheckpointFolder(spark, spec.checkpoint)
         checkpoint = folder.open(settings.shards, spec.new_epoch, spec.checkpoint_note)
         spec.accept(checkpoint)
@@ -203,6 +204,7 @@ class StreamJob(RunningQuery):
             alone = _skipped(spec, folder, self.epoch, attempts.to_skip)
         elif pass_over:
             alone = _passed_over(spec, folder, self.epoch, transport)
+        lines.status.waits_for("first_round")
         # A checkpoint fixes the number of shuffle partitions with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
         without_input = alone is not None and alone.without_input
@@ -240,6 +242,7 @@ def run_stream_job(
         # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
         # one-line message. The log files of all jobs share one folder and have different names.
         with spec.beside(lines), speaking(spec.name, spec.settings.checkpoint, lines) as log:
+            status.waits_for("spark")
             with own_signal_handlers():
                 spark = session(log)
             # At most two batches run alone: an unfinished one, and one that skips a backlog.

@@ -78,6 +78,7 @@ class JobStatus:
         self._lock = threading.Lock()
         self._total, self._period = _Sums(), _Sums()
         self._started_s = clock()
+        self._waits_for = UNKNOWN
         self._round: int | None = None
         self._round_began_s = 0.0
         self._last_round_s: float | None = None
@@ -86,6 +87,11 @@ class JobStatus:
         self._round_ended_at = wall()
         self._rounds = Durations(ROUND_SECONDS.buckets)
         self._stages: dict[str, Durations] = {}
+
+    def waits_for(self, what: str) -> None:
+        """Record what the start waits for; one word, for the status lines until the first round."""
+        with self._lock:
+            self._waits_for = what
 
     def round_began(self, seq: int) -> None:
         """Record that a micro-batch begins to run."""
@@ -166,7 +172,8 @@ class JobStatus:
         now_s = self._clock()
         with self._lock:
             if self._last_input_s is None:
-                return f"starting_s={now_s - self._started_s:.1f}"
+                started_s = now_s - self._started_s
+                return f"starting_s={started_s:.1f} waits_for={self._waits_for}"
             shown = self._sums(self._period)
             shown += [f"{name}={_number(self._gauges[name])}" for name in self._shown_gauges]
             running_s = None if self._round is None else now_s - self._round_began_s

@@ -317,6 +317,17 @@ class Enforcer:
             rates = self._ledger.rates(now_s)
             self._groups_in_force.note(layout, division.rates, rates, moves, decided_ms)
 
+    def _waits_for(self) -> str | None:
+        """What is missing before rates can be written; None: nothing."""
+        missing = {
+            "cluster": not self._observer.ready,
+            "limits_topic": not self._listener.caught_up,
+            "history": not self._quotas.looked,
+            "leadership": not self._leads(),
+            "limits": not self._listener.received.issued_at_ms,
+        }
+        return next((name for name, misses in missing.items() if misses), None)
+
     def _leads(self) -> bool:
         return self._election is None or self._election.leads()
 
@@ -417,6 +428,7 @@ class Enforcer:
         age_s = round(self._listener.age_ms() / 1000.0, 1)
         return {
             "leads": self._leads(),
+            "waits_for": self._waits_for(),
             "brokers": len(layout.brokers),
             "groups": len(layout.groups),
             "topics": len(layout.topics),

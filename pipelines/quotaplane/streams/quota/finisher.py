@@ -16,6 +16,7 @@ from quotaplane.model import Round
 from quotaplane.round_counts import RoundCounts, merged
 from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
+from quotaplane.streams.quota.first_limits import FirstLimits
 from quotaplane.streams.quota.recorded_program import NO_SHARD, SETTINGS, recording_rows
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.quota.round_status import quota_status
@@ -43,6 +44,7 @@ class QuotaFinisher(Finisher):
         positions: returns a round's offsets, by its seq.
         settings: recorded with the first round; None: rounds are not recorded.
         law: the name of the law, for the table ``rounds``.
+        interval_s: how often brokers report.
         lease_s: of limits.
         keys: sign the messages; None: they are not signed.
     """
@@ -54,12 +56,15 @@ class QuotaFinisher(Finisher):
         settings: dict[str, Any] | None = None,
         law: str | None = None,
         *,
+        interval_s: float = 5.0,
         lease_s: float = 0.0,
         keys: SigningKeys | None = None,
     ) -> None:
         self._law = law
         self._keys = keys
         self._watch = watch
+        self._first_limits = FirstLimits(interval_s)
+        self._groups = self._limits_sent = 0
         self._lease_s = lease_s
         self._of_shards: dict[int, RoundCounts] = {}
         self._positions = positions
@@ -79,6 +84,7 @@ class QuotaFinisher(Finisher):
         """
         self._watch.check()
         self._began_s, self._arrivals = time.monotonic(), Arrivals()
+        self._limits_sent = 0
 
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         """Rows by history table, limits messages, and counts of all shards."""
@@ -95,6 +101,7 @@ class QuotaFinisher(Finisher):
         of_round = [RoundCounts.from_bytes(payload) for payload in packed.get("counts", ())]
         self._of_shards |= {counts.shard: counts for counts in of_round}
         counts = merged(of_round, self._of_shards.values())
+        self._groups, self._limits_sent = sum(counts.groups.values()), counts.limits_sent
         messages = _messages(tables.pop("messages", None))
         if self._keys is not None:  # here and not in the program: executors have no secrets
             messages = [each._replace(value=self._keys.sign(each.value)) for each in messages]
@@ -133,9 +140,12 @@ class QuotaFinisher(Finisher):
         return pa.table({name: pa.array([value]) for name, value in row.items()})
 
     def end(self) -> Iterable[tuple[str, str]]:
-        """Lines about reports that stay away or can't be used."""
+        """Lines about the first limits, and about reports that stay away or can't be used."""
         self._previous_ms = _ms_since(self._began_s)
-        return self._watch.round_ended(self._began_s, self._arrivals)
+        first = self._first_limits.after(
+            groups=self._groups, reports=self._arrivals.used, limits=self._limits_sent
+        )
+        return [*first, *self._watch.round_ended(self._began_s, self._arrivals)]
 
 
 def _snapshots(payloads: Sequence[bytes]) -> pa.Table:

@@ -144,9 +144,15 @@ class QuotaSpec(JobSpec):
         }
         records = self.settings.history.recording_days > 0
         settings, law = recorded if records else None, self.settings.law.name
-        lease_s = self.settings.limits.lease_s
-        keys = SigningKeys.of(self.settings.limits.signing)
-        return QuotaFinisher(watch, folder.positions, settings, law, lease_s=lease_s, keys=keys)
+        return QuotaFinisher(
+            watch,
+            folder.positions,
+            settings,
+            law,
+            interval_s=reports.interval_s,
+            lease_s=self.settings.limits.lease_s,
+            keys=SigningKeys.of(self.settings.limits.signing),
+        )
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """The outputs of a shard that got nothing but dead letters."""
