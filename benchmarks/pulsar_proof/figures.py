@@ -50,7 +50,7 @@ def figures(record: Record) -> Figures:
     usage = means(np.asarray(record.usage, dtype=np.float64).T, WINDOW_S)
     demand = means(np.asarray(record.demand, dtype=np.float64).T, WINDOW_S)
     quota = means(np.asarray(record.quota, dtype=np.float64), WINDOW_S)
-    due = fair_shares(demand, quota)
+    due = fair(record)
     begins = record.times[: len(usage)]
     last = begins >= record.times[-1] - SETTLED_S
     used, wanted, could = (series[last].sum(axis=0) for series in (usage, demand, due))
@@ -69,12 +69,18 @@ def figures(record: Record) -> Figures:
 
 
 def fair(record: Record, window_s: float = WINDOW_S) -> FloatArray:
-    """Max-min fair shares of the quota, by what each broker wanted; shape (windows, brokers).
+    """Each broker's fair share of the quota, shape (windows, brokers).
 
-    The windows of so many seconds begin at each slot, and are full.
+    Max-min by what each broker wants on average. One that wants no more than its share is due what
+    it wanted in the window, noise included. The windows of so many seconds begin at each slot, and
+    are full.
     """
-    demand = means(np.asarray(record.demand, dtype=np.float64).T, window_s)
-    return fair_shares(demand, means(np.asarray(record.quota), window_s))
+    wanted = means(np.asarray(record.demand, dtype=np.float64).T, window_s)
+    on_average = wanted
+    if record.mean_demand is not None:
+        on_average = means(np.asarray(record.mean_demand, dtype=np.float64).T, window_s)
+    shares = fair_shares(on_average, means(np.asarray(record.quota), window_s))
+    return np.where(shares < _INNOCENT * on_average, shares, wanted)
 
 
 def means(values: FloatArray, window_s: float) -> FloatArray:

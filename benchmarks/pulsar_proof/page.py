@@ -78,7 +78,8 @@ def page(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
             f"{'; '.join(there)}. The brokers publish PIP-82's usage reports every "
             f"{REPORT_INTERVAL_S} s. With *observed usage* the enforcer also reports each second "
             "what it sees of the brokers' counters ([how](pulsar.md#observed-usage)); all other "
-            "settings are the defaults, and one shard."
+            "settings are the defaults, with one shard and the JVM options for "
+            "[a small machine](deploy.md#a-small-machine)."
         ),
         "",
         *_wrapped(
@@ -128,8 +129,9 @@ def page(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
 _MEANINGS: Final = (
     f"- *utilisation*: used of what could be, min(quota, demand), in the last {SETTLED_S:.0f} s.",
     "- *worst broker's share*: what the worst-off broker used of its fair share then. Fair is "
-    f"max-min by what the topics at each broker want, as means over {WINDOW_S:.0f} s; a topic "
-    "takes its demand along, and one that no broker has wants nothing.",
+    "max-min by what the topics at each broker want on average; a broker that wants no more is due "
+    "what it wants, noise included. A topic takes its demand along, and one that no broker has "
+    "wants nothing.",
     "- *innocents' loss*: of the brokers that wanted no more than their fair share then, what the "
     "worst-off one did not get of what it wanted.",
     "- *seconds to fair*: after the event, until each broker's mean over the next "

@@ -25,6 +25,8 @@ class Record:
     """Of each broker, in each slot: what the topics that it has then want."""
     usage: tuple[tuple[float, ...], ...]
     """The same: acknowledged to its producers, or received from it."""
+    mean_demand: tuple[tuple[float, ...], ...] | None = None
+    """The same on average, where what is wanted is noisy; None: ``demand`` is that."""
     noticed_s: float = 0.0
     """When the cluster's list of brokers showed the event; 0 where it does not depend on that."""
     start: dict[str, float] = field(default_factory=dict)

@@ -194,6 +194,12 @@ class _Stage:
             rates(path, times[0], slots) * unit
             for path, unit in zip(self._load.counts, self._wire_bytes, strict=True)
         ]
+        mean_demand = None
+        if scene.arrivals != "even":
+            after = times >= self._event_s
+            wants = zip(scene.before, scene.after, strict=True)
+            means = [np.where(after, then, first).tolist() for first, then in wants]
+            mean_demand = by_broker(means, owners, BROKERS)
         noticed_s = max(self._noticed_s - self._event_s, 0.0) if self._noticed_s else 0.0
         return Record(
             scenario=scene.name,
@@ -202,6 +208,7 @@ class _Stage:
             quota=tuple(quota.tolist()),
             demand=by_broker([each[:, 0].tolist() for each in counted], owners, BROKERS),
             usage=by_broker([each[:, 1].tolist() for each in counted], owners, BROKERS),
+            mean_demand=mean_demand,
             noticed_s=noticed_s,
             start=dict(start.milestones),
         )

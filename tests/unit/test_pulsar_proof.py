@@ -122,6 +122,15 @@ def test_shares_are_of_what_was_wanted_in_five_seconds_not_in_a_tenth() -> None:
     np.testing.assert_allclose(fair(record(bursts, bursts))[::50], 60.0, rtol=0.01)
 
 
+def test_noise_of_innocents_does_not_change_the_share_of_the_others() -> None:
+    wants: list[Series] = [lambda t: 40.0 if t % 10 < 5 else 0.0, lambda t: 120.0]
+    steady: list[Series] = [lambda t: 20.0, lambda t: 120.0]
+    noisy = replace(record(wants, wants), mean_demand=record(steady, steady).demand)
+    due = fair(noisy)
+    np.testing.assert_allclose(due[:, 1], 100.0)
+    assert {round(float(share)) for share in due[::50, 0]} == {0, 40}
+
+
 def test_overshoot_once_settled_is_that_of_the_last_seconds() -> None:
     def burst(t: float) -> float:
         return 90.0 if 5.0 <= t < 10.0 else 40.0

@@ -24,8 +24,8 @@ _SLACK: Final = 0.5
 _ALARM: Final = 4.5
 """A sum of deviations to one side above this is a change."""
 _ALARM_AT_LIMIT: Final = 3.0
-"""The same of touches of a limit, as they may hide more; but not in short windows: of so many, false
-alarms would come often."""
+"""The same of touches of a limit, as they may hide more; not in short windows, of which there are
+many, so that false alarms would come often."""
 _MOST_DEVIATION: Final = 8.0
 """Most standard deviations that one window adds to a sum."""
 _MOST_RUN: Final = 15
