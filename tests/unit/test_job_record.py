@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round, group_id
 from quotaplane.quota.lease_snapshot import LEAST_MS, lease_ends
 from quotaplane.quota.state import ShardState
+from quotaplane.round_counts import RoundCounts
 from quotaplane.settings import History, Reports, parse_settings
 from quotaplane.streams.quota.finisher import IDLE_ROW_MS, QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
@@ -191,3 +193,26 @@ def test_idle_rounds_have_a_row_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
     assert row["lag_ms"] is None
     assert finisher.idle(Round(1, 1, NOON_MS + IDLE_ROW_MS - 1)) == {}
     assert finisher.idle(Round(1, 2, NOON_MS + IDLE_ROW_MS))
+
+
+def test_the_job_says_what_it_waits_for_until_its_first_limits() -> None:
+    finisher = QuotaFinisher(ReportWatch(5.0), lambda seq: {}, interval_s=5.0)
+
+    def round_of(*shards: RoundCounts) -> list[tuple[str, str]]:
+        finisher.begin()
+        finisher.finish(Round(1, 0, NOON_MS), {"counts": [each.to_bytes() for each in shards]})
+        return [line for line in finisher.end() if line[0] != "warning"]
+
+    assert round_of() == [], "no shard has run: whether there are groups is not known"
+    ((kind, text),) = round_of(RoundCounts())
+    assert (kind, text.partition(";")[0]) == ("waiting", "for groups with a quota")
+    groups = RoundCounts(groups={"hard": 2})
+    ((kind, text),) = round_of(groups)
+    assert (kind, text.partition(";")[0]) == ("waiting", "for the first usage reports")
+    assert round_of(groups) == [], "it says so once"
+    ((kind, text),) = round_of(replace(groups, reports=3))
+    assert "name a group with a quota" in text
+    assert round_of(replace(groups, reports=3, limits_sent=6)) == [
+        ("limits", "the first 6 limits are published")
+    ]
+    assert round_of(groups) == []

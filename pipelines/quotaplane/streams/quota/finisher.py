@@ -64,7 +64,8 @@ class QuotaFinisher(Finisher):
         self._keys = keys
         self._watch = watch
         self._first_limits = FirstLimits(interval_s)
-        self._groups = self._limits_sent = 0
+        self._groups: int | None = None  # not known before a shard has run
+        self._limits_sent = 0
         self._lease_s = lease_s
         self._of_shards: dict[int, RoundCounts] = {}
         self._positions = positions
@@ -101,7 +102,8 @@ class QuotaFinisher(Finisher):
         of_round = [RoundCounts.from_bytes(payload) for payload in packed.get("counts", ())]
         self._of_shards |= {counts.shard: counts for counts in of_round}
         counts = merged(of_round, self._of_shards.values())
-        self._groups, self._limits_sent = sum(counts.groups.values()), counts.limits_sent
+        if of_round:
+            self._groups, self._limits_sent = sum(counts.groups.values()), counts.limits_sent
         messages = _messages(tables.pop("messages", None))
         if self._keys is not None:  # here and not in the program: executors have no secrets
             messages = [each._replace(value=self._keys.sign(each.value)) for each in messages]

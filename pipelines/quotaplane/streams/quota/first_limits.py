@@ -26,15 +26,15 @@ class FirstLimits:
         self._said = ""
         self._reports = 0
 
-    def after(self, *, groups: int, reports: int, limits: int) -> list[Line]:
+    def after(self, *, groups: int | None, reports: int, limits: int) -> list[Line]:
         """The lines after a round.
 
         Args:
-            groups: groups that the job knows.
+            groups: groups that the job knows; None: nothing was read yet.
             reports: reports that the round used.
             limits: limits that it published.
         """
-        if self._over:
+        if self._over or groups is None:
             return []
         self._reports += reports
         if limits:
