@@ -264,6 +264,18 @@ def test_a_level_of_short_windows_is_the_mean_of_more(memory: int, expected: flo
     assert track.demand[0] == pytest.approx(expected, abs=0.001)
 
 
+@pytest.mark.parametrize(("memory", "after"), [(6, [5, 5, 5]), (20, [28.75, 5, 5])])
+def test_one_short_window_without_usage_is_no_fall(memory: int, after: list[float]) -> None:
+    """A broker dispatches a second's worth at once, so windows of a second may miss it."""
+    track, nothing, found = Track.blank((1,)).with_noise(np.ones(1)), np.array([NAN]), []
+    for used in [30.0] * 25 + [5.0] * 3:
+        window = Window(np.zeros(1), np.array([used]), np.array([INF]), nothing)
+        track = learn(track, replace(window, memory=np.array([memory])))
+        track = track.with_noise(np.full(1, 0.7))
+        found.append(float(track.demand[0]))
+    assert found[-3:] == pytest.approx(after, abs=0.01)
+
+
 def test_a_slow_rise_under_a_limit_is_found() -> None:
     """2 % more each window from 100 to 200, with a limit that is always 10 % above the estimate."""
     rng, track = np.random.default_rng(4), Track.blank((500,)).with_noise(np.ones(500))

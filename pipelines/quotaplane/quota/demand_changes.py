@@ -171,12 +171,17 @@ def find_changes(
         # Noise of so few requests is large, so it would take long to see more behind it.
         evident |= window.limit <= window.small_limit
     more = near & ~saturated & evident
-    jumped = ~near & ((np.abs(z) > JUMP) | _just_below(track, window, suspected))
+    short = np.zeros((), bool) if window.memory is None else window.memory > MEMORY
+    jumped = np.abs(z) > JUMP
+    if short.any():
+        # Brokers dispatch in batches, a second's worth at once, which a short window may miss.
+        jumped &= (z > 0.0) | ~short | (track.fall_windows > 0)
+    jumped = ~near & (jumped | _just_below(track, window, suspected))
     reset = suspected | saturated | more | jumped
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
     fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
-    early = near if window.memory is None else near & (window.memory <= MEMORY)
-    over, falling = rise > np.where(early, _ALARM_AT_LIMIT, _ALARM), fall > _ALARM
+    over = rise > np.where(near & ~short, _ALARM_AT_LIMIT, _ALARM)
+    falling = (fall > _ALARM) & (~short | (fall_windows > 1))
     changes = DemandChanges(saturated, more, over & near, jumped, over & ~near, falling)
     return changes, Sums(rise, rise_windows, fall, fall_windows)
 

@@ -305,7 +305,8 @@ def _memory(reported: ReportedUsage) -> IntArray | None:
     """
     if not reported.observed.any():
         return None
-    windows = np.clip(_OBSERVED_MEMORY_MS / reported.window_ms, MEMORY, _MOST_WINDOWS)
+    window_ms = np.maximum(reported.window_ms, 1.0)
+    windows = np.clip(_OBSERVED_MEMORY_MS / window_ms, MEMORY, _MOST_WINDOWS)
     return np.where(reported.observed, windows, MEMORY).astype(np.int64)
 
 
