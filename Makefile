@@ -109,7 +109,7 @@ balance-arena: env ## our balancer beside Pulsar's own classes (five minutes; th
 pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback until Ctrl-C
 	$(PYTHON) -m tests.servers.pulsar_cluster
 
-pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (ten minutes; the results page is docs/pulsar-proof.md)
+pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (half an hour; the results page is docs/pulsar-proof.md)
 	$(PYTHON) -m benchmarks.pulsar_proof
 
 balance-proof: env ## stock Pulsar's balancing and ours on a real cluster (twenty minutes; the results page is docs/balance-proof.md)

@@ -1,6 +1,6 @@
 """Run the proof and write docs/pulsar-proof.md and its plots. Run by ``make pulsar-proof``.
 
-Each contender has a fresh cluster of its own; about four minutes each. The records are kept in
+Each contender has a fresh cluster of its own; about nine minutes each. The records are kept in
 data/pulsar-proof, and the page can be written from them again.
 """
 

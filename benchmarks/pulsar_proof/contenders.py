@@ -6,10 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -54,8 +55,8 @@ class Contender:
 
     name: str
     title: str
-    control: Callable[[PulsarCluster, Sequence[Stage], Path], Any]
-    """A context manager whose value is a ``Start``: in control from its beginning to its end."""
+    control: Callable[[PulsarCluster, Sequence[Stage], Path], AbstractContextManager[Start]]
+    """In control from its beginning to its end."""
     takes_over: bool
     """Whether it limits in the place of the brokers' calculator."""
     reports_topic: str
@@ -67,20 +68,6 @@ def _stock(cluster: PulsarCluster, stages: Sequence[Stage], folder: Path) -> Ite
     """The transport is on, and the groups are attached: nothing else to start."""
     now_s = time.time()
     yield Start(now_s, {stage.scene.name: now_s for stage in stages}, {})
-
-
-@contextmanager
-def _with_reports(cluster: PulsarCluster, stages: Sequence[Stage], folder: Path) -> Iterator[Start]:
-    with _ours(cluster, stages, folder, observed=False) as start:
-        yield start
-
-
-@contextmanager
-def _with_observations(
-    cluster: PulsarCluster, stages: Sequence[Stage], folder: Path
-) -> Iterator[Start]:
-    with _ours(cluster, stages, folder, observed=True) as start:
-        yield start
 
 
 @contextmanager
@@ -162,9 +149,11 @@ def _is_unlimited(rest: PulsarRest, group: str) -> bool:
 
 
 STOCK: Final = Contender("stock", "Stock Pulsar's calculator", _stock, False, STOCK_REPORTS)
-REPORTS: Final = Contender("reports", "quotaplane", _with_reports, True, STOCK_REPORTS)
+REPORTS: Final = Contender(
+    "reports", "quotaplane", partial(_ours, observed=False), True, STOCK_REPORTS
+)
 OBSERVED: Final = Contender(
-    "observed", "quotaplane, observed usage", _with_observations, True, OBSERVED_TOPIC
+    "observed", "quotaplane, observed usage", partial(_ours, observed=True), True, OBSERVED_TOPIC
 )
 CONTENDERS: Final = (STOCK, REPORTS, OBSERVED)
 

@@ -3,8 +3,8 @@
 A producer's demand is open-loop: what its bounded queue does not take is dropped, as at a service
 whose users do not wait. A consumer takes whatever it is given. For each place (a broker's topics)
 a file has a line for each tenth of a second: its beginning on the wall clock, the messages that
-were wanted, and those that were acknowledged, or received. While a client is not connected it
-wants nothing: how soon clients connect again is not what is measured.
+were wanted, and those that were acknowledged, or received. Where topics lose their broker, a client
+that is not connected wants nothing: how soon clients connect again is not what is measured.
 
     python -m benchmarks.pulsar_proof.load pulsar://127.0.0.1:6650 plan.json FOLDER
     [80, 20]     (on stdin: what each place wants from now on; the end of stdin ends it)
@@ -52,6 +52,8 @@ class Place:
     payload_bytes: int
     arrivals: Arrivals
     consume: bool
+    moves: bool
+    """Its topics lose their broker."""
 
 
 class Load:
@@ -131,6 +133,7 @@ class _Topic:
 
     def __init__(self, service_url: str, topic: str, place: Place, counter: _Counter) -> None:
         self._counter, self._counts_receipts = counter, place.consume
+        self._moves = place.moves
         self._payload = bytes(place.payload_bytes)
         self._pending = max(_LEAST_PENDING, _PENDING // len(place.topics))
         self._waiting = 0
@@ -148,7 +151,7 @@ class _Topic:
 
     def send(self, messages: int) -> None:
         """Send as many as the queue takes."""
-        if not self._producer.is_connected():
+        if self._moves and not self._producer.is_connected():
             return
         self._counter.add(wanted=messages)
         for _ in range(messages):

@@ -39,7 +39,7 @@ _BUNDLES_OF_MANY: Final = 4
 
 
 def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[Record]:
-    """Measure every scenario; some seven minutes.
+    """Measure every scenario; some nine minutes.
 
     Args:
         contender: Who is in control.
@@ -145,7 +145,7 @@ class _Stage:
         if not scene.tenant:
             rest.attach(namespaces[0], scene.name)
         places = [
-            Place(topics, payload_bytes, scene.arrivals, scene.dispatch)
+            Place(topics, payload_bytes, scene.arrivals, scene.dispatch, scene.moves)
             for topics, payload_bytes in zip(self._topics, scene.payload_bytes, strict=False)
         ]
         self._load = Load(self._cluster.service_url, places, self._folder)
@@ -156,7 +156,7 @@ class _Stage:
             time.sleep(0.1)
         self._wire_bytes = [self._bytes_of(place) for place in range(len(places))]
         self._want(scene.before)
-        if scene.unload or scene.kill is not None:
+        if scene.moves:
             self._watcher.start()
 
     def begin_at(self, event_s: float) -> None:

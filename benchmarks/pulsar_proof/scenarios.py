@@ -51,6 +51,11 @@ class Scenario:
     """The topics want ``after`` before the contender is started; the event is the take-over."""
 
     @property
+    def moves(self) -> bool:
+        """Topics lose their broker."""
+        return self.unload is not None or self.kill is not None
+
+    @property
     def dispatch(self) -> bool:
         return self.dimension.startswith("dispatch")
 

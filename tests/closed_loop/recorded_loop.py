@@ -39,7 +39,7 @@ class RecordedLoop(Loop):
         reports = self.settings.reports
         watch = ReportWatch(reports.interval_s, reports.stop_when_unusable_intervals)
         recorded = {"settings": recorded_settings(self.settings), "earlier_until_ms": 0.0}
-        self._finisher = QuotaFinisher(watch, lambda seq: {"seq": seq}, recorded)
+        self._finisher = QuotaFinisher(watch, lambda seq: {"seq": seq}, recorded, interval_s=1.0)
         self._writer = HistoryWriter(self._history, "checkpoint-1")
 
     # The program that the loop runs is this object itself: it notes the outputs.

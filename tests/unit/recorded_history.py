@@ -105,7 +105,7 @@ class Recording:
         self._seq = 0
         self._program = RecordedProgram(quota_program(self.settings, epoch), records=False)
         self._states = [ShardState() for _ in range(self.settings.shards)]
-        self._finisher = QuotaFinisher(ReportWatch(1.0), lambda seq: {"end": seq})
+        self._finisher = QuotaFinisher(ReportWatch(1.0), lambda seq: {"end": seq}, interval_s=1.0)
         self._changes: list[dict[str, Any]] = []
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
 

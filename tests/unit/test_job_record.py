@@ -186,7 +186,7 @@ def test_a_dead_letter_names_its_sender_where_it_can_be_read() -> None:
 
 def test_idle_rounds_have_a_row_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = ReportWatch(1.0, None)
-    finisher = QuotaFinisher(watch, lambda seq: {"seq": seq}, law="max_min")
+    finisher = QuotaFinisher(watch, lambda seq: {"seq": seq}, law="max_min", interval_s=1.0)
     finisher.begin()
     row = finisher.idle(Round(1, 0, NOON_MS))["rounds"].to_pylist()[0]
     assert (row["positions"], row["reports"], row["law"]) == ('{"seq": 0}', 0, "max_min")
@@ -205,14 +205,24 @@ def test_the_job_says_what_it_waits_for_until_its_first_limits() -> None:
 
     assert round_of() == [], "no shard has run: whether there are groups is not known"
     ((kind, text),) = round_of(RoundCounts())
-    assert (kind, text.partition(";")[0]) == ("waiting", "for groups with a quota")
+    assert (kind, text.partition(";")[0]) == ("waiting", "for groups")
     groups = RoundCounts(groups={"hard": 2})
     ((kind, text),) = round_of(groups)
     assert (kind, text.partition(";")[0]) == ("waiting", "for the first usage reports")
     assert round_of(groups) == [], "it says so once"
     ((kind, text),) = round_of(replace(groups, reports=3))
-    assert "name a group with a quota" in text
-    assert round_of(replace(groups, reports=3, limits_sent=6)) == [
-        ("limits", "the first 6 limits are published")
+    assert "those so far named none" in text
+    ((kind, text),) = round_of(replace(groups, reports=3, entries=4))
+    assert "the reported groups have no quota" in text
+    assert round_of(replace(groups, reports=3, entries=4, limits_in_force=6)) == [
+        ("limits", "the first ones are published")
     ]
     assert round_of(groups) == []
+
+
+def test_a_job_that_goes_on_with_its_limits_waits_for_nothing() -> None:
+    finisher = QuotaFinisher(ReportWatch(5.0), lambda seq: {}, interval_s=5.0)
+    for counts in (RoundCounts(groups={"hard": 2}, limits_in_force=6), RoundCounts(reports=3)):
+        finisher.begin()
+        finisher.finish(Round(1, 0, NOON_MS), {"counts": [counts.to_bytes()]})
+        assert list(finisher.end()) == []

@@ -132,10 +132,20 @@ def test_usage_that_no_quota_limits_is_no_difference() -> None:
     assert watched.shard.state.observed.misses.tolist() == [0]
 
 
-@pytest.mark.parametrize(("more", "misses"), [(4.0, 0), (30.0, 2)])
-def test_a_difference_that_is_small_beside_the_quota_is_none(more: float, misses: int) -> None:
-    watched = Watched().follow(1, 31, 10.0 + more, 10.0)
-    assert watched.shard.state.observed.misses.tolist() == [misses]
+def test_an_enforcer_that_sees_nothing_of_a_broker_does_not_win() -> None:
+    watched = Watched().follow(1, 31, 3.0, 0.0)
+    assert watched.shard.state.observed.misses.tolist() == [2]
+
+
+def test_a_difference_counts_where_only_a_total_is_limited() -> None:
+    watched = Watched()
+    watched.shard.run(quotas(("g", {"total_messages": QUOTA})), now_ms=T0)
+    for at_s in range(1, 32):
+        made = [seen("b", at_s, g={"publish_messages": 40.0, "dispatch_messages": 0.0})]
+        if at_s % 5 == 0:
+            made.append(own("b", at_s, g={"publish_messages": 40.0, "dispatch_messages": 60.0}))
+        watched.round(at_s, *made)
+    assert watched.shard.state.observed.misses.tolist() == [2]
 
 
 def test_a_window_in_which_a_limit_came_into_force_shows_at_least_what_was_used() -> None:

@@ -75,7 +75,7 @@ class Job:
         self._state = ShardState()
         watch = ReportWatch(SETTINGS.reports.interval_s, stop_after)
         self.sink = BatchSink(
-            QuotaFinisher(watch, lambda seq: {}),
+            QuotaFinisher(watch, lambda seq: {}, interval_s=1.0),
             self.written,  # type: ignore[arg-type]
             self.written,  # type: ignore[arg-type]
             lambda seq: self._times_ms[seq],
@@ -137,7 +137,7 @@ def test_a_deposed_job_writes_and_publishes_nothing(job: Job) -> None:
         raise DeposedError("deposed")
 
     job.sink = BatchSink(
-        QuotaFinisher(ReportWatch(1.0), lambda seq: {}),
+        QuotaFinisher(ReportWatch(1.0), lambda seq: {}, interval_s=1.0),
         job.written,  # type: ignore[arg-type]
         job.written,  # type: ignore[arg-type]
         lambda seq: 0,
@@ -166,7 +166,7 @@ def test_nothing_leaves_the_job_before_the_record_of_its_input_is_safe(job: Job)
 
     job.written.append_round = append  # type: ignore[method-assign]
     job.sink = BatchSink(
-        QuotaFinisher(ReportWatch(1.0), lambda seq: {}),
+        QuotaFinisher(ReportWatch(1.0), lambda seq: {}, interval_s=1.0),
         job.written,  # type: ignore[arg-type]
         job.written,  # type: ignore[arg-type]
         lambda seq: 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -25,6 +26,7 @@ _OF_CONSUMER: Final = b'consumer_name="'
 """The quotes in a label's value are escaped, so this is no part of one."""
 MOST_LABELS: Final = 16_384
 """Bytes of the labels of a counter. Names in Pulsar have at most some hundreds."""
+_REQUESTS_OF_COST: Final = 3
 _EARLY: Final = 0.9
 """Fraction of its length from which a window counts as whole, as reads are not exactly on time."""
 _EVEN_COUNTERS: Final = 100_000
@@ -92,11 +94,37 @@ class Sample(NamedTuple):
     """From the previous read to this one."""
 
 
+class RequestCost:
+    """What a request costs a broker: the least time of the last three. Longer ones have waited.
+
+    >>> cost = RequestCost()
+    >>> for seconds in (0.3, 0.02, 0.5, 0.4, 0.6):
+    ...     cost.add(seconds)
+    ...     print(cost.seconds)
+    0.3
+    0.02
+    0.02
+    0.02
+    0.4
+    """
+
+    def __init__(self) -> None:
+        self._last_s: deque[float] = deque(maxlen=_REQUESTS_OF_COST)
+
+    def add(self, seconds: float) -> None:
+        """Add a request's time."""
+        self._last_s.append(seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The cost of a request; 0 before the first."""
+        return min(self._last_s, default=0.0)
+
+
 class Source(Protocol):
     """A source of one broker's samples."""
 
-    request_s: float
-    """How long the last request took until its answer was here."""
+    cost: RequestCost
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """Read the usage since the previous read; None: nothing new. ``now_s``: when it begins.
@@ -110,12 +138,12 @@ class Counters:
     """Samples from the live counters in a broker's Prometheus metrics.
 
     ``usage_every_s``: least length of the windows of ``Sample.usage``; ``growth`` is between reads.
-    When the broker reads its counters is known to within the time of the request; the middle is
-    wrong by half of that at most.
+    When the broker reads its counters is known to within the time of the request; a request that
+    waits does so before that, most of the time.
     """
 
     def __init__(self, usage_every_s: float = 0.0) -> None:
-        self.request_s = 0.0
+        self.cost = RequestCost()
         self._usage_every_s = usage_every_s
         self._counts: Counts | None = None
         self._at_s = 0.0
@@ -125,8 +153,9 @@ class Counters:
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """See ``Source``."""
-        metrics, self.request_s = await _timed(rest.get_bytes(METRICS_PATH, broker_url))
-        now_s += self.request_s / 2
+        metrics, took_s = await _timed(rest.get_bytes(METRICS_PATH, broker_url))
+        self.cost.add(took_s)
+        now_s += took_s - self.cost.seconds / 2
         counts = await _parsed(broker_url, METRICS_PATH, lambda: counters_in(metrics))
         previous, passed_s = self._counts, now_s - self._at_s
         self._counts, self._at_s = counts, now_s
@@ -154,7 +183,7 @@ class Snapshots:
     """
 
     def __init__(self, every_s: float) -> None:
-        self.request_s = 0.0
+        self.cost = RequestCost()
         self._every_s = every_s
         self._answer: bytes | None = None
         self._at_s = 0.0
@@ -162,7 +191,8 @@ class Snapshots:
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """See ``Source``."""
-        answer, self.request_s = await _timed(rest.get_bytes(_STATS, broker_url))
+        answer, took_s = await _timed(rest.get_bytes(_STATS, broker_url))
+        self.cost.add(took_s)
         if answer == self._answer:
             return None
         rates, counts = await _parsed(broker_url, _STATS, lambda: _statistics_in(answer))

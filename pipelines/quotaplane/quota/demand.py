@@ -18,7 +18,6 @@ import numpy as np
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.claims import discount_claims
 from quotaplane.quota.demand_changes import (
-    MEMORY,
     DemandChanges,
     Level,
     deviations,
@@ -94,8 +93,9 @@ def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATUR
     """Update demand estimates with the observation of one window.
 
     *Noise.* The level is the mean of at most six windows, of short ones of more. A deviation of
-    more than four standard deviations is a jump: the demand follows at once. If the next window is
-    nearer to the level from before, it was noise, and is taken back. Deviations to one side add up
+    more than four standard deviations is a jump: the demand follows at once, downwards in short
+    windows from the second one on. If the next window is nearer to the level from before, it was
+    noise, and is taken back. Deviations to one side add up
     (CUSUM, Page 1954); above 4.5 the demand changed, too. The variance is learned from second
     differences (``noise``).
 
@@ -153,9 +153,7 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     shown = uncensored(seen, near & (track.doubt < Doubt.MORE), level)
     z = deviations(shown - level.base, level.spread)
     changes, sums = find_changes(track, window, z, near, suspected)
-    base_after, windows = new_level(
-        level, shown, changes, sums, MEMORY if window.memory is None else window.memory
-    )
+    base_after, windows = new_level(level, shown, changes, sums, window.most_windows)
     demand, doubt = _asked_for(base_after, level, window, suspected, changes)
 
     root = np.sqrt(base)

@@ -1,6 +1,6 @@
 """Changes of a demand: what one window says of the level that earlier ones showed. Pure numpy.
 
-A window is compared with a level, the mean of up to six windows. ``learn`` in ``demand`` says how.
+A window is compared with a level, the mean of the last ones. ``learn`` in ``demand`` says how.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.noise import hazard
 from quotaplane.quota.track import Doubt, Track, Window
 
-MEMORY: Final = 6
-"""Most windows that a level is the mean of, unless they are short. More were no better, and
-slower."""
+MOST_WINDOWS: Final = 6
+"""Windows that a level is the mean of, unless they are short. More were no better, and slower."""
 JUMP: Final = 4.0
 """A deviation of more standard deviations than this is a change, until the next window says that it
 was noise."""
@@ -26,6 +25,8 @@ _ALARM: Final = 4.5
 _ALARM_AT_LIMIT: Final = 3.0
 """The same of touches of a limit, as they may hide more; not in short windows, of which there are
 many, so that false alarms would come often."""
+_FALL_OF_SHORT: Final = 3.0
+"""Most standard deviations that a short window may be below the level, if no fall has begun."""
 _MOST_DEVIATION: Final = 8.0
 """Most standard deviations that one window adds to a sum."""
 _MOST_RUN: Final = 15
@@ -171,31 +172,31 @@ def find_changes(
         # Noise of so few requests is large, so it would take long to see more behind it.
         evident |= window.limit <= window.small_limit
     more = near & ~saturated & evident
-    short = np.zeros((), bool) if window.memory is None else window.memory > MEMORY
-    jumped = np.abs(z) > JUMP
-    if short.any():
+    short: BoolArray = np.zeros(1, bool)
+    if window.most_windows is not None:
+        short = window.most_windows > MOST_WINDOWS
         # Brokers dispatch in batches, a second's worth at once, which a short window may miss.
-        jumped &= (z > 0.0) | ~short | (track.fall_windows > 0)
-    jumped = ~near & (jumped | _just_below(track, window, suspected))
+        once = short & (track.fall < _FALL_OF_SHORT - _SLACK)
+        z = np.where(once, np.maximum(z, -_FALL_OF_SHORT), z)
+    jumped = ~near & ((np.abs(z) > JUMP) | _nearer_to_limit(track, window, suspected))
     reset = suspected | saturated | more | jumped
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
     fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
     over = rise > np.where(near & ~short, _ALARM_AT_LIMIT, _ALARM)
-    falling = (fall > _ALARM) & (~short | (fall_windows > 1))
+    falling = fall > _ALARM
     changes = DemandChanges(saturated, more, over & near, jumped, over & ~near, falling)
     return changes, Sums(rise, rise_windows, fall, fall_windows)
 
 
-def _just_below(track: Track, window: Window, suspected: BoolArray) -> BoolArray:
-    """Suspected brokers that used nearly all of their limit, and not what they used before.
+def _nearer_to_limit(track: Track, window: Window, suspected: BoolArray) -> BoolArray:
+    """Suspected brokers whose usage is nearer to their limit than to what they used before.
 
     Noise may be so large that the old level is not out of the question.
     """
     if not suspected.any():
         return suspected
-    to_limit = np.abs(window.limit - window.usage)
-    below: BoolArray = suspected & (to_limit < np.abs(window.usage - track.old_demand))
-    return below
+    nearer: BoolArray = suspected & (window.limit - window.usage < window.usage - track.old_demand)
+    return nearer
 
 
 def _summed(
@@ -212,21 +213,22 @@ def new_level(
     shown: FloatArray,
     changes: DemandChanges,
     sums: Sums,
-    memory: IntArray | int = MEMORY,
+    most_windows: IntArray | None = None,
 ) -> tuple[FloatArray, IntArray]:
     """The level after the window, whatever the limit hides, and of how many windows it is.
 
-    ``memory``: most windows.
+    ``most_windows``: see ``Window``.
     """
-    windows = np.minimum(level.windows + 1, memory)
+    most = MOST_WINDOWS if most_windows is None else most_windows
+    windows = np.minimum(level.windows + 1, most)
     new = level.base + (shown - level.base) / windows
     if changes.rising.any() or changes.falling.any():
         rise = level.base + level.spread * (sums.rise / np.maximum(sums.rise_windows, 1) + _SLACK)
         fall = level.base - level.spread * (sums.fall / np.maximum(sums.fall_windows, 1) + _SLACK)
         new = np.where(changes.rising, np.maximum(rise, shown), new)
         new = np.where(changes.falling, np.maximum(fall, 0.0), new)
-        windows = np.where(changes.rising, np.minimum(sums.rise_windows, MEMORY), windows)
-        windows = np.where(changes.falling, np.minimum(sums.fall_windows, MEMORY), windows)
+        windows = np.where(changes.rising, np.minimum(sums.rise_windows, MOST_WINDOWS), windows)
+        windows = np.where(changes.falling, np.minimum(sums.fall_windows, MOST_WINDOWS), windows)
     hidden = changes.hidden()
     new = np.where(changes.jumped, shown, np.where(hidden, level.base, new))
     return new, np.where(changes.jumped, 1, np.where(hidden, level.windows, windows))

@@ -346,8 +346,9 @@ def _significant(
     old = np.where(unlimited, 0.0, part.limit)
     gain = np.maximum(np.minimum(new, asked) - old, 0.0)
     # A broker that has much less than it asks for uses all of that: its usage has hardly any noise.
-    # So does one that is held back now, though only one that reports no refusals is known to be.
-    throttled = (new < asked - part.sigma) | ~part.reports_refused & (old < part.demand)
+    # So does one that is held back now; but if it reports refusals, these have noise.
+    held_back = ~part.reports_refused & (old < part.demand)
+    throttled = (new < asked - part.sigma) | held_back
     noise = np.where(throttled, 0.0, _NOISE_SIGMAS * part.sigma)
     least = significant_change * old + noise + _ROUNDING * segments.spread(share)
     least_in_group = _GROUP_PART * significant_change * share
@@ -356,7 +357,7 @@ def _significant(
     total = segments.total(old)
     if part.parent is not None:
         total = subtree_totals(part.parent, total)
-    too_low = ~part.reports_refused & (old < part.demand) & (part.demand <= new)
+    too_low = held_back & (part.demand <= new)
     significant: BoolArray = (
         (segments.total(unlimited | too_low | (gain > least)) > 0)
         | (segments.total(gain) > least_in_group)

@@ -30,7 +30,7 @@ def with_new_pairs(
         return pairs
     by_group = np.unique(np.stack([ids[new], broker[new]]), axis=1)
     ids, broker = by_group[0], by_group[1]
-    lease = _lease_of(shard, [pairs.brokers[at] for at in broker.tolist()], ids)
+    lease = lease_of(shard, [pairs.brokers[at] for at in broker.tolist()], ids)
     leased = lease >= 0
     own_at_ms, own_usage = np.full(len(ids), -1, np.int64), np.zeros((BASIC, len(ids)))
     own_at_ms[leased] = shard.leases.seen_at_ms[lease[leased]]
@@ -66,7 +66,7 @@ def _defined(shard: Shard, ids: IntArray) -> BoolArray:
     return defined
 
 
-def _lease_of(shard: Shard, brokers: list[str], ids: IntArray) -> IntArray:
+def lease_of(shard: Shard, brokers: list[str], ids: IntArray) -> IntArray:
     """The index of the lease of each broker and group id (m,); -1: there is none."""
     groups, leases = shard.groups, shard.leases
     none = np.full(len(ids), -1, np.int64)

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.arrays import places
-from quotaplane.model import BASIC, RATE_COLUMNS, BoolArray, FloatArray, IntArray, Round
+from quotaplane.model import BASIC, PARTS, RATE_COLUMNS, BoolArray, FloatArray, IntArray, Round
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import Events, StepConfig
-from quotaplane.quota.newly_observed import with_new_pairs
+from quotaplane.quota.newly_observed import lease_of, with_new_pairs
 from quotaplane.quota.observed_pairs import MOST_MISSES, ObservedPairs
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.usage import least_quota
@@ -29,11 +29,9 @@ _LEAST_PART: Final = 0.5
 """An own report is compared if at least this fraction of its window was observed."""
 _TOLERATED: Final = 0.1
 """Fraction by which the two may differ. Stock brokers do not report changes of up to 5 %."""
-_LEAST: Final = np.array([[1.0], [1000.0], [1.0], [1000.0]])
-"""Smaller differences per second do not count: in messages, bytes, messages, bytes."""
-_LEAST_OF_QUOTA: Final = 0.05
-"""Nor do those that are less than this fraction of the quota. Brokers count their own system
-topics, which have no limits."""
+_LEAST: Final = np.array([[1.0], [1000.0], [5.0], [5000.0]])
+"""Smaller differences per second do not count: in messages, bytes, messages, bytes. Dispatch of a
+group includes what brokers read of its system topics themselves: each write of a rate."""
 _SHIFT_WINDOWS: Final = 2
 """The compared stretches of time begin and end up to so many windows apart."""
 _BASIC: Final = RATE_COLUMNS[:BASIC]
@@ -119,8 +117,7 @@ def choose_sources(
     is_own &= heads.sequence[report] > heads.newest[report]
     own = _select(entries, pair, is_own, heads)
     spelled_out = _spelled_out(own, pairs)
-    least = np.maximum(_LEAST, _LEAST_OF_QUOTA * _quotas(pairs, shard))
-    pairs, differing = _compare(pairs, replace(own, usage=spelled_out), heads, least)
+    pairs, differing = _compare(pairs, replace(own, usage=spelled_out), heads, shard)
 
     counts = _count(pairs, round_, config)
     used = ~of_pair & ~heads.dropped[report]
@@ -236,24 +233,34 @@ def _spelled_out(own: _Entries, pairs: ObservedPairs) -> FloatArray:
     return np.where(last >= first, before, pairs.own_usage[:, own.pair])
 
 
-def _quotas(pairs: ObservedPairs, shard: Shard) -> FloatArray:
-    """(4, k) the lowest quota that holds for each pair; inf: nothing is limited."""
-    groups, quota = shard.groups, np.full((BASIC, len(pairs)), np.inf)
+def _limited(pairs: ObservedPairs, shard: Shard, chosen: IntArray) -> BoolArray:
+    """(4, m) dimensions in which something limits the chosen pairs, so that usage matters."""
+    groups, leases = shard.groups, shard.leases
+    limited = np.ones((BASIC, len(chosen)), bool)
     if not len(groups):
-        return quota
-    group = np.minimum(np.searchsorted(groups.ids, pairs.group_id), len(groups) - 1)
-    known = groups.ids[group] == pairs.group_id
-    quota[:, known] = least_quota(groups)[:BASIC, group[known]]
-    return quota
+        return limited
+    ids = pairs.group_id[chosen]
+    group = np.minimum(np.searchsorted(groups.ids, ids), len(groups) - 1)
+    least = least_quota(groups)[:, group]
+    by_quota = np.isfinite(least[:BASIC])
+    for total, parts in PARTS.items():
+        by_quota[list(parts)] |= np.isfinite(least[total])
+    lease = lease_of(shard, [pairs.brokers[at] for at in pairs.broker[chosen].tolist()], ids)
+    leased = np.flatnonzero(lease >= 0)
+    for place, dimension in enumerate(leases.dimensions):
+        if dimension < BASIC:
+            by_quota[dimension, leased] |= np.isfinite(leases.limit[place, lease[leased]])
+    known = groups.ids[group] == ids
+    limited[:, known] = by_quota[:, known]
+    return limited
 
 
 def _compare(
-    pairs: ObservedPairs, own: _Entries, heads: _Headers, least: FloatArray
+    pairs: ObservedPairs, own: _Entries, heads: _Headers, shard: Shard
 ) -> tuple[ObservedPairs, int]:
     """Compare own reports with what was observed in their windows; begin new stretches.
 
-    Returns the number of pairs that differ, too. ``own`` has no NaN. ``least`` (4, k): smaller
-    differences do not count.
+    Returns the number of pairs that differ, too. ``own`` has no NaN.
     """
     newest = own.take(own.last)
     pair, usage = newest.pair, newest.usage
@@ -263,12 +270,13 @@ def _compare(
     # Of several own reports in one round, each has only a part of the stretch.
     single = np.bincount(own.pair, minlength=len(pairs))[pair] == 1
     comparable = single & (seconds >= _LEAST_PART * window_s) & (seconds > 0.0)
+    comparable &= _limited(pairs, shard, pair)
     mean = np.divide(pairs.units[:, pair], seconds, out=np.zeros_like(usage), where=seconds > 0.0)
     spread = np.where(comparable, pairs.high[:, pair] - pairs.low[:, pair], 0.0)
     shift = np.divide(
         _SHIFT_WINDOWS * pairs.window_s[pair], window_s, out=np.ones(len(pair)), where=window_s > 0
     )
-    slack = least[:, pair] + spread * np.minimum(shift, 1.0)
+    slack = _LEAST + spread * np.minimum(shift, 1.0)
     more = (comparable & (usage > (1.0 + _TOLERATED) * mean + slack)).any(axis=0)
     fewer = (comparable & (mean > (1.0 + _TOLERATED) * usage + slack)).any(axis=0)
     misses, own_usage, own_at_ms = (

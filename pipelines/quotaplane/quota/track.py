@@ -119,8 +119,9 @@ class Window:
     """Limits up to this are small beside an even share of the quota; None: none is."""
     unchanged: BoolArray | None = None
     """The usage was not measured: it is about that of the window before; None: nowhere."""
-    memory: IntArray | None = None
-    """Most windows that a level is the mean of; None: ``demand_changes.MEMORY``."""
+    most_windows: IntArray | None = None
+    """Most windows that a level is the mean of, alike in all dimensions; more than usual: they are
+    short. None: ``demand_changes.MOST_WINDOWS``."""
 
     def take(self, chosen: slice) -> Window:
         """The measurements that ``chosen`` selects along the last axis."""
@@ -132,5 +133,5 @@ class Window:
             outdated=None if self.outdated is None else self.outdated[..., chosen],
             small_limit=None if self.small_limit is None else self.small_limit[..., chosen],
             unchanged=None if self.unchanged is None else self.unchanged[..., chosen],
-            memory=None if self.memory is None else self.memory[..., chosen],
+            most_windows=None if self.most_windows is None else self.most_windows[..., chosen],
         )

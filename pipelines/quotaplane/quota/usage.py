@@ -12,7 +12,7 @@ from quotaplane.arrays import to_single
 from quotaplane.groups.hierarchy import even_shares, least_on_path
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.demand import learn
-from quotaplane.quota.demand_changes import MEMORY
+from quotaplane.quota.demand_changes import MOST_WINDOWS
 from quotaplane.quota.dimensions_in_use import last_reported
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
@@ -25,12 +25,15 @@ _STOCK_DELAY_WINDOWS: Final = 4
 """Stock brokers do not report which limit they applied. A new limit counts as on its way for this
 many windows: with fewer, limits never settle where messages arrive two intervals late."""
 
-_ENFORCED_WITHIN_MS: Final = 1500.0
-"""A limit that the enforcer was told is in force after so long: it looks for limits each half a
-second, and Pulsar applies a new rate within a second."""
+_ENFORCED_AFTER_MS: Final = 1500.0
+"""From the begin of the round that issued a limit until the enforcer has brought it into force, if
+neither has much to do: it looks for limits each half a second, and Pulsar applies a new rate within
+a second."""
 
-_OBSERVED_MEMORY_MS: Final = 20_000.0
-_MOST_WINDOWS: Final = 20
+_OBSERVED_LEVEL_MS: Final = 20_000.0
+"""Observed windows of so much time together make a level."""
+_MOST_OBSERVED: Final = 20
+"""The same in windows, at most."""
 
 _LEAST_RATE: Final = 1e-6
 """Usage below this, per second, is no usage: one message in eleven days."""
@@ -41,9 +44,9 @@ _BLIND_PRIOR: Final = np.sqrt(2.0)
 suspicion costs more there than a late one."""
 
 NEWEST: Final = 8
-"""Most reports of one lease that a round learns from, the newest. The estimate moves by a sixth or
-more with each, so after 8 a quarter is left of the one before; and the cost of a backlog is
-bounded. Older reports are in the history, too."""
+"""Most reports of one lease that a round learns from, the newest: the cost of a backlog is bounded.
+The estimate moves by a sixth or more with each report of a broker, so after 8 a quarter is left of
+the one before; with short observed windows two thirds. Older reports are in the history, too."""
 
 
 def adopt_limits(
@@ -118,7 +121,7 @@ class ReportedUsage:
     """(m,) round of the limit of this very group; NaN = not reported. Another group's round is no
     acknowledgement: this group's message may have been lost."""
     observed: BoolArray
-    """(m,) by the enforcer, which brings limits into force itself."""
+    """(m,) the report is the enforcer's."""
 
     def take(self, chosen: BoolArray | slice) -> ReportedUsage:
         """The chosen entries."""
@@ -133,14 +136,6 @@ class ReportedUsage:
             acked_seq=self.acked_seq[chosen],
             observed=self.observed[chosen],
         )
-
-    def may_be_outdated_ms(self) -> FloatArray:
-        """(m,) a limit issued later than so long before the report may not have been in force."""
-        # A broker that reports which limit it applied may only have changed it within the window.
-        windows = np.where(self.applied_seq < 0, _STOCK_DELAY_WINDOWS, 1)
-        delay_ms = np.where(self.observed, self.window_ms + _ENFORCED_WITHIN_MS, np.inf)
-        shortest: FloatArray = np.minimum(self.window_ms * windows, delay_ms)
-        return shortest
 
 
 @dataclass
@@ -274,7 +269,7 @@ def _update_once(
         outdated=outdated,
         small_limit=of_groups.small_limit,
         unchanged=unchanged,
-        memory=_memory(reported),
+        most_windows=_most_windows(reported),
     )
     after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
     # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
@@ -297,7 +292,7 @@ def _update_once(
         columns.max_in_force[:, chosen] = np.where(acknowledged, limit, max_in_force)
 
 
-def _memory(reported: ReportedUsage) -> IntArray | None:
+def _most_windows(reported: ReportedUsage) -> IntArray | None:
     """(m,) most windows that a level is the mean of; None: as many as usual.
 
     The enforcer's windows are short, so noise is large beside what they count: a level that
@@ -306,8 +301,8 @@ def _memory(reported: ReportedUsage) -> IntArray | None:
     if not reported.observed.any():
         return None
     window_ms = np.maximum(reported.window_ms, 1.0)
-    windows = np.clip(_OBSERVED_MEMORY_MS / window_ms, MEMORY, _MOST_WINDOWS)
-    return np.where(reported.observed, windows, MEMORY).astype(np.int64)
+    windows = np.clip(_OBSERVED_LEVEL_MS / window_ms, MOST_WINDOWS, _MOST_OBSERVED)
+    return np.where(reported.observed, windows, MOST_WINDOWS).astype(np.int64)
 
 
 def _as_usage_shows(
@@ -320,15 +315,15 @@ def _as_usage_shows(
     """(d, m) the limit in the window, where usage says more about it than the times do.
 
     Usage far above the lower one of two limits shows that the newer one was in force. But if it was
-    for a part of the window only, a broker that is held back shows something between the two: then
-    the usage itself counts as the limit, which says that the demand is at least as high.
+    for a part of an observed window only, a broker that is held back shows something between the
+    two: then the usage itself counts as the limit, which says that the demand is at least as high.
     """
     limit = leases.limit[:, chosen]
     far_above = usage > _FAR_ABOVE * in_window
     if not far_above.any():
         return in_window
-    within_ms = reported.window_ms + np.where(reported.observed, _ENFORCED_WITHIN_MS, 0.0)
-    in_part = leases.issued_at_ms[chosen] > reported.published_at_ms - within_ms
+    began_ms = reported.published_at_ms - reported.window_ms
+    in_part = reported.observed & (leases.issued_at_ms[chosen] > began_ms - _ENFORCED_AFTER_MS)
     in_part = far_above & in_part & np.isnan(reported.throttled) & (usage < limit)
     shown = np.where(far_above, np.maximum(in_window, limit), in_window)
     return np.where(in_part & np.isfinite(limit), usage, shown)
@@ -361,8 +356,9 @@ def limit_in_window(
     limit, issued_seq = leases.limit[:, chosen], leases.issued_seq[chosen]
     ours = reported.applied_epoch == epoch
     behind = (reported.applied_seq >= 0) & (~ours | (reported.applied_seq < issued_seq))
-    outdated_from_ms = reported.published_at_ms - reported.may_be_outdated_ms()
-    on_its_way = ~behind & (leases.issued_at_ms[chosen] > outdated_from_ms)
+    # A broker that reports which limit it applied may only have changed it within the window.
+    delay_ms = reported.window_ms * np.where(reported.applied_seq < 0, _STOCK_DELAY_WINDOWS, 1)
+    on_its_way = ~behind & (leases.issued_at_ms[chosen] > reported.published_at_ms - delay_ms)
     in_window = limit
     if on_its_way.any():
         either = while_changing(in_window, leases.previous_limit[:, chosen])

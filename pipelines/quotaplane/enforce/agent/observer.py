@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -32,8 +31,6 @@ LIVE_EVERY_S: Final = 2.0
 many rates are written, and each write lets a burst through."""
 _BUSY_SHARE: Final = 0.05
 """A broker spends at most this fraction of its time on our requests: slow ones are polled less."""
-_REQUESTS: Final = 10
-"""So many requests to a broker show what one costs it."""
 _LOOKS_PER_SNAPSHOT: Final = 5
 """Polls per interval in which a broker updates its statistics."""
 _STATS_AT_ONCE: Final = 4
@@ -45,23 +42,6 @@ _PATIENCE_S: Final = 60.0
 
 Sampled = Callable[[str, Sample], None]
 """Called with a broker's name and its sample, once that was taken in."""
-
-
-class RequestCost:
-    """What a request costs a broker: the least time of the last ten. Longer ones have waited.
-
-    >>> cost = RequestCost()
-    >>> [cost.add(seconds) for seconds in (0.3, 0.02, 0.5)]
-    [0.3, 0.02, 0.02]
-    """
-
-    def __init__(self) -> None:
-        self._last_s: deque[float] = deque(maxlen=_REQUESTS)
-
-    def add(self, seconds: float) -> float:
-        """Add a request's time; returns the cost in seconds."""
-        self._last_s.append(seconds)
-        return min(self._last_s)
 
 
 class Observer:
@@ -80,7 +60,6 @@ class Observer:
         self._sampled, self._live_every_s = sampled, live_every_s
         self._namespace_read = namespace_read
         self._sources: dict[str, Source] = {}
-        self._costs: dict[str, RequestCost] = {}
         self._not_before_s: dict[str, float] = {}
         self._sampled_parts: dict[str, set[str]] = {}
         """By broker: the parts that it had at its last sample."""
@@ -150,7 +129,7 @@ class Observer:
         self._follow()
         brokers = self.placement.brokers
         for gone in self._sources.keys() - brokers.keys():
-            del self._sources[gone], self._costs[gone]
+            del self._sources[gone]
             self._sampled_parts.pop(gone, None)
             self._not_before_s.pop(gone, None)
             self._failure_log.forget("use of topics", gone)
@@ -173,7 +152,6 @@ class Observer:
             self._sources[broker] = (
                 Counters(LIVE_EVERY_S) if self.exposure.live else Snapshots(self.look_every_s)
             )
-            self._costs[broker] = RequestCost()
         source, begun_s = self._sources[broker], loop.time()
         try:
             sample = await source.read(self._rest, url, begun_s)
@@ -181,8 +159,7 @@ class Observer:
             self._failure_log.note("use of topics", broker, error)
             self._failures += 1
             return
-        cost_s = self._costs[broker].add(source.request_s)
-        self._not_before_s[broker] = begun_s + cost_s / _BUSY_SHARE
+        self._not_before_s[broker] = loop.time() + source.cost.seconds / _BUSY_SHARE
         self._failure_log.note("use of topics", broker, None)
         if sample is not None and broker in self.placement.brokers:
             if sample.usage is not None:

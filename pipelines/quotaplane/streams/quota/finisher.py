@@ -20,6 +20,7 @@ from quotaplane.streams.quota.first_limits import FirstLimits
 from quotaplane.streams.quota.recorded_program import NO_SHARD, SETTINGS, recording_rows
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.quota.round_status import quota_status
+from quotaplane.streams.silence_watch import Line
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.transport.base import Message
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
@@ -56,7 +57,7 @@ class QuotaFinisher(Finisher):
         settings: dict[str, Any] | None = None,
         law: str | None = None,
         *,
-        interval_s: float = 5.0,
+        interval_s: float,
         lease_s: float = 0.0,
         keys: SigningKeys | None = None,
     ) -> None:
@@ -64,8 +65,7 @@ class QuotaFinisher(Finisher):
         self._keys = keys
         self._watch = watch
         self._first_limits = FirstLimits(interval_s)
-        self._groups: int | None = None  # not known before a shard has run
-        self._limits_sent = 0
+        self._first_lines: list[Line] = []
         self._lease_s = lease_s
         self._of_shards: dict[int, RoundCounts] = {}
         self._positions = positions
@@ -85,7 +85,7 @@ class QuotaFinisher(Finisher):
         """
         self._watch.check()
         self._began_s, self._arrivals = time.monotonic(), Arrivals()
-        self._limits_sent = 0
+        self._first_lines = []
 
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         """Rows by history table, limits messages, and counts of all shards."""
@@ -102,8 +102,8 @@ class QuotaFinisher(Finisher):
         of_round = [RoundCounts.from_bytes(payload) for payload in packed.get("counts", ())]
         self._of_shards |= {counts.shard: counts for counts in of_round}
         counts = merged(of_round, self._of_shards.values())
-        if of_round:
-            self._groups, self._limits_sent = sum(counts.groups.values()), counts.limits_sent
+        # Before a shard has run, it is not known which groups there are.
+        self._first_lines = self._first_limits.after(counts) if self._of_shards else []
         messages = _messages(tables.pop("messages", None))
         if self._keys is not None:  # here and not in the program: executors have no secrets
             messages = [each._replace(value=self._keys.sign(each.value)) for each in messages]
@@ -144,10 +144,7 @@ class QuotaFinisher(Finisher):
     def end(self) -> Iterable[tuple[str, str]]:
         """Lines about the first limits, and about reports that stay away or can't be used."""
         self._previous_ms = _ms_since(self._began_s)
-        first = self._first_limits.after(
-            groups=self._groups, reports=self._arrivals.used, limits=self._limits_sent
-        )
-        return [*first, *self._watch.round_ended(self._began_s, self._arrivals)]
+        return [*self._first_lines, *self._watch.round_ended(self._began_s, self._arrivals)]
 
 
 def _snapshots(payloads: Sequence[bytes]) -> pa.Table:

@@ -1,21 +1,22 @@
-"""Says what a job that has just started waits for until its first limits. Pure."""
+"""Says what a job that has just started waits for until limits are in force. Pure."""
 
 from __future__ import annotations
 
+from quotaplane.round_counts import RoundCounts
 from quotaplane.streams.silence_watch import Line
 
 
 class FirstLimits:
     """Takes one round after another, and tells what is missing for the first limits.
 
-    >>> first = FirstLimits(5.0)
-    >>> first.after(groups=0, reports=0, limits=0)
-    [('waiting', 'for groups with a quota; without one there is nothing to divide')]
-    >>> first.after(groups=3, reports=0, limits=0)
+    >>> first, groups = FirstLimits(5.0), {"hard": 3}
+    >>> first.after(RoundCounts())
+    [('waiting', 'for groups; without one there is nothing to divide')]
+    >>> first.after(RoundCounts(groups=groups))
     [('waiting', 'for the first usage reports; brokers send one every 5 s')]
-    >>> first.after(groups=3, reports=2, limits=6)
-    [('limits', 'the first 6 limits are published')]
-    >>> first.after(groups=3, reports=2, limits=6)
+    >>> first.after(RoundCounts(groups=groups, reports=2, entries=6, limits_in_force=6))
+    [('limits', 'the first ones are published')]
+    >>> first.after(RoundCounts(groups=groups, limits_in_force=6))
     []
     """
 
@@ -24,23 +25,21 @@ class FirstLimits:
         self._interval_s = interval_s
         self._over = False
         self._said = ""
-        self._reports = 0
+        self._reports = self._entries = 0
 
-    def after(self, *, groups: int | None, reports: int, limits: int) -> list[Line]:
-        """The lines after a round.
+    def after(self, counts: RoundCounts) -> list[Line]:
+        """The lines after a round with these counts of all shards.
 
-        Args:
-            groups: groups that the job knows; None: nothing was read yet.
-            reports: reports that the round used.
-            limits: limits that it published.
+        A job that goes on with limits from before its start says nothing.
         """
-        if self._over or groups is None:
+        if self._over:
             return []
-        self._reports += reports
-        if limits:
+        if counts.limits_in_force or counts.limits_sent:
             self._over = True
-            return [("limits", f"the first {limits} limits are published")]
-        wanted = self._wanted(groups)
+            return [("limits", "the first ones are published")] if self._said else []
+        self._reports += counts.reports
+        self._entries += counts.entries
+        wanted = self._wanted(sum(counts.groups.values()))
         if wanted == self._said:
             return []
         self._said = wanted
@@ -48,7 +47,12 @@ class FirstLimits:
 
     def _wanted(self, groups: int) -> str:
         if not groups:
-            return "for groups with a quota; without one there is nothing to divide"
+            return "for groups; without one there is nothing to divide"
         if not self._reports:
             return f"for the first usage reports; brokers send one every {self._interval_s:g} s"
-        return "for reports that name a group with a quota; those so far named none"
+        if not self._entries:
+            return "for reports that name a group of the table; those so far named none"
+        return (
+            "for limits: the reported groups have no quota, or the job learns for one lease which "
+            "limits an earlier one published"
+        )
