@@ -86,13 +86,12 @@ def page(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
             "Each topic has a producer on a connection of its own, which drops what does not fit "
             "its queue. The page counts messages that the broker acknowledged, or that a consumer "
             "received; for quotas in bytes, with the bytes that the broker counts for one. Where "
-            "topics lose their broker, one whose producer is not connected wants nothing. One group is in use under the brokers' "
-            f"own calculator, and one of its topics wakes up {MUTED_FOR_S:.0f} s before our "
-            "programs are started. Then the other scenarios run in four parts, side by side within "
-            f"a part, each with a group of its own. {BASE_S:.0f} s are recorded before each event "
-            "and "
-            f"{WATCH_S:.0f} s after it. One run each: figures move by a few percent, and times by "
-            "up to an interval of reports."
+            "topics lose their broker, one whose producer is not connected wants nothing. One "
+            "group is in use under the brokers' own calculator, and one of its topics wakes up "
+            f"{MUTED_FOR_S:.0f} s before our programs are started. Then the other scenarios run in "
+            "four parts, side by side within a part, each with a group of its own. "
+            f"{BASE_S:.0f} s are recorded before each event and {WATCH_S:.0f} s after it. One run "
+            "each: figures move by a few percent, and times by up to an interval of reports."
         ),
         "",
         "## At a glance",
