@@ -276,14 +276,15 @@ def test_a_level_of_short_windows_is_the_mean_of_more(memory: int, expected: flo
     assert track.demand[0] == pytest.approx(expected, abs=0.001)
 
 
-@pytest.mark.parametrize(("memory", "after"), [(6, [5, 5, 5]), (20, [28.6, 5, 5])])
-def test_one_short_window_without_usage_is_no_fall(memory: int, after: list[float]) -> None:
-    """A broker dispatches a second's worth at once, so windows of a second may miss it."""
+@pytest.mark.parametrize(("in_batches", "after"), [(False, [5, 5, 5]), (True, [28.6, 5, 5])])
+def test_one_window_that_may_have_missed_a_batch_is_no_fall(
+    in_batches: bool, after: list[float]
+) -> None:
     track, nothing, found = Track.blank((1,)).with_noise(np.ones(1)), np.array([NAN]), []
     for used in [30.0] * 24 + [27.0] + [5.0] * 3:
         window = Window(np.zeros(1), np.array([used]), np.array([INF]), nothing)
-        track = learn(track, replace(window, most_windows=np.array([memory])))
-        track = track.with_noise(np.full(1, 0.7))
+        window = replace(window, most_windows=np.array([20]), in_batches=np.array([in_batches]))
+        track = learn(track, window).with_noise(np.full(1, 0.7))
         found.append(float(track.demand[0]))
     assert found[-3:] == pytest.approx(after, abs=0.1)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quotaplane.model import DIMENSIONS
 from quotaplane.quota.config import Events
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state_codec import dump
@@ -162,6 +163,22 @@ def test_a_window_in_which_a_limit_came_into_force_shows_at_least_what_was_used(
     for at_s in (23, 24, 25):
         watched.round(at_s, seen("a", at_s, g=60.0), seen("b", at_s, g=28.0))
     assert watched.shard.in_force["g", "b"] < 45, "all of these windows were under the new limit"
+
+
+@pytest.mark.parametrize("dimension", ["publish_messages", "dispatch_messages"])
+def test_usage_that_ends_is_followed_at_once_unless_it_comes_in_batches(dimension: str) -> None:
+    """Once a topic has moved away, the enforcer reports its old broker only once more."""
+    watched = Watched()
+    watched.shard.run(quotas(("g", {dimension: QUOTA})), now_ms=T0)
+    for at_s in range(1, 31):
+        used = {name: {dimension: 60.0} for name in "ab"}
+        watched.round(at_s, *(seen(name, at_s, g=rate) for name, rate in used.items()))
+    watched.round(31, seen("a", 31, g={dimension: 50.0}), seen("b", 31, g={dimension: 0.0}))
+    state = watched.shard.state
+    of_b = state.leases.broker == state.brokers.names.index("b")
+    place = state.leases.dimensions.index(DIMENSIONS.index(dimension))
+    demand = float(state.leases.demand[place, of_b][0])
+    assert demand > 40.0 if dimension == "dispatch_messages" else demand == 0.0
 
 
 def test_a_broker_that_is_held_back_gets_its_share_however_noisy_it_was() -> None:

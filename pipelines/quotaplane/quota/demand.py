@@ -93,8 +93,8 @@ def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATUR
     """Update demand estimates with the observation of one window.
 
     *Noise.* The level is the mean of at most six windows, of short ones of more. A deviation of
-    more than four standard deviations is a jump: the demand follows at once, downwards in short
-    windows from the second one on. If the next window is nearer to the level from before, it was
+    more than four standard deviations is a jump: the demand follows at once, unless one window
+    may have missed a batch. If the next window is nearer to the level from before, it was
     noise, and is taken back. Deviations to one side add up
     (CUSUM, Page 1954); above 4.5 the demand changed, too. The variance is learned from second
     differences (``noise``).

@@ -25,8 +25,9 @@ _ALARM: Final = 4.5
 _ALARM_AT_LIMIT: Final = 3.0
 """The same of touches of a limit, as they may hide more; not in short windows, of which there are
 many, so that false alarms would come often."""
-_FALL_OF_SHORT: Final = 3.0
-"""Most standard deviations that a short window may be below the level, if no fall has begun."""
+_FALL_OF_BATCH: Final = 3.0
+"""Most standard deviations that a window which may have missed a batch is below the level, unless a
+fall has begun."""
 _MOST_DEVIATION: Final = 8.0
 """Most standard deviations that one window adds to a sum."""
 _MOST_RUN: Final = 15
@@ -175,9 +176,9 @@ def find_changes(
     short: BoolArray = np.zeros(1, bool)
     if window.most_windows is not None:
         short = window.most_windows > MOST_WINDOWS
-        # Brokers dispatch in batches, a second's worth at once, which a short window may miss.
-        once = short & (track.fall < _FALL_OF_SHORT - _SLACK)
-        z = np.where(once, np.maximum(z, -_FALL_OF_SHORT), z)
+    if window.in_batches is not None:
+        once = window.in_batches & (track.fall < _FALL_OF_BATCH - _SLACK)
+        z = np.where(once, np.maximum(z, -_FALL_OF_BATCH), z)
     jumped = ~near & ((np.abs(z) > JUMP) | _nearer_to_limit(track, window, suspected))
     reset = suspected | saturated | more | jumped
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)

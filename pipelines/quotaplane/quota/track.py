@@ -122,6 +122,8 @@ class Window:
     most_windows: IntArray | None = None
     """Most windows that a level is the mean of, alike in all dimensions; more than usual: they are
     short. None: ``demand_changes.MOST_WINDOWS``."""
+    in_batches: BoolArray | None = None
+    """The window is so short that it may have missed a whole batch; None: nowhere."""
 
     def take(self, chosen: slice) -> Window:
         """The measurements that ``chosen`` selects along the last axis."""
@@ -134,4 +136,5 @@ class Window:
             small_limit=None if self.small_limit is None else self.small_limit[..., chosen],
             unchanged=None if self.unchanged is None else self.unchanged[..., chosen],
             most_windows=None if self.most_windows is None else self.most_windows[..., chosen],
+            in_batches=None if self.in_batches is None else self.in_batches[..., chosen],
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from quotaplane.arrays import to_single
 from quotaplane.groups.hierarchy import even_shares, least_on_path
-from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.quota.demand import learn
 from quotaplane.quota.demand_changes import MOST_WINDOWS
 from quotaplane.quota.dimensions_in_use import last_reported
@@ -270,6 +270,7 @@ def _update_once(
         small_limit=of_groups.small_limit,
         unchanged=unchanged,
         most_windows=_most_windows(reported),
+        in_batches=_in_batches(reported, leases.dimensions),
     )
     after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
     # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
@@ -303,6 +304,17 @@ def _most_windows(reported: ReportedUsage) -> IntArray | None:
     window_ms = np.maximum(reported.window_ms, 1.0)
     windows = np.clip(_OBSERVED_LEVEL_MS / window_ms, MOST_WINDOWS, _MOST_OBSERVED)
     return np.where(reported.observed, windows, MOST_WINDOWS).astype(np.int64)
+
+
+def _in_batches(reported: ReportedUsage, dimensions: tuple[int, ...]) -> BoolArray | None:
+    """(d, m) usage that comes a second's worth at once; None: none does.
+
+    So brokers dispatch under a rate. Only the enforcer's windows are that short.
+    """
+    if not reported.observed.any():
+        return None
+    dispatch = [DIMENSIONS[dimension].startswith("dispatch") for dimension in dimensions]
+    return np.array(dispatch)[:, None] & reported.observed
 
 
 def _as_usage_shows(
