@@ -82,6 +82,8 @@ def test_a_job_says_how_it_is_and_goes_on_through_junk_and_clocks(tmp_path: Path
         "begins with round 0",
     ):
         assert text in ready
+    assert said(": waiting: for the first usage reports; ")
+    assert len(said(": limits: the first ones are published")) == 1
     refused = said(f" of {JUNK + 1} reports in ")[0]
     assert f"could not be used: not_protobuf={JUNK}, for example at " in refused
     assert 999 <= float(said("behind this host's clock")[0].split(" are ")[1].split()[0]) <= 1100
