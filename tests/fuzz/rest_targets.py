@@ -149,12 +149,16 @@ _REST = FakeRest()
 
 
 def done(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that waits for nothing but threads."""
+    """The result of a coroutine that waits for nothing but threads; its clock stands still."""
 
     async def at_once(function: Callable[..., Any], *given: Any) -> Any:
         return function(*given)
 
-    with mock.patch.object(asyncio, "to_thread", at_once):
+    loop = mock.Mock(time=lambda: 0.0)
+    with (
+        mock.patch.object(asyncio, "to_thread", at_once),
+        mock.patch.object(asyncio, "get_running_loop", lambda: loop),
+    ):
         try:
             coroutine.send(None)
         except StopIteration as result:
