@@ -157,7 +157,7 @@ def done(coroutine: Coroutine[Any, Any, Any]) -> Any:
     loop = mock.Mock(time=lambda: 0.0)
     with (
         mock.patch.object(asyncio, "to_thread", at_once),
-        mock.patch.object(asyncio, "get_running_loop", lambda: loop),
+        mock.patch.object(asyncio, "get_running_loop", return_value=loop),
     ):
         try:
             coroutine.send(None)

@@ -289,6 +289,20 @@ def test_one_window_that_may_have_missed_a_batch_is_no_fall(
     assert found[-3:] == pytest.approx(after, abs=0.1)
 
 
+@pytest.mark.parametrize(("most_windows", "found"), [(6, 37.5), (20, 70.0)])
+def test_a_short_window_that_is_a_little_shorter_is_no_fall(
+    most_windows: int, found: float
+) -> None:
+    """37.5 of a limit of 40, from a broker that wants 80: its noise is small by now."""
+    limit, nothing = np.array([40.0]), np.array([NAN])
+    track = follow(np.array([[80.0]] * 8), noise=1.0)[-1]
+    for used in [40.0] * 8 + [37.5]:
+        window = Window(limit, np.array([used]), limit, nothing)
+        window = replace(window, most_windows=np.array([most_windows]))
+        track = learn(track.with_noise(np.full(1, 0.8)), window)
+    assert track.demand[0] == pytest.approx(found, abs=11.0)
+
+
 def test_a_slow_rise_under_a_limit_is_found() -> None:
     """2 % more each window from 100 to 200, with a limit that is always 10 % above the estimate."""
     rng, track = np.random.default_rng(4), Track.blank((500,)).with_noise(np.ones(500))

@@ -37,6 +37,9 @@ SUM_STEPS: Final = 16
 
 _NEAR_LIMIT: Final = 0.25
 """The top part of its headroom in which a broker counts as at its limit."""
+_READ_ERROR: Final = 0.05
+"""The part of its usage that a short window may miss: on a busy machine it begins and ends some
+hundredths of a second later than it says."""
 _SUSPECT: Final = 3.5
 """From so many standard deviations on, a touch of the limit is no noise."""
 _CERTAIN: Final = 5.5
@@ -105,6 +108,14 @@ def error_of_mean(windows: IntArray) -> FloatArray:
     return error
 
 
+def short_windows(window: Window) -> BoolArray:
+    """Where windows are so short that a level is the mean of more of them than usual."""
+    if window.most_windows is None:
+        return np.zeros(1, bool)
+    short: BoolArray = window.most_windows > MOST_WINDOWS
+    return short
+
+
 def near_limit(
     window: Window, base: FloatArray, suspected: BoolArray, saturated_from: float
 ) -> BoolArray:
@@ -113,7 +124,7 @@ def near_limit(
     blind: BoolArray = np.isnan(window.throttled) & np.isfinite(limit)
     if not blind.any():
         return blind
-    from_ = saturated_from * limit
+    from_ = (saturated_from - np.where(short_windows(window), _READ_ERROR, 0.0)) * limit
     with np.errstate(invalid="ignore"):
         top = limit - _NEAR_LIMIT * (limit - base)
     from_ = np.where((limit > base) & ~suspected, np.maximum(from_, top), from_)
@@ -173,9 +184,7 @@ def find_changes(
         # Noise of so few requests is large, so it would take long to see more behind it.
         evident |= window.limit <= window.small_limit
     more = near & ~saturated & evident
-    short: BoolArray = np.zeros(1, bool)
-    if window.most_windows is not None:
-        short = window.most_windows > MOST_WINDOWS
+    short = short_windows(window)
     if window.in_batches is not None:
         once = window.in_batches & (track.fall < _FALL_OF_BATCH - _SLACK)
         z = np.where(once, np.maximum(z, -_FALL_OF_BATCH), z)
