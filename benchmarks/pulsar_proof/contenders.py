@@ -40,13 +40,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Start:
-    """How a contender came into control; all times in seconds of the wall clock."""
+    """How a contender came into control; times in seconds of the wall clock."""
 
-    begun_s: float
     taken_over_s: Mapping[str, float]
     """By scenario."""
     milestones: Mapping[str, float]
-    """Seconds since ``begun_s``, by what happened then."""
+    """Seconds since its first program was started, by what happened then."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Contender:
 def _stock(cluster: PulsarCluster, stages: Sequence[Stage], folder: Path) -> Iterator[Start]:
     """The transport is on, and the groups are attached: nothing else to start."""
     now_s = time.time()
-    yield Start(now_s, {stage.scene.name: now_s for stage in stages}, {})
+    yield Start({stage.scene.name: now_s for stage in stages}, {})
 
 
 @contextmanager
@@ -100,7 +99,7 @@ def _ours(
             "all topics have their rates": max(limited.values()) - begun_s,
             "all groups are taken over": max(taken_over.values()) - begun_s,
         }
-        yield Start(begun_s, taken_over, milestones)
+        yield Start(taken_over, milestones)
         for program in running:
             program.check()
     finally:

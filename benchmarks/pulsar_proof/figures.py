@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,6 @@ SETTLED_S: Final = 25.0
 _NOTHING: Final = 0.01
 """So much of the quota is next to nothing."""
 
-
 _INNOCENT: Final = 0.99
 """A broker whose fair share is so much of what it wants is not over its share."""
 
@@ -32,8 +32,8 @@ class Figures:
     worst_share: float
     """What the worst-off broker used of its fair share then; 1 is all of it."""
     throttled_innocents: float | None
-    """What a broker that wanted no more than its fair share wanted and did not get then: the worst
-    one's, as a part of what it wanted; None: there was none."""
+    """The part of its demand that a broker did not get then though it wanted no more than its fair
+    share; of the worst-off one. None: no broker wanted so little."""
     seconds_to_fair: float | None
     """After the event, or once the cluster noticed it, until each broker's mean over the next 5 s
     was within 10 % of its fair share, and stayed so while it was watched; None: never."""
@@ -47,8 +47,7 @@ class Figures:
 
 def figures(record: Record) -> Figures:
     """Judge a record from its event (0 s) on."""
-    usage = means(np.asarray(record.usage, dtype=np.float64).T, WINDOW_S)
-    demand = means(np.asarray(record.demand, dtype=np.float64).T, WINDOW_S)
+    usage, demand = (by_window(series, WINDOW_S) for series in (record.usage, record.demand))
     quota = means(np.asarray(record.quota, dtype=np.float64), WINDOW_S)
     due = fair(record)
     begins = record.times[: len(usage)]
@@ -75,12 +74,17 @@ def fair(record: Record, window_s: float = WINDOW_S) -> FloatArray:
     it wanted in the window, noise included. The windows of so many seconds begin at each slot, and
     are full.
     """
-    wanted = means(np.asarray(record.demand, dtype=np.float64).T, window_s)
+    wanted = by_window(record.demand, window_s)
     on_average = wanted
     if record.mean_demand is not None:
-        on_average = means(np.asarray(record.mean_demand, dtype=np.float64).T, window_s)
+        on_average = by_window(record.mean_demand, window_s)
     shares = fair_shares(on_average, means(np.asarray(record.quota), window_s))
     return np.where(shares < _INNOCENT * on_average, shares, wanted)
+
+
+def by_window(series: Sequence[Sequence[float]], window_s: float) -> FloatArray:
+    """``means`` of a record's series of each broker, shape (windows, brokers)."""
+    return means(np.asarray(series, dtype=np.float64).T, window_s)
 
 
 def means(values: FloatArray, window_s: float) -> FloatArray:

@@ -12,7 +12,15 @@ from typing import Final
 import numpy as np
 
 from benchmarks.pulsar_proof.contenders import Contender
-from benchmarks.pulsar_proof.figures import SETTLED_S, WINDOW_S, Figures, fair, figures, means
+from benchmarks.pulsar_proof.figures import (
+    SETTLED_S,
+    WINDOW_S,
+    Figures,
+    by_window,
+    fair,
+    figures,
+    means,
+)
 from benchmarks.pulsar_proof.plots import picture
 from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record
 from benchmarks.pulsar_proof.scenarios import (
@@ -25,7 +33,6 @@ from benchmarks.pulsar_proof.scenarios import (
     WATCH_S,
     Scenario,
 )
-from quotaplane.model import FloatArray
 
 FOLDER: Final = "pulsar-proof"
 WANTED_FAIR_S: Final = 3.0
@@ -155,9 +162,9 @@ def results_csv(records: Sequence[Record]) -> str:
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(names)
     for record in records:
-        wanted, used = (_by_second(series) for series in (record.demand, record.usage))
-        due = fair(record, 1.0)[::SLOTS_PER_S]
-        quota = means(np.asarray(record.quota), 1.0)[::SLOTS_PER_S]
+        wanted, used = (by_window(series, 1.0) for series in (record.demand, record.usage))
+        series = (wanted, fair(record, 1.0), used, means(np.asarray(record.quota), 1.0))
+        wanted, due, used, quota = (each[::SLOTS_PER_S] for each in series)
         for second, allowed in enumerate(quota.tolist()):
             for broker in range(used.shape[1]):
                 cells = (values[second, broker] for values in (wanted, due, used))
@@ -184,11 +191,6 @@ def _rows(scene: Scenario, records: Sequence[Record], contenders: Sequence[Conte
         f"| {scene.title} | {contender.title} | {_cells(figures(record))} |"
         for contender, record in _of(scene, records, contenders)
     ]
-
-
-def _by_second(series: Sequence[Sequence[float]]) -> FloatArray:
-    """Means over each second, shape (seconds, brokers)."""
-    return means(np.asarray(series).T, 1.0)[::SLOTS_PER_S]
 
 
 def _starts(records: Sequence[Record], contenders: Sequence[Contender]) -> list[str]:
@@ -224,7 +226,7 @@ def _starts(records: Sequence[Record], contenders: Sequence[Contender]) -> list[
 
 
 def misses(scene: Scenario, found: Figures) -> list[str]:
-    """What is not as wanted, in words."""
+    """The wishes that were missed, in words."""
     within_s = WANTED_SERVED_S if scene.before_control else WANTED_FAIR_S
     missed = []
     if found.seconds_to_fair is None:

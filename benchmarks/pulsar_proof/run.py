@@ -124,7 +124,7 @@ class _Stage:
 
     @property
     def told(self) -> contenders.Stage:
-        """What a contender needs to know of it."""
+        """The stage as a contender sees it."""
         return contenders.Stage(self._scene, tuple(self._topics))
 
     def start(self) -> None:
@@ -214,7 +214,7 @@ class _Stage:
         )
 
     def end(self, start: Start) -> Record:
-        """What was measured; then the clients and topics go away, and cost nothing any more."""
+        """The record; clients and topics then go away, and cost nothing any more."""
         record = self.record(start)
         self.stop()
         for topic in [topic for topics in self._topics for topic in topics]:
@@ -232,7 +232,7 @@ class _Stage:
             self._load = None
 
     def _bytes_of(self, place: int) -> float:
-        """What one message counts in the quota's unit: its bytes as a broker counts them, or 1."""
+        """One message in the quota's unit: its bytes as a broker counts them, or 1."""
         if not self._scene.in_bytes:
             return 1.0
         topic = self._topics[place][0]

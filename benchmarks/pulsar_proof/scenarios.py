@@ -1,4 +1,4 @@
-"""What every contender is put through: topics, what they want, and one event each."""
+"""The scenarios that every contender is put through: topics, their demand, and one event each."""
 
 from __future__ import annotations
 

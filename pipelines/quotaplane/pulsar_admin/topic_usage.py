@@ -27,6 +27,7 @@ _OF_CONSUMER: Final = b'consumer_name="'
 MOST_LABELS: Final = 16_384
 """Bytes of the labels of a counter. Names in Pulsar have at most some hundreds."""
 _REQUESTS_OF_COST: Final = 3
+"""So many of the last requests to a broker show what one costs it."""
 _EARLY: Final = 0.9
 """Fraction of its length from which a window counts as whole, as reads are not exactly on time."""
 _EVEN_COUNTERS: Final = 100_000
@@ -125,6 +126,7 @@ class Source(Protocol):
     """A source of one broker's samples."""
 
     cost: RequestCost
+    """Of a read."""
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """Read the usage since the previous read; None: nothing new. ``now_s``: when it begins.
