@@ -303,6 +303,24 @@ def test_a_short_window_that_is_a_little_shorter_is_no_fall(
     assert track.demand[0] == pytest.approx(found, abs=11.0)
 
 
+@pytest.mark.parametrize(("most_windows", "after"), [(6, 13), (20, INF)])
+def test_one_short_window_below_the_limit_says_nothing_of_a_saturated_broker(
+    most_windows: int, after: float
+) -> None:
+    """Its batch of a second may end in the next window, and an on-off producer pauses."""
+    limit, nothing = np.array([30.0]), np.array([NAN])
+    track = follow(np.array([[4.0]] * 8), noise=1.0)[-1]
+    found = []
+    for used in [30.0] * 4 + [13.0, 30.0, 30.0, 13.0, 14.0]:
+        window = Window(limit, np.array([used]), limit, nothing)
+        window = replace(window, most_windows=np.array([most_windows]))
+        track = learn(track.with_noise(np.full(1, 0.8)), window)
+        found.append(float(track.demand[0]))
+    assert found[3] == found[6] == INF
+    assert found[4] == found[7] == after
+    assert found[8] == pytest.approx(14, abs=1)
+
+
 def test_a_slow_rise_under_a_limit_is_found() -> None:
     """2 % more each window from 100 to 200, with a limit that is always 10 % above the estimate."""
     rng, track = np.random.default_rng(4), Track.blank((500,)).with_noise(np.ones(500))

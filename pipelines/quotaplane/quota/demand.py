@@ -11,6 +11,7 @@ that a limit leaves. The next step is ``headroom.with_headroom``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from quotaplane.quota.demand_changes import (
     level_of,
     near_limit,
     new_level,
+    short_windows,
     uncensored,
     without_false_alarm,
 )
@@ -50,6 +52,8 @@ _SOME_MORE: Final = 1.3
 """The same of one that touches its limit again and again."""
 _AGAIN_MORE: Final = 2.0
 """The same of one that then touches the next limit, too."""
+_SEEN_ONCE: Final = 1.0
+"""Sum of deviations downwards that marks a saturated broker which used less in a short window."""
 
 
 def observe(
@@ -184,6 +188,9 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
         old_windows=np.where(doubt > 0, level.windows, 0),
         distrust=distrust,
     )
+    once = short_windows(window) & ~near & (track.doubt == Doubt.SATURATED) & (track.fall == 0.0)
+    if once.any():
+        after = after.where(~once, replace(track, fall=np.where(once, _SEEN_ONCE, track.fall)))
     if window.outdated is None:
         return after
     # The limit that was to show how much a suspected broker wants was not in force yet.
