@@ -80,6 +80,7 @@ class StockCluster:
         self._reported, self._looked = self._counts.copy(), self._counts.copy()
         self.rate = np.full((len(every), BASIC), np.inf)
         self._tokens = np.full(len(every), np.inf)
+        self._above_since_s = np.full((len(every), BASIC), np.inf)
         self._look_s = look_s if observes else 2.0
         self._divided = self._counts.copy()
         self._usage = PartUsage(2.0)
@@ -220,8 +221,12 @@ class StockCluster:
         for topic, side, _ in pending:
             idle[topic, side] = False
         no = np.zeros(shape, bool)
-        rates = Rates(self.rate, self.rate, idle, no, no, np.zeros(shape))
-        moves = plan(self.layout, limits, division, rates, significant_change=0.05)
+        above_s = np.maximum(self.now_s - self._above_since_s, 0.0)
+        rates = Rates(self.rate, self.rate, idle, no, no, np.zeros(shape), above_s)
+        self._above_since_s = np.where(
+            self.rate > division.rates, np.minimum(self._above_since_s, self.now_s), np.inf
+        )
+        moves = plan(self.layout, limits, division, rates, significant_change=0.05, patient=True)
         writes = zip(moves.topic.tolist(), moves.kind.tolist(), moves.rates, strict=True)
         for topic, side, rate in writes:
             self.writes += 1

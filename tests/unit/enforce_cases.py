@@ -53,9 +53,11 @@ class Cluster:
         *,
         law: Divide = "max_min",
         significant_change: float = 0.05,
+        patient: bool = False,
         fresh: bool = True,
     ) -> None:
         self.layout, self.law, self.significant_change = layout, law, significant_change
+        self.patient = patient
         self.limits = only_messages(limits)
         self.wants = np.array([wants.get(name, 0.0) for name in layout.parts])
         self.ledger, self.usage = RatesInForce(), PartUsage(lag_s=0.0)
@@ -100,6 +102,7 @@ class Cluster:
             self.divided(),
             self.ledger.rates(self.now_s),
             significant_change=self.significant_change,
+            patient=self.patient,
         )
 
     def tick(self, most: int = 1000) -> Moves:
@@ -107,6 +110,7 @@ class Cluster:
         self.now_s += 1.0
         self.usage.note_rates(self.ledger.in_force, self.now_s)
         moves = self.planned()
+        self.ledger.note_wanted(self.divided().rates, self.now_s)
         count = min(most, len(moves.topic))
         self.ledger.start(moves, count, self.now_s)
         for topic, kind, rates in zip(

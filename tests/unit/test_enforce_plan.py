@@ -157,6 +157,46 @@ def test_a_lowered_limit_is_held_at_once_and_a_small_raise_is_not_made() -> None
     assert len(cluster.written) <= 1
 
 
+@pytest.mark.parametrize(("limit", "after_s"), [(98.0, 49), (96.0, 24), (95.0, 0), (60.0, 0)])
+def test_a_small_step_down_waits_until_it_saves_more_than_the_burst_of_its_write(
+    limit: float, after_s: int
+) -> None:
+    """98 is 2 too low a second: after 49 s that is 98, what the new bucket lets through at once."""
+    cluster = Cluster(layout_of({"a": "x"}, "g"), [100.0], {"a": 200}, patient=True)
+    cluster.settle()
+    cluster.limits = only_messages([limit])
+    since_s = cluster.now_s + 1.0
+    while cluster.rates()["a"] == 100:
+        cluster.tick()
+    assert cluster.now_s - since_s == after_s
+    assert cluster.rates() == {"a": limit}
+
+
+def test_a_small_step_down_that_was_taken_back_begins_anew() -> None:
+    cluster = Cluster(layout_of({"a": "x"}, "g"), [100.0], {"a": 200}, patient=True)
+    cluster.settle()
+    for limit in (98.0, 100.0, 98.0):
+        cluster.limits = only_messages([limit])
+        cluster.settle(20)
+        assert cluster.rates() == {"a": 100}
+
+
+def test_a_small_step_down_that_a_raise_needs_does_not_wait() -> None:
+    rates = []
+    for patient in (False, True):
+        cluster = Cluster(
+            layout_of({"a": "x", "b": "x"}, "g"), [1000.0], {"a": 2000, "b": 20}, patient=patient
+        )
+        cluster.settle()
+        before = cluster.rates()
+        cluster.wants[1] = 60
+        cluster.settle(4)
+        rates.append(cluster.rates())
+    assert rates[0] == rates[1]
+    assert 0.95 * before["a"] < rates[0]["a"] < before["a"]
+    assert rates[0]["b"] > before["b"]
+
+
 def test_the_budget_goes_to_the_largest_steps_down_and_everybody_has_a_turn() -> None:
     cluster = three(a=100, b=100, c=100)
     for name, rate in (("a", 40.0), ("b", 500.0), ("c", 90.0)):

@@ -18,6 +18,9 @@ _TOLERANCE: Final = 0.01
 """Rates may add up to this fraction more than the limit. Removing a hundredth from each of many
 topics would cost one write per topic, and each write lets a burst through that is larger."""
 
+_BURST_S: Final = 1.0
+"""A write lets through what the new rate allows in so much time: brokers create a full bucket."""
+
 
 class Rates(NamedTuple):
     """Rates on u topics; inf = no rate, NaN = not known."""
@@ -34,6 +37,8 @@ class Rates(NamedTuple):
     """(u, 2) the last request failed."""
     waited_s: FloatArray
     """(u, 2) how long a write has waited for budget."""
+    above_s: FloatArray
+    """(u, 4) for how long the rate has been above the wanted one."""
 
 
 class Moves(NamedTuple):
@@ -63,12 +68,15 @@ def plan(
     rates: Rates,
     *,
     significant_change: float,
+    patient: bool = False,
 ) -> Moves:
     """Choose the writes that bring a division into force.
 
     A rate is lowered only if a pair's rates add up to more than its shares, or if a raise needs the
-    room; the largest steps down first, and no more of them than needed. A rate is raised if it is
-    lower than needed, or less than half of what is wanted, so small swings of usage cause no write.
+    room; the largest steps down first, and no more of them than needed. If ``patient``, a small
+    step down without a raise waits until a write would have saved what it lets through. A rate is
+    raised if it is lower than needed, or less than half of what is wanted, so small swings of usage
+    cause no write.
     A raise waits until the rates in force leave room for it, that is until the lower rates are
     confirmed; if no rate is being lowered, the raise takes the room there is. A topic whose rate
     can't be read or written counts with its share, so it delays only raises that need its room.
@@ -78,7 +86,9 @@ def plan(
         limits: (k, 4) of ``layout.pairs``, from which the division was made.
         division: the wanted rates.
         rates: the rates in force.
-        significant_change: raises by less than this fraction are not made.
+        significant_change: raises by less than this fraction are not made, and steps down by less
+            are small.
+        patient: small steps down may wait.
     """
     in_force = rates.in_force
     lowered = np.zeros(in_force.shape, np.bool_)
@@ -98,6 +108,7 @@ def plan(
                 least=division.least[:, d],
                 in_force=in_force[:, d],
                 after_writes=rates.after_writes[:, d],
+                above_s=rates.above_s[:, d] if patient else np.full(len(target), np.inf),
                 ready=ready[:, d],
                 failing=failing[:, d],
             )
@@ -122,6 +133,8 @@ class _Dimension(NamedTuple):
     in_force: FloatArray
     """(u,)"""
     after_writes: FloatArray
+    """(u,)"""
+    above_s: FloatArray
     """(u,)"""
     ready: BoolArray
     """(u,) the topic's rate is known and may be written."""
@@ -158,7 +171,10 @@ def _planned(
         np.isfinite(dim.after_writes), dim.after_writes, np.where(dim.failing, current, 0.0)
     )
     excess = rows.total(claim * (after_writes + more)[topic]) - budget
-    lower = _to_lower(dim, rows, topic, claim, current, excess)
+    raises = rows.spread(rows.total(more[topic]) > 0)
+    due = _worth_lowering(dim, current, significant_change)
+    due[topic[raises]] = True
+    lower = _to_lower(dim, rows, topic, claim, current, excess, due)
 
     closed = rows.total((unbounded & ~dim.failing)[topic] & np.isfinite(share)) > 0
     room = np.where(closed, 0.0, np.maximum(budget - rows.total(claim * current[topic]), 0.0))
@@ -181,6 +197,20 @@ def _to_raise(dim: _Dimension, significant_change: float) -> BoolArray:
     return up
 
 
+def _worth_lowering(dim: _Dimension, current: FloatArray, significant_change: float) -> BoolArray:
+    """(u,) steps down that are significant, or that would have saved a burst by now.
+
+    Demand varies, and limits with it, so a small step down is often followed by one up. To wait
+    until the excess was as large as the burst costs at most twice what knowing the future would
+    (the ski rental problem).
+    """
+    less = current - dim.wanted
+    with np.errstate(invalid="ignore"):
+        saved = less * dim.above_s
+    worth: BoolArray = (less >= significant_change * dim.wanted) | (saved >= _BURST_S * dim.wanted)
+    return worth
+
+
 def _to_lower(
     dim: _Dimension,
     rows: Segments,
@@ -188,11 +218,15 @@ def _to_lower(
     claim: FloatArray,
     current: FloatArray,
     excess: FloatArray,
+    due: BoolArray,
 ) -> BoolArray:
-    """(u,) topics without a rate, and the largest steps down that remove the ``excess`` (k,)."""
+    """(u,) topics without a rate, and the largest steps down that remove the ``excess`` (k,).
+
+    Only topics that are ``due`` (u,) are lowered.
+    """
     down = dim.ready & np.isfinite(dim.wanted) & (dim.wanted < dim.in_force)
     lower: BoolArray = down & np.isposinf(dim.in_force)
-    less = np.where(down & ~lower, current - dim.wanted, 0.0)
+    less = np.where(down & ~lower & due, current - dim.wanted, 0.0)
     freed = claim * less[topic]
     order, freed_before = _in_order(rows, -freed, freed)
     needed = np.zeros(len(freed), np.bool_)

@@ -50,6 +50,8 @@ class RatesInForce:
         """(u, 2) no request before this time."""
         self._since_s: FloatArray = np.full((topics, len(KINDS)), np.inf)
         """(u, 2) since when a write waits for budget; inf = none waits."""
+        self._above_since_s: FloatArray = np.full((topics, BASIC), np.inf)
+        """(u, 4) since when the rate is above the wanted one; inf = it is not."""
 
     def forget(self) -> None:
         """Begin anew with the same layout: no rate is known, and none is to be removed."""
@@ -63,7 +65,7 @@ class RatesInForce:
         names = (
             *("in_force", "_after_writes", "_busy", "_ours"),
             *("_failures", "_write_failed", "_uncertain", "_retry_at_s", "_since_s"),
-            "born",
+            *("_above_since_s", "born"),
         )
         previous = {name: getattr(self, name) for name in names}
         stayed = np.zeros(len(self.layout.topics), np.bool_)
@@ -87,10 +89,20 @@ class RatesInForce:
 
     def rates(self, now_s: float) -> Rates:
         """The input of ``plan``."""
-        waited_s = np.maximum(now_s - self._since_s, 0.0)
-        idle = ~self._busy & (self._retry_at_s <= now_s)
-        failing = self._failures > 0
-        return Rates(self.in_force, self._after_writes, idle, self._uncertain, failing, waited_s)
+        return Rates(
+            in_force=self.in_force,
+            after_writes=self._after_writes,
+            idle=~self._busy & (self._retry_at_s <= now_s),
+            uncertain=self._uncertain,
+            failing=self._failures > 0,
+            waited_s=np.maximum(now_s - self._since_s, 0.0),
+            above_s=np.maximum(now_s - self._above_since_s, 0.0),
+        )
+
+    def note_wanted(self, wanted: FloatArray, now_s: float) -> None:
+        """Record which rates are above the ones ``wanted`` (u, 4) now."""
+        since_s = np.minimum(self._above_since_s, now_s)
+        self._above_since_s = np.where(self._after_writes > wanted, since_s, np.inf)
 
     def start(self, moves: Moves, count: int, now_s: float) -> None:
         """Record that the first ``count`` moves are in flight and the others wait for budget."""

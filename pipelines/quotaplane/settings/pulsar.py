@@ -37,7 +37,8 @@ class Enforce(Section):
     interval_s: float = Field(default=0.5, gt=0)
     """How often limits are read and rates are divided again."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)
-    """A topic's rate is raised only by more than this part, because each write allows a burst."""
+    """A topic's rate is raised only by more than this part, because each write allows a burst.
+    Smaller steps down wait until they would have saved as much."""
     max_writes_per_s: float = Field(default=100.0, gt=0)
     max_reads_per_s: float = Field(default=200.0, gt=0)
     concurrency: int = Field(default=16, ge=1, le=256)

@@ -106,7 +106,7 @@ class Enforcer:
         self._enforce, self._say, self._now_ms, self._rest = enforce, say, now_ms, rest
         self._steady_ms = now_ms if steady_ms is None else steady_ms
         strict = settings.limits.transition is Transition.STRICT
-        self._most_raised = 0.0 if strict else MOST_RAISED
+        self._most_raised, self._patient = 0.0 if strict else MOST_RAISED, not strict
         self._failure_log = FailureLog(say)
         self._election = election
         self._led = election is None
@@ -209,6 +209,7 @@ class Enforcer:
 
     async def run_dry(self, stop: asyncio.Event) -> None:
         """Run until there is nothing left to write; ``on_exit`` is ignored."""
+        self._patient = False
         self._writer.hurry()
         self._defaults.hurry()
         running = asyncio.create_task(self._until(stop))
@@ -304,6 +305,7 @@ class Enforcer:
         limits = self._limits(self._steady_ms())
         self._crowded.note(layout, limits, now_s)
         moves, division = self._planned(limits, self._ledger.rates(now_s))
+        self._ledger.note_wanted(division.rates, now_s)
         writes = moves.without_removals(self._defaults.has_default(layout))
         self._waiting = self._writer.begin(writes, now_s)
         implausible = self._observer.usage.take_implausible()
@@ -398,9 +400,15 @@ class Enforcer:
         )
         if significant_change is None:
             significant_change = self._enforce.significant_change
-        return plan(
-            layout, limits, division, rates, significant_change=significant_change
-        ), division
+        moves = plan(
+            layout,
+            limits,
+            division,
+            rates,
+            significant_change=significant_change,
+            patient=self._patient,
+        )
+        return moves, division
 
     async def _look_after_quotas(self) -> None:
         """Set taken-over quotas to unlimited; report groups that the table lost.
