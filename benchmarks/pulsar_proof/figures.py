@@ -47,7 +47,7 @@ class Figures:
 
 def figures(record: Record) -> Figures:
     """Judge a record from its event (0 s) on."""
-    usage, demand = (by_window(series, WINDOW_S) for series in (record.usage, record.demand))
+    usage, demand = by_window(_used(record), WINDOW_S), by_window(record.demand, WINDOW_S)
     quota = means(np.asarray(record.quota, dtype=np.float64), WINDOW_S)
     due = fair(record)
     begins = record.times[: len(usage)]
@@ -98,6 +98,20 @@ def means(values: FloatArray, window_s: float) -> FloatArray:
     return np.asarray((sums[slots:] - sums[:-slots]) / slots)
 
 
+def _used(record: Record) -> FloatArray:
+    """(brokers, slots): usage, where what consumers receive is spread over a second.
+
+    A broker dispatches a second's worth at once. A window of 5 s has five batches, or with jitter
+    four or six.
+    """
+    usage = np.asarray(record.usage, dtype=np.float64)
+    if not record.received:
+        return usage
+    before = np.zeros((len(usage), SLOTS_PER_S - 1))
+    spread: FloatArray = means(np.hstack([before, usage]).T, 1.0).T
+    return spread
+
+
 def _seconds_to_fair(
     record: Record, usage: FloatArray, due: FloatArray, quota: FloatArray
 ) -> float | None:
@@ -114,7 +128,7 @@ def _seconds_to_fair(
 
 def _over_within(record: Record, window_s: float) -> float:
     after = record.times >= 0
-    usage = means(np.asarray(record.usage, dtype=np.float64).T[after], window_s)
+    usage = means(np.asarray(_used(record)).T[after], window_s)
     return _over(usage, means(np.asarray(record.quota)[after], window_s))
 
 

@@ -97,8 +97,10 @@ def page(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
             "group is in use under the brokers' own calculator, and one of its topics wakes up "
             f"{MUTED_FOR_S:.0f} s before our programs are started. Then the other scenarios run in "
             "four parts, side by side within a part, each with a group of its own. "
-            f"{BASE_S:.0f} s are recorded before each event and {WATCH_S:.0f} s after it. One run "
-            "each: figures move by a few percent, and times by up to an interval of reports."
+            "Brokers dispatch a second's worth of messages at once; the figures spread it over the "
+            f"second. {BASE_S:.0f} s are recorded before each event and {WATCH_S:.0f} s after it. "
+            "One run each: figures move by a few percent, and times by up to an interval of "
+            "reports."
         ),
         "",
         "## At a glance",

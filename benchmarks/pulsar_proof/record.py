@@ -27,6 +27,8 @@ class Record:
     """The same: acknowledged to its producers, or received from it."""
     mean_demand: tuple[tuple[float, ...], ...] | None = None
     """The same on average, where what is wanted is noisy; None: ``demand`` is that."""
+    received: bool = False
+    """``usage`` is what consumers received."""
     noticed_s: float = 0.0
     """When the cluster's list of brokers showed the event; 0 where it does not depend on that."""
     start: dict[str, float] = field(default_factory=dict)

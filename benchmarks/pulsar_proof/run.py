@@ -209,6 +209,7 @@ class _Stage:
             demand=by_broker([each[:, 0].tolist() for each in counted], owners, BROKERS),
             usage=by_broker([each[:, 1].tolist() for each in counted], owners, BROKERS),
             mean_demand=mean_demand,
+            received=scene.dispatch,
             noticed_s=noticed_s,
             start=dict(start.milestones),
         )

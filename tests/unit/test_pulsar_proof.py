@@ -140,6 +140,21 @@ def test_overshoot_once_settled_is_that_of_the_last_seconds() -> None:
     assert found.over_5_s == pytest.approx(50 / 120)
 
 
+def test_batches_that_are_a_little_early_or_late_are_as_fair_as_even_receipts() -> None:
+    """If some come half a second late, windows of 5 s begin and end with four or six of them."""
+
+    def batches(t: float) -> float:
+        late = 0.5 if 15.0 <= t < 20.0 else 0.0
+        return 400.0 if round(10 * (t - late)) % 10 == 0 else 0.0
+
+    wants: list[Series] = [lambda t: 60.0] * 3
+    found = record([batches] * 3, wants)
+    assert figures(found).seconds_to_fair == pytest.approx(19.6, abs=0.2)
+    found = replace(found, received=True)
+    assert figures(found).seconds_to_fair == 0.0
+    assert figures(found).over_5_s == pytest.approx(0.1, abs=0.02)
+
+
 def test_after_a_kill_the_seconds_count_from_the_moment_the_cluster_notices_it() -> None:
     def dies(t: float) -> float:
         return 0.0 if t >= 0 else 40.0
