@@ -307,18 +307,36 @@ def test_a_short_window_that_is_a_little_shorter_is_no_fall(
 def test_one_short_window_below_the_limit_says_nothing_of_a_saturated_broker(
     most_windows: int, after: float
 ) -> None:
-    """Its batch of a second may end in the next window, and an on-off producer pauses."""
+    """Its batch of a second may end in the next window."""
     limit, nothing = np.array([30.0]), np.array([NAN])
     track = follow(np.array([[4.0]] * 8), noise=1.0)[-1]
     found = []
     for used in [30.0] * 4 + [13.0, 30.0, 30.0, 13.0, 14.0]:
         window = Window(limit, np.array([used]), limit, nothing)
-        window = replace(window, most_windows=np.array([most_windows]))
+        short = np.array([most_windows > 6])
+        window = replace(window, most_windows=np.array([most_windows]), in_batches=short)
         track = learn(track.with_noise(np.full(1, 0.8)), window)
         found.append(float(track.demand[0]))
     assert found[3] == found[6] == INF
     assert found[4] == found[7] == after
     assert found[8] == pytest.approx(14, abs=1)
+
+
+@pytest.mark.parametrize(("most_windows", "after"), [(6, 42.5), (20, 80)])
+def test_one_short_window_says_nothing_of_a_broker_that_is_held_back(
+    most_windows: int, after: float
+) -> None:
+    """Counters of a busy broker are old when they arrive: 42.5 and 59.5 instead of 50 each."""
+    limit, nothing = np.array([49.2]), np.array([NAN])
+    track = follow(np.array([[80.0]] * 8), noise=1.0)[-1]
+    found = []
+    for used in [50.0] * 20 + [42.5, 59.5, 42.5, 30.0]:
+        window = Window(limit, np.array([used]), limit, nothing)
+        window = replace(window, most_windows=np.array([most_windows]))
+        track = learn(track.with_noise(np.full(1, 0.1)), window)
+        found.append(float(track.demand[0]))
+    assert found[-4] == pytest.approx(after, abs=1)
+    assert found[-1] == pytest.approx(30, abs=1)
 
 
 def test_a_slow_rise_under_a_limit_is_found() -> None:

@@ -53,7 +53,10 @@ _SOME_MORE: Final = 1.3
 _AGAIN_MORE: Final = 2.0
 """The same of one that then touches the next limit, too."""
 _SEEN_ONCE: Final = 1.0
-"""Sum of deviations downwards that marks a saturated broker which used less in a short window."""
+"""Sum of deviations downwards that marks a broker which was at its limit and then used less in a
+short window."""
+_MOST_MISSED: Final = 0.5
+"""The part of its usage that a short window may miss, once."""
 
 
 def observe(
@@ -188,7 +191,7 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
         old_windows=np.where(doubt > 0, level.windows, 0),
         distrust=distrust,
     )
-    once = short_windows(window) & ~near & (track.doubt == Doubt.SATURATED) & (track.fall == 0.0)
+    once = _first_below_limit(track, window, level, near)
     if once.any():
         after = after.where(~once, replace(track, fall=np.where(once, _SEEN_ONCE, track.fall)))
     if window.outdated is None:
@@ -196,6 +199,24 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     # The limit that was to show how much a suspected broker wants was not in force yet.
     waits = suspected & near & window.outdated
     return track.where(waits, after) if waits.any() else after
+
+
+def _first_below_limit(track: Track, window: Window, level: Level, near: BoolArray) -> BoolArray:
+    """Brokers that are held back for certain, and whose short window shows less for the first time.
+
+    On a busy machine the counters are some tenths of a second old, so a window shows too little and
+    the next one too much. Where next to nothing was used, the topic is gone.
+    """
+    short = short_windows(window)
+    if not short.any():
+        return near & short
+    held_back = window.limit < level.base - MOST_SIGMAS * level.spread
+    held_back |= track.doubt == Doubt.SATURATED
+    explained = window.usage >= _MOST_MISSED * window.limit
+    if window.in_batches is not None:
+        explained |= window.in_batches
+    once: BoolArray = short & held_back & explained & ~near & (track.fall == 0.0)
+    return once & np.isnan(window.throttled)
 
 
 def _sample_at_limit(seen: FloatArray, near: BoolArray, level: Level) -> FloatArray:
