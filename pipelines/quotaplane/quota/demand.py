@@ -215,8 +215,9 @@ def _first_below_limit(track: Track, window: Window, level: Level, near: BoolArr
     explained = window.usage >= _MOST_MISSED * window.limit
     if window.in_batches is not None:
         explained |= window.in_batches
-    once: BoolArray = short & held_back & explained & ~near & (track.fall == 0.0)
-    return once & np.isnan(window.throttled)
+    blind = np.isnan(window.throttled)
+    once: BoolArray = short & blind & held_back & explained & ~near & (track.fall == 0.0)
+    return once
 
 
 def _sample_at_limit(seen: FloatArray, near: BoolArray, level: Level) -> FloatArray:
