@@ -33,10 +33,10 @@ def at(second: float) -> datetime:
     return datetime.fromtimestamp(START_MS / 1000 + second, tz=timezone.utc)
 
 
-def record(folder: Path, transition: str) -> History:
+def record(folder: Path, **limits: Any) -> History:
     """Forty rounds with a changed and a deleted quota, a broker that wakes, and two crashes."""
     history = History(path=str(folder / "history"))
-    limits = {"transition": transition, "lease_s": 10.0, "refresh_rounds": 5}
+    limits = {"lease_s": 10.0, "refresh_rounds": 5, **limits}
     loop = RecordedLoop(
         history,
         WANTS,
@@ -54,12 +54,12 @@ def record(folder: Path, transition: str) -> History:
 
 @pytest.fixture(scope="module", params=["strict", *in_soak("fast")])
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> History:
-    return record(tmp_path_factory.mktemp(request.param), request.param)
+    return record(tmp_path_factory.mktemp(request.param), transition=request.param)
 
 
 @pytest.fixture(scope="module")
 def fast(tmp_path_factory: pytest.TempPathFactory) -> History:
-    return record(tmp_path_factory.mktemp("fast"), "fast")
+    return record(tmp_path_factory.mktemp("fast"), transition="fast")
 
 
 def found(history: History, since: float, until: float) -> tuple[list[str], Verified]:
@@ -73,6 +73,15 @@ def test_a_replay_gives_the_recorded_limits_bit_for_bit(recorded: History) -> No
     assert differences == []
     assert verified.rounds == 40
     assert verified.limits > 10
+
+
+def test_limits_over_the_quota_are_replayed_and_can_be_tried(tmp_path: Path) -> None:
+    history = record(tmp_path, over=0.1)
+    differences, verified = found(history, 0, 60)
+    assert (differences, verified.rounds) == ([], 40)
+    assert len(what_if(history, at(0), at(40), Changes({"limits.over": 0.1}))) == 0
+    within = what_if(history, at(0), at(40), Changes({"limits.over": 0.0})).to_pylist()
+    assert sum(row["changed_limit_per_s"] - row["limit_per_s"] for row in within) < 0.0
 
 
 def test_a_replay_of_a_part_begins_with_the_last_recorded_state(recorded: History) -> None:

@@ -533,6 +533,25 @@ _CONSERVATION = (
         parameters={"tolerance": 0.2},
     ),
     Case(
+        "within limits.over",
+        _more_than_the_quota,
+        "conservation",
+        [("soft", at(10)), ("g", at(44)), ("g", at(70))],
+        ("resource_group", "first_at"),
+        until=at(80),
+        parameters={"over": 0.1},
+    ),
+    Case(
+        "beyond limits.over",
+        _more_than_the_quota,
+        "conservation",
+        # excess_per_s is what exceeds the quota itself
+        [("soft", at(10), 20.0), ("g", at(20), 10.0), ("g", at(44), 40.0), ("g", at(70), INF)],
+        ("resource_group", "first_at", "excess_per_s"),
+        until=at(80),
+        parameters={"over": 0.09},
+    ),
+    Case(
         "as it lasts",
         _more_than_the_quota,
         "conservation",

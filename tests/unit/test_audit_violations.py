@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quotaplane.query.answer import Answer
-from quotaplane.query.audit import Audit, list_audits
+from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.settings import History
 from tests.unit.audit_cases import equal
@@ -67,6 +67,20 @@ def test_strict_limits_are_never_more_than_the_quotas(tmp_path: Path) -> None:
     found = answers(history)
     assert found["conservation"][1].rows == []
     assert violations(found) == {}
+
+
+def test_limits_over_the_quota_are_violations_without_their_setting_only(tmp_path: Path) -> None:
+    history = History(path=str(tmp_path / "over"))
+    recording = healthy(history, limits={"over": 0.1})
+    audit = load_audit("conservation")
+    with DuckDBEngine(history) as engine:
+        for parameters, violates in (
+            (audit.of_settings(recording.settings.limits), False),
+            ({}, True),
+            ({"over": 0.02}, True),
+        ):
+            answer = engine.ask(audit.sql, audit.values(parameters), until=at(200))
+            assert (audit.violations(answer) > 0) == violates
 
 
 def test_there_is_one_for_every_audit_that_knows_violations() -> None:
