@@ -288,7 +288,7 @@ class Enforcer:
     async def _tick(self) -> None:
         """Divide the limits over topics, and begin the writes that are needed."""
         self._news.clear()
-        if not (self._listener.caught_up and self._observer.ready and self._quotas.looked):
+        if self._not_yet_read() is not None:
             return
         now_s = asyncio.get_running_loop().time()
         self._refresh(now_s)
@@ -319,16 +319,23 @@ class Enforcer:
             rates = self._ledger.rates(now_s)
             self._groups_in_force.note(layout, division.rates, rates, moves, decided_ms)
 
-    def _waits_for(self) -> str | None:
-        """What is missing before rates can be written; None: nothing."""
+    def _not_yet_read(self) -> str | None:
+        """The first input that was not read since the start; None: all were."""
         missing = {
             "cluster": not self._observer.ready,
             "limits_topic": not self._listener.caught_up,
             "history": not self._quotas.looked,
-            "leadership": not self._leads(),
-            "limits": not self._listener.received.issued_at_ms,
         }
         return next((name for name, misses in missing.items() if misses), None)
+
+    def _waits_for(self) -> str | None:
+        """What is missing before rates can be written; None: nothing."""
+        unread = self._not_yet_read()
+        if unread is not None:
+            return unread
+        if not self._leads():
+            return "leadership"
+        return None if self._listener.received.issued_at_ms else "limits"
 
     def _leads(self) -> bool:
         return self._election is None or self._election.leads()
