@@ -12,7 +12,7 @@ that a limit leaves. The next step is ``headroom.with_headroom``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -144,39 +144,37 @@ def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATUR
     return joined(blocks)
 
 
+class _Reading(NamedTuple):
+    """How a window is read, given what was known before it; arrays of one shape."""
+
+    base: FloatArray
+    """The level before, per second: the old one of a broker that was asked for more."""
+    suspected: BoolArray
+    """The broker was asked for more than the level."""
+    near: BoolArray
+    """It may have been held back by its limit."""
+    seen: FloatArray
+    """What it used and was refused, per second, less what is not believed."""
+    level: Level
+    """What ``seen`` is compared with."""
+    taken_back: BoolArray
+    """The jump of the last window was noise."""
+    shown: FloatArray
+    """The demand that the window shows: ``seen``, or the mean of what the limit may hide."""
+
+
 def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     """``learn`` for one block of columns."""
     variance = track.noise * track.noise
-    suspected = track.doubt >= Doubt.SOME_MORE
-    base = np.where(suspected, track.old_demand, track.demand)
-    near = near_limit(window, base, suspected, saturated_from)
-    seen = np.where(np.isnan(window.throttled), 0.0, window.throttled) + window.usage
-    distrust, seen = discount_claims(
-        track.distrust, window, base, track.noise, seen, saturated_from
-    )
-    level, taken_back = without_false_alarm(
-        track, level_of(base, track.windows, variance), variance, seen, near
-    )
-    shown = uncensored(seen, near & (track.doubt < Doubt.MORE), level)
+    distrust, reading = _read(track, window, variance, saturated_from)
+    level, near, suspected, shown = reading.level, reading.near, reading.suspected, reading.shown
     z = deviations(shown - level.base, level.spread)
     changes, sums = find_changes(track, window, z, near, suspected)
     base_after, windows = new_level(level, shown, changes, sums, window.most_windows)
     demand, doubt = _asked_for(base_after, level, window, suspected, changes)
-
-    root = np.sqrt(base)
-    last, earlier = base + track.last_deviation * root, base + track.earlier_deviation * root
-    regular = (track.windows >= 2) & ~(suspected | changes.any())
-    if window.unchanged is not None:
-        regular &= ~window.unchanged
-    sample = second_difference(shown, last, earlier)
-    sample = np.where(taken_back, np.square(base - level.base), sample)
-    sampled = regular & ~near | taken_back
-    tight = regular & np.isnan(window.throttled)
-    tight &= window.limit < level.base + MOST_SIGMAS * level.spread
-    if tight.any():
-        sample = np.where(tight, _sample_at_limit(seen, near, level), sample)
-        sampled |= tight
-    last = np.where(taken_back, level.base, last)
+    last, earlier = _last_two(track, reading.base)
+    sample, sampled = _variance_sample(track, window, reading, changes, last, earlier)
+    last = np.where(reading.taken_back, level.base, last)
     root = np.sqrt(base_after)
     per_root = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0.0)
     after = Track(
@@ -199,6 +197,54 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     # The limit that was to show how much a suspected broker wants was not in force yet.
     waits = suspected & near & window.outdated
     return track.where(waits, after) if waits.any() else after
+
+
+def _read(
+    track: Track, window: Window, variance: FloatArray, saturated_from: float
+) -> tuple[IntArray, _Reading]:
+    """The distrust after the window, and how it is read."""
+    suspected = track.doubt >= Doubt.SOME_MORE
+    base = np.where(suspected, track.old_demand, track.demand)
+    near = near_limit(window, base, suspected, saturated_from)
+    seen = np.where(np.isnan(window.throttled), 0.0, window.throttled) + window.usage
+    distrust, seen = discount_claims(
+        track.distrust, window, base, track.noise, seen, saturated_from
+    )
+    level, taken_back = without_false_alarm(
+        track, level_of(base, track.windows, variance), variance, seen, near
+    )
+    shown = uncensored(seen, near & (track.doubt < Doubt.MORE), level)
+    return distrust, _Reading(base, suspected, near, seen, level, taken_back, shown)
+
+
+def _last_two(track: Track, base: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The demands that the last two windows showed, the newer one first."""
+    root = np.sqrt(base)
+    return base + track.last_deviation * root, base + track.earlier_deviation * root
+
+
+def _variance_sample(
+    track: Track,
+    window: Window,
+    reading: _Reading,
+    changes: DemandChanges,
+    last: FloatArray,
+    earlier: FloatArray,
+) -> tuple[FloatArray, BoolArray]:
+    """A sample of the variance, and where there is one."""
+    level, near, back = reading.level, reading.near, reading.taken_back
+    regular = (track.windows >= 2) & ~(reading.suspected | changes.any())
+    if window.unchanged is not None:
+        regular &= ~window.unchanged
+    sample = second_difference(reading.shown, last, earlier)
+    sample = np.where(back, np.square(reading.base - level.base), sample)
+    sampled = regular & ~near | back
+    tight = regular & np.isnan(window.throttled)
+    tight &= window.limit < level.base + MOST_SIGMAS * level.spread
+    if tight.any():
+        sample = np.where(tight, _sample_at_limit(reading.seen, near, level), sample)
+        sampled |= tight
+    return sample, sampled
 
 
 def _first_below_limit(track: Track, window: Window, level: Level, near: BoolArray) -> BoolArray:
