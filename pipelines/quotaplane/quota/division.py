@@ -21,6 +21,7 @@ from quotaplane.quota.demand_changes import error_of_mean
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.headroom import (
     Estimate,
+    fair_level,
     probes,
     real_reasons,
     what_is_told,
@@ -28,7 +29,7 @@ from quotaplane.quota.headroom import (
 )
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.noise import MOST_SIGMAS
-from quotaplane.quota.raises import Budget, budget, fair_level, raised
+from quotaplane.quota.raises import Budget, budget, raised
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.transition import grant, step_capped
 
@@ -256,8 +257,9 @@ def _raised(part: _Part, problem: Problem, answer: Allocation) -> Allocation:
 
     They get headroom for ``MOST_SIGMAS`` deviations of their noise, then up to their group's level.
     """
-    level, held_back = fair_level(part.segments, answer.limits, part.demand, part.weight)
-    highest = np.where(held_back, 0.0, level)
+    held_back = answer.limits < part.demand * (1.0 - _ROUNDING)
+    level = fair_level(part.segments, answer.limits / part.weight, held_back)
+    highest = np.where(held_back, 0.0, part.weight * part.segments.spread(level))
     if problem.ceiling is not None:
         highest = np.minimum(highest, problem.ceiling)
     wanted = np.minimum(part.demand + MOST_SIGMAS * part.sigma, highest)

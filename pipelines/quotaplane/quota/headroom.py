@@ -155,7 +155,11 @@ def with_headroom(
     served = np.minimum(without, demand)
     least = (1.0 - price) * served
     tree = Tree(rows, problem.quota, parent)
-    below = (1.0 - price) * weight * rows.spread(_largest(rows, served / weight, held_back, tree))
+    level = fair_level(rows, served / weight, held_back)
+    # Only brokers of other groups of the tree are held back: no share in this group is too large.
+    any_held = rows.total(held_back) > 0.0
+    level[~any_held & tree.any_in_tree(any_held)] = np.inf
+    below = (1.0 - price) * weight * rows.spread(level)
     gets = ~held_back & (demand < below)
     kept = np.where(gets, demand, np.where(held_back, least, np.minimum(demand, below)))
     extra = np.where(gets, np.minimum(headroom, below - demand), 0.0)
@@ -211,18 +215,17 @@ class Tree:
         return least_on_path(self._parent, np.where(found > 0.0, -1.0, 0.0)) < 0.0
 
 
-def _largest(
-    rows: Segments, per_weight: FloatArray, held_back: BoolArray, tree: Tree
-) -> FloatArray:
-    """(g,) the share per weight of the brokers that are held back; if none is, the largest one.
+def fair_level(rows: Segments, per_weight: FloatArray, held_back: BoolArray) -> FloatArray:
+    """(g,) the largest share per weight of the brokers that are held back; if none is, of any.
 
-    inf: only brokers of other groups of the tree are.
+    >>> shares, held_back = np.array([70.0, 80.0, 5.0]), np.array([True, False, False])
+    >>> fair_level(Segments(np.array([0, 2, 3])), shares, held_back)
+    array([70.,  5.])
     """
-    any_held = rows.total(held_back) > 0
-    counts = held_back | ~rows.spread(any_held)
-    largest = np.zeros(rows.groups)
-    np.maximum.at(largest, rows.of_row, np.where(counts, per_weight, 0.0))
-    return np.where(~any_held & tree.any_in_tree(any_held), np.inf, largest)
+    counts = held_back | ~rows.spread(rows.total(held_back) > 0.0)
+    level = np.zeros(rows.groups)
+    np.maximum.at(level, rows.of_row, np.where(counts, per_weight, 0.0))
+    return level
 
 
 def _rest(

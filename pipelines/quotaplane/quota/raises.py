@@ -11,14 +11,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.laws.segments import Segments
-from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.model import FloatArray, IntArray
 from quotaplane.quota.headroom import Tree
 
 _REPAID_PART: Final = 0.5
 """Part of its debt that a group pays back in a round."""
 _MOST_REPAID: Final = 0.02
 """Most that it pays back in a round, as a part of its quota."""
-_ROUNDING: Final = 1e-9
 
 
 class Budget(NamedTuple):
@@ -70,22 +69,3 @@ def raised(
         short = np.maximum(aim - limits, 0.0)
         limits = limits + short * rows.spread(tree.part(limits, short))
     return limits
-
-
-def fair_level(
-    rows: Segments, limits: FloatArray, demand: FloatArray, weight: FloatArray
-) -> tuple[FloatArray, BoolArray]:
-    """(n,) the limit of each broker at its group's level, and whether it is held back.
-
-    The level is the highest limit per weight of a broker that is held back (it has less than it
-    wants); if none is, of any.
-
-    >>> rows, limits = Segments(np.array([0, 2])), np.array([70.0, 30.0])
-    >>> fair_level(rows, limits, np.array([np.inf, 20.0]), np.ones(2))
-    (array([70., 70.]), array([ True, False]))
-    """
-    held_back = limits < demand * (1.0 - _ROUNDING)
-    counts = held_back | ~rows.spread(rows.total(held_back) > 0.0)
-    level = np.zeros(rows.groups)
-    np.maximum.at(level, rows.of_row, np.where(counts, limits / weight, 0.0))
-    return weight * rows.spread(level), held_back
