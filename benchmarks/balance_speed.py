@@ -5,11 +5,8 @@ python -m benchmarks.balance_speed writes docs/balance-benchmarks.md.
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,6 +16,7 @@ from benchmarks.balance_arena.contenders import ours
 from benchmarks.balance_arena.stock_leader import Jvm, Report, StockLeader
 from benchmarks.balance_arena.telemetry import Noise, Stats
 from benchmarks.balance_arena.world import World, build
+from benchmarks.machine import machine
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import Policies
@@ -150,9 +148,7 @@ def page(brokers: int, bundles: int, mine: dict[str, Took], stock: dict[str, Too
         "it (for quotaplane's reproductions: checks and averages) has a column of its own; ours",
         "has it in its decision.",
         "",
-        f"Machine: {os.cpu_count()} cores, Linux {platform.machine()}; Python "
-        f"{platform.python_version()}, numpy {np.__version__}; "
-        f"{datetime.now(timezone.utc):%Y-%m-%d}.",
+        machine("numpy"),
         "",
         f"| strategy | seconds (wanted: at most {_MOST_S:g}; Uniform: Pulsar's own time) | moves "
         "| around it, s | Pulsar's class, s | times as fast | |",

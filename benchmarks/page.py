@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
-from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from benchmarks.machine import machine
 
 
 def write_page(path: Path, found: dict[str, Any]) -> None:
@@ -22,9 +20,7 @@ def write_page(path: Path, found: dict[str, Any]) -> None:
         "what is measured and how. Medians of the warm rounds; a real Kafka server on the same",
         "machine, stock Pulsar reports, four dimensions, the law `max_min`; 4 GB for Spark's JVM.",
         "",
-        f"Machine: {os.cpu_count()} cores, Linux {platform.machine()}; Python "
-        f"{platform.python_version()}, PySpark {version('pyspark')}; "
-        f"{datetime.now(timezone.utc):%Y-%m-%d}.",
+        machine("pyspark"),
         "",
         "## PIP-82's own scale",
         "",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
-import numpy as np
-
+from benchmarks.machine import machine
 from quotaplane.throttle.types import ThrottleLaw
 
 
@@ -37,7 +33,7 @@ is measured and how.
 half more than its quota, and half of them are hard. 11 windows of a second, Kafka's default.
 All contenders must give the same answers to the same requests; otherwise the run fails.
 
-Machine: {cores} cores, one of them used, {system}; Python {python}, numpy {numpy}; {day}.
+{machine} One core is used.
 
 ## Ratios
 
@@ -81,11 +77,7 @@ def page(found: Sequence[Measured], entities: int, count: int) -> str:
     return _PAGE.format(
         count=count,
         entities=entities,
-        cores=os.cpu_count(),
-        system=f"{platform.system()} {platform.machine()}",
-        python=platform.python_version(),
-        numpy=np.__version__,
-        day=f"{datetime.now(timezone.utc):%Y-%m-%d}",
+        machine=machine("numpy"),
         ratios="\n".join(ratios),
         rates="\n".join(rates),
     )
