@@ -22,6 +22,8 @@ from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
 __all__ = ["scene"]
 
 WATCHED_S = 12.0
+LEAST_REPORTS = 4
+PATIENCE_S = 60.0
 
 
 def read_for(consumer: pulsar.Consumer, seconds: float) -> list[pulsar.Message]:
@@ -70,7 +72,11 @@ def test_reports_each_second_agree_with_the_counters_and_the_brokers_own(scene: 
         read_for(own_consumer, 0.5)
         begun_s, before = time.monotonic(), scene.count(topic)
         messages = read_for(consumer, WATCHED_S)
-        counted = (scene.count(topic) - before) / (time.monotonic() - begun_s)
+        # A broker that needs more than 50 ms for its metrics is read less often.
+        while len(messages) < LEAST_REPORTS and time.monotonic() < begun_s + PATIENCE_S:
+            messages += read_for(consumer, 1.0)
+        watched_s = time.monotonic() - begun_s
+        counted = (scene.count(topic) - before) / watched_s
         own_messages = read_for(own_consumer, 0.5)
         status = enforcer.stop()
     client.close()
@@ -80,10 +86,10 @@ def test_reports_each_second_agree_with_the_counters_and_the_brokers_own(scene: 
     assert {*reports.headers["broker"].to_pylist()} == {server.service_url}
     window_s = reports.headers["window_s"].to_numpy()
     rates = rates_of(reports, scene.group)
-    # One a second; a broker that needs more than 50 ms for its metrics is read less often. The
-    # window of the first one may have begun before the topic had its rate.
+    # At most one a second. The window of the first one may have begun before the topic had its
+    # rate.
+    assert LEAST_REPORTS <= len(rates) <= watched_s + 2
     steady = np.arange(len(rates)) > 0
-    assert WATCHED_S / 4 <= steady.sum() <= WATCHED_S + 1
     mean = np.average(rates[steady], axis=0, weights=window_s[steady])
     assert mean[0] == pytest.approx(counted, rel=HELD)
     # The broker's own reports have the same in all dimensions.

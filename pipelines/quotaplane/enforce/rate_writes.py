@@ -205,10 +205,9 @@ def _worth_lowering(dim: _Dimension, current: FloatArray, significant_change: fl
     (the ski rental problem).
     """
     less = current - dim.wanted
-    with np.errstate(invalid="ignore"):
-        saved = less * dim.above_s
-    worth: BoolArray = (less >= significant_change * dim.wanted) | (saved >= _BURST_S * dim.wanted)
-    return worth
+    with np.errstate(invalid="ignore"):  # inf * 0: unlimited is no step down
+        significant: BoolArray = less >= significant_change * dim.wanted
+        return significant | (less * dim.above_s >= _BURST_S * dim.wanted)
 
 
 def _to_lower(
