@@ -114,7 +114,7 @@ def totals_of(
     entries = len(usage)
     rows = fresh_leases(np.zeros(1, np.int64), np.zeros(1, np.int64), (*FIRST, 4))
     rows.usage[[0, 2], 0] = [5.0, 6.0]
-    rows.demand[[0, 2], 0] = [demand, 6.0]
+    rows.track.demand[[0, 2], 0] = [demand, 6.0]
     rows.usage.setflags(write=False)
 
     def array(rates: list[list[float]]) -> np.ndarray:
@@ -192,14 +192,14 @@ def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None
     told = {PUBLISH: 400.0, DISPATCH: 0.0}
     shard.run(said(T0, {PUBLISH: 75.0, DISPATCH: 75.0}, told, b=150.0), now_ms=T0)
     rows = shard.state.leases
-    assert rows.demand[4].tolist() == pytest.approx([550, 150])
+    assert rows.track.demand[4].tolist() == pytest.approx([550, 150])
     for second, b in ((5, 150.0), (10, 10.0), (15, 10.0)):
         at_ms = T0 + second * 1000
         usage, refused = {PUBLISH: NAN, DISPATCH: 75.0 + second % 2}, {DISPATCH: 1.0}
         outcome = shard.run(said(at_ms, usage, refused, b=b), now_ms=at_ms)
         rows = shard.state.leases
-        assert rows.demand[4, 0] == pytest.approx(550, rel=0.01)
-        assert rows.demand[0, 0] == pytest.approx(475)
+        assert rows.track.demand[4, 0] == pytest.approx(550, rel=0.01)
+        assert rows.track.demand[0, 0] == pytest.approx(475)
         assert rows.reports_refused.all()
     assert rows.limit[4].tolist() == pytest.approx([290, 10], rel=0.02)
     assert outcome.counts.limits_changed == 0
@@ -214,10 +214,10 @@ def test_noise_of_an_unchanged_part_is_no_refusal() -> None:
         used = {PUBLISH: 75.0 + 5 * (-1) ** turn, DISPATCH: 10.0}
         at_ms = T0 + turn * 5000
         shard.run(said(at_ms, used, none), now_ms=at_ms)
-    assert shard.state.leases.demand[0, 0] > shard.state.leases.usage[0, 0] + 1
+    assert shard.state.leases.track.demand[0, 0] > shard.state.leases.usage[0, 0] + 1
     last = T0 + 60_000
     shard.run(said(last, {PUBLISH: NAN, DISPATCH: 11.0}, {DISPATCH: 0.0}), now_ms=last)
-    assert shard.state.leases.distrust[4].tolist() == [0]
+    assert shard.state.leases.track.distrust[4].tolist() == [0]
 
 
 def test_what_is_refused_of_an_unchanged_part_may_be_unknown() -> None:
@@ -391,6 +391,11 @@ def test_a_limit_of_an_earlier_epoch_is_handed_back_in_any_dimension() -> None:
     assert limits_of(outcome.limits, MUTATIONS) == {"b1": INF}
 
 
+def _the_same(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    np.testing.assert_array_equal(found, expected)
+    return found
+
+
 def test_a_state_of_all_dimensions_is_kept_to_the_bit() -> None:
     quota = dict.fromkeys(DIMENSIONS, 100.0)
     shard = started(quota, b1=dict.fromkeys(DIMENSIONS, 70.0), b2=dict.fromkeys(DIMENSIONS, 60.0))
@@ -402,8 +407,7 @@ def test_a_state_of_all_dimensions_is_kept_to_the_bit() -> None:
     )
     again = load(dump(state))
     assert again.leases.dimensions == tuple(range(len(DIMENSIONS)))
-    for name, value in vars(state.leases).items():
-        np.testing.assert_array_equal(vars(again.leases)[name], value, err_msg=name)
+    again.leases.map_arrays(_the_same, state.leases)
     np.testing.assert_array_equal(again.groups.quota, state.groups.quota)
     assert dump(again) == dump(state)
 
@@ -417,11 +421,11 @@ def test_a_state_of_the_format_is_read_and_written_as_it_was() -> None:
     tables, again = unpack(blob), unpack(dump(state))
     # The tables of doubts and of overuse came later; a saturated broker is in doubt.
     doubts, overuse = again[len(tables) :]
-    saturated = np.isinf(state.leases.demand)
+    saturated = np.isinf(state.leases.track.demand)
     assert doubts.num_rows == saturated.sum() > 0
     assert overuse.num_rows == 0
-    assert (state.leases.doubt[saturated] == Doubt.SATURATED).all()
-    assert np.isfinite(state.leases.old_demand).all()
+    assert (state.leases.track.doubt[saturated] == Doubt.SATURATED).all()
+    assert np.isfinite(state.leases.track.old_demand).all()
     for before, after in zip(tables, again[: len(tables)], strict=True):
         assert repr(after.to_pydict()) == repr(before.to_pydict())  # NaN differs from itself
         assert before.schema.metadata.items() < after.schema.metadata.items()
@@ -436,7 +440,7 @@ def test_a_state_of_before_there_were_totals_is_gone_on_with() -> None:
     assert rows.dimensions == FIRST
     assert rows.limit[0].tolist() == pytest.approx([3, 33.5, 33.5], rel=1e-5)
     assert rows.max_in_force[0].tolist() == pytest.approx([3, 48.5, 48.5], rel=1e-5)
-    assert rows.demand[0].tolist() == [33.0, 80.0, INF]
+    assert rows.track.demand[0].tolist() == [33.0, 80.0, INF]
     assert rows.limit[3].tolist() == [7.0, INF, INF]
     assert rows.reports_refused.tolist() == [True, True, False]
     assert rows.enforced.tolist() == [False, True, True]

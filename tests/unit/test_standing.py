@@ -27,10 +27,9 @@ def counted(state: ShardState) -> RoundCounts:
 def with_leases(shard: Shard, **arrays: object) -> ShardState:
     """A shard's state with other values in the dimension of publish messages."""
     leases = shard.state.leases
+    leases = leases.map_arrays(np.copy)
     for name, values in arrays.items():
-        changed = getattr(leases, name).copy()
-        changed[0] = values
-        leases = replace(leases, **{name: changed})
+        getattr(leases.track if name == "demand" else leases, name)[0] = values
     return replace(shard.state, leases=leases)
 
 

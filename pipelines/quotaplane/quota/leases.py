@@ -35,21 +35,8 @@ class Leases:
     """Index of the broker."""
     usage: FloatArray
     """(d, n) in the newest report."""
-    demand: FloatArray
-    """(d, n) estimate, see ``track.Track``; inf = saturated: its amount is not known."""
-    noise: FloatArray
-    """(d, n) see ``track.Track``, as all up to ``distrust``."""
-    last_deviation: FloatArray
-    earlier_deviation: FloatArray
-    rise: FloatArray
-    fall: FloatArray
-    rise_windows: IntArray
-    fall_windows: IntArray
-    windows: IntArray
-    doubt: IntArray
-    old_demand: FloatArray
-    old_windows: IntArray
-    distrust: IntArray
+    track: Track
+    """(d, n) what is known of the demand."""
     reports_refused: BoolArray
     """The broker reports what it refuses or delays."""
     limit: FloatArray
@@ -78,20 +65,19 @@ class Leases:
 
     def take(self, chosen: BoolArray | IntArray) -> Leases:
         """The leases that ``chosen`` (a mask, or ascending indexes) selects."""
-        return self.map_arrays(lambda _, array: array[..., chosen])
+        return self.map_arrays(lambda array: array[..., chosen])
 
-    def map_arrays(self, change: Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]) -> Leases:
-        """The leases with ``change(name, array)`` in place of every array."""
-        arrays: dict[str, Any] = {name: change(name, getattr(self, name)) for name in _ARRAYS}
-        return replace(self, **arrays)
+    def map_arrays(self, change: Callable[..., npt.NDArray[Any]], *others: Leases) -> Leases:
+        """The leases with ``change(array, *those of others)`` in place of every array."""
+        arrays: dict[str, Any] = {
+            name: change(*(getattr(each, name) for each in (self, *others))) for name in _ARRAYS
+        }
+        track = self.track.map_arrays(change, *(each.track for each in others))
+        return replace(self, track=track, **arrays)
 
     def merged(self, others: Leases) -> Leases:
         """These and ``others``, which are other pairs in the same dimensions."""
-
-        def concatenated(name: str, own: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            return np.concatenate([own, getattr(others, name)], axis=-1)
-
-        joined = self.map_arrays(concatenated)
+        joined = self.map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), others)
         pair = joined.group * (joined.broker.max(initial=0) + 1) + joined.broker
         return joined.take(np.argsort(pair, kind="stable"))
 
@@ -104,37 +90,39 @@ class Leases:
         wanted = tuple(dimensions)
         if wanted == self.dimensions:
             return self
-        own_index = {dimension: index for index, dimension in enumerate(self.dimensions)}
-        blank = fresh_leases(self.group, self.broker, wanted)
+        kept = [place for place, each in enumerate(wanted) if each in self.dimensions]
+        own = [self.dimensions.index(wanted[place]) for place in kept]
 
-        def selected(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        def selected(array: npt.NDArray[Any], blank: npt.NDArray[Any]) -> npt.NDArray[Any]:
             if array.ndim < 2:
                 return array
-            new: npt.NDArray[Any] = getattr(blank, name).copy()
-            for index, dimension in enumerate(wanted):
-                if dimension in own_index:
-                    new[index] = array[own_index[dimension]]
-                elif dimension in PARTS and name in ("usage", "demand"):
-                    new[index] = to_single(self.usage[list(PARTS[dimension])].sum(axis=0))
+            new = blank.copy()
+            new[kept] = array[own]
             return new
 
-        return replace(self.map_arrays(selected), dimensions=wanted)
+        blank = fresh_leases(self.group, self.broker, wanted)
+        leases = replace(self.map_arrays(selected, blank), dimensions=wanted)
+        for place, dimension in enumerate(wanted):
+            if dimension in PARTS and dimension not in self.dimensions:
+                total = to_single(self.usage[list(PARTS[dimension])].sum(axis=0))
+                leases.usage[place] = leases.track.demand[place] = total
+        return leases
 
 
-_ARRAYS: Final = tuple(field.name for field in fields(Leases) if field.name != "dimensions")
+_OTHERS: Final = ("dimensions", "track")
+_ARRAYS: Final = tuple(field.name for field in fields(Leases) if field.name not in _OTHERS)
 
 
 def fresh_leases(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Leases:
     """Leases of pairs that no report has named yet: no usage, no limit."""
     n, shape = len(group), (len(dimensions), len(group))
     unlimited, never = np.full(shape, np.inf), np.full(n, -1, np.int64)
-    blank = Track.blank(shape)
     return Leases(
         dimensions=dimensions,
         group=group,
         broker=broker,
         usage=np.zeros(shape),
-        **blank.arrays(),
+        track=Track.blank(shape),
         reports_refused=np.zeros(n, bool),
         limit=unlimited,
         previous_limit=unlimited,

@@ -111,7 +111,7 @@ def _starving(shard: Shard, dimension: int, counts: BoolArray, share: FloatArray
     leases with an enforced limit and a live broker; ``share`` (g,): of the quota that is used.
     """
     groups, leases = shard.groups, shard.leases
-    suspects = np.flatnonzero(counts & np.isinf(leases.demand[dimension]))
+    suspects = np.flatnonzero(counts & np.isinf(leases.track.demand[dimension]))
     starving: BoolArray = np.zeros(len(groups), np.bool_)
     if not len(suspects):
         return starving

@@ -75,15 +75,20 @@ class ShardState:
         assert ((leases.broker >= 0) & (leases.broker < len(brokers))).all(), "leases have brokers"
         pair = leases.group * max(len(brokers), 1) + leases.broker
         assert (np.diff(pair) > 0).all(), "leases are sorted by group, then broker, each pair once"
-        for name in ("usage", "demand", "limit", "previous_limit", "max_in_force"):
-            rates = getattr(leases, name)
+        names = ("usage", "limit", "previous_limit", "max_in_force")
+        all_rates = {
+            "demand": leases.track.demand,
+            **{each: getattr(leases, each) for each in names},
+        }
+        for name, rates in all_rates.items():
             assert rates.shape == (d, n), f"{name} has shape {rates.shape}, not {(d, n)}"
             assert (rates >= 0.0).all(), f"{name} is at least 0"
         assert np.isfinite(leases.usage).all(), "usage is finite"
         assert (leases.max_in_force >= leases.limit)[:, leases.enforced].all(), (
             "max_in_force is too low"
         )
-        assert ((leases.distrust >= 0) & (leases.distrust <= 255)).all(), "distrust fits a byte"
+        distrust = leases.track.distrust
+        assert ((distrust >= 0) & (distrust <= 255)).all(), "distrust fits a byte"
         observed = self.observed
         pair = np.stack([observed.group_id, observed.broker])
         assert (np.lexsort(pair[::-1]) == np.arange(len(observed))).all(), "observed pairs ascend"

@@ -80,10 +80,10 @@ def dump(state: ShardState) -> bytes:
         "leases": _lease_columns(leases, base_ms),
         "rates": _rate_columns(leases),
         "young": _young_columns(leases),
-        "estimates": _estimate_columns(leases),
+        "estimates": _estimate_columns(leases.track),
         "deleted": _deleted_columns(state.deleted),
         "undefined": _undefined_columns(state.undefined),
-        "doubts": _doubt_columns(leases),
+        "doubts": _doubt_columns(leases.track),
         "overuse": _overuse_columns(state.overuse),
     }
     meta = {
@@ -208,7 +208,7 @@ class _Flags:
 def _lease_columns(leases: Leases, base_ms: int) -> Columns:
     age_ms = base_ms - leases.seen_at_ms
     flags = _Flags(
-        saturated=np.isinf(leases.demand),
+        saturated=np.isinf(leases.track.demand),
         has_limit=leases.has_limit,
         reports_refused=leases.reports_refused,
         enforced=leases.enforced,
@@ -224,8 +224,8 @@ def _lease_columns(leases: Leases, base_ms: int) -> Columns:
 def _rate_columns(leases: Leases) -> Columns:
     """Every dimension behind the other; the demand only where it says more than the usage."""
     rates = {"usage": leases.usage, "limit": leases.limit}
-    if not (np.isinf(leases.demand) | (leases.demand == leases.usage)).all():
-        rates["demand"] = leases.demand
+    if not (np.isinf(leases.track.demand) | (leases.track.demand == leases.usage)).all():
+        rates["demand"] = leases.track.demand
     return {name: array.ravel().astype(np.float32) for name, array in rates.items()}
 
 
@@ -249,30 +249,30 @@ _NIBBLE: Final = 16
 """Two small counts share a byte: the second one times this."""
 
 
-def _estimate_columns(leases: Leases) -> Columns:
+def _estimate_columns(track: Track) -> Columns:
     """``track.Track`` without its doubts; "swing" and "doubt" are names of earlier versions."""
     columns: dict[str, npt.NDArray[Any]] = {
-        "noise": leases.noise.astype(np.float16),
-        "swing": leases.last_deviation.astype(np.float16),
-        "earlier_deviation": leases.earlier_deviation.astype(np.float16),
-        "rise": (leases.rise * SUM_STEPS).astype(np.uint8),
-        "fall": (leases.fall * SUM_STEPS).astype(np.uint8),
-        "runs": (leases.rise_windows + _NIBBLE * leases.fall_windows).astype(np.uint8),
-        "windows": leases.windows.astype(np.uint8),
-        "doubt": leases.distrust.astype(np.uint8),
+        "noise": track.noise.astype(np.float16),
+        "swing": track.last_deviation.astype(np.float16),
+        "earlier_deviation": track.earlier_deviation.astype(np.float16),
+        "rise": (track.rise * SUM_STEPS).astype(np.uint8),
+        "fall": (track.fall * SUM_STEPS).astype(np.uint8),
+        "runs": (track.rise_windows + _NIBBLE * track.fall_windows).astype(np.uint8),
+        "windows": track.windows.astype(np.uint8),
+        "doubt": track.distrust.astype(np.uint8),
     }
     return {name: array.ravel() for name, array in columns.items() if array.any()}
 
 
-def _doubt_columns(leases: Leases) -> Columns:
+def _doubt_columns(track: Track) -> Columns:
     """The few estimates that are in doubt, and what they were before."""
-    doubt = leases.doubt.ravel()
+    doubt = track.doubt.ravel()
     at = np.flatnonzero(doubt)
     return {
         "at": at.astype(np.int32),
         "doubt": doubt[at].astype(np.uint8),
-        "old_demand": leases.old_demand.ravel()[at].astype(np.float32),
-        "old_windows": leases.old_windows.ravel()[at].astype(np.uint8),
+        "old_demand": track.old_demand.ravel()[at].astype(np.float32),
+        "old_windows": track.old_windows.ravel()[at].astype(np.uint8),
     }
 
 
@@ -328,7 +328,7 @@ def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Grou
         group=np.repeat(np.arange(len(groups)), tables["groups"]["size"]),
         broker=columns["broker"].astype(np.int64),
         usage=usage,
-        **track.arrays(),
+        track=track,
         reports_refused=flags.reports_refused,
         limit=limit,
         previous_limit=limit.copy(),

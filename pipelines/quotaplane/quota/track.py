@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
@@ -63,13 +64,23 @@ class Track:
         """Estimates before the first window: no demand, no noise, no distrust."""
         return Track(**{name: np.zeros(shape, kind) for name, kind in TRACK_ARRAYS.items()})
 
+    def map_arrays(self, change: Callable[..., npt.NDArray[Any]], *others: Track) -> Track:
+        """The estimates with ``change(array, *those of others)`` in place of every array."""
+        return Track(
+            **{
+                name: change(*(getattr(each, name) for each in (self, *others)))
+                for name in TRACK_ARRAYS
+            }
+        )
+
     def take(self, chosen: Any) -> Track:
         """The estimates that ``chosen`` selects along the last axis."""
-        return Track(**{name: getattr(self, name)[..., chosen] for name in TRACK_ARRAYS})
+        return self.map_arrays(lambda array: array[..., chosen])
 
-    def arrays(self) -> dict[str, Any]:
-        """All arrays by name."""
-        return {name: getattr(self, name) for name in TRACK_ARRAYS}
+    def put(self, chosen: Any, others: Track) -> None:
+        """Overwrite the estimates that ``chosen`` selects along the last axis."""
+        for name in TRACK_ARRAYS:
+            getattr(self, name)[..., chosen] = getattr(others, name)
 
     def with_noise(self, noise: FloatArray) -> Track:
         """The same with another noise."""
@@ -77,12 +88,7 @@ class Track:
 
     def where(self, condition: BoolArray, other: Track) -> Track:
         """These estimates where the condition holds, else the other ones."""
-        return Track(
-            **{
-                name: np.where(condition, getattr(self, name), getattr(other, name))
-                for name in TRACK_ARRAYS
-            }
-        )
+        return self.map_arrays(lambda own, others: np.where(condition, own, others), other)
 
 
 TRACK_ARRAYS: Final[dict[str, type]] = {
@@ -93,12 +99,8 @@ TRACK_ARRAYS: Final[dict[str, type]] = {
 
 def joined(blocks: Sequence[Track]) -> Track:
     """The tracks one behind the other, along the last axis."""
-    return Track(
-        **{
-            name: np.concatenate([getattr(block, name) for block in blocks], axis=-1)
-            for name in TRACK_ARRAYS
-        }
-    )
+    first, *others = blocks
+    return first.map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), *others)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from quotaplane.quota.groups import Groups
 from quotaplane.quota.headroom import BLIND_PROBE
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.noise import counting_noise, noise_of_groups, to_half, with_prior
-from quotaplane.quota.track import TRACK_ARRAYS, Track, Window
+from quotaplane.quota.track import Track, Window
 
 _STOCK_DELAY_WINDOWS: Final = 4
 """Stock brokers do not report which limit they applied. A new limit counts as on its way for this
@@ -182,11 +182,12 @@ def update_usage(
         saturated_from: see ``demand.observe``.
     """
     of_groups = _OfGroups(
-        noise_of_groups(leases.noise, leases.group, len(groups)), _small_limits(leases, groups)
+        noise_of_groups(leases.track.noise, leases.group, len(groups)),
+        _small_limits(leases, groups),
     )
     columns = _UsageColumns(
         usage=leases.usage.copy(),
-        track=Track(**{name: getattr(leases, name).copy() for name in TRACK_ARRAYS}),
+        track=leases.track.map_arrays(np.copy),
         reports_refused=leases.reports_refused.copy(),
         max_in_force=leases.max_in_force.copy(),
         seen_at_ms=leases.seen_at_ms.copy(),
@@ -204,7 +205,7 @@ def update_usage(
     return replace(
         leases,
         usage=columns.usage,
-        **columns.track.arrays(),
+        track=columns.track,
         reports_refused=columns.reports_refused,
         max_in_force=columns.max_in_force,
         seen_at_ms=columns.seen_at_ms,
@@ -281,10 +282,10 @@ def _update_once(
         # If the broker reports refusals, "unchanged" covers them, too: the estimate stays.
         after = before.where(unchanged & reports_refused, after)
     columns.usage[:, chosen] = usage
-    for name in TRACK_ARRAYS:
-        values = getattr(after, name)
-        single = name in ("demand", "old_demand")
-        getattr(columns.track, name)[:, chosen] = to_single(values) if single else values
+    columns.track.put(
+        chosen,
+        replace(after, demand=to_single(after.demand), old_demand=to_single(after.old_demand)),
+    )
     columns.reports_refused[chosen] = reports_refused
     columns.seen_at_ms[chosen] = reported.published_at_ms
     acknowledged = ours & (reported.acked_seq >= issued_seq)
