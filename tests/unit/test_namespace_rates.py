@@ -150,6 +150,45 @@ def test_a_rate_that_somebody_set_after_the_last_look_is_not_overwritten() -> No
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("per_s", [2.0, 20.0, 100.0])
+@pytest.mark.parametrize("tick_s", [0.02, 0.05, 0.2, 1.0])
+def test_namespaces_and_topics_have_half_of_the_write_budget_each(
+    per_s: float, tick_s: float
+) -> None:
+    layout = layout_of({full("a"): "b"}, "g")
+    default = np.array([[50.0, INF, INF, INF]])
+    bucket, seconds = Bucket(per_s), 30.0
+
+    async def scene() -> tuple[int, int]:
+        defaults = NamespaceDefaults(Never(), bucket, FailureLog(str), str)  # type: ignore[arg-type]
+        free: dict[str, Any] = {"properties": {}}
+        for number in range(2000):
+            defaults.read("blue", f"acme/n{number}", free, "g", 0.0)
+        topics = 0
+        for tick in range(round(seconds / tick_s)):
+            now_s = tick * tick_s
+            defaults.begin(layout, default, now_s)
+            # Topics want all that is left.
+            room = bucket.room(now_s)
+            bucket.take(room)
+            topics += room
+        begun = 2000 - defaults.waiting
+        await defaults.idle(0.0)
+        return begun, topics
+
+    begun, topics = asyncio.run(scene())
+    half = seconds * per_s / 2
+    assert half - 3 <= 3 * begun <= half + per_s / 2 + 3
+    assert half - 3 <= topics <= half + per_s + 3
+
+
+class Never:
+    """A cluster that never answers."""
+
+    async def get(self, _: str) -> Any:
+        await asyncio.Event().wait()
+
+
 def test_rates_that_are_none_are_an_error_of_the_cluster() -> None:
     for policies in (
         [],

@@ -16,7 +16,7 @@ class Bucket:
     """
 
     def __init__(self, per_s: float) -> None:
-        self._per_s = per_s
+        self.per_s = per_s
         self._most = max(per_s, 1.0)
         self._tokens = self._most
         self._at_s: float | None = None
@@ -24,7 +24,7 @@ class Bucket:
     def room(self, now_s: float) -> int:
         """Number of tokens available now."""
         if self._at_s is not None:
-            gained = max(now_s - self._at_s, 0.0) * self._per_s
+            gained = max(now_s - self._at_s, 0.0) * self.per_s
             self._tokens = min(self._tokens + gained, self._most)
         self._at_s = now_s
         return max(int(self._tokens), 0)

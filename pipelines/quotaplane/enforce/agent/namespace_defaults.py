@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
@@ -28,8 +29,8 @@ _READS: Final = "reading rates of namespaces"
 _WRITES: Final = "writing rates of namespaces"
 _REQUESTS: Final = 3
 """Writes per namespace: two rates, and our record of them."""
-_SHARE: Final = 2
-"""Namespaces get at most the 1/nth part of the write budget; the rest is for topics."""
+_SHARE: Final = 0.5
+"""Namespaces get at most this part of the write budget; the rest is for topics."""
 _TOO_FAR: Final = 2.0
 """A rate is written again when it differs from the default by more than this factor. Not sooner, as
 each write gives every topic of the namespace a burst of one second's rate."""
@@ -122,6 +123,7 @@ class NamespaceDefaults:
 
     def __init__(self, rest: Rest, budget: Bucket, failure_log: FailureLog, say: Say) -> None:
         self._rest, self._budget, self._failure_log, self._say = rest, budget, failure_log, say
+        self._share = Bucket(_SHARE * budget.per_s)
         self._cluster = ""
         self._rates: dict[str, NamespaceRates] = {}
         self._group: dict[str, str | None] = {}
@@ -219,9 +221,12 @@ class NamespaceDefaults:
         at = at[in_turn(known.group[at])]
         room = len(at)
         if not self._hurried:
-            left = self._budget.room(now_s)
-            room = min(room, max(left // (_SHARE * _REQUESTS), min(left, 1)))
-            self._budget.take(room * _REQUESTS)
+            # Rounded up, as a small budget never has room for a whole namespace; what is used too
+            # much is missing later.
+            left = min(self._budget.room(now_s), self._share.room(now_s))
+            room = min(room, math.ceil(left / _REQUESTS))
+            for bucket in (self._budget, self._share):
+                bucket.take(room * _REQUESTS)
         self.waiting = len(at) - room
         for index in at[:room].tolist():
             name = known.names[index]
