@@ -181,6 +181,22 @@ def test_usage_that_ends_is_followed_at_once_unless_it_comes_in_batches(dimensio
     assert demand > 40.0 if dimension == "dispatch_messages" else demand == 0.0
 
 
+@pytest.mark.parametrize("used", [5.0, 20.0, 35.0])
+def test_a_reported_window_under_two_limits_shows_at_least_what_was_used(used: float) -> None:
+    """The limit of ``b`` came into force late in the window, as on a busy machine."""
+    watched = Watched()
+    for at_s in (5, 10, 15, 20):
+        watched.round(at_s, own("a", at_s, g=80.0), own("b", at_s, g=0.0))
+    low = watched.shard.in_force["g", "b"]
+    watched.round(25, own("a", 25, g=80.0), own("b", 25, g=low))
+    assert watched.shard.in_force["g", "b"] > 40
+    watched.round(30, own("a", 30, g=70.0), own("b", 30, g=used))
+    assert watched.shard.in_force["g", "b"] > 40, "so much of 49 says nothing yet"
+    for at_s in (35, 40, 45):
+        watched.round(at_s, own("a", at_s, g=80.0), own("b", at_s, g=20.0))
+    assert watched.shard.in_force["g", "b"] < 30, "all of these windows were under the new limit"
+
+
 def test_a_broker_that_is_held_back_gets_its_share_however_noisy_it_was() -> None:
     """It can't show more than its limit, so its noise is no reason to leave the limit as it is."""
     watched = Watched()
