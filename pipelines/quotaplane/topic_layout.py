@@ -95,6 +95,11 @@ class Layout:
         return np.asarray(unowned == 0)
 
     @cached_property
+    def group_place(self) -> dict[str, int]:
+        """Each group's index."""
+        return {name: index for index, name in enumerate(self.groups)}
+
+    @cached_property
     def place(self) -> dict[str, int]:
         """Each topic's index."""
         return {name: index for index, name in enumerate(self.topics)}

@@ -14,10 +14,11 @@ from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.usage_publisher import UsagePublisher
 from quotaplane.enforce.observed_usage import encode_observation, usage_of_groups
 from quotaplane.errors import ConfigError, TransportError
+from quotaplane.model import group_id
 from quotaplane.pulsar.producer import Outgoing
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import Reports, parse_settings
-from quotaplane.topic_layout import Layout
+from quotaplane.topic_layout import Layout, nothing
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports, unpack_reports
 from tests.unit.cluster_cases import Answer
@@ -140,6 +141,41 @@ def test_only_the_newest_report_of_a_broker_waits() -> None:
         assert report.entries["publish_messages_per_s"].to_pylist() == [14, 7]
         assert report.headers["sequence"].to_pylist() == [1004]
         assert publisher.sent == 1
+
+    asyncio.run(story())
+
+
+def test_a_group_whose_topics_left_a_broker_is_reported_there_for_a_while() -> None:
+    """A stock broker needs up to five report intervals to show that it uses nothing any more."""
+
+    async def story() -> None:
+        outbox, now = Outbox(), [0.0]
+        publisher = UsagePublisher(TOPIC, outbox, lambda: now[0])
+
+        async def rates(at_ms: float, here: Layout) -> list[float]:
+            now[0] = at_ms
+            loaded = sample(0, 0, 7) if 1 in here.broker else Sample([], None, grown(), 1.0)
+            publisher.note(here, "b1", loaded)
+            outbox.sent.clear()
+            await publisher.publish()
+            values = [message.value or b"" for message in outbox.sent]
+            if not values:
+                return []
+            entries = decoded(*values).entries
+            assert entries["group_id"].to_pylist() == [group_id("other")]
+            return list(entries["publish_messages_per_s"].to_pylist())
+
+        there, moved = layout(0, 0, 1), layout(0, 0, 0)
+        assert await rates(1_000, there) == [7]
+        assert await rates(2_000, moved) == [0]
+        # The placement is read again; no topic has moved.
+        assert await rates(3_000, layout(0, 0, 0)) == [0]
+        assert await rates(301_999, moved) == [0]
+        assert await rates(302_000, moved) == []
+        assert await rates(303_000, there) == [7]
+        assert await rates(304_000, moved) == [0]
+        # Without a topic anywhere it is no group of the cluster any more.
+        assert await rates(305_000, nothing()) == []
 
     asyncio.run(story())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from quotaplane.wire.report_own import encode_report
 
 
 class GroupUsage(NamedTuple):
-    """What the g groups that have topics on a broker used in a window."""
+    """What the g groups that have topics on a broker, or had some, used in a window."""
 
     groups: list[str]
     usage: FloatArray
@@ -25,6 +26,7 @@ def usage_of_groups(
     part: IntArray,
     growth: FloatArray,
     window_s: float,
+    left: Iterable[str] = (),
 ) -> GroupUsage:
     """Add up the counters of a broker's topics by group.
 
@@ -38,6 +40,7 @@ def usage_of_groups(
         part: (n,) index in the layout of each topic that has counters; -1: in no group.
         growth: (n, 4) how much the counters grew in the window; NaN: not known.
         window_s: length of the window.
+        left: groups whose topics have left the broker, and which are reported, too.
 
     Two topics of ``g`` are on ``b``: 30 and 10 messages in 2 s are 20 per second.
 
@@ -48,10 +51,10 @@ def usage_of_groups(
     >>> used.groups, used.usage.tolist()
     (['g'], [[20.0, 200.0, nan, 0.0]])
     """
-    number = layout.brokers.index(broker) if broker in layout.brokers else -2
-    here = np.flatnonzero(layout.broker == number)
+    place_of = layout.group_place
+    others = [place_of[name] for name in left if name in place_of]
+    groups = np.union1d(_groups_on(layout, broker), np.array(others, np.int64))
     of_part = layout.group[layout.topic]
-    groups = np.unique(of_part[here])
     place = np.full(len(layout.groups), -1, np.int64)
     place[groups] = np.arange(len(groups))
     # A topic that is loaded here although the layout has it elsewhere has just moved.
@@ -63,6 +66,18 @@ def usage_of_groups(
         usage[:, dimension] = np.bincount(at, growth[counted, dimension], len(groups))
     names = [layout.groups[index] for index in groups.tolist()]
     return GroupUsage(names, usage / window_s)
+
+
+def groups_on(layout: Layout, broker: str) -> set[str]:
+    """The groups that have topics on a broker."""
+    return {layout.groups[index] for index in _groups_on(layout, broker).tolist()}
+
+
+def _groups_on(layout: Layout, broker: str) -> IntArray:
+    """Their indexes, ascending."""
+    number = layout.brokers.index(broker) if broker in layout.brokers else -2
+    groups: IntArray = np.unique(layout.group[layout.topic[layout.broker == number]])
+    return groups
 
 
 def encode_observation(

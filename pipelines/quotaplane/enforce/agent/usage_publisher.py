@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from quotaplane.enforce.observed_usage import encode_observation, usage_of_groups
+from quotaplane.enforce.observed_usage import encode_observation, groups_on, usage_of_groups
 from quotaplane.model import IntArray
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
 from quotaplane.pulsar_admin.topic_usage import Sample
@@ -17,6 +17,10 @@ from quotaplane.topic_layout import Layout
 
 _WAIT_S: Final = 1.0
 """How long ``publish`` waits for a report before it returns."""
+_LEFT_MS: Final = 300_000
+"""A group whose topics have left a broker is reported there for so long, with what it still uses:
+nothing. Otherwise the job would keep its share until the broker's own reports show it, which takes
+a stock broker up to five intervals of, by default, 60 s."""
 
 
 class Outbox(Protocol):
@@ -45,6 +49,9 @@ class UsagePublisher:
         self._newest_ms = 0
         self._places: dict[str, tuple[Layout, list[str], IntArray]] = {}
         """By broker: for this layout and these topics, the indexes of the topics' parts."""
+        self._left: dict[str, tuple[Layout, dict[str, int]]] = {}
+        """By broker: the layout of its last report; the groups that had topics there before, each
+        with the time of the report that was the first one without."""
         self.sent = 0
         """Reports since the start."""
 
@@ -53,14 +60,25 @@ class UsagePublisher:
         if sample.growth is None:
             return
         part = self._parts(layout, broker, sample.topics)
-        used = usage_of_groups(layout, broker, part, sample.growth, sample.window_s)
         # Numbers must grow, also while the clock is set back a little.
         at_ms = max(int(self._now_ms()), self._newest_ms + 1)
         self._newest_ms = at_ms
+        left = self._groups_left(layout, broker, at_ms)
+        used = usage_of_groups(layout, broker, part, sample.growth, sample.window_s, left)
         value = encode_observation(broker, used, at_ms=at_ms, window_s=sample.window_s)
         if value is not None:
             self._waiting[broker] = Outgoing(self._topic, broker, value)
             self._arrived.set()
+
+    def _groups_left(self, layout: Layout, broker: str, at_ms: int) -> dict[str, int]:
+        """The groups whose topics have left the broker; see ``_LEFT_MS``."""
+        before, left = self._left.get(broker, (layout, {}))
+        if before is not layout:
+            gone = groups_on(before, broker) - groups_on(layout, broker)
+            left = {**left, **dict.fromkeys(gone, at_ms)}
+        left = {name: since_ms for name, since_ms in left.items() if at_ms < since_ms + _LEFT_MS}
+        self._left[broker] = (layout, left)
+        return left
 
     def _parts(self, layout: Layout, broker: str, topics: list[str]) -> IntArray:
         known = self._places.get(broker)
