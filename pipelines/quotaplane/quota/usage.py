@@ -329,14 +329,16 @@ def _as_usage_shows(
 
     Usage far above the lower one of two limits shows that the newer one was in force. But if it was
     for a part of the window only, a broker that is held back shows something between the two: then
-    the usage itself counts as the limit, which says that the demand is at least as high.
+    the usage itself counts as the limit, which says that the demand is at least as high. A broker
+    that reports which limit it applied needs no such guess.
     """
     limit = leases.limit[:, chosen]
     far_above = usage > _FAR_ABOVE * in_window
     if not far_above.any():
         return in_window
     began_ms = reported.published_at_ms - reported.window_ms
-    in_part = leases.issued_at_ms[chosen] > began_ms - _ENFORCED_AFTER_MS
+    limit_unknown = reported.observed | (reported.applied_seq < 0)
+    in_part = limit_unknown & (leases.issued_at_ms[chosen] > began_ms - _ENFORCED_AFTER_MS)
     in_part = far_above & in_part & np.isnan(reported.throttled) & (usage < limit)
     shown = np.where(far_above, np.maximum(in_window, limit), in_window)
     return np.where(in_part & np.isfinite(limit), usage, shown)
