@@ -13,7 +13,7 @@ from quotaplane.wire.report_own import encode_report
 
 
 class GroupUsage(NamedTuple):
-    """What the g groups that have topics on a broker, or had some, used in a window."""
+    """Usage in a window, of the g groups that have topics on a broker, or had some."""
 
     groups: list[str]
     usage: FloatArray
@@ -76,7 +76,7 @@ def groups_on(layout: Layout, broker: str) -> set[str]:
 def _groups_on(layout: Layout, broker: str) -> IntArray:
     """Their indexes, ascending."""
     number = layout.brokers.index(broker) if broker in layout.brokers else -2
-    groups: IntArray = np.unique(layout.group[layout.topic[layout.broker == number]])
+    groups: IntArray = layout.pairs.group[layout.pairs.broker == number]
     return groups
 
 
