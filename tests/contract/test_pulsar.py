@@ -55,8 +55,14 @@ def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
     )
     small = other.create_producer(topic)
     large = client.create_producer(topic, chunking_enabled=True)
+    # After each chunk the broker reads from the producer again only when the rate has paid for it.
+    path = topic.replace("://", "/")
+    slow = {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": int(most) // 2}
+    pulsar_rig.server.rest.call("POST", f"{path}/publishRate", slow)
+    wait_until(lambda: pulsar_rig.server.rest.call("GET", f"{path}/publishRate?applied=true"))
     sent: list[Any] = []
     large.send_async(bytes(size), lambda *result: sent.append(result))
+    wait_until(lambda: pulsar_rig.server.rest.call("GET", f"{path}/stats")["msgInCounter"])
     between = [small.send(b"first")]
     while not sent:
         between.append(small.send(b"small"))
@@ -65,6 +71,7 @@ def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
     first_chunk, last_chunk = map(int, re.findall(r",(\d+),-1,-1\)", whole))
     found = [each for each in between if first_chunk < each.entry_id() < last_chunk]
     assert found, f"nothing came between the chunks of {whole}"
+    pulsar_rig.server.rest.call("DELETE", f"{path}/publishRate")
     start = {topic: f"{found[0].ledger_id()}:{found[0].entry_id()}:-1"}
     rest, _ = everything(follow(topic), start)
     assert sorted(map(len, filter(None, rest)))[-1] == size
