@@ -81,6 +81,9 @@ RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
 THROTTLED_COLUMNS: Final = tuple(f"throttled_{dimension}_per_s" for dimension in DIMENSIONS)
 """Requests that a broker refused or delayed, per second; only in our own report format."""
 
+COUNTER_COLUMNS: Final = tuple(f"counter_{dimension}" for dimension in DIMENSIONS)
+"""Amounts since the broker's start, not rates; only in our own report format, and in ``usage``."""
+
 DEMAND_COLUMNS: Final = tuple(f"demand_{name}" for name in RATE_COLUMNS)
 """The demand that a law was given."""
 

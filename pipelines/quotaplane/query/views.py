@@ -15,7 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
+from quotaplane.model import (
+    COUNTER_COLUMNS,
+    DIMENSIONS,
+    PARTS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    IntArray,
+)
 from quotaplane.query.group_feed import FEEDS
 from quotaplane.query.sql_text import names_in, with_times
 
@@ -105,16 +112,44 @@ windows a rate counts that is not reported again."""
 _MOST_WITHOUT_WINDOW_MS: Final = 60_000
 """For so long a rate counts that was reported without its window."""
 
-# An amount is a rate times the window that the broker measured, and times what is missing until the
-# window of the next report begins.
+
+def _counter(dimension: int) -> str:
+    """The counter of a dimension; of a total that is not counted, the sum of its parts."""
+    own = COUNTER_COLUMNS[dimension]
+    parts = " + ".join(COUNTER_COLUMNS[part] for part in PARTS.get(dimension, ()))
+    return f"coalesce({own}, {parts})" if parts else own
+
+
+_OF_INCARNATION: Final = (
+    f"PARTITION BY broker, resource_group, broker_started_at ORDER BY {_REPORTED_AT}, epoch, seq"
+)
+_COUNTERS: Final = ", ".join(
+    f"{_counter(place)} AS now_{name}, max({_counter(place)}) OVER earlier AS highest_{name}"
+    for place, name in enumerate(DIMENSIONS)
+)
+# A broker that started after the first round that the view reads began at 0 then. A report without the counter
+# adds nothing if a later one has it. Null: what is used comes from the rate, as nothing precedes the
+# counter, or it went back, which no counter does.
+_GROWTH: Final = ", ".join(
+    f"""CASE
+      WHEN now_{name} >= coalesce(highest_{name}, began_at_0)
+        THEN now_{name} - coalesce(highest_{name}, began_at_0)
+      WHEN now_{name} IS NULL AND highest_{name} IS NOT NULL AND is_counted_later THEN 0
+    END AS growth_{name}"""
+    for name in DIMENSIONS
+)
+
+# An amount is what the broker's counter grew by since its last report, however many were lost in
+# between. Without a counter it is a rate times the window that the broker measured, and times what
+# is missing until the window of the next report begins.
 _USAGE_AMOUNTS: Final = f"""
 SELECT
   date, broker, resource_group, dimension, reported_at, used_per_s, throttled_per_s,
-  used_per_s * counted_ms / 1000 AS used,
+  coalesce(growth, used_per_s * counted_ms / 1000) AS used, growth IS NOT NULL AS by_counter,
   throttled_per_s * coalesce(window_ms, counted_ms) / 1000 AS throttled
 FROM (
   SELECT
-    *,
+    *, {_GROWTH},
     CASE
       WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {_MOST_WITHOUT_WINDOW_MS})
       ELSE window_ms + greatest(
@@ -127,22 +162,123 @@ FROM (
       unix_millis({_REPORTED_AT}) AS at_ms,
       lead(unix_millis({_REPORTED_AT})) OVER in_order AS next_ms,
       coalesce(lead(window_ms) OVER in_order, 0) AS next_window_ms,
-      {_UNCHANGED}
+      CASE WHEN broker_started_at >= (
+        SELECT greatest(min(round_at), :usage_since) FROM rounds
+      ) THEN 0 END AS began_at_0,
+      max(coalesce({", ".join(COUNTER_COLUMNS)})) OVER later IS NOT NULL AS is_counted_later,
+      {_COUNTERS}, {_UNCHANGED}
     FROM usage
     WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
     WINDOW
-      in_order AS (PARTITION BY broker, resource_group ORDER BY {_REPORTED_AT}, epoch, seq),
-      so_far AS (
-        PARTITION BY broker, resource_group ORDER BY {_REPORTED_AT}, epoch, seq
-        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-      )
+      in_order AS ({_OF_INCARNATION}),
+      so_far AS ({_OF_INCARNATION} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
+      earlier AS ({_OF_INCARNATION} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+      later AS ({_OF_INCARNATION} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
   ) AS filled
-) AS counted {_USAGE_BY_DIMENSION}
+) AS counted {
+    by_dimension(
+        {
+            "used_per_s": "{}_per_s",
+            "throttled_per_s": "throttled_{}_per_s",
+            "growth": "growth_{}",
+        }
+    )
+}
 WHERE used_per_s IS NOT NULL
 """
 
+_LONGEST_PAUSE_MS: Final = 60_000
+"""While the job runs, ``rounds`` has a row at least every half a minute."""
+
+# A broker is covered while its reports are in ``usage``: a report covers its window, and the time
+# since the report before it, if that is at most MOST_UNREPORTED windows. It is also covered while
+# the job ran and saw it live, as a broker without groups in use has no rows in ``usage``.
+_COVERED_STRETCHES: Final = f"""
+WITH reports AS (
+  SELECT DISTINCT
+    broker, unix_millis({_REPORTED_AT}) AS until_ms, coalesce(window_ms, 0) AS window_ms,
+    coalesce({MOST_UNREPORTED} * window_ms, {_MOST_WITHOUT_WINDOW_MS}) AS longest_ms
+  FROM usage
+  WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
+),
+in_order AS (
+  SELECT *, lag(until_ms) OVER (PARTITION BY broker ORDER BY until_ms, window_ms) AS before_ms
+  FROM reports
+),
+statuses AS (
+  SELECT
+    broker, status, unix_millis(round_at) AS at_ms, unix_millis(last_seen_at) AS seen_ms,
+    row_number() OVER changes AS number,
+    lead(unix_millis(CASE WHEN status = 'live' THEN round_at ELSE last_seen_at END)) OVER changes
+      AS until_ms
+  FROM brokers
+  WINDOW changes AS (PARTITION BY broker ORDER BY epoch, seq)
+),
+live AS (
+  SELECT broker, at_ms AS from_ms, until_ms FROM statuses WHERE status = 'live'
+  UNION ALL
+  -- Since before its first row that was not expired.
+  SELECT broker, 0, seen_ms FROM statuses WHERE number = 1 AND status <> 'live'
+  UNION ALL
+  SELECT DISTINCT broker, 0, CAST(NULL AS BIGINT) FROM reports
+  WHERE broker NOT IN (SELECT broker FROM brokers)
+),
+rounds_in_order AS (
+  SELECT unix_millis(round_at) AS at_ms, lag(unix_millis(round_at)) OVER by_time AS before_ms
+  FROM rounds
+  WHERE round_at >= :usage_since
+  WINDOW by_time AS (ORDER BY round_at)
+),
+runs AS (
+  SELECT min(at_ms) AS from_ms, max(at_ms) AS until_ms
+  FROM (
+    SELECT
+      at_ms,
+      sum(CASE WHEN at_ms - before_ms <= {_LONGEST_PAUSE_MS} THEN 0 ELSE 1 END) OVER (
+        ORDER BY at_ms ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+      ) AS run
+    FROM rounds_in_order
+  ) AS numbered
+  GROUP BY run
+),
+stretches AS (
+  SELECT
+    broker, CASE WHEN until_ms - window_ms - before_ms BETWEEN 0 AND longest_ms THEN before_ms
+      ELSE until_ms - window_ms END AS from_ms,
+    until_ms
+  FROM in_order
+  UNION ALL
+  SELECT
+    l.broker, greatest(l.from_ms, r.from_ms), least(coalesce(l.until_ms, r.until_ms), r.until_ms)
+  FROM live AS l
+  JOIN runs AS r ON r.until_ms > l.from_ms AND r.from_ms < coalesce(l.until_ms, r.until_ms)
+),
+joined AS (
+  SELECT
+    *, max(until_ms) OVER (
+      PARTITION BY broker ORDER BY from_ms, until_ms
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS covered_ms
+  FROM stretches
+),
+numbered AS (
+  SELECT
+    *, sum(CASE WHEN from_ms <= covered_ms THEN 0 ELSE 1 END) OVER (
+      PARTITION BY broker ORDER BY from_ms, until_ms
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS stretch
+  FROM joined
+)
+SELECT
+  broker, timestamp_millis(min(from_ms)) AS from_at, timestamp_millis(max(until_ms)) AS until_at
+FROM numbered
+GROUP BY broker, stretch
+"""
+
 _DAILY_VALUES: Final = f"""
-SELECT date, tenant, resource_group, broker, dimension, reports, used, throttled, peak_per_s
+SELECT
+  date, tenant, resource_group, broker, dimension, reports, covered, by_counters, used, throttled,
+  peak_per_s
 FROM usage_daily {
     by_dimension({"used": "{}", "throttled": "throttled_{}", "peak_per_s": "peak_{}_per_s"})
 }
@@ -329,6 +465,7 @@ VIEWS: Final[Mapping[str, View]] = {
         View("recent_limit_values", _limit_values("recent_limits")),
         View("usage_and_limits", _USAGE_AND_LIMITS),
         View("usage_amounts", _USAGE_AMOUNTS),
+        View("covered_stretches", _COVERED_STRETCHES),
         View("daily_values", _DAILY_VALUES),
         View("lease_values", _LEASE_VALUES),
         View("quotas", _QUOTAS),
