@@ -28,8 +28,6 @@ CREATE TABLE usage (
   counter_publish_bytes DOUBLE COMMENT 'used since broker_started_at; null = not counted',
   counter_dispatch_messages DOUBLE COMMENT 'used since broker_started_at; null = not counted',
   counter_dispatch_bytes DOUBLE COMMENT 'used since broker_started_at; null = not counted',
-  counter_total_messages DOUBLE COMMENT 'used since broker_started_at; null = not counted',
-  counter_total_bytes DOUBLE COMMENT 'used since broker_started_at; null = not counted',
   counter_controller_mutations DOUBLE COMMENT 'used since broker_started_at; null = not counted'
 )
 USING delta

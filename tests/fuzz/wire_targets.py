@@ -68,7 +68,7 @@ OWN = (
         applied=(1, 2),
         applied_seqs=np.array([2, -1]),
         limits=np.full((2, len(DIMENSIONS)), 7.0),
-        counters=np.full((2, len(DIMENSIONS)), 1e12),
+        counters=np.full((2, len(COUNTER_COLUMNS)), 1e12),
     ),
 )
 STOCK = (

@@ -12,7 +12,7 @@ from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
 from quotaplane.groups.ids import NO_ID, ids_of
-from quotaplane.model import BASIC, DIMENSIONS, UNLIMITED, FloatArray, IntArray
+from quotaplane.model import BASIC, COUNTED, DIMENSIONS, UNLIMITED, FloatArray, IntArray
 from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.signatures import SigningKeys
@@ -209,7 +209,7 @@ class BrokerClient:
             received=self._received,
             columns=self._received.columns(self._ids),
             now_ms=steady_ms,
-            counters=np.where(self._counted, counters, np.nan),
+            counters=np.where(self._counted, counters, np.nan)[:, COUNTED],
         )
         self._link.send_reports([(self.broker, value, now_ms)])
         self._used[:] = self._refused[:] = 0.0

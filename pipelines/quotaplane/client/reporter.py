@@ -62,7 +62,7 @@ class Reporter:
             received: the limits that the broker has, to be acknowledged.
             columns: where the groups are in ``received``; None: they are looked up.
             now_ms: of this time are the limits in force.
-            counters: (n, d) what was used since the broker's start; NaN: not counted.
+            counters: (n, c) what was used since the broker's start; see ``encode_report``.
         """
         self.sequence += 1
         applied = applied_seqs = limits = None

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
 from quotaplane.model import (
+    COUNTED,
     COUNTER_COLUMNS,
     DIMENSIONS,
     PARTS,
@@ -113,73 +114,78 @@ _MOST_WITHOUT_WINDOW_MS: Final = 60_000
 """For so long a rate counts that was reported without its window."""
 
 
-def _counter(dimension: int) -> str:
-    """The counter of a dimension; of a total that is not counted, the sum of its parts."""
-    own = COUNTER_COLUMNS[dimension]
-    parts = " + ".join(COUNTER_COLUMNS[part] for part in PARTS.get(dimension, ()))
-    return f"coalesce({own}, {parts})" if parts else own
+def _sum_of_parts(kind: str) -> str:
+    """Columns of totals, which have no counters: the sums of their parts' columns."""
+    return ", ".join(
+        f"{' + '.join(f'{kind}_{DIMENSIONS[part]}' for part in parts)} AS {kind}_{DIMENSIONS[total]}"
+        for total, parts in PARTS.items()
+    )
 
 
 _OF_INCARNATION: Final = (
     f"PARTITION BY broker, resource_group, broker_started_at ORDER BY {_REPORTED_AT}, epoch, seq"
 )
-_COUNTERS: Final = ", ".join(
-    f"{_counter(place)} AS now_{name}, max({_counter(place)}) OVER earlier AS highest_{name}"
-    for place, name in enumerate(DIMENSIONS)
+_BEFORE: Final = ", ".join(
+    f"lag({name}) OVER in_order AS before_{name}" for name in COUNTER_COLUMNS
 )
-# A broker that started after the first round that the view reads began at 0 then. A report without the counter
-# adds nothing if a later one has it. Null: what is used comes from the rate, as nothing precedes the
-# counter, or it went back, which no counter does.
+_IS_BROKEN: Final = " OR ".join(f"coalesce({name}, -1) < before_{name}" for name in COUNTER_COLUMNS)
 _GROWTH: Final = ", ".join(
-    f"""CASE
-      WHEN now_{name} >= coalesce(highest_{name}, began_at_0)
-        THEN now_{name} - coalesce(highest_{name}, began_at_0)
-      WHEN now_{name} IS NULL AND highest_{name} IS NOT NULL AND is_counted_later THEN 0
-    END AS growth_{name}"""
-    for name in DIMENSIONS
+    f"CASE WHEN NOT is_broken THEN {name} - coalesce(before_{name}, began_at_0) END"
+    f" AS growth_{DIMENSIONS[place]}"
+    for place, name in zip(COUNTED, COUNTER_COLUMNS, strict=True)
 )
 
-# An amount is what the broker's counter grew by since its last report, however many were lost in
-# between. Without a counter it is a rate times the window that the broker measured, and times what
-# is missing until the window of the next report begins.
+# An amount is what the broker's counter grew by since its report before, however many were lost in
+# between; its first report has all since its start, if the job ran then. Once a counter is missing
+# or smaller than before (no counter gets smaller), the rates count for the rest of the incarnation.
+# With a rate it is the rate times the window that the broker measured, and times what is missing
+# until the window of the next report begins; if that is known from a counter, it is there.
 _USAGE_AMOUNTS: Final = f"""
-SELECT
-  date, broker, resource_group, dimension, reported_at, used_per_s, throttled_per_s,
-  coalesce(growth, used_per_s * counted_ms / 1000) AS used, growth IS NOT NULL AS by_counter,
-  throttled_per_s * coalesce(window_ms, counted_ms) / 1000 AS throttled
-FROM (
+WITH counted AS (
   SELECT
-    *, {_GROWTH},
+    date, broker, resource_group, broker_started_at, epoch, seq, published_at, round_at,
+    {_REPORTED_AT} AS reported_at, unix_millis({_REPORTED_AT}) AS at_ms, window_ms,
+    lead(unix_millis({_REPORTED_AT})) OVER in_order AS next_ms,
+    coalesce(lead(window_ms) OVER in_order, 0) AS next_window_ms,
+    CASE WHEN lag(epoch) OVER in_order IS NULL AND broker_started_at >= (
+      SELECT greatest(min(round_at), :usage_since) FROM rounds
+    ) THEN 0 END AS began_at_0,
+    {", ".join(COUNTER_COLUMNS)}, {_BEFORE}, {_UNCHANGED}
+  FROM usage
+  WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
+  WINDOW
+    in_order AS ({_OF_INCARNATION}),
+    so_far AS ({_OF_INCARNATION} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+),
+judged AS (
+  SELECT
+    *, coalesce(max({_IS_BROKEN}) OVER so_far, false) AS is_broken,
     CASE
       WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {_MOST_WITHOUT_WINDOW_MS})
       ELSE window_ms + greatest(
         0, least(coalesce(next_ms - next_window_ms - at_ms, 0), {MOST_UNREPORTED} * window_ms)
       )
     END AS counted_ms
-  FROM (
-    SELECT
-      date, broker, resource_group, {_REPORTED_AT} AS reported_at, window_ms,
-      unix_millis({_REPORTED_AT}) AS at_ms,
-      lead(unix_millis({_REPORTED_AT})) OVER in_order AS next_ms,
-      coalesce(lead(window_ms) OVER in_order, 0) AS next_window_ms,
-      CASE WHEN broker_started_at >= (
-        SELECT greatest(min(round_at), :usage_since) FROM rounds
-      ) THEN 0 END AS began_at_0,
-      max(coalesce({", ".join(COUNTER_COLUMNS)})) OVER later IS NOT NULL AS is_counted_later,
-      {_COUNTERS}, {_UNCHANGED}
-    FROM usage
-    WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
-    WINDOW
-      in_order AS ({_OF_INCARNATION}),
-      so_far AS ({_OF_INCARNATION} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
-      earlier AS ({_OF_INCARNATION} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-      later AS ({_OF_INCARNATION} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
-  ) AS filled
-) AS counted {
+  FROM counted
+  WINDOW so_far AS ({_OF_INCARNATION} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+),
+with_growth AS (SELECT *, {_GROWTH} FROM judged)
+SELECT
+  date, broker, resource_group, dimension, reported_at, used_per_s, throttled_per_s,
+  coalesce(
+    growth,
+    used_per_s * (CASE WHEN counter IS NULL OR is_broken THEN counted_ms ELSE window_ms END) / 1000
+  ) AS used,
+  growth IS NOT NULL AS by_counter,
+  throttled_per_s * coalesce(window_ms, counted_ms) / 1000 AS throttled
+FROM (
+  SELECT *, {_sum_of_parts("counter")}, {_sum_of_parts("growth")} FROM with_growth
+) AS complete {
     by_dimension(
         {
             "used_per_s": "{}_per_s",
             "throttled_per_s": "throttled_{}_per_s",
+            "counter": "counter_{}",
             "growth": "growth_{}",
         }
     )

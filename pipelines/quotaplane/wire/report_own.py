@@ -222,7 +222,8 @@ def encode_report(
         applied: newest (epoch, seq) of the limits in force.
         applied_seqs: (n) each group's seq in that epoch; -1: no limit.
         limits: (n, d) limits in force.
-        counters: (n, d) what was used since ``started_at_ms``; NaN: not counted.
+        counters: (n, c) what was used since ``started_at_ms``, in the first c of
+            ``COUNTER_COLUMNS``; NaN: not counted.
         observed: another program made the report from the broker's counters.
 
     A dimension that is NaN for all groups is left out.
