@@ -119,7 +119,8 @@ def report(broker, now_ms, lookups):
     usage = np.zeros((1, 8))
     usage[0, at] = lookups
     return encode_report(broker=broker, started_at_ms=1, sequence=now_ms, window_ms=1000,
-                         groups=["g"], usage=usage, throttled=usage, counters=10 * usage[:, COUNTED])
+                         groups=["g"], usage=usage, throttled=usage,
+                         counters=10 * usage[:, COUNTED])
 
 def reports(now_ms, **lookups):
     values = [report(broker, now_ms, used) for broker, used in lookups.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def test_counters_give_exact_amounts_though_half_of_all_reports_are_lost(history
     edges = [MIDNIGHT_MS - 5 * 3_600_000, NOON_MS - 7_000_000, NOON_MS + 9_000_000]
     edges.append(MIDNIGHT_MS + DAY_MS)
     before, of_day, truth = [], [], np.zeros(2)
-    for started_ms, end_ms in zip(edges, edges[1:], strict=False):  # two restarts
+    for started_ms, end_ms in itertools.pairwise(edges):  # two restarts
         times_ms = np.arange(started_ms + 10_000, end_ms, 10_000)
         rows, used = counted(times_ms, started_ms, started_ms, rng)
         arrives = rng.random(len(times_ms)) < 0.5
@@ -225,4 +226,5 @@ def test_days_of_an_earlier_version_have_no_coverage(history: History) -> None:
         (7.0, None),
         (50.0, False),
     ]
-    assert found[0]["covered"] is None and found[1]["covered"] == 10 / 86_400
+    assert found[0]["covered"] is None
+    assert found[1]["covered"] == 10 / 86_400

@@ -19,9 +19,9 @@ from quotaplane.model import (
     THROTTLED_COLUMNS,
     group_id,
 )
+from quotaplane.settings import Reports
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.report_own import _REPORT
-from quotaplane.settings import Reports
 from quotaplane.wire.reports import encode_report
 from quotaplane.wire.shard_inputs import ENTRIES, OPTIONAL_ENTRIES, entries_schema
 from tests.unit.wire_cases import damaged, decode_now, names, own_report

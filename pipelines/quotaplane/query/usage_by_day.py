@@ -22,8 +22,8 @@ _APP: Final = "quotaplane-usage-by-day"
 _DAYS: Final = "SELECT DISTINCT date FROM usage WHERE date < CAST(:until AS DATE) ORDER BY date"
 
 _LOOK_BACK: Final = timedelta(hours=6)
-"""A broker's counter of so long before midnight is found: reports that are missing over midnight for
-no longer than that lose nothing."""
+"""A broker's counter of so long before midnight is found: what reports miss over midnight for no
+longer than that is in the next day."""
 _NEXT_REPORTS: Final = timedelta(minutes=10)
 """The next day's first reports end the rates of its last ones, and show that brokers went on."""
 

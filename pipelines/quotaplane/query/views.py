@@ -116,10 +116,9 @@ _MOST_WITHOUT_WINDOW_MS: Final = 60_000
 
 def _sum_of_parts(kind: str) -> str:
     """Columns of totals, which have no counters: the sums of their parts' columns."""
-    return ", ".join(
-        f"{' + '.join(f'{kind}_{DIMENSIONS[part]}' for part in parts)} AS {kind}_{DIMENSIONS[total]}"
-        for total, parts in PARTS.items()
-    )
+    of = [f"{kind}_{name}" for name in DIMENSIONS]
+    sums = {total: " + ".join(of[part] for part in parts) for total, parts in PARTS.items()}
+    return ", ".join(f"{text} AS {of[total]}" for total, text in sums.items())
 
 
 _OF_INCARNATION: Final = (

@@ -48,7 +48,7 @@ class Block:
     in_force: FloatArray | None = None
     """(1 + d, n) first rows of ``IN_FORCE_COLUMNS``; NaN: not reported; None: no entry has it."""
     counters: FloatArray | None = None
-    """(c, n) first rows of ``COUNTER_COLUMNS``: amounts since the broker's start; NaN: not counted; None: no entry has it."""
+    """(c, n) first rows of ``COUNTER_COLUMNS``; NaN: not counted; None: no entry has it."""
 
     @staticmethod
     def join(blocks: list[Block]) -> Block:
