@@ -808,9 +808,14 @@ def _use_of_days(history: History) -> None:
 
 
 def _counted(history: History) -> None:
-    """b1 restarts at 100; reports of 10 s, of which some are lost. b2 started long ago."""
+    """b1 restarts at 100; reports of 10 s, of which some are lost. b2 started long ago.
 
-    def report(second: float, counter: float, began_s: float = 0.0, **options: Any) -> pa.Table:
+    A report of b3 has no counter.
+    """
+
+    def report(
+        second: float, counter: float | None, began_s: float = 0.0, **options: Any
+    ) -> pa.Table:
         started_at_ms = NOON_MS + int(began_s * 1000)
         return usage(
             [(options.pop("broker", "b1"), "g", 1.0)],
@@ -834,6 +839,9 @@ def _counted(history: History) -> None:
             160: {"usage": report(160, 30.0, 100)},
             170: {"usage": report(170, 1000.0, -1e6, broker="b2")},
             200: {"usage": report(200, 1007.0, -1e6, broker="b2")},
+            210: {"usage": report(210, 50.0, 205, broker="b3")},
+            220: {"usage": report(220, None, 205, broker="b3")},
+            230: {"usage": report(230, 100.0, 205, broker="b3")},
         },
     )
     roll_up(history, at(86_400.0))
@@ -911,8 +919,9 @@ _USE = (
         _counted,
         "top_consumers",
         # b1: 650 and 20, then 20 by its rate as the counter went back;
-        # b2: 10 by its rate, as its counter of before is not known, and 7.
-        [("g", 650.0 + 20 + 20 + 10 + 7, 2)],
+        # b2: 10 by its rate, as its counter of before is not known, and 7;
+        # b3: 50, and 20 by its rate.
+        [("g", 650.0 + 20 + 20 + 10 + 7 + 50 + 20, 3)],
         ("resource_group", "used", "brokers"),
         until=at(90_000),
     ),

@@ -102,7 +102,7 @@ def counted(
     Two dimensions are counted; their total has a rate and no counter, as a quota's on totals.
     """
     window_ms = np.diff(times_ms, prepend=begin_ms)
-    used = rng.integers(0, 2**40, (len(times_ms), 2)).astype(float)
+    used = rng.integers(0, 2**36, (len(times_ms), 2)).astype(float)
     rates, counters = used / window_ms[:, None] * 1000, used.cumsum(axis=0)
     rows = usage([("b1", "acme/g", NAN)] * len(times_ms))
     given = {

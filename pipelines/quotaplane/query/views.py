@@ -140,7 +140,7 @@ _GROWTH: Final = ", ".join(
 # With a rate it is the rate times the window that the broker measured, and times what is missing
 # until the window of the next report begins; if that is known from a counter, it is there.
 _USAGE_AMOUNTS: Final = f"""
-WITH counted AS (
+WITH reported AS (
   SELECT
     date, broker, resource_group, broker_started_at, epoch, seq, published_at, round_at,
     {_REPORTED_AT} AS reported_at, unix_millis({_REPORTED_AT}) AS at_ms, window_ms,
@@ -165,7 +165,7 @@ judged AS (
         0, least(coalesce(next_ms - next_window_ms - at_ms, 0), {MOST_UNREPORTED} * window_ms)
       )
     END AS counted_ms
-  FROM counted
+  FROM reported
   WINDOW so_far AS ({_OF_INCARNATION} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ),
 with_growth AS (SELECT *, {_GROWTH} FROM judged)

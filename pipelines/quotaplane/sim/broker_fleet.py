@@ -19,6 +19,7 @@ from quotaplane.errors import InputError
 from quotaplane.groups.ids import ids_of
 from quotaplane.model import (
     BASIC,
+    COUNTED,
     DIMENSIONS,
     PARTS,
     UNLIMITED,
@@ -39,7 +40,7 @@ STOCK_SUPPRESSED: Final = 5
 """... or after this many intervals in which it did not."""
 
 _TOTALS: Final = list(PARTS)
-_PLAIN: Final = [d for d in range(len(DIMENSIONS)) if d not in PARTS]
+_PLAIN: Final = list(COUNTED)
 
 _CLASSES: Final = (
     slice(0, 2),
