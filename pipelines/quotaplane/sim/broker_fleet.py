@@ -112,6 +112,7 @@ class BrokerFleet:
         """The limits of all brokers; rows and columns are as in ``names`` and ``groups``."""
         self._reporters = [Reporter(name, started_at_ms) for name in self.names]
         self._interval_s = interval_s
+        self._counters = np.zeros((*shape, len(COUNTED)))  # used since each broker's start
         # By entity: (broker, group, dimension), the last counting fastest.
         self._entity = np.arange(np.prod((*shape, len(DIMENSIONS)))).reshape(*shape, -1)
         self._enforcers = BrokerThrottles(self._entity.size, throttle, interval_s=interval_s)
@@ -190,7 +191,11 @@ class BrokerFleet:
                 self._enforcers.put(self._entity[broker, those, dimension], terms)
 
     def reports(self, usage: FloatArray, demand: FloatArray, now_ms: int) -> list[Report]:
-        """The interval's reports, one of each living broker that has a group."""
+        """The interval's reports, one of each living broker that has a group.
+
+        To be called once an interval, as counters grow by it.
+        """
+        self._counters += usage[..., list(COUNTED)] * self._interval_s
         living = np.flatnonzero(self.alive & self.attached.any(axis=1))
         return [
             Report(self.names[b], self._report(int(b), usage[b], demand[b], now_ms), now_ms)
@@ -215,6 +220,7 @@ class BrokerFleet:
             received=self.received,
             columns=here,
             now_ms=now_ms,
+            counters=self._counters[broker, here],
         )
 
     def _stock_counts(self, broker: int, here: IntArray, counts: FloatArray) -> FloatArray:
@@ -245,6 +251,7 @@ class BrokerFleet:
         self._reporters[at].restart(now_ms)
         self._hold(at, np.arange(len(self.groups)))
         self._enforcers.forget(self._entity[at].ravel())
+        self._counters[at] = 0.0
         self._told[at] = np.nan
         self._suppressed[at] = 0
 
