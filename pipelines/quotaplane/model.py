@@ -81,6 +81,13 @@ RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
 THROTTLED_COLUMNS: Final = tuple(f"throttled_{dimension}_per_s" for dimension in DIMENSIONS)
 """Requests that a broker refused or delayed, per second; only in our own report format."""
 
+COUNTED: Final = tuple(place for place in range(len(DIMENSIONS)) if place not in PARTS)
+"""The dimensions, by index, that have counters: what a total's would be, those of its parts say."""
+
+COUNTER_COLUMNS: Final = tuple(f"counter_{DIMENSIONS[place]}" for place in COUNTED)
+"""Amounts since the broker's start, not rates; only in our own report format, and in ``usage``.
+Arrays of counters have their columns in this order."""
+
 DEMAND_COLUMNS: Final = tuple(f"demand_{name}" for name in RATE_COLUMNS)
 """The demand that a law was given."""
 

@@ -22,7 +22,13 @@ CREATE TABLE usage (
   throttled_dispatch_bytes_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
   throttled_total_messages_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
   throttled_total_bytes_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
-  throttled_controller_mutations_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported'
+  throttled_controller_mutations_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
+  broker_started_at TIMESTAMP COMMENT 'the broker\'s start; null = not reported',
+  counter_publish_messages DOUBLE COMMENT 'used since broker_started_at; null = not counted',
+  counter_publish_bytes DOUBLE COMMENT 'used since broker_started_at; null = not counted',
+  counter_dispatch_messages DOUBLE COMMENT 'used since broker_started_at; null = not counted',
+  counter_dispatch_bytes DOUBLE COMMENT 'used since broker_started_at; null = not counted',
+  counter_controller_mutations DOUBLE COMMENT 'used since broker_started_at; null = not counted'
 )
 USING delta
 PARTITIONED BY (date)

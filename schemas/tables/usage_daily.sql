@@ -5,6 +5,8 @@ CREATE TABLE usage_daily (
   resource_group STRING NOT NULL COMMENT 'name of the resource group',
   broker STRING NOT NULL COMMENT 'name of the broker',
   reports BIGINT NOT NULL COMMENT 'reports that name the group',
+  covered DOUBLE COMMENT 'the part of the day for which the broker\'s reports are there, 0 to 1',
+  by_counters BOOLEAN COMMENT 'true: all amounts are differences of the broker\'s counters; else some are rates times their windows',
   publish_messages DOUBLE COMMENT 'used on this day: messages, bytes or partitions, not a rate; null = not reported',
   publish_bytes DOUBLE COMMENT 'used on this day: messages, bytes or partitions, not a rate; null = not reported',
   dispatch_messages DOUBLE COMMENT 'used on this day: messages, bytes or partitions, not a rate; null = not reported',

@@ -16,6 +16,7 @@ from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.errors import InputError
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.model import (
+    COUNTER_COLUMNS,
     DIMENSIONS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
@@ -67,6 +68,7 @@ OWN = (
         applied=(1, 2),
         applied_seqs=np.array([2, -1]),
         limits=np.full((2, len(DIMENSIONS)), 7.0),
+        counters=np.full((2, len(COUNTER_COLUMNS)), 1e12),
     ),
 )
 STOCK = (
@@ -108,7 +110,8 @@ def _decode(values: list[bytes]) -> Decoded:
     decoded = decode(values, published, positions, now_ms=NOW_MS, reports=REPORTS)
     reports = decoded.headers.num_rows + int(np.sum(decoded.rejected["reports"].to_numpy()))
     assert decoded.headers.num_rows <= len(values) <= max(reports, 1), "a report is lost"
-    for name in {*RATE_COLUMNS, *THROTTLED_COLUMNS}.intersection(decoded.entries.column_names):
+    amounts = {*RATE_COLUMNS, *THROTTLED_COLUMNS, *COUNTER_COLUMNS}
+    for name in amounts.intersection(decoded.entries.column_names):
         assert not np.isinf(decoded.entries[name].to_numpy()).any(), f"an infinite {name}"
     return decoded
 

@@ -807,6 +807,46 @@ def _use_of_days(history: History) -> None:
     roll_up(history, at(2 * day))
 
 
+def _counted(history: History) -> None:
+    """b1 restarts at 100; reports of 10 s, of which some are lost. b2 started long ago.
+
+    A report of b3 has no counter.
+    """
+
+    def report(
+        second: float, counter: float | None, began_s: float = 0.0, **options: Any
+    ) -> pa.Table:
+        started_at_ms = NOON_MS + int(began_s * 1000)
+        return usage(
+            [(options.pop("broker", "b1"), "g", 1.0)],
+            NOON_MS + int(second * 1000),
+            window_ms=10_000,
+            started_at_ms=started_at_ms,
+            counter=counter,
+            **options,
+        )
+
+    def happened(*reports: tuple[float, float, float]) -> dict[float, dict[str, Any]]:
+        return {second: {"usage": report(second, *rest)} for second, *rest in reports}
+
+    write(
+        history,
+        {0: {}}
+        | happened((10, 50, 0), (70, 650, 0), (130, 20, 100), (140, 20, 100))
+        | {
+            # Less than before by mistake: from here on the rates count.
+            150: {"usage": report(150, 15.0, 100)},
+            160: {"usage": report(160, 30.0, 100)},
+            170: {"usage": report(170, 1000.0, -1e6, broker="b2")},
+            200: {"usage": report(200, 1007.0, -1e6, broker="b2")},
+            210: {"usage": report(210, 50.0, 205, broker="b3")},
+            220: {"usage": report(220, None, 205, broker="b3")},
+            230: {"usage": report(230, 100.0, 205, broker="b3")},
+        },
+    )
+    roll_up(history, at(86_400.0))
+
+
 _OF_A = 10 * 5.0 + 10 * 1.0 + (10 + 30) * 5.0 + 10 * 2.0
 _OF_ALL = _OF_A + 7 + 20 * 3.0 + 10 * 4.0
 _USE = (
@@ -835,11 +875,55 @@ _USE = (
         _use_of_days,
         "chargeback",
         [
-            (date(2026, 3, 1), "acme", _MESSAGES, _OF_A, 20.0, 1),
-            (date(2026, 3, 1), "zeta", _MESSAGES, 7.0, None, 1),
-            (date(2026, 3, 2), "acme", _MESSAGES, 100.0, None, 1),
+            (
+                date(2026, 3, 1),
+                "acme",
+                _MESSAGES,
+                _OF_A,
+                20.0,
+                1,
+                60 / 86400,
+                "b1",
+                60 / 86400,
+                False,
+            ),
+            (
+                date(2026, 3, 1),
+                "zeta",
+                _MESSAGES,
+                7.0,
+                None,
+                1,
+                60 / 86400,
+                "b1",
+                60 / 86400,
+                False,
+            ),
+            (
+                date(2026, 3, 2),
+                "acme",
+                _MESSAGES,
+                100.0,
+                None,
+                1,
+                15 / 86400,
+                "b2",
+                25 / 86400,
+                False,
+            ),
         ],
         until=at(200_000),
+    ),
+    Case(
+        "counters of which reports were lost, and a restart",
+        _counted,
+        "top_consumers",
+        # b1: 650 and 20, then 20 by its rate as the counter went back;
+        # b2: 10 by its rate, as its counter of before is not known, and 7;
+        # b3: 50, and 20 by its rate.
+        [("g", 650.0 + 20 + 20 + 10 + 7 + 50 + 20, 3)],
+        ("resource_group", "used", "brokers"),
+        until=at(90_000),
     ),
     Case(
         "use of a day",
@@ -849,6 +933,69 @@ _USE = (
         ("tenant", "used"),
         since=at(86_400),
         until=at(200_000),
+    ),
+)
+
+
+# --- coverage
+
+
+def _missing(history: History) -> None:
+    """Reports of 10 s, each fifth of which is there. b2 has no groups in use; b4 ends."""
+
+    def status(**rows: tuple[str, float]) -> dict[str, Any]:
+        changes = [(b, s, NOON_MS + int(seen * 1000)) for b, (s, seen) in rows.items()]
+        return {"brokers": brokers(changes)}
+
+    def reports(*rows: tuple[str, float]) -> dict[str, Any]:
+        tables = [
+            usage([(broker, "g", 1.0)], NOON_MS + int(second * 1000), window_ms=10_000)
+            for broker, second in rows
+        ]
+        return {"usage": pa.concat_tables(tables)}
+
+    write(
+        history,
+        {
+            0: status(b1=("live", 0), b2=("live", 0), b3=("live", 0))
+            | reports(("b1", 0), ("b3", 0)),
+            50: reports(("b1", 50), ("b3", 50)),
+            100: reports(("b1", 100), ("b3", 100)),
+            150: status(b3=("stale", 100)) | reports(("b1", 150)),
+            200: status(b3=("gone", 100), b4=("live", 200)) | reports(("b1", 200)),
+            250: reports(("b1", 250), ("b4", 250)),
+            300: status(b3=("live", 300)) | reports(("b1", 300), ("b3", 300), ("b4", 300)),
+            350: status(b4=("stale", 300)) | reports(("b1", 350), ("b3", 350)),
+            400: reports(("b1", 400), ("b3", 400)),
+            # The job did not run; of this time, it gets the reports of b1.
+            600: reports(("b1", 450), ("b1", 500), ("b1", 550), ("b1", 600), ("b3", 600)),
+            650: reports(("b1", 650), ("b3", 650)),
+        },
+    )
+
+
+_COVERAGE = (
+    Case(
+        "reports are missing",
+        _missing,
+        "coverage",
+        [
+            ("b3", at(100), at(290), 190.0, 3),
+            ("b4", at(300), None, 360.0, 4),
+            ("b2", at(400), at(600), 200.0, 0),
+            ("b3", at(400), at(590), 190.0, 0),
+        ],
+        until=at(660),
+    ),
+    Case(
+        "for long, since then",
+        _missing,
+        "coverage",
+        [("b4", 360.0), ("b2", 200.0)],
+        ("broker", "missing_s"),
+        since=at(295),
+        until=at(660),
+        parameters={"least_s": 195},
     ),
 )
 
@@ -932,5 +1079,5 @@ _THROTTLED = (
 
 BY_HAND = (
     *(*_EXCEEDED, *_SILENT, *_PROPAGATION, *_CONSERVATION, *_STALENESS, *_OSCILLATION),
-    *(*_STARVATION, *_CHANGES, *_USE, *_SOFT, *_THROTTLED),
+    *(*_STARVATION, *_CHANGES, *_USE, *_COVERAGE, *_SOFT, *_THROTTLED),
 )

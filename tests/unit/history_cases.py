@@ -32,10 +32,12 @@ def usage(
     *,
     throttled: float | None = None,
     window_ms: int | None = None,
+    started_at_ms: int | None = None,
+    counter: float | None = None,
 ) -> pa.Table:
     """Usage rows (broker, group, rate) of one dimension; other dimensions are null.
 
-    ``throttled`` is what was refused of each.
+    ``throttled`` is what was refused of each; ``counter`` what each used since ``started_at_ms``.
     """
     brokers, groups, rates = zip(*rows, strict=True) if rows else ((), (), ())
     columns: dict[str, Any] = {
@@ -50,6 +52,10 @@ def usage(
         columns[f"throttled_{dimension}_per_s"] = pa.array([throttled] * len(rows), pa.float64())
     if window_ms is not None:
         columns["window_ms"] = pa.array([window_ms] * len(rows), pa.int64())
+    if started_at_ms is not None:
+        columns["broker_started_at_ms"] = pa.array([started_at_ms] * len(rows), pa.int64())
+    if counter is not None:
+        columns[f"counter_{dimension}"] = pa.array([counter] * len(rows), pa.float64())
     return pa.table(columns)
 
 

@@ -55,6 +55,7 @@ def test_the_questions_of_an_administrator_are_there() -> None:
         "changes": False,
         "chargeback": False,
         "conservation": True,
+        "coverage": False,
         "exceeded": True,
         "oscillation": True,
         "propagation": True,

@@ -48,6 +48,8 @@ def test_a_healthy_history_has_none(recorded: History) -> None:
         "chargeback": 0,
         # for the leases of the broker that expired
         "conservation": 3,
+        # a broker was silent, for less than a minute
+        "coverage": 0,
         # a soft group
         "exceeded": 2,
         "oscillation": 0,

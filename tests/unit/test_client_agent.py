@@ -11,7 +11,14 @@ from quotaplane.client.agent import FORGET_AFTER_MS, BrokerClient
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.client.reporter import LIMITS_EVERY, Reporter
 from quotaplane.errors import InputError, TransportError
-from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, THROTTLED_COLUMNS, group_id
+from quotaplane.model import (
+    BASIC,
+    COUNTER_COLUMNS,
+    DIMENSIONS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    group_id,
+)
 from quotaplane.settings import Reports
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import Decoded, decode
@@ -66,6 +73,30 @@ def test_counts_become_rates_of_the_time_since_the_last_report() -> None:
     assert rates(found, columns=THROTTLED_COLUMNS)["throttled_publish_messages_per_s"] == 2.5
     assert set(rates(found, "idle").values()) == {0.0}
     assert set(rates(rig.report()).values()) == {0.0}  # counted anew
+
+
+def test_counters_go_on_over_reports_and_over_a_time_without_the_group() -> None:
+    def counted(found: Decoded) -> float:
+        counters = rates(found, columns=COUNTER_COLUMNS)
+        assert [*counters] == ["counter_publish_bytes"]  # of what the broker counts
+        return counters["counter_publish_bytes"]
+
+    rig = Rig(groups=["h", "g"], dimensions=["publish_bytes"])
+    rig.client.use("g", publish_bytes=2**39 - 5)
+    assert counted(rig.report()) == 2**39 - 5
+    assert counted(rig.report()) == 2**39 - 5
+    rig.client.use("g", publish_bytes=1)
+    rig.link.fails = TransportError("down")
+    with pytest.raises(TransportError):
+        rig.report()
+    rig.link.fails = None
+    rig.client.use("g", publish_bytes=1)
+    assert counted(rig.report()) == 2**39 - 3
+    rig.client.use("g", publish_bytes=1)
+    rig.client.detach(["g"])
+    rig.report()
+    rig.client.use("g", publish_bytes=1)
+    assert counted(rig.report()) == 2**39 - 1
 
 
 def test_reports_are_numbered_and_say_when_the_broker_started() -> None:

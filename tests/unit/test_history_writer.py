@@ -20,7 +20,7 @@ from quotaplane.errors import HistoryError
 from quotaplane.history.store import open_table
 from quotaplane.history.tables import CHECKPOINT_INTERVAL, LIMITS, REJECTED_REPORTS, TABLES, USAGE
 from quotaplane.history.writer import HistoryWriter, stamped
-from quotaplane.model import THROTTLED_COLUMNS, Round
+from quotaplane.model import COUNTER_COLUMNS, THROTTLED_COLUMNS, Round
 from quotaplane.settings import History
 from tests.histories import make_history
 from tests.unit.history_cases import (
@@ -87,7 +87,8 @@ def test_rows_are_stamped_and_converted(history: History, writer: HistoryWriter)
             "total_messages_per_s": None,
             "total_bytes_per_s": None,
             "controller_mutations_per_s": None,
-            **dict.fromkeys(THROTTLED_COLUMNS),
+            **dict.fromkeys((*THROTTLED_COLUMNS, *COUNTER_COLUMNS)),
+            "broker_started_at": None,
             "window_ms": None,
         }
     ]

@@ -17,6 +17,7 @@ from grpc_tools import protoc
 from quotaplane.history.store import ensure_history
 from quotaplane.model import (
     BASIC,
+    COUNTER_COLUMNS,
     DECLARED_DIMENSIONS,
     DIMENSIONS,
     LIMIT_COLUMNS,
@@ -50,7 +51,7 @@ def test_basic_dimensions_come_first_and_totals_are_sums_of_them() -> None:
 
 def test_every_dimension_has_its_columns_in_our_messages() -> None:
     report, limits = (m.DESCRIPTOR.fields_by_name for m in (UsageReport, LimitsUpdate))
-    wanted = {*RATE_COLUMNS, *THROTTLED_COLUMNS, *LIMIT_COLUMNS}
+    wanted = {*RATE_COLUMNS, *THROTTLED_COLUMNS, *LIMIT_COLUMNS, *COUNTER_COLUMNS}
     assert not wanted - set(report), "schemas/quotaplane.proto: message UsageReport"
     wanted = {*RATE_COLUMNS, *SAFE_COLUMNS}
     assert not wanted - set(limits), "schemas/quotaplane.proto: message LimitsUpdate"
@@ -67,7 +68,7 @@ from quotaplane.query.views import VIEWS
 from quotaplane.history.ddl import render
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped
-from quotaplane.model import BASIC, DIMENSIONS, Round, group_id
+from quotaplane.model import BASIC, COUNTED, DIMENSIONS, Round, group_id
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History, parse_settings
 from quotaplane.streams.quota.program import quota_program
@@ -88,7 +89,8 @@ for table in ("usage", "limits", "resource_groups"):
     assert f"  {name}_per_s DOUBLE COMMENT" in render(TABLES[table])
 assert f"floor_{name}_per_s" in FLOOR_COLUMNS
 without = [view.name for view in VIEWS.values() if f"{name}_per_s" not in view.sql]
-assert without == ["recent_limits"], without  # which has all columns of limits
+# The first has all columns of limits, the second none of dimensions.
+assert without == ["recent_limits", "covered_stretches"], without
 
 def groups(*words):
     with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -117,7 +119,8 @@ def report(broker, now_ms, lookups):
     usage = np.zeros((1, 8))
     usage[0, at] = lookups
     return encode_report(broker=broker, started_at_ms=1, sequence=now_ms, window_ms=1000,
-                         groups=["g"], usage=usage, throttled=usage)
+                         groups=["g"], usage=usage, throttled=usage,
+                         counters=10 * usage[:, COUNTED])
 
 def reports(now_ms, **lookups):
     values = [report(broker, now_ms, used) for broker, used in lookups.items()]
@@ -138,6 +141,7 @@ assert limits == {"b1": 2.0, "b2": 10.0}, limits
 assert all(np.isfinite(message.safe_limits[0, at]) for message in messages)
 for table in ("usage", "limits"):
     kept = stamped(TABLES[table], unpack(tables[table])[0], Round(1, 2, 2000))
+    assert table == "limits" or set(kept[f"counter_{name}"].to_pylist()) == {90.0}
     assert set(kept[f"{name}_per_s"].to_pylist()) == ({9.0} if table == "usage" else {2.0, 10.0})
 assert decode_limits(earlier["limits"]).limits[0, at] == np.inf
 print("done")
@@ -163,7 +167,7 @@ def with_fields(proto: str, message: str, names: list[str]) -> str:
     found = re.search(rf"^message {message} \{{.*?^\}}$", proto, re.MULTILINE | re.DOTALL)
     assert found is not None
     last = max(map(int, re.findall(r" = (\d+);", found[0])))
-    fields = [f"  repeated double {n} = {last + 1 + i};" for i, n in enumerate(names)]
+    fields = [f"  repeated double {name} = {last + 1 + i};" for i, name in enumerate(names)]
     longer = found[0].removesuffix("}") + "\n".join(fields) + "\n}"
     return proto.replace(found[0], longer)
 
@@ -176,9 +180,13 @@ def test_an_eighth_dimension_is_two_edits(tmp_path: Path) -> None:
     assert text.count(end) == 1
     model.write_text(text.replace(end, f"\n{DECLARATION}{end[1:]}"), "utf-8")
     proto = (ROOT / "schemas" / "quotaplane.proto").read_text("utf-8")
-    prefixes = {"UsageReport": ("", "throttled_", "limit_"), "LimitsUpdate": ("", "safe_")}
-    for message, which in prefixes.items():
-        proto = with_fields(proto, message, [f"{prefix}{NAME}_per_s" for prefix in which])
+    rate = f"{NAME}_per_s"
+    columns = {
+        "UsageReport": [rate, f"throttled_{rate}", f"limit_{rate}", f"counter_{NAME}"],
+        "LimitsUpdate": [rate, f"safe_{rate}"],
+    }
+    for message, names in columns.items():
+        proto = with_fields(proto, message, names)
     (tmp_path / "quotaplane.proto").write_text(proto, "utf-8")
     made = f"--python_out={package / 'wire' / 'pb'}"  # as `make proto` does
     assert protoc.main(["protoc", f"-I{tmp_path}", made, f"{tmp_path}/quotaplane.proto"]) == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +16,7 @@ from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped
 from quotaplane.laws.explain import reason_text
-from quotaplane.model import BASIC, RATE_COLUMNS, Round, group_id
+from quotaplane.model import BASIC, COUNTER_COLUMNS, RATE_COLUMNS, Round, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts, merged
 from quotaplane.settings import parse_settings
@@ -23,8 +25,9 @@ from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.report_own import encode_report
-from quotaplane.wire.reports import decode
+from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.unit.history_cases import NOON_MS
 
 SETTINGS = parse_settings(
     {
@@ -295,3 +298,38 @@ def test_a_failure_of_the_query_is_told_in_one_line(
 
 def test_a_failure_that_nobody_foresaw_is_left_to_spark() -> None:
     assert known_failure("java.lang.NullPointerException\n\tat org.apache.spark") is None
+
+
+def test_usage_has_counters_and_the_start_of_the_brokers_that_report_them() -> None:
+    table = pa.table({"group": ["g"], "group_id": [group_id("g")], "deleted": [False]})
+    ((_, quotas),) = pack_groups(table.append_column("version", [[0]]), 1)
+    head: dict[str, Any] = {"window_ms": 1000, "groups": ["g"], "usage": np.full((1, 4), 3.0)}
+    counters = np.array([[2.0**52, 7.0, np.nan, 0.0]])
+    values = [
+        encode_report(
+            broker="b1", started_at_ms=NOON_MS - 5_000, sequence=1, counters=counters, **head
+        ),
+        encode_report(  # the start of what observes it is not known
+            broker="b2", started_at_ms=0, sequence=1, observed=True, counters=counters, **head
+        ),
+        encode_stock_report("b3", ["g"], np.full((1, 4), 3.0)),
+    ]
+    decoded = decode(
+        values,
+        np.full(3, NOON_MS),
+        ["r@1", "r@2", "r@3"],
+        now_ms=NOON_MS,
+        reports=SETTINGS.reports,
+    )
+    ((_, payload),) = pack_reports(decoded, 1)
+    arrived = {"groups": [quotas], "reports": [payload]}
+    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, NOON_MS))
+    (used,) = (unpack(output.payload)[0] for output in outputs if output.kind == "usage")
+    rows = {
+        row["broker"]: row
+        for row in stamped(TABLES["usage"], used, Round(1, 1, NOON_MS)).to_pylist()
+    }
+    started = datetime.fromtimestamp(NOON_MS / 1000 - 5, timezone.utc)
+    assert [rows[name]["broker_started_at"] for name in ("b1", "b2", "b3")] == [started, None, None]
+    assert [rows["b1"][name] for name in COUNTER_COLUMNS] == [2.0**52, 7.0, None, 0.0, None]
+    assert [rows["b3"][name] for name in COUNTER_COLUMNS] == [None] * 5

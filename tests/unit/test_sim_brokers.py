@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from quotaplane.errors import InputError
 from quotaplane.model import (
     BASIC,
+    COUNTER_COLUMNS,
     DIMENSIONS,
     PARTS,
     RATE_COLUMNS,
@@ -271,6 +272,17 @@ def test_a_report_says_what_was_used_refused_and_applied() -> None:
     assert np.isnan([rates(found, 0)[d] for d in PARTS]).all()  # they follow from their parts
     assert found.entries["group_id"].to_pylist() == [group_id(name) for name in GROUPS] * 2
     assert np.isnan(rates(found, 2, THROTTLED_COLUMNS)).all()
+
+
+def test_counters_grow_by_what_each_interval_used_and_end_with_the_broker() -> None:
+    brokers = cluster(BrokerSpec("b1"), BrokerSpec("b2"), interval_s=2.0)
+    usage = added_up(np.arange(4.0 * D).reshape(2, 2, D))
+    brokers.reports(usage, usage, NOW)
+    brokers.join("b2", NOW + 5)
+    found = decoded(brokers.reports(usage, usage, NOW + 2000), interval_s=2.0).entries
+    counters = np.stack([found[name].to_numpy() for name in COUNTER_COLUMNS], axis=1)
+    windows = np.array([2.0, 2.0, 1.0, 1.0])[:, None]
+    np.testing.assert_array_equal(counters, windows * 2.0 * usage.reshape(4, D)[:, PLAIN])
 
 
 def test_a_detached_group_is_not_reported_and_a_broker_without_groups_is_silent() -> None:

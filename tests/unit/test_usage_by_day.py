@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from quotaplane.cli.main import main
-from quotaplane.history.writer import HistoryWriter
+from quotaplane.history.store import table_uri
+from quotaplane.history.tables import ROUNDS, TIMESTAMP, USAGE, USAGE_DAILY
+from quotaplane.history.writer import HistoryWriter, stamped
 from quotaplane.model import Round
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import History
 from tests.histories import make_history
-from tests.unit.history_cases import DAY_MS, NAN, NOON_MS, read, rounds, usage
+from tests.unit.history_cases import (
+    DAY_MS,
+    NAN,
+    NOON_MS,
+    brokers,
+    old_table,
+    read,
+    rounds,
+    usage,
+)
 
 DAY = date(2026, 3, 1)
+MIDNIGHT_MS = NOON_MS - DAY_MS // 2
 NEXT = datetime(2026, 3, 2, 0, 30, tzinfo=timezone.utc)
 
 
@@ -76,3 +92,139 @@ def test_maintain_keeps_the_days_when_the_usage_expires(history: History) -> Non
     assert main(["maintain", "--keep-days", "1", "--history", history.path]) == 0
     assert len(read(history, "usage")) == 0
     assert [row["publish_messages"] for row in daily(history)] == [50.0]
+
+
+def counted(
+    times_ms: np.ndarray[Any, Any], started_ms: int, begin_ms: int, rng: np.random.Generator
+) -> tuple[pa.Table, np.ndarray[Any, Any]]:
+    """Reports of one incarnation with counters, and what each of their windows (n, 2) used.
+
+    Two dimensions are counted; their total has a rate and no counter, as a quota's on totals.
+    """
+    window_ms = np.diff(times_ms, prepend=begin_ms)
+    used = rng.integers(0, 2**36, (len(times_ms), 2)).astype(float)
+    rates, counters = used / window_ms[:, None] * 1000, used.cumsum(axis=0)
+    rows = usage([("b1", "acme/g", NAN)] * len(times_ms))
+    given = {
+        "published_at_ms": times_ms,
+        "window_ms": window_ms,
+        "broker_started_at_ms": np.full(len(times_ms), started_ms),
+        "publish_messages_per_s": rates[:, 0],
+        "dispatch_messages_per_s": rates[:, 1],
+        "total_messages_per_s": rates.sum(axis=1),
+        "counter_publish_messages": counters[:, 0],
+        "counter_dispatch_messages": counters[:, 1],
+    }
+    for name, values in given.items():
+        if name in rows.column_names:
+            rows = rows.drop_columns(name)
+        rows = rows.append_column(name, pa.array(values))
+    return rows, used
+
+
+def test_counters_give_exact_amounts_though_half_of_all_reports_are_lost(history: History) -> None:
+    rng = np.random.default_rng(3)
+    edges = [MIDNIGHT_MS - 5 * 3_600_000, NOON_MS - 7_000_000, NOON_MS + 9_000_000]
+    edges.append(MIDNIGHT_MS + DAY_MS)
+    before, of_day, truth = [], [], np.zeros(2)
+    for started_ms, end_ms in itertools.pairwise(edges):  # two restarts
+        times_ms = np.arange(started_ms + 10_000, end_ms, 10_000)
+        rows, used = counted(times_ms, started_ms, started_ms, rng)
+        arrives = rng.random(len(times_ms)) < 0.5
+        arrives[-1] = True
+        arrives[np.abs(times_ms - (MIDNIGHT_MS - 60_000)) < 10_000] = True  # the last of its day
+        is_before = times_ms <= MIDNIGHT_MS - 60_000
+        truth += used[~is_before].sum(axis=0)
+        before.append(rows.filter(pa.array(arrives & is_before)))
+        of_day.append(rows.filter(pa.array(arrives & (times_ms > MIDNIGHT_MS))))
+    with HistoryWriter(history, "checkpoint-1") as writer:
+        writer.append_round(Round(1, 0, edges[0]), {"rounds": rounds()})
+        for seq, (at_ms, rows) in enumerate(((MIDNIGHT_MS - 1, before), (NOON_MS, of_day)), 1):
+            tables = {"usage": pa.concat_tables(rows), "rounds": rounds()}
+            writer.append_round(Round(1, seq, at_ms), tables)
+    roll_up(history, NEXT)
+    (row,) = (row for row in daily(history) if row["date"] == DAY)
+    assert row["by_counters"]
+    assert (row["publish_messages"], row["dispatch_messages"]) == tuple(truth)
+    assert row["total_messages"] == truth.sum()
+    assert row["publish_bytes"] is None
+
+
+def test_the_part_of_a_day_that_reports_cover(history: History) -> None:
+    """b1 reports all day, b2 from noon on; b3 was silent for 01:40; b4 had no groups from noon on.
+
+    The job did not run from 22:00 to 22:30; later it read what b1 and b2 had reported then.
+    """
+    pause = MIDNIGHT_MS + 79_200_000, MIDNIGHT_MS + 81_000_000
+    silent = NOON_MS + 3_600_000, NOON_MS + 3_600_000 + 6_000_000
+    times_ms = np.arange(MIDNIGHT_MS - 60_000, MIDNIGHT_MS + DAY_MS + 60_000, 30_000)
+    runs = (times_ms <= pause[0]) | (times_ms >= pause[1])
+    is_silent = (times_ms > silent[0]) & (times_ms < silent[1])
+    reports = {
+        "b1": np.ones(len(times_ms), bool),
+        "b2": times_ms > NOON_MS,
+        "b3": runs & ~is_silent,
+        "b4": runs & (times_ms < NOON_MS),
+    }
+    statuses = [
+        [(name, "live", MIDNIGHT_MS - 60_000) for name in ("b1", "b3", "b4")],
+        [("b2", "live", NOON_MS)],
+        [("b3", "stale", silent[0])],
+        [("b3", "live", silent[1])],
+    ]
+    changed_ms = [MIDNIGHT_MS - 60_000, NOON_MS, silent[0] + 65_000, silent[1]]
+    with HistoryWriter(history, "checkpoint-1") as writer:
+        for seq, (at_ms, rows) in enumerate(zip(changed_ms, statuses, strict=True)):
+            writer.append_round(Round(1, seq, at_ms), {"brokers": brokers(rows)})
+    stamp = stamped(ROUNDS, rounds(), Round(1, 0, NOON_MS)).take(pa.array([0] * int(runs.sum())))
+    at = pa.array(times_ms[runs] * 1000, TIMESTAMP)
+    place = stamp.column_names.index("round_at")
+    write_deltalake(
+        table_uri(history, ROUNDS.name), stamp.set_column(place, "round_at", at), mode="append"
+    )
+    tables = []
+    for name, there in reports.items():
+        rows = usage([(name, "acme/g", 1.0)] * int(there.sum()), window_ms=30_000)
+        tables.append(
+            rows.drop_columns("published_at_ms").append_column(
+                "published_at_ms", pa.array(times_ms[there])
+            )
+        )
+    at_noon = stamped(USAGE, pa.concat_tables(tables), Round(1, 0, NOON_MS))
+    write_deltalake(table_uri(history, USAGE.name), at_noon, mode="append")
+
+    roll_up(history, NEXT)
+    covered = {row["broker"]: row["covered"] for row in daily(history) if row["date"] == DAY}
+    half_an_hour = 1_800_000 / DAY_MS
+    assert covered == {
+        "b1": 1.0,
+        "b2": 0.5,
+        # Its first reports after what is missing have windows of 30 s.
+        "b3": pytest.approx(1 - 5_970_000 / DAY_MS - half_an_hour + 30_000 / DAY_MS),
+        "b4": pytest.approx(1 - half_an_hour),
+    }
+
+
+def test_days_of_an_earlier_version_have_no_coverage(history: History) -> None:
+    row = {field.name: None for field in USAGE_DAILY.schema} | {
+        "date": DAY - timedelta(days=1),
+        "tenant": "acme",
+        "resource_group": "acme/g",
+        "broker": "b1",
+        "reports": 1,
+        "publish_messages": 7.0,
+    }
+    old_table(history, USAGE_DAILY.name, None)
+    later = USAGE_DAILY.since_later
+    columns = [f.remove_metadata() for f in USAGE_DAILY.schema if f.name not in later]
+    rows = pa.Table.from_pylist([row], pa.schema(columns))
+    write_deltalake(table_uri(history, USAGE_DAILY.name), rows, mode="append")
+    write(history, [(0, 5.0, None)])
+    roll_up(history, NEXT)
+    found = sorted(daily(history), key=lambda row: row["date"])
+    assert [(row["publish_messages"], row["by_counters"]) for row in found] == [
+        (7.0, None),
+        (50.0, False),
+    ]
+    assert found[0]["covered"] is None
+    assert found[1]["covered"] == 10 / 86_400

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quotaplane.model import BASIC, LIMIT_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, group_id
+from quotaplane.model import (
+    BASIC,
+    COUNTER_COLUMNS,
+    LIMIT_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    group_id,
+)
+from quotaplane.settings import Reports
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.report_own import _REPORT
 from quotaplane.wire.reports import encode_report
@@ -103,11 +111,15 @@ def test_further_dimensions_beside_reports_that_have_none() -> None:
     usage = np.array([[1.0, 2.0, 3.0, 4.0, NAN, NAN, 7.0], [NAN] * 7])
     throttled = np.array([[0.0, 0.0, 0.0, 0.0, NAN, NAN, 0.5], [NAN] * 7])
     limits = np.full((2, 7), [NAN, NAN, NAN, NAN, 9.0, np.inf, 8.0])
-    told = own_report(broker="b2", usage=usage, throttled=throttled, limits=limits)
+    counters = np.array([[1.0, 2.0, NAN, 0.0, 5.0], [NAN] * 5])
+    told = own_report(
+        broker="b2", usage=usage, throttled=throttled, limits=limits, counters=counters
+    )
     found = decode_now(own_report(), told)
     assert found.rejected.num_rows == 0
     assert found.entries.schema == entries_schema(*OPTIONAL_ENTRIES)
-    for columns, expected in ((RATE_COLUMNS, usage), (THROTTLED_COLUMNS, throttled)):
+    given_columns = {RATE_COLUMNS: usage, THROTTLED_COLUMNS: throttled, COUNTER_COLUMNS: counters}
+    for columns, expected in given_columns.items():
         for name, column in zip(columns[BASIC:], expected.T[BASIC:], strict=True):
             wanted = [NAN, NAN, *column]
             np.testing.assert_array_equal(found.entries[name].to_numpy(), wanted)
@@ -130,12 +142,37 @@ def test_a_report_of_before_there_were_totals_reads_as_ever() -> None:
         ({"throttled_total_bytes_per_s": [-1.0]}, "throttled_total_bytes_per_s is -1"),
         ({"total_bytes_per_s": [1.0, 2.0]}, "total_bytes_per_s has 2 values for 1 groups"),
         ({"limit_total_bytes_per_s": [-1.0]}, "a limit in force is below zero"),
+        ({"counter_publish_bytes": [1.0, 2.0]}, "counter_publish_bytes has 2 values for 1 groups"),
     ],
 )
 def test_nonsense_in_further_dimensions_is_refused(further: dict[str, Any], problem: str) -> None:
     report = UsageReport(magic=0x31525051, broker="b", groups=["a"], **further)
     (letter,) = decode_now(report.SerializeToString()).rejected.to_pylist()
     assert problem in letter["detail"]
+
+
+@pytest.mark.parametrize(
+    ("counter", "reason"),
+    [(-1.0, "negative"), (-np.inf, "negative"), (np.inf, "not_finite"), (2.0**63, "absurd")],
+)
+def test_a_counter_that_is_no_amount_refuses_its_entry_alone(counter: float, reason: str) -> None:
+    counters = np.array([[1.0, NAN, NAN, NAN], [7.0, counter, NAN, NAN]])
+    found = decode_now(own_report(), own_report(counters=counters, broker="b2"))
+    (letter,) = found.rejected.to_pylist()
+    assert (letter["reason"], letter["position"]) == (reason, "1")
+    assert f"1 of 2 entries: 'b': counter_publish_bytes is {counter:g}" in letter["detail"]
+    assert found.entries["group"].to_pylist() == ["a", "b", "a"]
+    kept = found.entries["counter_publish_messages"].to_numpy()
+    np.testing.assert_array_equal(kept, [NAN, NAN, 1.0])
+
+
+def test_a_counter_is_exact_and_may_be_above_the_highest_rate() -> None:
+    counters = np.array([[2.0**53, np.nextafter(2.0**63, 0), NAN, 0.0], [NAN] * 4])
+    settings = Reports(interval_s=5, max_rate_per_s=1e6)
+    decoded = decode_now(own_report(counters=counters), reports=settings)
+    assert decoded.rejected.num_rows == 0
+    columns = [decoded.entries[name].to_numpy() for name in COUNTER_COLUMNS[:BASIC]]
+    np.testing.assert_array_equal(np.stack(columns, axis=1), counters)
 
 
 def test_a_report_without_groups_is_a_heartbeat() -> None:
@@ -149,20 +186,24 @@ def test_a_report_without_groups_is_a_heartbeat() -> None:
 def test_round_trip(data: st.DataObject, groups: list[str], by_id: bool) -> None:
     d = data.draw(st.sampled_from([BASIC, len(RATE_COLUMNS)]))
     usage = data.draw(hnp.arrays(float, (len(groups), d), elements=rates))
+    counters = data.draw(hnp.arrays(float, (len(groups), min(d, 5)), elements=rates))
     throttled = np.where(np.isnan(usage), np.nan, 1.0)
     value = own_report(
         usage=usage,
         throttled=throttled,
+        counters=counters,
         groups=None if by_id else groups,
         group_ids=[group_id(name) for name in groups] if by_id else None,
     )
     found = decode_now(value)
     assert found.rejected.num_rows == 0
     assert found.entries["group_id"].to_pylist() == [group_id(name) for name in groups]
-    said = [name for name in RATE_COLUMNS if name in found.entries.column_names]
-    back = np.stack([found.entries[name].to_numpy() for name in said], axis=1)
-    np.testing.assert_array_equal(back, usage[:, : len(said)])
-    assert np.isnan(usage[:, len(said) :]).all()
+    for columns, given_values in ((RATE_COLUMNS, usage), (COUNTER_COLUMNS, counters)):
+        said = [name for name in columns if name in found.entries.column_names]
+        back = [found.entries[name].to_numpy() for name in said]
+        for column, values in zip(back, given_values.T, strict=False):
+            np.testing.assert_array_equal(column, values)
+        assert np.isnan(given_values[:, len(said) :]).all()
 
 
 @given(damaged(st.sampled_from([own_report(), own_report(groups=None, group_ids=[1, 2])])))

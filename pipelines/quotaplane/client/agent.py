@@ -12,7 +12,7 @@ from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
 from quotaplane.groups.ids import NO_ID, ids_of
-from quotaplane.model import BASIC, DIMENSIONS, UNLIMITED, FloatArray, IntArray
+from quotaplane.model import BASIC, COUNTED, DIMENSIONS, UNLIMITED, FloatArray, IntArray
 from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.signatures import SigningKeys
@@ -30,7 +30,8 @@ class BrokerClient:
     """One broker's end of the protocol; not for use by several threads at once.
 
     Between two reports the broker counts (``use``); a report turns the counts into rates. Every
-    report names all groups that the broker has, also those that used nothing.
+    report names all groups that the broker has, also those that used nothing. Each report also has
+    counters: all that was used since the broker's start, so that a lost report loses no amounts.
 
     ``now_ms`` is the clock, in milliseconds since 1970 in UTC: reports are dated by it, and it
     shows how old a limit is that arrives. From then on, and for the windows of reports,
@@ -95,6 +96,10 @@ class BrokerClient:
         self._place: dict[str, int] = {}
         self._ids: IntArray = np.empty(0, np.int64)
         self._used: FloatArray = np.empty((0, len(DIMENSIONS)))
+        self._reported: FloatArray = np.empty((0, len(DIMENSIONS)))
+        """What was used since the start, up to the last report."""
+        self._detached: dict[str, FloatArray] = {}
+        """The same of groups that the broker no longer has: a counter never goes back."""
         self._refused: FloatArray = np.empty((0, len(DIMENSIONS)))
         self.attach(groups)
 
@@ -123,6 +128,8 @@ class BrokerClient:
         self._ids = np.append(self._ids, ids)
         more = np.zeros((len(new), len(DIMENSIONS)))
         self._used = np.concatenate([self._used, more])
+        before = [self._detached.pop(name, more[0]) for name in new]
+        self._reported = np.concatenate([self._reported, np.reshape(before, more.shape)])
         self._refused = np.concatenate([self._refused, more])
 
     def detach(self, groups: Iterable[str]) -> None:
@@ -130,9 +137,12 @@ class BrokerClient:
         gone = {*groups}
         stays = np.array([name not in gone for name in self._place], np.bool_)
         kept = [name for name in self._place if name not in gone]
+        counters = self._reported + self._used
+        self._detached |= {name: counters[self._place[name]] for name in gone & self._place.keys()}
         self._place = {name: at for at, name in enumerate(kept)}
         self._ids = self._ids[stays]
         self._used, self._refused = self._used[stays], self._refused[stays]
+        self._reported = self._reported[stays]
 
     def use(self, group: str, **amounts: float) -> None:
         """Count what a group used, by dimension: messages, bytes, partitions.
@@ -189,6 +199,7 @@ class BrokerClient:
         else:
             # Two reports at once, or a clock that was set back: nothing can be said of rates.
             rates = np.full(len(DIMENSIONS), np.nan)
+        counters = self._reported + self._used
         value = self._reporter.report(
             self._used * rates,
             window_ms=max(window_ms, 0),
@@ -198,9 +209,11 @@ class BrokerClient:
             received=self._received,
             columns=self._received.columns(self._ids),
             now_ms=steady_ms,
+            counters=np.where(self._counted, counters, np.nan)[:, COUNTED],
         )
         self._link.send_reports([(self.broker, value, now_ms)])
         self._used[:] = self._refused[:] = 0.0
+        self._reported = counters
         self._since_ms = steady_ms
         if self._reporter.sequence % _FORGET_EVERY == 0:
             self._received.forget(steady_ms - FORGET_AFTER_MS, [self.broker], self._ids)

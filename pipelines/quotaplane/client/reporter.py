@@ -49,6 +49,7 @@ class Reporter:
         received: ReceivedLimits | None = None,
         columns: IntArray | None = None,
         now_ms: float = 0.0,
+        counters: FloatArray | None = None,
     ) -> bytes:
         """The next report: what n groups used, by name or by id; see ``encode_report``.
 
@@ -61,6 +62,7 @@ class Reporter:
             received: the limits that the broker has, to be acknowledged.
             columns: where the groups are in ``received``; None: they are looked up.
             now_ms: of this time are the limits in force.
+            counters: (n, c) what was used since the broker's start; see ``encode_report``.
         """
         self.sequence += 1
         applied = applied_seqs = limits = None
@@ -83,6 +85,7 @@ class Reporter:
             applied=applied,
             applied_seqs=applied_seqs,
             limits=limits,
+            counters=counters,
         )
 
 

@@ -26,6 +26,7 @@ from quotaplane.history.table_parts import appended, column, list_of, snapshot
 from quotaplane.history.throttle_tables import THROTTLED
 from quotaplane.model import (
     BASIC,
+    COUNTER_COLUMNS,
     DEMAND_COLUMNS,
     DIMENSIONS,
     LIMIT_COLUMNS,
@@ -86,10 +87,25 @@ USAGE: Final = appended(
             )
             for name in THROTTLED_COLUMNS
         ),
+        column(
+            "broker_started_at", TIMESTAMP, "the broker's start; null = not reported", null=True
+        ),
+        *(
+            column(
+                name, pa.float64(), "used since broker_started_at; null = not counted", null=True
+            )
+            for name in COUNTER_COLUMNS
+        ),
     ],
     by_date=True,
     by_group=True,
-    since_later=(*_LATER_RATES, *THROTTLED_COLUMNS, "window_ms"),
+    since_later=(
+        *_LATER_RATES,
+        *THROTTLED_COLUMNS,
+        "window_ms",
+        "broker_started_at",
+        *COUNTER_COLUMNS,
+    ),
 )
 
 LIMITS: Final = appended(
@@ -266,6 +282,19 @@ USAGE_DAILY: Final = Table(
             _GROUP,
             _BROKER,
             column("reports", pa.int64(), "reports that name the group"),
+            column(
+                "covered",
+                pa.float64(),
+                "the part of the day for which the broker's reports are there, 0 to 1",
+                null=True,
+            ),
+            column(
+                "by_counters",
+                pa.bool_(),
+                "true: all amounts are differences of the broker's counters; else some are rates "
+                "times their windows",
+                null=True,
+            ),
             *(column(name, pa.float64(), _AMOUNT, null=True) for name in DIMENSIONS),
             *(
                 column(
@@ -281,6 +310,7 @@ USAGE_DAILY: Final = Table(
     ),
     partition_by=("date",),
     properties=HOT,
+    since_later=frozenset(("covered", "by_counters")),
 )
 
 LEADERS: Final = Table(

@@ -21,10 +21,16 @@ _APP: Final = "quotaplane-usage-by-day"
 """Delta's application of the commits; its version is the day."""
 _DAYS: Final = "SELECT DISTINCT date FROM usage WHERE date < CAST(:until AS DATE) ORDER BY date"
 
+_LOOK_BACK: Final = timedelta(hours=6)
+"""A broker's counter of so long before midnight is found: what reports miss over midnight for no
+longer than that is in the next day."""
+_NEXT_REPORTS: Final = timedelta(minutes=10)
+"""The next day's first reports end the rates of its last ones, and show that brokers went on."""
+
 _AMOUNTS: Final = f"""
 SELECT
   date, regexp_extract(resource_group, '^([^/:]*)', 1) AS tenant, resource_group, broker,
-  max(reports) AS reports,
+  max(reports) AS reports, max(covered) AS covered, bool_and(by_counters) AS by_counters,
   {
     ", ".join(
         f"max(used) FILTER (WHERE dimension = '{name}') AS {name}, "
@@ -36,11 +42,21 @@ SELECT
 FROM (
   SELECT
     date, resource_group, broker, dimension, count(*) AS reports,
-    sum(used) AS used, sum(throttled) AS throttled, max(used_per_s) AS peak
+    sum(used) AS used, sum(throttled) AS throttled, max(used_per_s) AS peak,
+    bool_and(by_counter OR used = 0) AS by_counters
   FROM usage_amounts
-  WHERE date = CAST(:since AS DATE)
+  WHERE date = CAST(:begin AS DATE)
   GROUP BY date, resource_group, broker, dimension
 ) AS by_dimension
+LEFT JOIN (
+  SELECT
+    broker,
+    sum(unix_millis(least(until_at, :end)) - unix_millis(greatest(from_at, :begin))) / 86400000
+      AS covered
+  FROM covered_stretches
+  WHERE from_at < :end AND until_at > :begin
+  GROUP BY broker
+) AS covered_parts USING (broker)
 GROUP BY date, resource_group, broker
 ORDER BY resource_group, broker
 """
@@ -49,8 +65,7 @@ ORDER BY resource_group, broker
 def roll_up(history: History, now: datetime) -> list[date]:
     """Make the rows of all days that are over and have none yet; returns these days.
 
-    An amount is a rate times the window that the broker measured, and the time until the next
-    report's window, at most ``views.MOST_UNREPORTED`` windows.
+    Amounts are those of the view ``usage_amounts``; ``covered`` is by ``covered_stretches``.
 
     Raises:
         HistoryError: the usage can't be read, or the rows can't be written.
@@ -73,8 +88,10 @@ def roll_up(history: History, now: datetime) -> list[date]:
 
 def _rows(engine: DuckDBEngine, day: date) -> pa.Table:
     schema = pa.schema([field.remove_metadata() for field in USAGE_DAILY.schema])
-    # Until the next midnight and a little more: the next report ends what the last one began.
-    answer = engine.ask(_AMOUNTS, since=_begin(day), until=_begin(day + timedelta(days=1)))
+    begin, end = _begin(day), _begin(day + timedelta(days=1))
+    answer = engine.ask(
+        _AMOUNTS, {"begin": begin, "end": end}, since=begin - _LOOK_BACK, until=end + _NEXT_REPORTS
+    )
     columns = dict(zip(answer.columns, zip(*answer.rows, strict=True), strict=False))
     return pa.table(
         {field.name: pa.array(columns.get(field.name, ()), field.type) for field in schema}, schema

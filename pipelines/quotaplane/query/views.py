@@ -15,7 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
+from quotaplane.model import (
+    COUNTED,
+    COUNTER_COLUMNS,
+    DIMENSIONS,
+    PARTS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    IntArray,
+)
+from quotaplane.query.covered_stretches import covered_stretches
 from quotaplane.query.group_feed import FEEDS
 from quotaplane.query.sql_text import names_in, with_times
 
@@ -105,44 +114,89 @@ windows a rate counts that is not reported again."""
 _MOST_WITHOUT_WINDOW_MS: Final = 60_000
 """For so long a rate counts that was reported without its window."""
 
-# An amount is a rate times the window that the broker measured, and times what is missing until the
-# window of the next report begins.
+
+def _sum_of_parts(kind: str) -> str:
+    """Columns of totals, which have no counters: the sums of their parts' columns."""
+    of = [f"{kind}_{name}" for name in DIMENSIONS]
+    sums = {total: " + ".join(of[part] for part in parts) for total, parts in PARTS.items()}
+    return ", ".join(f"{text} AS {of[total]}" for total, text in sums.items())
+
+
+_OF_INCARNATION: Final = (
+    f"PARTITION BY broker, resource_group, broker_started_at ORDER BY {_REPORTED_AT}, epoch, seq"
+)
+_BEFORE: Final = ", ".join(
+    f"lag({name}) OVER in_order AS before_{name}" for name in COUNTER_COLUMNS
+)
+_IS_BROKEN: Final = " OR ".join(f"coalesce({name}, -1) < before_{name}" for name in COUNTER_COLUMNS)
+_GROWTH: Final = ", ".join(
+    f"CASE WHEN NOT is_broken THEN {name} - coalesce(before_{name}, began_at_0) END"
+    f" AS growth_{DIMENSIONS[place]}"
+    for place, name in zip(COUNTED, COUNTER_COLUMNS, strict=True)
+)
+
+# An amount is what the broker's counter grew by since its report before, however many were lost in
+# between; its first report has all since its start, if the job ran then. Once a counter is missing
+# or smaller than before (no counter gets smaller), the rates count for the rest of the incarnation.
+# With a rate it is the rate times the window that the broker measured, and times what is missing
+# until the window of the next report begins; if that is known from a counter, it is there.
 _USAGE_AMOUNTS: Final = f"""
-SELECT
-  date, broker, resource_group, dimension, reported_at, used_per_s, throttled_per_s,
-  used_per_s * counted_ms / 1000 AS used,
-  throttled_per_s * coalesce(window_ms, counted_ms) / 1000 AS throttled
-FROM (
+WITH reported AS (
   SELECT
-    *,
+    date, broker, resource_group, broker_started_at, epoch, seq, published_at, round_at,
+    {_REPORTED_AT} AS reported_at, unix_millis({_REPORTED_AT}) AS at_ms, window_ms,
+    lead(unix_millis({_REPORTED_AT})) OVER in_order AS next_ms,
+    coalesce(lead(window_ms) OVER in_order, 0) AS next_window_ms,
+    CASE WHEN lag(epoch) OVER in_order IS NULL AND broker_started_at >= (
+      SELECT greatest(min(round_at), :usage_since) FROM rounds
+    ) THEN 0 END AS began_at_0,
+    {", ".join(COUNTER_COLUMNS)}, {_BEFORE}, {_UNCHANGED}
+  FROM usage
+  WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
+  WINDOW
+    in_order AS ({_OF_INCARNATION}),
+    so_far AS ({_OF_INCARNATION} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+),
+judged AS (
+  SELECT
+    *, coalesce(max({_IS_BROKEN}) OVER so_far, false) AS is_broken,
     CASE
       WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {_MOST_WITHOUT_WINDOW_MS})
       ELSE window_ms + greatest(
         0, least(coalesce(next_ms - next_window_ms - at_ms, 0), {MOST_UNREPORTED} * window_ms)
       )
     END AS counted_ms
-  FROM (
-    SELECT
-      date, broker, resource_group, {_REPORTED_AT} AS reported_at, window_ms,
-      unix_millis({_REPORTED_AT}) AS at_ms,
-      lead(unix_millis({_REPORTED_AT})) OVER in_order AS next_ms,
-      coalesce(lead(window_ms) OVER in_order, 0) AS next_window_ms,
-      {_UNCHANGED}
-    FROM usage
-    WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
-    WINDOW
-      in_order AS (PARTITION BY broker, resource_group ORDER BY {_REPORTED_AT}, epoch, seq),
-      so_far AS (
-        PARTITION BY broker, resource_group ORDER BY {_REPORTED_AT}, epoch, seq
-        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-      )
-  ) AS filled
-) AS counted {_USAGE_BY_DIMENSION}
+  FROM reported
+  WINDOW so_far AS ({_OF_INCARNATION} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+),
+with_growth AS (SELECT *, {_GROWTH} FROM judged)
+SELECT
+  date, broker, resource_group, dimension, reported_at, used_per_s, throttled_per_s,
+  coalesce(
+    growth,
+    used_per_s * (CASE WHEN counter IS NULL OR is_broken THEN counted_ms ELSE window_ms END) / 1000
+  ) AS used,
+  growth IS NOT NULL AS by_counter,
+  throttled_per_s * coalesce(window_ms, counted_ms) / 1000 AS throttled
+FROM (
+  SELECT *, {_sum_of_parts("counter")}, {_sum_of_parts("growth")} FROM with_growth
+) AS complete {
+    by_dimension(
+        {
+            "used_per_s": "{}_per_s",
+            "throttled_per_s": "throttled_{}_per_s",
+            "counter": "counter_{}",
+            "growth": "growth_{}",
+        }
+    )
+}
 WHERE used_per_s IS NOT NULL
 """
 
 _DAILY_VALUES: Final = f"""
-SELECT date, tenant, resource_group, broker, dimension, reports, used, throttled, peak_per_s
+SELECT
+  date, tenant, resource_group, broker, dimension, reports, covered, by_counters, used, throttled,
+  peak_per_s
 FROM usage_daily {
     by_dimension({"used": "{}", "throttled": "throttled_{}", "peak_per_s": "peak_{}_per_s"})
 }
@@ -329,6 +383,10 @@ VIEWS: Final[Mapping[str, View]] = {
         View("recent_limit_values", _limit_values("recent_limits")),
         View("usage_and_limits", _USAGE_AND_LIMITS),
         View("usage_amounts", _USAGE_AMOUNTS),
+        View(
+            "covered_stretches",
+            covered_stretches(_REPORTED_AT, MOST_UNREPORTED, _MOST_WITHOUT_WINDOW_MS),
+        ),
         View("daily_values", _DAILY_VALUES),
         View("lease_values", _LEASE_VALUES),
         View("quotas", _QUOTAS),

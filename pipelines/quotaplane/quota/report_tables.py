@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.model import (
+    COUNTER_COLUMNS,
     LIMIT_COLUMNS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
@@ -24,8 +25,9 @@ def used_entries(
     group: IntArray,
     rates: Mapping[str, FloatArray],
 ) -> pa.Table:
-    """The chosen entries (m,) with their reports' broker position and window,
-    and what was used and refused in all dimensions.
+    """The chosen entries (m,) with their reports' broker, position, window and broker's start,
+    and what was used and refused in all dimensions. ``broker_started_at_ms`` is -1 if the report
+    does not say it.
 
     Args:
         entries: of all reports.
@@ -39,9 +41,12 @@ def used_entries(
     coded = pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), names)
     table = table.append_column("group", coded)
     window_ms = np.rint(headers["window_s"].to_numpy() * 1000.0).astype(np.int64)
+    started_at_ms = headers["started_at_ms"].to_numpy()
     report = entries["report"].to_numpy()[chosen]
     table = table.append_column("window_ms", pa.array(window_ms[report]))
-    for name in (*RATE_COLUMNS, *THROTTLED_COLUMNS):
+    started_at_ms = np.where(started_at_ms > 0, started_at_ms, -1)[report]
+    table = table.append_column("broker_started_at_ms", pa.array(started_at_ms))
+    for name in (*RATE_COLUMNS, *THROTTLED_COLUMNS, *COUNTER_COLUMNS):
         if name in rates or name in entries.column_names:
             values = rates[name] if name in rates else entries[name].to_numpy()[chosen]
             # NaN (unchanged) becomes null.

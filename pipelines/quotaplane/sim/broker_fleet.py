@@ -19,6 +19,7 @@ from quotaplane.errors import InputError
 from quotaplane.groups.ids import ids_of
 from quotaplane.model import (
     BASIC,
+    COUNTED,
     DIMENSIONS,
     PARTS,
     UNLIMITED,
@@ -39,7 +40,7 @@ STOCK_SUPPRESSED: Final = 5
 """... or after this many intervals in which it did not."""
 
 _TOTALS: Final = list(PARTS)
-_PLAIN: Final = [d for d in range(len(DIMENSIONS)) if d not in PARTS]
+_PLAIN: Final = list(COUNTED)
 
 _CLASSES: Final = (
     slice(0, 2),
@@ -111,6 +112,7 @@ class BrokerFleet:
         """The limits of all brokers; rows and columns are as in ``names`` and ``groups``."""
         self._reporters = [Reporter(name, started_at_ms) for name in self.names]
         self._interval_s = interval_s
+        self._counters = np.zeros((*shape, len(COUNTED)))  # used since each broker's start
         # By entity: (broker, group, dimension), the last counting fastest.
         self._entity = np.arange(np.prod((*shape, len(DIMENSIONS)))).reshape(*shape, -1)
         self._enforcers = BrokerThrottles(self._entity.size, throttle, interval_s=interval_s)
@@ -189,7 +191,11 @@ class BrokerFleet:
                 self._enforcers.put(self._entity[broker, those, dimension], terms)
 
     def reports(self, usage: FloatArray, demand: FloatArray, now_ms: int) -> list[Report]:
-        """The interval's reports, one of each living broker that has a group."""
+        """The interval's reports, one of each living broker that has a group.
+
+        To be called once an interval, as counters grow by it.
+        """
+        self._counters += usage[..., list(COUNTED)] * self._interval_s
         living = np.flatnonzero(self.alive & self.attached.any(axis=1))
         return [
             Report(self.names[b], self._report(int(b), usage[b], demand[b], now_ms), now_ms)
@@ -214,6 +220,7 @@ class BrokerFleet:
             received=self.received,
             columns=here,
             now_ms=now_ms,
+            counters=self._counters[broker, here],
         )
 
     def _stock_counts(self, broker: int, here: IntArray, counts: FloatArray) -> FloatArray:
@@ -244,6 +251,7 @@ class BrokerFleet:
         self._reporters[at].restart(now_ms)
         self._hold(at, np.arange(len(self.groups)))
         self._enforcers.forget(self._entity[at].ravel())
+        self._counters[at] = 0.0
         self._told[at] = np.nan
         self._suppressed[at] = 0
 

@@ -8,7 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quotaplane.groups.ids import NO_ID, NOT_READ
-from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
+from quotaplane.model import (
+    COUNTER_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    FloatArray,
+    IntArray,
+)
 from quotaplane.wire.batch_caps import NEW_NAMES
 from quotaplane.wire.reasons import (
     ABSURD,
@@ -23,6 +29,9 @@ from quotaplane.wire.report_block import Block
 REASON_OF_CODE: Final = ("", TOO_MANY_ENTRIES, ABSURD, NOT_FINITE, NEGATIVE, BAD_GROUP)
 """Defects of an entry; the code is the index here. Of several defects the highest code counts."""
 
+MOST_COUNT: Final = float(2**63)
+"""Counts are below this: from here on Java reads a number as negative."""
+
 _MOST_SHOWN: Final = 5
 _ODD: Final = 0x9E3779B97F4A7C15
 
@@ -34,18 +43,15 @@ def bad_values(block: Block, max_rate_per_s: float) -> npt.NDArray[np.uint8] | N
         return None
     # One pass that finds no suspect, which is the usual case. NaN compares false.
     suspect = block.ids < 0
-    for rates in (block.rates, block.throttled):
-        if rates is not None:
-            suspect |= ((rates < 0) | (rates > max_rate_per_s)).any(axis=0)
+    for _, values, most in _columns(block, max_rate_per_s):
+        suspect |= ((values < 0) | (values > most)).any(axis=0)
     if block.flawed is not None:
         suspect |= block.flawed
     if not suspect.any():
         return None
     at = np.flatnonzero(suspect)
     codes[at] = REASON_OF_CODE.index(ABSURD)
-    part = block.rates[:, at]
-    if block.throttled is not None:
-        part = np.concatenate([part, block.throttled[:, at]])
+    part = np.concatenate([values[:, at] for _, values, _ in _columns(block, max_rate_per_s)])
     infinite = np.isinf(part).any(axis=0)
     if block.flawed is not None:
         infinite |= block.flawed[at]
@@ -56,15 +62,29 @@ def bad_values(block: Block, max_rate_per_s: float) -> npt.NDArray[np.uint8] | N
     return codes
 
 
+def _columns(
+    block: Block, max_rate_per_s: float
+) -> list[tuple[tuple[str, ...], FloatArray, float]]:
+    """Names, values (d, n) and the highest value of the kinds of columns that a block has."""
+    kinds = (
+        (RATE_COLUMNS, block.rates, max_rate_per_s),
+        (THROTTLED_COLUMNS, block.throttled, max_rate_per_s),
+        (COUNTER_COLUMNS, block.counters, float(np.nextafter(MOST_COUNT, 0))),
+    )
+    return [
+        (names[: len(values)], values, most) for names, values, most in kinds if values is not None
+    ]
+
+
 def describe(
-    block: Block, entries: IntArray, codes: npt.NDArray[np.uint8], size: int, most: float
+    block: Block, entries: IntArray, codes: npt.NDArray[np.uint8], size: int, max_rate_per_s: float
 ) -> str:
     """The dead letter detail for bad entries of a report with ``size``: the first few of them."""
     bad = block.take(entries[:_MOST_SHOWN])
-    names, columns = RATE_COLUMNS[: len(bad.rates)], bad.rates
-    if bad.throttled is not None:
-        names += THROTTLED_COLUMNS[: len(bad.throttled)]
-        columns = np.concatenate([columns, bad.throttled])
+    kinds = _columns(bad, max_rate_per_s)
+    names = [name for each, _, _ in kinds for name in each]
+    columns = np.concatenate([values for _, values, _ in kinds])
+    most = np.concatenate([np.full(len(each), highest) for each, _, highest in kinds])
     texts = []
     for place, entry in enumerate(entries[:_MOST_SHOWN].tolist()):
         name = None if bad.names is None else bad.names[place].as_py()

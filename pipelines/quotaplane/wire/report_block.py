@@ -47,6 +47,8 @@ class Block:
     """(n,) the entry has a NaN where it has no meaning; None: no entry has."""
     in_force: FloatArray | None = None
     """(1 + d, n) first rows of ``IN_FORCE_COLUMNS``; NaN: not reported; None: no entry has it."""
+    counters: FloatArray | None = None
+    """(c, n) first rows of ``COUNTER_COLUMNS``; NaN: not counted; None: no entry has it."""
 
     @staticmethod
     def join(blocks: list[Block]) -> Block:
@@ -71,13 +73,14 @@ class Block:
             side_by_side("throttled"),
             _flaws(parts),
             side_by_side("in_force"),
+            side_by_side("counters"),
         )
 
     @property
-    def kind(self) -> tuple[bool, int, bool, bool]:
+    def kind(self) -> tuple[int, ...]:
         """Which columns it has; only blocks with the same columns are joined, to save memory."""
-        named, throttled = self.names is not None, self.throttled is not None
-        return named, len(self.rates), throttled, self.in_force is not None
+        optional = (self.names, self.throttled, self.in_force, self.counters)
+        return len(self.rates), *(column is not None for column in optional)
 
     def take(self, chosen: IntArray) -> Block:
         """The block with only these entries."""
@@ -89,12 +92,13 @@ class Block:
             None if self.throttled is None else self.throttled[:, chosen],
             None if self.flawed is None else self.flawed[chosen],
             None if self.in_force is None else self.in_force[:, chosen],
+            None if self.counters is None else self.counters[:, chosen],
         )
 
 
 def by_kind(blocks: list[Block]) -> list[Block]:
     """One block per kind, in order of first appearance; ``blocks`` is emptied."""
-    kinds: dict[tuple[bool, int, bool, bool], list[Block]] = {}
+    kinds: dict[tuple[int, ...], list[Block]] = {}
     for block in blocks:
         kinds.setdefault(block.kind, []).append(block)
     blocks.clear()

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from quotaplane.groups.ids import NO_ID, ids_of
 from quotaplane.model import (
     BASIC,
+    COUNTER_COLUMNS,
     LIMIT_COLUMNS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
@@ -45,7 +46,9 @@ Names: TypeAlias = Sequence[str] | pa.StringArray
 _REPORT: Final = ColumnView(UsageReport)
 _IN_FORCE: Final = frozenset(("applied_seqs", *LIMIT_COLUMNS))
 _FURTHER: Final = frozenset(
-    name for names in (RATE_COLUMNS, THROTTLED_COLUMNS, LIMIT_COLUMNS) for name in names[BASIC:]
+    name
+    for names in (RATE_COLUMNS, THROTTLED_COLUMNS, LIMIT_COLUMNS, COUNTER_COLUMNS)
+    for name in names[BASIC:]
 )
 """Columns of dimensions that not every broker reports."""
 _NUMBERS: Final = ("started_at_ms", "sequence", "applied_epoch", "applied_seq")
@@ -94,6 +97,9 @@ def decode_own(
         in_force = _stack(columns, ("applied_seqs", *LIMIT_COLUMNS[:d]), count)
         if (in_force[1:] < 0).any():
             raise UnusableReportError(NEGATIVE, "a limit in force is below zero")
+    counters = None
+    if not columns.keys().isdisjoint(COUNTER_COLUMNS):
+        counters = _stack(columns, COUNTER_COLUMNS[:d], count)
     block = Block(
         report=np.full(count, index, np.int64),
         ids=ids,
@@ -102,6 +108,7 @@ def decode_own(
         throttled=throttled,
         flawed=flawed if flawed is not None and flawed.any() else None,
         in_force=in_force,
+        counters=counters,
     )
     applied = message.HasField("applied_epoch") and message.HasField("applied_seq")
     header = Header(
@@ -198,6 +205,7 @@ def encode_report(
     applied: tuple[int, int] | None = None,
     applied_seqs: IntArray | None = None,
     limits: FloatArray | None = None,
+    counters: FloatArray | None = None,
     observed: bool = False,
 ) -> bytes:
     """Encode a report for n groups in our own format.
@@ -214,6 +222,8 @@ def encode_report(
         applied: newest (epoch, seq) of the limits in force.
         applied_seqs: (n) each group's seq in that epoch; -1: no limit.
         limits: (n, d) limits in force.
+        counters: (n, c) what was used since ``started_at_ms``, in the first c of
+            ``COUNTER_COLUMNS``; NaN: not counted.
         observed: another program made the report from the broker's counters.
 
     A dimension that is NaN for all groups is left out.
@@ -246,6 +256,8 @@ def encode_report(
         columns["applied_seqs"] = np.asarray(applied_seqs, np.int64)
     if limits is not None:
         columns.update(_given(limits, LIMIT_COLUMNS))
+    if counters is not None:
+        columns.update(_given(counters, COUNTER_COLUMNS))
     return _REPORT.write(message, columns)
 
 

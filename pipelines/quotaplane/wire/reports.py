@@ -14,11 +14,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.model import IN_FORCE_COLUMNS, RATE_COLUMNS, THROTTLED_COLUMNS, IntArray
+from quotaplane.model import (
+    COUNTER_COLUMNS,
+    IN_FORCE_COLUMNS,
+    RATE_COLUMNS,
+    THROTTLED_COLUMNS,
+    IntArray,
+)
 from quotaplane.settings import Reports
 from quotaplane.wire import report_own, report_stock
 from quotaplane.wire.batch_caps import BatchCaps
-from quotaplane.wire.entry_checks import REASON_OF_CODE, bad_values, describe, last_of_each
+from quotaplane.wire.entry_checks import (
+    MOST_COUNT,
+    REASON_OF_CODE,
+    bad_values,
+    describe,
+    last_of_each,
+)
 from quotaplane.wire.reasons import TOO_MANY_REPORTS, UnusableReportError
 from quotaplane.wire.rejected_reports import Letters
 from quotaplane.wire.report_batch import ReportBatch, latest_start_ms, open_batch
@@ -38,7 +50,6 @@ from quotaplane.wire.shard_inputs import (
 
 __all__ = ["REJECTED", "Decoded", "decode", "encode_report", "encode_stock_report"]
 
-_MOST_COUNT: Final = float(2**63)
 _MOST_OWN: Final = 2_500
 """Most reports per batch in our own format with group names; each is decoded by itself, in 50 to
 200 microseconds."""
@@ -149,8 +160,8 @@ def _without_bad_entries(
     block: Block, values: Sequence[bytes | None], letters: Letters, reports: Reports
 ) -> Block:
     """The block without unusable entries; a report without usable ones is refused."""
-    # Java reads a count from 2**63 on as negative, whatever max_rate_per_s allows.
-    most = min(reports.max_rate_per_s, float(np.nextafter(_MOST_COUNT / reports.interval_s, 0)))
+    # Whatever max_rate_per_s allows, an interval's count is one.
+    most = min(reports.max_rate_per_s, float(np.nextafter(MOST_COUNT / reports.interval_s, 0)))
     codes = bad_values(block, most)
     if codes is None:
         return block
@@ -264,6 +275,7 @@ def _columns(block: Block, row: npt.NDArray[np.int32]) -> dict[str, pa.Array]:
         (RATE_COLUMNS, block.rates),
         (THROTTLED_COLUMNS, block.throttled),
         (IN_FORCE_COLUMNS, block.in_force),
+        (COUNTER_COLUMNS, block.counters),
     ):
         given.update(zip(columns, () if rows is None else rows, strict=False))
     return {name: pa.array(column) for name, column in given.items()}

@@ -19,6 +19,7 @@ from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.model import (
     BASIC,
+    COUNTER_COLUMNS,
     IN_FORCE_COLUMNS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
@@ -76,6 +77,8 @@ OPTIONAL_ENTRIES: Final = (
     THROTTLED_COLUMNS[BASIC:],
     IN_FORCE_COLUMNS[: BASIC + 1],
     IN_FORCE_COLUMNS[BASIC + 1 :],
+    COUNTER_COLUMNS[:BASIC],
+    COUNTER_COLUMNS[BASIC:],
 )
 """Sets of columns, each present as a whole or not at all, in this order; NaN: not reported.
 
