@@ -176,7 +176,7 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     base_after, windows = new_level(level, shown, changes, sums, window.most_windows)
     demand, doubt = _asked_for(base_after, level, window, suspected, changes)
     last, earlier = _last_two(track, reading.base)
-    settled = ~(changes.any() | sums.large())
+    settled = ~(changes.any() | sums.growing(track))
     sample, sampled = _variance_sample(track, window, reading, settled, last, earlier)
     last = np.where(reading.taken_back, level.base, last)
     root = np.sqrt(base_after)

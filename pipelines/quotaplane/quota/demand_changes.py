@@ -98,10 +98,11 @@ class Sums(NamedTuple):
         over = changes.rising | changes.falling | changes.some_more
         return Sums(*(np.where(over, 0, each) for each in self)) if over.any() else self
 
-    def large(self) -> BoolArray:
-        """A change may be in sight."""
-        large: BoolArray = np.maximum(self.rise, self.fall) > _LARGE_SUM
-        return large
+    def growing(self, before: Track) -> BoolArray:
+        """The window adds to a sum that is large: a change may be in sight."""
+        rise = (self.rise > _LARGE_SUM) & (self.rise > before.rise)
+        growing: BoolArray = rise | ((self.fall > _LARGE_SUM) & (self.fall > before.fall))
+        return growing
 
 
 def level_of(base: FloatArray, windows: IntArray, variance: FloatArray) -> Level:
