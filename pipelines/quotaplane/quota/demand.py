@@ -19,6 +19,7 @@ import numpy as np
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.claims import discount_claims
 from quotaplane.quota.demand_changes import (
+    MOST_WINDOWS,
     DemandChanges,
     Level,
     deviations,
@@ -176,7 +177,9 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     base_after, windows = new_level(level, shown, changes, sums, window.most_windows)
     demand, doubt = _asked_for(base_after, level, window, suspected, changes)
     last, earlier = _last_two(track, reading.base)
-    settled = ~(changes.any() | sums.growing(track))
+    # Of a level of few windows more noise is as likely as a change.
+    in_sight = sums.growing(track) & (track.windows >= MOST_WINDOWS)
+    settled = ~(changes.any() | in_sight)
     sample, sampled = _variance_sample(track, window, reading, settled, last, earlier)
     last = np.where(reading.taken_back, level.base, last)
     root = np.sqrt(base_after)
