@@ -177,8 +177,9 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     base_after, windows = new_level(level, shown, changes, sums, window.most_windows)
     demand, doubt = _asked_for(base_after, level, window, suspected, changes)
     last, earlier = _last_two(track, reading.base)
-    # Of a level of few windows more noise is as likely as a change.
-    in_sight = sums.growing(track) & (track.windows >= MOST_WINDOWS)
+    # Of a level of few windows more noise is as likely as a change. At a limit the largest
+    # deviations are hidden: without the others noise would seem too small.
+    in_sight = sums.growing(track) & (track.windows >= MOST_WINDOWS) & ~near
     settled = ~(changes.any() | in_sight)
     sample, sampled = _variance_sample(track, window, reading, settled, last, earlier)
     last = np.where(reading.taken_back, level.base, last)
