@@ -20,6 +20,10 @@ JUDGED_FROM: Final = 1
 """In round 0 nobody can have decided anything yet; from the next on every round counts."""
 
 
+REPORTS: Final = 3
+"""After so many reports the quota is to be used again; see ``Cell.used_later``."""
+
+
 class Key(NamedTuple):
     """A place in the table."""
 
@@ -40,6 +44,8 @@ class Cell:
     """Used of what could have been: against the clairvoyant."""
     of_causal: float
     """Utilisation by that of the causal optimum with the same luck."""
+    used_later: float
+    """Utilisation in the rounds before which three reports or more showed the last shift."""
     jain_mean: float
     jain_worst: float
     noise: float
@@ -158,7 +164,8 @@ def _judge(done: Run, scenario: Scenario, noise: float) -> dict[str, Any]:
         close=closeness(noise),
     )
     possible = np.minimum(done.demand.sum(axis=1), done.quota)
-    lost = np.maximum(possible - done.usage.sum(axis=1), 0.0)
+    used = np.minimum(done.usage.sum(axis=1), possible)
+    lost = possible - used
     lost[:JUDGED_FROM] = 0.0
     lost /= possible[JUDGED_FROM:].sum()
     # Whoever has no limit counts as one that has the whole quota.
@@ -169,10 +176,14 @@ def _judge(done: Run, scenario: Scenario, noise: float) -> dict[str, Any]:
     in_limits = np.divide(unused, both, out=np.zeros(len(both)), where=both > 0.0)
     in_shift = np.zeros(len(lost), dtype=np.bool_)
     in_shift[shifts] = True
+    rounds = np.arange(len(lost))
+    since_shift = rounds - np.array(shifts)[np.searchsorted(shifts, rounds, side="right") - 1]
+    later = since_shift >= REPORTS
     known = np.concatenate([done.quota[:1], done.quota[:-1]])
     over = limit.sum(axis=1)[JUDGED_FROM:] / np.maximum(known, done.quota)[JUDGED_FROM:] - 1.0
     return {
         **found,
+        "used_later": used[later].sum() / possible[later].sum(),
         "limits_over_known": float(np.maximum(over, 0.0).max()),
         "off": [_last_off(done, scenario, phase) for phase in found["phases"]],
         "lost_in_shifts": lost[in_shift].sum(),
@@ -232,6 +243,7 @@ def _cell(
                 ]
             )
         ),
+        used_later=mean("used_later"),
         jain_mean=mean("jain_mean"),
         jain_worst=min(one["jain_worst"] for one in judged),
         noise=noise,

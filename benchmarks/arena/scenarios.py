@@ -2,7 +2,8 @@
 
 A round is 5 s. Rates are messages per second, of a quota of 10,000 (more where there are many
 brokers), so that PIP-82's numbers are here times a hundred: enough that the noise of a 5 s window
-stays within "10 % of fair", and little enough that it shows. Conditions with a noise of fewer
+stays within "10 % of fair", and little enough that it shows. One scenario has PIP-82's own numbers.
+Conditions with a noise of fewer
 counts scale a scenario down: all its rates are divided by the same number.
 """
 
@@ -86,7 +87,10 @@ CONDITIONS: Final = (
     ),
 )
 
-HARDER: Final = frozenset({FEW, "dispersion 4", "mostly small", "tiny and huge"})
+OWN_SCALE: Final = "under-use of 100"
+"""The scenario with PIP-82's own numbers."""
+
+HARDER: Final = frozenset({FEW, "dispersion 4", "mostly small", "tiny and huge", OWN_SCALE})
 """Conditions and scenarios that came later. Wishes of the others are counted by themselves, so
 that their number can be compared with that of earlier versions."""
 
@@ -172,18 +176,27 @@ def scenarios() -> tuple[Scenario, ...]:
         _quotas(),
         _mostly_small(),
         _tiny_and_huge(),
+        _steps(
+            OWN_SCALE,
+            "the same as under-use, with a quota of 100 messages per second, as PIP-82 has it",
+            [(12, (70, 30), "cold start"), (20, (80, 20), "80/20 on limits of 70/30")],
+            quota=100.0,
+        ),
     )
 
 
 def _steps(
-    name: str, asks: str, stretches: Sequence[tuple[int, tuple[float, ...], str]]
+    name: str,
+    asks: str,
+    stretches: Sequence[tuple[int, tuple[float, ...], str]],
+    quota: float = QUOTA,
 ) -> Scenario:
     demand = np.concatenate(
         [np.tile(np.array(rates, dtype=np.float64), (rounds, 1)) for rounds, rates, _ in stretches]
     )
     begins = np.cumsum([0, *(rounds for rounds, _, _ in stretches[:-1])]).tolist()
     shifts = [Shift(at, what) for at, (_, _, what) in zip(begins, stretches, strict=True)]
-    return _scenario(name, asks, demand, shifts)
+    return _scenario(name, asks, demand, shifts, quota)
 
 
 def _scenario(

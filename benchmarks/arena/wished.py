@@ -33,7 +33,7 @@ def section(verdicts: Sequence[Verdict], scenes: Sequence[Scenario]) -> list[str
             for law, group in by_law.items()
         ),
         "",
-        f"Harder are {' and '.join(_quoted(scenes))} under all conditions, and all scenarios under",
+        f"Harder are {', '.join(_quoted(scenes))} under all conditions, and all scenarios under",
         f'{" and ".join(name for name in _names() if name in HARDER)} ("few counts"). r is the',
         "standard deviation of a small broker's demand in a round, by its mean.",
         "",

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.arena.contenders import CAUSAL, STATIC, Contender
 from benchmarks.arena.grid import Cell, Key, Table
-from benchmarks.arena.scenarios import HARDER
+from benchmarks.arena.scenarios import HARDER, OWN_SCALE
 
 _ROUNDING: Final = 1e-6
 """What counts as not above the quota."""
@@ -50,6 +50,8 @@ class Wish:
     None: of both."""
     mean: bool = False
     """About the mean of all scenarios; else about every one."""
+    only: str | None = None
+    """The one scenario that it is wanted of; None: of all."""
 
 
 class Missed(NamedTuple):
@@ -204,6 +206,16 @@ WISHES: Final = (
         unit="percent",
     ),
     Wish(
+        "utilisation at least 0.97 from the third report after a shift on, PIP-82's own numbers",
+        "used_later",
+        (*_QUIET, *_NOISY),
+        ("fast",),
+        _least("used_later", 0.97),
+        at_most=False,
+        unit="part",
+        only=OWN_SCALE,
+    ),
+    Wish(
         "throttled of innocents at most 1 % or 0.28 r, mean of the scenarios, few counts",
         _INNOCENTS,
         _FEW,
@@ -306,6 +318,8 @@ def _places(wish: Wish, law: Contender, table: Table) -> Iterable[Key]:
                 yield Key(law.name, MEAN, condition)
             continue
         for scenario, cell in cells.items():
+            if wish.only not in (None, scenario):
+                continue
             if wish.figure != _INNOCENTS or cell.throttled_innocents is not None:
                 yield Key(law.name, scenario, condition)
 
@@ -361,7 +375,7 @@ def _why(wish: Wish, found: Measured, cell: Cell) -> str:
         return "nor does the causal optimum, which is told nothing wrong, only one round late"
     if wish.figure == "settled_worst":
         return f"after: {cell.worst_shift}; {cell.last_off}"
-    if wish.figure == "of_causal":
+    if wish.figure in ("of_causal", "used_later"):
         lost = (cell.lost_in_shifts, cell.lost_in_limits, cell.lost_withheld)
         shift, limits, withheld = (part / sum(lost) for part in lost)
         return (

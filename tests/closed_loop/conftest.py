@@ -42,7 +42,10 @@ def settings_with(**parts: Any) -> Settings:
 
 
 class Loop:
-    """Rounds of one second: brokers send reports, the step decides, brokers apply the limits."""
+    """Rounds: brokers send reports, the step decides, brokers apply the limits.
+
+    A round is a second unless ``reports.interval_s`` of the settings says otherwise.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Loop:
         changes: Sequence[Change] = (),
         mangle: Mangle = lambda reports: reports,
         poisson: Sequence[str] = (),
+        seed: int = 0,
         limits_late: int = 0,
         throttle: ThrottleTerms = BY_DEFAULT,
         senders: Callable[[list[Report]], SenderRules] = lambda _: ANY_SENDER,
@@ -71,12 +75,14 @@ class Loop:
             changes: more changes of demand.
             mangle: what the network does to a round's reports.
             poisson: groups whose demand is Poisson noise around ``wants``.
+            seed: of that noise.
             limits_late: after how many rounds limits arrive.
             throttle: how brokers enforce limits.
             senders: what the job checks of the senders of these reports.
-            departures: by second, the brokers that left the cluster's list, and when.
+            departures: by round, the brokers that left the cluster's list, and when.
         """
         self.settings = settings or settings_with()
+        self._interval_s = self.settings.reports.interval_s
         steps = [
             Change(at_s, broker, group, {dimension: rate})
             for group, brokers in wants.items()
@@ -90,6 +96,8 @@ class Loop:
             self.groups,
             build_schedule(names, self.groups, steps),
             poisson=poisson,
+            interval_s=self._interval_s,
+            seed=seed,
             started_at_ms=START_MS,
             throttle=throttle,
         )
@@ -117,16 +125,17 @@ class Loop:
         """Delete a group."""
         self._pending.append((group, None))
 
-    def run(self, seconds: int) -> Loop:
-        """Run rounds of a second each."""
-        for _ in range(seconds):
+    def run(self, rounds: int) -> Loop:
+        """Run so many rounds."""
+        for _ in range(rounds):
             self._round()
         return self
 
     def _round(self) -> None:
-        t_s = len(self.intervals)
-        now_ms = START_MS + 1000 * t_s
-        interval = self.world.interval(float(t_s), now_ms)
+        number = len(self.intervals)
+        t_s = number * self._interval_s
+        now_ms = START_MS + round(1000 * t_s)
+        interval = self.world.interval(t_s, now_ms)
         self.intervals.append(interval)
         arrived = self._mangle(list(interval.reports))
         shards = self.settings.shards
@@ -137,7 +146,7 @@ class Loop:
             decoded = decode(
                 [report.value for report in arrived],
                 np.array([report.published_at_ms for report in arrived], dtype=np.int64),
-                [f"{t_s}#{place}" for place in range(len(arrived))],
+                [f"{number}#{place}" for place in range(len(arrived))],
                 now_ms=now_ms + 200,
                 reports=self.settings.reports,
                 senders=self._senders(arrived),
@@ -147,14 +156,14 @@ class Loop:
                 by_shard[shard]["reports"].append(payload)
         for shard, payload in self._changes(shards):
             by_shard[shard]["groups"].append(payload)
-        left_at_ms = self._departures(t_s)
+        left_at_ms = self._departures(number)
         if left_at_ms:
             for inputs in by_shard:
                 inputs[DEPARTURES] = [pack_departures(left_at_ms)]
         sent: list[bytes] = []
         for shard in range(shards):
             self._states[shard], outputs = self._program.run(
-                self._states[shard], by_shard[shard], Batch(shard, t_s, now_ms + 200)
+                self._states[shard], by_shard[shard], Batch(shard, number, now_ms + 200)
             )
             for output in outputs:
                 if output.kind == "rejected_reports" and shard == 0:

@@ -18,6 +18,7 @@ from benchmarks.arena.page import rules
 from benchmarks.arena.scenarios import (
     CONDITIONS,
     HARDER,
+    OWN_SCALE,
     WINDOW_S,
     draw,
     relative_noise,
@@ -105,6 +106,28 @@ def test_nobody_beats_the_clairvoyant_and_it_is_perfectly_fair(table: Table) -> 
             assert cell.utilisation == pytest.approx(1.0)
             assert cell.jain_worst == pytest.approx(1.0)
             assert cell.limits_over_quota == pytest.approx(0.0)
+
+
+def test_a_quota_of_100_is_used_again_after_three_reports_of_any_kind() -> None:
+    """Without noise; tests/closed_loop/test_pip82_cases.py has it with noise, and its bound."""
+    ours = [law for law in LAWS.values() if law.transition == "fast"]
+    laws = [*ours, LAWS[CAUSAL], LAWS[STATIC]]
+    table = fill(laws, [SCENES[OWN_SCALE]], [QUIET])
+    wish = next(wish for wish in WISHES if wish.figure == "used_later")
+    for law in ours:
+        assert grants(wish, table, Key(law.name, OWN_SCALE, QUIET.name))
+    # From the third round on: 70/30 fits an even split as ill as 80/20 does.
+    assert table[Key(STATIC, OWN_SCALE, QUIET.name)].used_later == pytest.approx(
+        (9 * 80 + 17 * 70) / (26 * 100), abs=0.01
+    )
+
+
+def test_a_wish_about_one_scenario_is_judged_there_alone() -> None:
+    table, ours = perfect_table(), LAWS["ours, fast"]
+    for name in SCENES:
+        table[Key(ours.name, name, "poisson")] = cell_of(used_later=0.5, lost_in_limits=0.5)
+    missed = [place.key for one in judge(table, [ours]) for place in one.missed]
+    assert missed == [Key(ours.name, OWN_SCALE, "poisson")]
 
 
 def test_static_leaves_unused_what_an_idle_broker_does_not_want(table: Table) -> None:
@@ -214,7 +237,7 @@ def cell_of(**changes: object) -> Cell:
         **dict.fromkeys(("overshoot_worst", "stretch_worst", "limits_over_quota"), 0.0),
         **dict.fromkeys(("limits_over_known", "movement", "throttled_worst"), 0.0),
         **dict.fromkeys(("lost_in_shifts", "lost_in_limits", "lost_withheld"), 0.0),
-        **dict.fromkeys(("utilisation", "of_causal", "jain_mean", "jain_worst"), 1.0),
+        **dict.fromkeys(("utilisation", "of_causal", "used_later", "jain_mean", "jain_worst"), 1.0),
         **dict.fromkeys(("fair_part", "settled_median", "settled_worst"), 1.0),
         noise=0.2,
         throttled_innocents=0.0,
@@ -244,10 +267,11 @@ def places_of(table: Table, law: str, harder: bool) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("law", "first", "harder"),
     [
-        # Harder: old wishes in two scenarios; of few counts, two conditions by twelve scenarios.
-        ("ours, fast", 80, 16 + 2 * (12 + 12 + 1 + 1)),
-        ("ours, fast, stock reports", 80, 16 + 2 * (12 + 1)),
-        ("ours, strict", 120, 24 + 2 * (12 + 12 + 12 + 1 + 1)),
+        # Harder: old wishes in three scenarios; of few counts, two conditions by thirteen
+        # scenarios; one of fast in two conditions of one scenario.
+        ("ours, fast", 80, 24 + 2 * (13 + 13 + 1 + 1) + 2),
+        ("ours, fast, stock reports", 80, 24 + 2 * (13 + 1) + 2),
+        ("ours, strict", 120, 36 + 2 * (13 + 13 + 13 + 1 + 1)),
     ],
 )
 def test_wishes_of_the_first_places_are_counted_by_themselves(
@@ -259,7 +283,7 @@ def test_wishes_of_the_first_places_are_counted_by_themselves(
     for name in HARDER & set(SCENES):
         table[Key(law, name, "none")] = cell_of(settled_worst=9.0)
     assert places_of(table, law, harder=False) == (first, first)
-    assert places_of(table, law, harder=True) == (harder - 2, harder)
+    assert places_of(table, law, harder=True) == (harder - 3, harder)
 
 
 def test_wishes_about_innocents_and_fair_rounds_by_hand() -> None:
@@ -278,12 +302,12 @@ def test_wishes_about_innocents_and_fair_rounds_by_hand() -> None:
     assert (mean.value, mean.wanted) == pytest.approx(((0.083 + 5 * 0.08) / 6, 0.056))
     assert (single.value, single.wanted) == pytest.approx((0.083, 0.082))
     assert missed[0].why == f"worst in {names[0]}: 8.3%"
-    assert places_of(table, ours.name, harder=True) == (68 - 6 - 2, 68 - 6)
-    table[at] = cell_of(fair_part=0.0)  # with five at 0.6: (6 + 3) / 12
+    assert places_of(table, ours.name, harder=True) == (82 - 7 - 2, 82 - 7)
+    table[at] = cell_of(fair_part=0.0)  # with five at 0.6: (7 + 3) / 13
     fair = next(
         one for one in judge(table, [ours]) if one.missed and one.wish.figure == "fair_part"
     )
-    assert fair.missed[0].found[:2] == pytest.approx((9 / 12, 0.8))
+    assert fair.missed[0].found[:2] == pytest.approx((10 / 13, 0.8))
 
 
 def test_stock_reports_are_judged_by_use_alone_where_counts_are_few() -> None:

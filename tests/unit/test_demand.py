@@ -150,6 +150,41 @@ def test_a_small_change_is_found_as_deviations_add_up() -> None:
     assert (tracks[-1].demand > 115).mean() > 0.95
 
 
+def test_a_change_that_is_found_over_windows_is_no_noise() -> None:
+    """150 a window and then 100, with a limit that its noise reaches: 3.8 standard deviations."""
+    rng = np.random.default_rng(7)
+    means = np.array([150.0] * 12 + [100.0] * 4)
+    tracks = follow(rng.poisson(means[:, None], (16, 3000)).astype(float), 168.0, noise=2**0.5)
+    variance = [float((track.noise**2).mean()) for track in tracks[11:]]
+    assert max(variance) < 1.2 * variance[0]
+    assert (tracks[13].demand < 120).mean() > 0.6
+
+
+def unchanged(track: Track, usage: float, windows: int, **more: np.ndarray) -> Track:
+    """After windows that are reported as unchanged."""
+    used, limit, refused = np.full(1, usage), np.full(1, INF), np.full(1, NAN)
+    for _ in range(windows):
+        track = learn(track, Window(used, used, limit, refused, unchanged=np.ones(1, bool), **more))
+    return track
+
+
+def test_usage_that_stays_unchanged_has_no_more_noise_than_that() -> None:
+    """Of 100 a window noise moves two thirds by 7 or more; unchanged is 5 at most."""
+    calm = follow(np.full((3, 1), 100.0), noise=1.0)[-1].with_noise(np.ones(1))
+    assert unchanged(calm, 100.0, 12).noise[0] < 0.5
+    assert unchanged(calm, 100.0, 60).noise[0] == pytest.approx(0.5 / 3**0.5, rel=0.02)
+
+
+def test_usage_that_stays_unchanged_says_nothing_of_noise_that_is_smaller() -> None:
+    calm = follow(np.full((3, 1), 1e5), noise=1.0)[-1].with_noise(np.ones(1))
+    assert unchanged(calm, 1e5, 20).noise[0] == pytest.approx(1.0, rel=0.01)
+
+
+def test_an_observed_window_that_was_not_measured_says_nothing_of_noise() -> None:
+    calm = follow(np.full((3, 1), 100.0), noise=1.0)[-1].with_noise(np.ones(1))
+    assert unchanged(calm, 100.0, 12, most_windows=np.array([20])).noise[0] == 1.0
+
+
 def test_a_jump_that_was_noise_is_taken_back() -> None:
     usage = np.array([[100.0, 100.0]] * 6 + [[160.0, 160.0], [100.0, 160.0]])
     tracks = follow(usage, noise=1.0)

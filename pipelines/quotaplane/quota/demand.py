@@ -19,6 +19,7 @@ import numpy as np
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.claims import discount_claims
 from quotaplane.quota.demand_changes import (
+    MOST_WINDOWS,
     DemandChanges,
     Level,
     deviations,
@@ -33,6 +34,7 @@ from quotaplane.quota.demand_changes import (
 )
 from quotaplane.quota.noise import (
     MOST_SIGMAS,
+    OF_SETTLED,
     censored_variance,
     second_difference,
     to_half,
@@ -57,6 +59,8 @@ _SEEN_ONCE: Final = 1.0
 short window."""
 _MOST_MISSED: Final = 0.5
 """The part of its usage that a short window may miss, once."""
+_UNCHANGED: Final = 0.05
+"""A stock broker reports usage as unchanged that is within this part of what it reported last."""
 
 
 def observe(
@@ -173,7 +177,11 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     base_after, windows = new_level(level, shown, changes, sums, window.most_windows)
     demand, doubt = _asked_for(base_after, level, window, suspected, changes)
     last, earlier = _last_two(track, reading.base)
-    sample, sampled = _variance_sample(track, window, reading, changes, last, earlier)
+    # Of a level of few windows more noise is as likely as a change. At a limit the largest
+    # deviations are hidden: without the others noise would seem too small.
+    in_sight = sums.growing(track) & (track.windows >= MOST_WINDOWS) & ~near
+    settled = ~(changes.any() | in_sight)
+    sample, sampled = _variance_sample(track, window, reading, settled, last, earlier)
     last = np.where(reading.taken_back, level.base, last)
     root = np.sqrt(base_after)
     per_root = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0.0)
@@ -227,24 +235,40 @@ def _variance_sample(
     track: Track,
     window: Window,
     reading: _Reading,
-    changes: DemandChanges,
+    settled: BoolArray,
     last: FloatArray,
     earlier: FloatArray,
 ) -> tuple[FloatArray, BoolArray]:
-    """A sample of the variance, and where there is one."""
+    """A sample of the variance, and where there is one.
+
+    ``settled``: no change of the level is in sight. A change that takes some windows to be found
+    would otherwise count as noise, and take longer.
+    """
     level, near, back = reading.level, reading.near, reading.taken_back
-    regular = (track.windows >= 2) & ~(reading.suspected | changes.any())
+    regular = (track.windows >= 2) & ~reading.suspected & settled
+    sample = second_difference(reading.shown, last, earlier) / OF_SETTLED
     if window.unchanged is not None:
-        regular &= ~window.unchanged
-    sample = second_difference(reading.shown, last, earlier)
-    sample = np.where(back, np.square(reading.base - level.base), sample)
+        # The counters of an observed window went backwards: it says nothing.
+        regular &= ~(window.unchanged & short_windows(window))
+        sample += np.where(window.unchanged, _of_unchanged(window, level), 0.0)
     sampled = regular & ~near | back
     tight = regular & np.isnan(window.throttled)
     tight &= window.limit < level.base + MOST_SIGMAS * level.spread
     if tight.any():
-        sample = np.where(tight, _sample_at_limit(reading.seen, near, level), sample)
+        at_limit = _sample_at_limit(reading.seen, near, level) / OF_SETTLED
+        sample = np.where(tight, at_limit, sample)
         sampled |= tight
-    return sample, sampled
+    return np.where(back, np.square(reading.base - level.base), sample), sampled
+
+
+def _of_unchanged(window: Window, level: Level) -> FloatArray:
+    """What windows that are reported as unchanged add to a sample of the variance.
+
+    The usage is anywhere near the last one that was reported. If noise is smaller than that, it
+    is as large as it was.
+    """
+    known = np.square(level.spread) / error_of_mean(level.windows)
+    return np.minimum(np.square(_UNCHANGED * window.usage) / 3.0, known)
 
 
 def _first_below_limit(track: Track, window: Window, level: Level, near: BoolArray) -> BoolArray:

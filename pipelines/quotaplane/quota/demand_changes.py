@@ -22,6 +22,8 @@ _SLACK: Final = 0.5
 """Standard deviations by which a deviation counts less in a sum (CUSUM)."""
 _ALARM: Final = 4.5
 """A sum of deviations to one side above this is a change."""
+_LARGE_SUM: Final = 2.0
+"""A sum of deviations above this may become a change. With 3 changes are found a window later."""
 _ALARM_AT_LIMIT: Final = 3.0
 """The same of touches of a limit, as they may hide more; not in short windows, of which there are
 many, so that false alarms would come often."""
@@ -95,6 +97,12 @@ class Sums(NamedTuple):
         """The sums, which begin anew where they were a change."""
         over = changes.rising | changes.falling | changes.some_more
         return Sums(*(np.where(over, 0, each) for each in self)) if over.any() else self
+
+    def growing(self, before: Track) -> BoolArray:
+        """The window adds to a sum that is large: a change may be in sight."""
+        rise = (self.rise > _LARGE_SUM) & (self.rise > before.rise)
+        growing: BoolArray = rise | ((self.fall > _LARGE_SUM) & (self.fall > before.fall))
+        return growing
 
 
 def level_of(base: FloatArray, windows: IntArray, variance: FloatArray) -> Level:

@@ -27,6 +27,9 @@ _MOST_EVENT: Final = 8.0 * 1024.0 * 1024.0
 """Most bytes of a message: more than brokers allow by default."""
 _MOST_OF_VARIANCE: Final = 16.0
 """Most that a sample counts, as a multiple of the variance: an outlier of four deviations."""
+OF_SETTLED: Final = 0.93
+"""The part of the variance of normal noise that windows show without those in which a change of the
+level is in sight (``demand_changes.Sums.growing``): they are the ones with large deviations."""
 _SECOND_DIFFERENCE: Final = 6.0
 """The variance of y0 - 2 y1 + y2 of independent values, in variances of one: 1 + 4 + 1."""
 
