@@ -128,15 +128,9 @@ async def _run(
     from quotaplane.enforce.agent.leader_election import take_part
     from quotaplane.enforce.agent.muted_connections import probes_of
     from quotaplane.enforce.agent.usage_publisher import usage_outbox
-    from quotaplane.pulsar.position import is_live
-    from quotaplane.pulsar.topics import must_be_there
 
     topic = transport.full_name(settings.enforce.leader_topic)
-    report_topic = settings.enforce.report_topic
-    if report_topic is not None and not is_live(report_topic):
-        # On most clusters its first use would create it, without retention.
-        await asyncio.to_thread(must_be_there, transport, report_topic)
-    outbox = usage_outbox(settings)
+    outbox = await asyncio.to_thread(usage_outbox, settings)
     election = await take_part(rest, transport, topic, warn)
     try:
         enforcer = Enforcer(

@@ -11,7 +11,9 @@ import numpy as np
 from quotaplane.agents.failures import Say
 from quotaplane.enforce.observed_usage import encode_observation, groups_on, usage_of_groups
 from quotaplane.model import IntArray
+from quotaplane.pulsar.position import is_live
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
+from quotaplane.pulsar.topics import must_be_there
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.topic_layout import Layout
@@ -150,8 +152,15 @@ class UsagePublisher:
 
 
 def usage_outbox(settings: Settings) -> PulsarOutbox | None:
-    """Sends the reports of these settings; None: the enforcer reports nothing."""
-    transport = settings.transport
-    if settings.enforce.report_topic is None or not isinstance(transport, PulsarTransport):
+    """Sends the reports of these settings; None: the enforcer reports nothing.
+
+    Raises:
+        TransportError: the topic does not exist, or the REST API does not answer.
+    """
+    transport, topic = settings.transport, settings.enforce.report_topic
+    if topic is None or not isinstance(transport, PulsarTransport):
         return None
+    if not is_live(topic):
+        # On most clusters its first use would create it, without retention.
+        must_be_there(transport, topic)
     return PulsarOutbox(transport)
