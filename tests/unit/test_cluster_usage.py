@@ -131,6 +131,11 @@ def test_what_is_no_statistics_is_an_error(server: RestServer, said: Any) -> Non
             },
             StatsExposure(False, 1.0),
         ),
+        ({"statsUpdateFrequencyInSecs": "60"}, StatsExposure(True, 60.0)),
+        (
+            {"statsUpdateFrequencyInSecs": "60", "metricsBufferResponse": "true"},
+            StatsExposure(False, 60.0),
+        ),
         ({}, StatsExposure(True, 60.0)),
         ([], StatsExposure(True, 60.0)),
     ],

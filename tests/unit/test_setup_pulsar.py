@@ -242,6 +242,7 @@ def test_lines_of_broker_conf_are_named(
         "resourceUsageTransportClassName": "",
         "resourceUsageTransportPublishIntervalInSecs": "60",
         "exposeTopicLevelMetricsInPrometheus": "false",
+        "metricsBufferResponse": "true",
         "topicLevelPoliciesEnabled": "false",
     }
     assert set_up(conf, "--apply") == 12
@@ -257,6 +258,7 @@ def test_lines_of_broker_conf_are_named(
         "resourceUsageTransportPublishIntervalInSecs",
         "topicLevelPoliciesEnabled",
         "exposeTopicLevelMetricsInPrometheus",
+        "metricsBufferResponse",
     ]
 
 

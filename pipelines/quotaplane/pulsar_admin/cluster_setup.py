@@ -184,7 +184,7 @@ def _broker_conf(runtime: Mapping[str, Any], settings: Settings) -> list[str]:
         "systemTopicEnabled": "true",
     }
     if settings.enforce.report_topic is not None:
-        wanted["exposeTopicLevelMetricsInPrometheus"] = "true"
+        wanted |= {"exposeTopicLevelMetricsInPrometheus": "true", "metricsBufferResponse": "false"}
     return [
         f"broker.conf: {name}={value}, and restart the brokers (it is {runtime.get(name)!r})"
         for name, value in wanted.items()

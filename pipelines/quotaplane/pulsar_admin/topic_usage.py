@@ -77,6 +77,8 @@ async def read_stats_exposure(rest: Rest) -> StatsExposure:
     configuration = await rest.get(_RUNTIME)
     try:
         live = configuration.get("exposeTopicLevelMetricsInPrometheus", "true") == "true"
+        # Metrics from a buffer are up to a minute old: usage would seem 0, and then far too much.
+        live &= configuration.get("metricsBufferResponse", "false") != "true"
         interval_s = float(configuration["statsUpdateFrequencyInSecs"])
         first_s = float(configuration.get("statsUpdateInitialDelayInSecs", _DEFAULT_STATS_S))
         if not (math.isfinite(interval_s) and 0 <= first_s < math.inf):
