@@ -228,6 +228,7 @@ def test_topics_of_brokers_are_left_to_the_brokers(
 ) -> None:
     settings = settings_of(admin, enforce={})
     settings["transport"]["report_topics"] = ["persistent://public/reports/of-{broker}"]
+    admin.runtime["resourceUsageTransportClassName"] = ""  # only stock brokers report by it
     conf = tmp_path / "conf.yaml"
     conf.write_text(yaml.safe_dump(settings))
     assert set_up(conf, "--apply") == 0
@@ -254,9 +255,9 @@ def test_lines_of_broker_conf_are_named(
         if line.startswith("# by hand")
     ]
     assert named == [
+        "topicLevelPoliciesEnabled",
         "resourceUsageTransportClassName",
         "resourceUsageTransportPublishIntervalInSecs",
-        "topicLevelPoliciesEnabled",
         "exposeTopicLevelMetricsInPrometheus",
         "metricsBufferResponse",
     ]

@@ -23,6 +23,7 @@ from quotaplane.pulsar_admin.resource_groups import (
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.settings.broker_topics import is_per_broker
+from quotaplane.settings.transports import STOCK_REPORTS
 
 _PERSISTENT: Final = "persistent://"
 _BEYOND_LEASE_MIN: Final = 8
@@ -176,13 +177,10 @@ async def make(
 
 def _broker_conf(runtime: Mapping[str, Any], settings: Settings) -> list[str]:
     """Lines that broker.conf should have; all brokers are taken to be like the one asked."""
-    every_s = settings.reports.interval_s
-    wanted = {
-        TRANSPORT_CLASS: _REPORTS_CLASS,
-        REPORT_INTERVAL: f"{every_s:g}",
-        _TOPIC_POLICIES: "true",
-        "systemTopicEnabled": "true",
-    }
+    wanted = {_TOPIC_POLICIES: "true", "systemTopicEnabled": "true"}
+    if STOCK_REPORTS in settings.own_topics[0]:
+        every = f"{settings.reports.interval_s:g}"
+        wanted |= {TRANSPORT_CLASS: _REPORTS_CLASS, REPORT_INTERVAL: every}
     if settings.enforce.report_topic is not None:
         wanted |= {"exposeTopicLevelMetricsInPrometheus": "true", "metricsBufferResponse": "false"}
     return [
@@ -237,13 +235,9 @@ async def _policies(rest: Rest, topic: str, minutes: int) -> AsyncIterator[Step]
         yield Step(
             f"{topic} is not deleted while it is idle",
             (
-                *(
-                    "topicPolicies",
-                    "set-inactive-topic-policies",
-                    "--disable-delete-while-inactive",
-                ),
-                *("--delete-mode", "delete_when_no_subscriptions"),
-                *("--max-inactive-duration", "1m", topic),
+                *("topicPolicies", "set-inactive-topic-policies"),
+                *("--disable-delete-while-inactive", "--max-inactive-duration", "1m"),
+                *("--delete-mode", "delete_when_no_subscriptions", topic),
             ),
             "POST",
             f"{path}/inactiveTopicPolicies",
@@ -304,9 +298,9 @@ def _superusers(settings: Settings, roles: Roles, superusers: set[str]) -> list[
     """Of the roles that must be superusers those that are not."""
     needed = {roles.enforcer: "the enforcer"}
     if settings.cluster is not None:
-        needed[roles.job] = "the job, because of the section cluster"
+        needed[roles.job] = "the job with the section cluster"
     return [
-        f"broker.conf: superUserRoles with {role}, and restart the brokers: {program} needs it"
+        f"broker.conf: superUserRoles with {role}, for {program}; and restart the brokers"
         for role, program in needed.items()
         if role is not None and role not in superusers
     ]
