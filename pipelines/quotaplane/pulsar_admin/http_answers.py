@@ -128,9 +128,10 @@ async def _content(response: httpx.Response, most_bytes: int, lines: ChosenLines
         read_bytes += len(part)
         content += part if lines is None else lines.take(part)
         if len(content) > most_bytes or read_bytes > _MOST_LINED_BYTES:
+            most = most_bytes if len(content) > most_bytes else _MOST_LINED_BYTES
             raise ClusterError(
-                f"Pulsar's REST API: {_place(response)}: the answer has more than "
-                f"{min(most_bytes, read_bytes)} bytes and was not read to its end"
+                f"Pulsar's REST API: {_place(response)}: the answer has more than {most} bytes "
+                "and was not read to its end"
             )
     if lines is not None:
         content += lines.take(b"\n")
