@@ -149,11 +149,13 @@ def _is_unlimited(rest: PulsarRest, group: str) -> bool:
 
 STOCK: Final = Contender("stock", "Stock Pulsar's calculator", _stock, False, STOCK_REPORTS)
 REPORTS: Final = Contender(
-    "reports", "quotaplane", partial(_ours, observed=False), True, STOCK_REPORTS
+    *("reports", "quotaplane, own reports only"),
+    *(partial(_ours, observed=False), True, STOCK_REPORTS),
 )
 OBSERVED: Final = Contender(
-    "observed", "quotaplane, observed usage", partial(_ours, observed=True), True, OBSERVED_TOPIC
+    "observed", "quotaplane", partial(_ours, observed=True), True, OBSERVED_TOPIC
 )
+"""As conf/pulsar.yaml sets it up."""
 CONTENDERS: Final = (STOCK, REPORTS, OBSERVED)
 
 

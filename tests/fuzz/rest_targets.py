@@ -24,7 +24,7 @@ from quotaplane.pulsar_admin.bundle_actions import (
     topic_weights,
 )
 from quotaplane.pulsar_admin.bundles import tenant_bundle
-from quotaplane.pulsar_admin.http_answers import HttpAnswer
+from quotaplane.pulsar_admin.http_answers import ChosenLines, HttpAnswer
 from quotaplane.pulsar_admin.isolation import anti_affinity_group, read_isolation
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
@@ -135,13 +135,23 @@ class FakeRest(Rest):
         self._turn = 0
 
     async def _answer(
-        self, method: str, base: str, path: str, body: object, timeout_s: float | None = None
+        self,
+        method: str,
+        base: str,
+        path: str,
+        body: object,
+        timeout_s: float | None = None,
+        lines: ChosenLines | None = None,
     ) -> HttpAnswer:
         for part in self.refuses:
             if part in path:
                 raise RefusedError("no such path", 404)
         content = self.answers[self._turn % len(self.answers)]
         self._turn += 1
+        if lines is not None:
+            half = len(content) // 2
+            parts = (content[:half], content[half:], b"\n")
+            content = b"".join(map(lines.take, parts))
         return HttpAnswer(200, "OK", "application/json", None, content)
 
 

@@ -16,8 +16,8 @@ def commands_of(page: str, heading: str) -> list[list[str]]:
     Raises:
         LookupError: the page has no such section.
 
-    >>> commands_of("pulsar.md", "Topics")[0]
-    ['pulsar-admin', 'namespaces', 'create', 'public/quotaplane']
+    >>> commands_of("pulsar.md", "A topic per broker")[0]
+    ['pulsar-admin', 'namespaces', 'create', 'public/reports']
     """
     text = (DOCS / page).read_text(encoding="utf-8")
     found = re.search(

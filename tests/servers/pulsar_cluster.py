@@ -261,6 +261,7 @@ Ready; Ctrl-C stops it. Then, for example:
            "dispatchRateInMsgs": -1, "dispatchRateInBytes": -1}}'
     curl -X POST {admin}/admin/v2/namespaces/public/default/resourcegroup/rg
   control of it: set service_url and admin_url in conf/pulsar.yaml, then
+    quotaplane setup pulsar --conf conf/pulsar.yaml --apply
     ./spark-submit.sh quota --conf conf/pulsar.yaml
     quotaplane enforce pulsar --conf conf/pulsar.yaml
 """

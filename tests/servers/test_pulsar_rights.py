@@ -13,6 +13,7 @@ import numpy as np
 import pulsar
 import pytest
 
+from quotaplane.cli.main import main
 from quotaplane.client.agent import BrokerClient
 from quotaplane.errors import ClusterError
 from quotaplane.settings import Settings, parse_settings
@@ -24,6 +25,7 @@ from tests.contract.rigs import limits_of
 from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.page_commands import commands_of, with_name
 from tests.servers.pulsar_commands import run_pulsar_admin
+from tests.servers.pulsar_security import ADMIN
 from tests.servers.pulsar_server import PulsarServer
 from tests.servers.rights_cases import (
     NAMES_FROM_TOPICS,
@@ -34,6 +36,7 @@ from tests.servers.rights_cases import (
     refused,
     report_of,
 )
+from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
 
 pytestmark = pytest.mark.soak  # each command of the page starts a JVM
 OF_BROKER = "persistent://public/reports/of-{broker}"
@@ -50,9 +53,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(secure_pulsar_server: PulsarServer, folder: Path) -> PulsarServer:
     """A server with the topics and the rights of the page; broker-2 is not set up yet."""
-    for section in ("Topics", PER_BROKER, "Security"):
-        for words in commands_of("pulsar.md", section):
-            run_pulsar_admin(secure_pulsar_server, folder, words)
+    transport = transport_of(secure_pulsar_server, ADMIN)
+    conf = write_conf(folder, transport, reports={"interval_s": REPORTS_EVERY_S})
+    assert (
+        main(["setup", "pulsar", "--conf", str(conf), "--job-role", "quotaplane", "--apply"]) == 0
+    )
+    for words in commands_of("pulsar.md", PER_BROKER):
+        run_pulsar_admin(secure_pulsar_server, folder, words)
     return secure_pulsar_server
 
 

@@ -131,6 +131,11 @@ def test_what_is_no_statistics_is_an_error(server: RestServer, said: Any) -> Non
             },
             StatsExposure(False, 1.0),
         ),
+        ({"statsUpdateFrequencyInSecs": "60"}, StatsExposure(True, 60.0)),
+        (
+            {"statsUpdateFrequencyInSecs": "60", "metricsBufferResponse": "true"},
+            StatsExposure(False, 60.0),
+        ),
         ({}, StatsExposure(True, 60.0)),
         ([], StatsExposure(True, 60.0)),
     ],
@@ -150,7 +155,7 @@ def test_a_token_goes_to_no_host_that_is_none_of_the_brokers(server: RestServer)
 
     async def once() -> None:
         async with Rest(server.transport(token="secret")) as rest:
-            await rest.get_bytes("/metrics/", f"http://localhost:{server.port}")
+            await rest.get_metrics(f"http://localhost:{server.port}", [b"x"])
 
     with pytest.raises(ClusterError, match="redirects to localhost"):
         asyncio.run(once())

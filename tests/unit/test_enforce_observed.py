@@ -123,7 +123,7 @@ def sample(*messages: float) -> Sample:
 def test_only_the_newest_report_of_a_broker_waits() -> None:
     async def story() -> None:
         outbox, now = Outbox(), [1000.0]
-        publisher = UsagePublisher(TOPIC, outbox, lambda: now[0])
+        publisher = UsagePublisher(TOPIC, outbox, lambda: now[0], 5.0, print)
         publisher.note(layout(0, 0, 0), "b0", sample(1, 1, 1))
         publisher.note(layout(0, 0, 0), "b0", sample(5, 5, 5))
         publisher.note(layout(0, 0, 1), "b1", sample(2, 2, 2))
@@ -150,7 +150,7 @@ def test_a_group_whose_topics_left_a_broker_is_reported_there_for_a_while() -> N
 
     async def story() -> None:
         outbox, now = Outbox(), [0.0]
-        publisher = UsagePublisher(TOPIC, outbox, lambda: now[0])
+        publisher = UsagePublisher(TOPIC, outbox, lambda: now[0], 5.0, print)
 
         async def rates(at_ms: float, here: Layout) -> list[float]:
             now[0] = at_ms
@@ -183,22 +183,50 @@ def test_a_group_whose_topics_left_a_broker_is_reported_there_for_a_while() -> N
 def test_without_live_counters_nothing_is_reported() -> None:
     async def story() -> None:
         outbox = Outbox()
-        publisher = UsagePublisher(TOPIC, outbox, lambda: 0.0)
+        publisher = UsagePublisher(TOPIC, outbox, lambda: 0.0, 5.0, print)
         publisher.note(layout(0, 0, 0), "b0", Sample([*TOPICS], grown(1, 1, 1)))
         assert not publisher._waiting
 
     asyncio.run(story())
 
 
-class Counting(FakePulsar):
-    """A broker with live counters, which grow by 100 messages with each read."""
+def test_a_window_longer_than_the_brokers_own_is_not_reported() -> None:
+    lines: list[str] = []
+    publisher = UsagePublisher(TOPIC, Outbox(), lambda: 0.0, 5.0, lines.append)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def reported(*windows_s: float) -> list[bool]:
+        found = []
+        for window_s in windows_s:
+            publisher._waiting.clear()
+            one = sample(1, 1, 1)._replace(window_s=window_s)
+            publisher.note(layout(0, 0, 0), "b0", one)
+            found.append(bool(publisher._waiting))
+        return found
+
+    assert reported(1.0, 5.0, 6.0, 1.0) == [True, True, False, True]
+    assert not lines, "a single one may be that of a busy moment"
+    assert publisher.longest_window_s == 1.0
+    assert reported(20.0, 21.0, 22.0) == [False] * 3
+    assert publisher.longest_window_s is None
+    (line,) = lines
+    assert "broker b0: its metrics can be read only every 21 s" in line
+    assert reported(2.0, 2.0) == [True, True]
+    assert lines[1:] == ["observed usage: broker b0: reported again, every 2.0 s"]
+
+
+class Counting(FakePulsar):
+    """Brokers with live counters, which grow by 100 messages with each read."""
+
+    def __init__(self, brokers: int = 1) -> None:
+        super().__init__(brokers)
         self.runtime["exposeTopicLevelMetricsInPrometheus"] = "true"
         self.reads = 0
+        self.slow = ""
+        """Metrics of brokers whose path begins with this take a minute."""
 
     def find(self, method: str, path: str) -> Any:
+        if path.endswith("metrics/") and self.slow and path.startswith(self.slow):
+            return Answer(200, "", delay_s=60.0)
         if path.endswith("metrics/"):
             self.reads += 1
             lines = [
@@ -235,6 +263,26 @@ def test_a_running_enforcer_reports_each_broker(
             (rate,) = report.entries["publish_messages_per_s"].to_pylist()
             (window_s,) = report.headers["window_s"].to_pylist()
             assert rate * window_s == pytest.approx(200, rel=0.01)
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        with Counting(brokers=2) as cluster:
+            cluster.add("t")
+            settings = settings_for(cluster, tmp_path, report_interval_s=0.5)
+            enforce = settings.enforce.model_copy(update={"report_topic": TOPIC})
+            settings = settings.model_copy(update={"enforce": enforce})
+            outbox = Outbox()
+            async with enforcing(settings, Link(), outbox=outbox) as running:
+                await running.until(lambda: len(outbox.sent) > 1)
+                cluster.slow = "/b1/"
+                asked = len(cluster.paths())
+                await running.until(lambda: any("/b1/" in p for p in cluster.paths()[asked:]))
+                sent = len(outbox.sent)
+                # It is given up after ten seconds or later.
+                await running.until(lambda: len(outbox.sent) > sent + 4, within_s=9.0)
 
     asyncio.run(story())
 

@@ -86,6 +86,42 @@ def test_an_answer_of_just_the_size_is_read() -> None:
     assert answer.content == b"x" * 5000
 
 
+class Metrics(httpx.AsyncByteStream):
+    """A broker's metrics: 80 MB of other lines, and two wanted ones, one of them in two parts."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        other = b'pulsar_rate_in{topic="persistent://a/b/c"} 1.0\n' * 1000
+        for _ in range(1700):
+            yield other
+        yield b'pulsar_in_bytes_total{topic="persistent://a/b/c"} 7\npulsar_in_mess'
+        yield b'ages_total{topic="persistent://a/b/c"} 2\n'
+        yield b"pulsar_in_bytes_total_of_no_topic 9"
+
+
+def metrics_of(stream: httpx.AsyncByteStream) -> bytes:
+    async def ask() -> bytes:
+        async with Rest(transport_to("http://b1:8080")) as asked:
+            await asked.close()
+            answer = httpx.MockTransport(lambda _: httpx.Response(200, stream=stream))
+            asked._client = httpx.AsyncClient(transport=answer)
+            names = [b"pulsar_in_bytes_total", b"pulsar_in_messages_total"]
+            return await asked.get_metrics("http://b1:8080", names)
+
+    return asyncio.run(ask())
+
+
+def test_of_large_metrics_only_some_lines_are_kept() -> None:
+    counts = {"persistent://a/b/c": [2.0, 7.0, 0.0, 0.0]}
+    assert counters_in(metrics_of(Metrics())) == counts
+
+
+def test_metrics_without_lines_are_not_read_to_their_end() -> None:
+    body = Endless()
+    with pytest.raises(ClusterError, match="a line of more than 1048576 bytes"):
+        metrics_of(body)
+    assert body.sent < 1100
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
 def test_nothing_is_decompressed(encoding: str) -> None:
     def answer(status: int = 200) -> httpx.Response:
@@ -128,7 +164,7 @@ def test_a_broker_whose_url_is_none() -> None:
 
     async def ask() -> None:
         async with Rest(transport_to("http://b1:8080")) as client:
-            await client.get_bytes("/metrics/", "http://[")
+            await client.get_metrics("http://[", [b"x"])
 
     with pytest.raises(ClusterError, match=r"check transport\.admin_url"):
         asyncio.run(ask())

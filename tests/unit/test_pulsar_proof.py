@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.proof_command import read_records, write_records
 from benchmarks.pulsar_proof import __main__ as command
-from benchmarks.pulsar_proof.contenders import REPORTS, STOCK, Contender
+from benchmarks.pulsar_proof.contenders import OBSERVED, REPORTS, STOCK, Contender
 from benchmarks.pulsar_proof.figures import fair, figures
 from benchmarks.pulsar_proof.load import Arriving
 from benchmarks.pulsar_proof.page import page, results_csv, write
@@ -216,8 +216,8 @@ def test_records_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_page_shows_what_was_measured_and_names_files_that_are_there(tmp_path: Path) -> None:
     stuck = record([lambda t: 75.0, lambda t: 67.0, lambda t: 0.5], WAKES)
-    good = record([lambda t: 40.0] * 3, WAKES, contender="reports")
-    path = write(tmp_path, [stuck, good], [STOCK, REPORTS])
+    good = record([lambda t: 40.0] * 3, WAKES, contender="observed")
+    path = write(tmp_path, [stuck, good], [STOCK, OBSERVED])
     text = path.read_text()
     assert "| An idle broker wakes | Stock Pulsar's calculator | 118.8% | 1% |  | never |" in text
     assert "| An idle broker wakes | quotaplane | 100.0% | 100% |  | 0.0 | 0.0% | 0% / 0% |" in text
@@ -227,7 +227,13 @@ def test_page_shows_what_was_measured_and_names_files_that_are_there(tmp_path: P
     linked = re.findall(r"\]\((\S+?)\)", text)
     assert linked
     assert all((tmp_path / name).exists() for name in linked if "#" not in name)
-    assert "| quotaplane |" not in page([stuck], [STOCK, REPORTS])
+    assert "| quotaplane |" not in page([stuck], [STOCK, OBSERVED])
+    holds = "holds in 1 of 1 scenarios, in brackets when it was fair: An idle broker wakes (0.0 s)."
+    assert f"- {holds}\n" in text
+    # What is said in short is said of the shipped settings.
+    assert "In short" not in page([stuck], [STOCK, OBSERVED])
+    missed = "- does not hold in 1: An idle broker wakes (never fair, overshoot 18.8%)."
+    assert missed in page([replace(stuck, contender="observed")], [OBSERVED])
 
 
 def test_numbers_are_told_second_by_second() -> None:

@@ -23,6 +23,7 @@ from quotaplane.settings import (
     load_settings,
     parse_settings,
 )
+from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Portion
 from quotaplane.transport.kafka_options import (
@@ -68,11 +69,20 @@ def test_shipped_settings_are_valid_and_show_every_key_with_its_default(name: st
     }
     if name == "pulsar":
         needed["cluster"] = {}
+        # Observed usage is on in this file; its topic may lose reports that nobody needs.
+        transport = shown["transport"]
+        observed = "persistent://public/quotaplane/observed-usage"
+        assert transport["report_topics"] == [STOCK_REPORTS, observed]
+        turned_on = {"report_topics": transport["report_topics"], "fail_on_data_loss": False}
+        needed["transport"] |= turned_on
+        needed["enforce"] = {"report_topic": observed}
     # An example has no tokens, so it must say who may do what without one.
     needed["server"] = {"anonymous": "viewer"} if settings.server is not None else None
     assert parse_settings(needed) == settings
     # The balancer's section is in balance.yaml, and what only Pulsar has in pulsar.yaml.
-    elsewhere = {"balance"} if name == "pulsar" else {"balance", "cluster", "enforce"}
+    # A stock cluster has no requests to answer.
+    pulsar = {"balance", "throttle"}
+    elsewhere = pulsar if name == "pulsar" else {"balance", "cluster", "enforce"}
     if name != "local":  # commented out: without tokens it would serve nobody
         elsewhere = elsewhere | {"server"}
     assert shown.keys() == Settings.model_fields.keys() - elsewhere
@@ -165,7 +175,7 @@ def test_a_job_does_not_end_before_it_could_warn(value: object) -> None:
 
 def test_strict_spools_reports_that_their_topics_do_not_store() -> None:
     plain = yaml.safe_load((CONF / "pulsar.yaml").read_text())
-    strict = {**plain, "limits": {"transition": "strict"}}
+    strict = {**plain, "enforce": {}, "limits": {"transition": "strict"}}
     assert parse_settings(plain).spool_folder is None
     assert parse_settings(strict).spool_folder == "data/pulsar/checkpoint/spool"
     kept = ["persistent://public/quotaplane/reports"]

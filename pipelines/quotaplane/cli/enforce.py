@@ -130,7 +130,7 @@ async def _run(
     from quotaplane.enforce.agent.usage_publisher import usage_outbox
 
     topic = transport.full_name(settings.enforce.leader_topic)
-    outbox = usage_outbox(settings)
+    outbox = await asyncio.to_thread(usage_outbox, settings)
     election = await take_part(rest, transport, topic, warn)
     try:
         enforcer = Enforcer(

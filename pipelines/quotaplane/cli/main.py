@@ -60,6 +60,7 @@ COMMANDS: Final = {
     ),
     "demo": ("quotaplane.cli.spark_jobs", "the quota job on a simulated cluster, for two minutes"),
     "run": ("quotaplane.cli.spark_jobs", "run a Spark job: quota, throttle, balance, ..."),
+    "setup": ("quotaplane.cli.setup", "make the topics that a cluster needs, with their rights"),
     "up": ("quotaplane.cli.up", "run quota job, enforcer and server of one settings file"),
     "maintain": ("quotaplane.cli.maintain", "expire, compact and vacuum the history"),
     "serve": ("quotaplane.cli.serve", "serve groups and their history over HTTP"),
@@ -68,7 +69,7 @@ COMMANDS: Final = {
 """Subcommand: (module, help line). A name may have two words."""
 
 PURPOSES: Final = {
-    "start": ("demo", "up", "run", "serve", "enforce"),
+    "start": ("demo", "setup", "up", "run", "serve", "enforce"),
     "quotas": ("groups",),
     "how things stand": ("status", "limits", "brokers", "why", "audit"),
     "the load balancer": (

@@ -22,12 +22,18 @@ try:
 except ImportError:
     raise ConfigError("Pulsar needs pulsar-client: pip install quotaplane[pulsar]") from None
 
+MISSING: Final = (
+    "does not exist: create it, or correct the name; `quotaplane setup pulsar --apply --conf FILE` "
+    "creates all topics of a settings file"
+)
+"""What is said of a topic."""
+
 _WORDS: Final = {
     "Timeout": "no answer in time",
     "ConnectError": "can't be reached",
     "AuthenticationError": "authentication failed; check security",
     "AuthorizationError": "the role may not do this; check security and what it is allowed",
-    "TopicNotFound": "does not exist: create it (docs/pulsar.md says how) or correct the name",
+    "TopicNotFound": MISSING,
     "MessageTooBig": "the message is too large",
 }
 """Texts for pulsar-client's errors, which have a name and little else."""

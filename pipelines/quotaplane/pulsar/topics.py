@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pulsar
 
 from quotaplane.errors import ClusterError, TransportError
-from quotaplane.pulsar.client import partitions_of
+from quotaplane.pulsar.client import MISSING, partitions_of
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.position import Id
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
@@ -83,10 +83,7 @@ def must_be_there(place: PulsarConnection, topic: str) -> None:
         TransportError: it does not, or the REST API does not answer or refuses.
     """
     if is_there(place, topic) is False:
-        raise TransportError(
-            f"Pulsar at {place.service_url}: topic {topic!r} does not exist: create it "
-            "(docs/pulsar.md says how) or correct the name"
-        )
+        raise TransportError(f"Pulsar at {place.service_url}: topic {topic!r} {MISSING}")
 
 
 def last_entry(place: PulsarConnection, topic: str) -> Id | None:

@@ -20,13 +20,14 @@ from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.bundle_names import is_of_one_broker
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.pulsar_admin.rest import METRICS_PATH, RefusedError, Rest
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_usage import MOST_TOPICS
 
 _REPORT: Final = Rest.path("broker-stats", "load-report")
 _TOPICS: Final = Rest.path("broker-stats", "topics")
 _RESOURCES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 _GAUGES: Final = ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out")
+_METRICS: Final = tuple(f"pulsar_lb_{name}_usage".encode() for name in _GAUGES)
 _GAUGE: Final = re.compile(rb"^pulsar_lb_(\w+)_usage\{[^\n]*\} ([0-9.eE+-]+)", re.MULTILINE)
 _RATES: Final = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
 MOST_BUNDLES: Final = 100_000
@@ -69,7 +70,7 @@ async def read_broker_stats(rest: Rest, broker_url: str) -> BrokerStats:
         if error.status not in _NO_REPORT:
             raise
         topics = await rest.get_bytes(_TOPICS, broker_url)
-        metrics = await rest.get_bytes(METRICS_PATH, broker_url)
+        metrics = await rest.get_metrics(broker_url, _METRICS)
         return await _parsed(broker_url, _TOPICS, lambda: stats_of_topics(topics, metrics))
     return await _parsed(broker_url, _REPORT, lambda: stats_in_report(report))
 

@@ -6,6 +6,8 @@ ask for ``identity``, which also spares a broker the work of compressing its sta
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -15,6 +17,12 @@ from quotaplane.errors import ClusterError
 
 MOST_ANSWER_BYTES: Final = 64 << 20
 """A longer answer is refused. Statistics of 30,000 topics of a broker have about so many bytes."""
+
+_MOST_LINED_BYTES: Final = 2 << 30
+"""The same where only some lines are kept. A topic has 8 kB of a broker's metrics, with a
+subscription 12 kB."""
+_MOST_LINE_BYTES: Final = 1 << 20
+"""Lines of which this much came without an end are refused."""
 
 UNCOMPRESSED: Final = {"Accept-Encoding": "identity"}
 """Headers of every request."""
@@ -43,10 +51,48 @@ class HttpAnswer(NamedTuple):
         return self.content.decode("utf-8", "replace")
 
 
+class ChosenLines:
+    r"""Of a text that comes in parts, the whole lines that begin with one of some names.
+
+    >>> chosen = ChosenLines([b"b"])
+    >>> [chosen.take(part) for part in (b"a 1\nb", b" 2\nc 3\nb 4", b"\n")]
+    [b'', b'b 2\n', b'b 4\n']
+    """
+
+    def __init__(self, names: Collection[bytes]) -> None:
+        self._names = names
+        anyone = b"|".join(map(re.escape, names))
+        self._line = re.compile(rb"^(?:%s)\b[^\n]*\n" % anyone, re.MULTILINE)
+        self._begun = b""
+
+    def take(self, part: bytes) -> bytes:
+        """The chosen lines that end in the next part.
+
+        Raises:
+            ClusterError: a line is too long.
+        """
+        text = self._begun + part
+        end = text.rfind(b"\n") + 1
+        self._begun = text[end:]
+        if len(self._begun) > _MOST_LINE_BYTES:
+            raise ClusterError(
+                f"Pulsar's REST API: the answer has a line of more than {_MOST_LINE_BYTES} bytes"
+            )
+        # The expression looks at each line, which takes ten times as long.
+        if not any(name in text for name in self._names):
+            return b""
+        return b"".join(self._line.findall(text, 0, end))
+
+
 async def read_answer(
-    client: httpx.AsyncClient, request: httpx.Request, most_bytes: int = MOST_ANSWER_BYTES
+    client: httpx.AsyncClient,
+    request: httpx.Request,
+    most_bytes: int = MOST_ANSWER_BYTES,
+    lines: ChosenLines | None = None,
 ) -> HttpAnswer:
     """Make a request and read the answer as it comes, up to ``most_bytes``.
+
+    ``lines``: of a successful answer only these are kept, and ``most_bytes`` is a bound on them.
 
     Raises:
         ClusterError: the answer is longer, or compressed.
@@ -54,7 +100,7 @@ async def read_answer(
     """
     response = await client.send(request, stream=True)
     try:
-        content = await _content(response, most_bytes)
+        content = await _content(response, most_bytes, lines if response.is_success else None)
     finally:
         await response.aclose()
     following = response.next_request
@@ -67,7 +113,7 @@ async def read_answer(
     )
 
 
-async def _content(response: httpx.Response, most_bytes: int) -> bytes:
+async def _content(response: httpx.Response, most_bytes: int, lines: ChosenLines | None) -> bytes:
     encoding = response.headers.get("content-encoding", "identity")
     if encoding.lower() not in ("", "identity"):
         if not response.is_success:  # the status says enough
@@ -77,14 +123,18 @@ async def _content(response: httpx.Response, most_bytes: int) -> bytes:
             "which was not asked for; a proxy before the brokers must leave Accept-Encoding as it "
             "is"
         )
-    content = bytearray()
+    content, read_bytes = bytearray(), 0
     async for part in response.aiter_bytes():
-        content += part
-        if len(content) > most_bytes:
+        read_bytes += len(part)
+        content += part if lines is None else lines.take(part)
+        if len(content) > most_bytes or read_bytes > _MOST_LINED_BYTES:
+            most = most_bytes if len(content) > most_bytes else _MOST_LINED_BYTES
             raise ClusterError(
-                f"Pulsar's REST API: {_place(response)}: the answer has more than {most_bytes} "
-                "bytes and was not read to its end"
+                f"Pulsar's REST API: {_place(response)}: the answer has more than {most} bytes "
+                "and was not read to its end"
             )
+    if lines is not None:
+        content += lines.take(b"\n")
     return bytes(content)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,7 +28,9 @@ _MOST: Final = np.array([2.0**31 - 1, MAX_RATE])
 GROUPS: Final = Rest.path("resourcegroups")
 
 
-_INTERVAL: Final = "resourceUsageTransportPublishIntervalInSecs"
+_RUNTIME: Final = Rest.path("brokers", "configuration", "runtime")
+TRANSPORT_CLASS: Final = "resourceUsageTransportClassName"
+REPORT_INTERVAL: Final = "resourceUsageTransportPublishIntervalInSecs"
 
 
 def group_path(group: str) -> str:
@@ -118,21 +120,31 @@ async def read_runtime(rest: Rest) -> Runtime:
     Raises:
         ClusterError: it can't be read.
     """
-    path = Rest.path("brokers", "configuration", "runtime")
-    configuration = await rest.get(path)
-    if not isinstance(configuration, dict) or not configuration.get("clusterName"):
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no clusterName; check "
-            "transport.admin_url"
-        )
+    configuration = await read_configuration(rest)
     interval_s = None
-    if configuration.get("resourceUsageTransportClassName"):
-        interval_s = _seconds(configuration.get(_INTERVAL, 60))
+    if configuration.get(TRANSPORT_CLASS):
+        interval_s = _seconds(configuration.get(REPORT_INTERVAL, 60))
         if interval_s is None:
             raise ClusterError(
-                f"Pulsar's REST API at {rest.url}: GET {path}: {_INTERVAL} is no number of seconds"
+                f"Pulsar's REST API at {rest.url}: GET {_RUNTIME}: {REPORT_INTERVAL} is no number "
+                "of seconds"
             )
     return Runtime(str(configuration["clusterName"]), interval_s)
+
+
+async def read_configuration(rest: Rest) -> dict[str, Any]:
+    """All values of a broker's configuration, with the cluster's name.
+
+    Raises:
+        ClusterError: they can't be read.
+    """
+    configuration = await rest.get(_RUNTIME)
+    if not isinstance(configuration, dict) or not configuration.get("clusterName"):
+        raise ClusterError(
+            f"Pulsar's REST API at {rest.url}: GET {_RUNTIME}: the answer has no clusterName; "
+            "check transport.admin_url"
+        )
+    return configuration
 
 
 def _seconds(given: object) -> float | None:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +32,12 @@ except ImportError:
     raise ConfigError("a Pulsar cluster needs httpx: pip install quotaplane[pulsar]") from None
 
 from quotaplane.pulsar_admin.access_watch import AccessWatch  # isort: skip
-from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, HttpAnswer, read_answer  # isort: skip
+from quotaplane.pulsar_admin.http_answers import (  # isort: skip
+    UNCOMPRESSED,
+    ChosenLines,
+    HttpAnswer,
+    read_answer,
+)
 from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
 
 _REDIRECTS: Final = 3
@@ -41,6 +46,8 @@ _AMBIGUOUS: Final = re.compile(r"(^|/)(\.|%2e){0,2}(/|$)|%2f|%5c|\\", re.IGNOREC
 ``%25``."""
 METRICS_PATH: Final = "/metrics/"
 """Of a broker's metrics; without the last slash it answers with a redirect."""
+_METRICS_WITHIN_S: Final = 60.0
+"""A broker with 50,000 topics needs 8 s of a core for its metrics."""
 _EARLIER_S: Final = 30.0
 """An OAuth2 token is fetched again this long before it expires."""
 
@@ -133,6 +140,16 @@ class Rest:
         """GET a path from this broker; like ``get``, but returns the raw bytes."""
         return (await self._answer("GET", broker_url.rstrip("/"), path, None)).content
 
+    async def get_metrics(self, broker_url: str, names: Collection[bytes]) -> bytes:
+        """Of this broker's metrics, the lines with these names; like ``get_bytes``.
+
+        The metrics of many topics are larger than other answers may be, so they are never kept as
+        a whole, and may take longer.
+        """
+        lines = ChosenLines(names)
+        base, within_s = broker_url.rstrip("/"), max(self._timeout_s, _METRICS_WITHIN_S)
+        return (await self._answer("GET", base, METRICS_PATH, None, within_s, lines)).content
+
     def check_may_send(self, method: str, path: str) -> None:
         """Called at the last moment before a request is sent; a subclass may refuse it.
 
@@ -141,7 +158,13 @@ class Rest:
         """
 
     async def _answer(
-        self, method: str, base: str, path: str, body: object, timeout_s: float | None = None
+        self,
+        method: str,
+        base: str,
+        path: str,
+        body: object,
+        timeout_s: float | None = None,
+        lines: ChosenLines | None = None,
     ) -> HttpAnswer:
         where = f"{method} {path}"
         _check_path(path)
@@ -150,7 +173,7 @@ class Rest:
             try:
                 # Not httpx's time limit: that is for each part of an answer, not for the whole.
                 answer = await asyncio.wait_for(
-                    self._follow(method, base, path, body, within_s), within_s
+                    self._follow(method, base, path, body, within_s, lines), within_s
                 )
             except (httpx.TimeoutException, asyncio.TimeoutError):
                 why = f"no answer within {within_s:g} s"
@@ -173,7 +196,13 @@ class Rest:
         )
 
     async def _follow(
-        self, method: str, base: str, path: str, body: object, within_s: float
+        self,
+        method: str,
+        base: str,
+        path: str,
+        body: object,
+        within_s: float,
+        lines: ChosenLines | None,
     ) -> HttpAnswer:
         url = base + path
         if base != self.url:
@@ -182,7 +211,7 @@ class Rest:
             self.check_may_send(method, path)
             request = self._client.build_request(method, url, json=body, timeout=within_s)
             try:
-                answer = await read_answer(self._client, request)
+                answer = await read_answer(self._client, request, lines=lines)
             except httpx.HTTPError as error:
                 if url == base + path:
                     raise

@@ -14,6 +14,10 @@ from quotaplane.pulsar_admin.topic_usage import MOST_LABELS, part_in
 _QUERY: Final = "getPreciseBacklog=false&subscriptionBacklogSize=false&excludeConsumers=true"
 _MESSAGES: Final = b"in_messages_total"
 _PRODUCERS: Final = b"producers_count"
+_NAMES: Final = (
+    *(b"pulsar_in_messages_total", b"pulsar_producers_count"),
+    *(b"pulsar_rate_in", b"pulsar_publish_rate_limit_times"),
+)
 _LINE: Final = re.compile(
     rb"^pulsar_(in_messages_total|producers_count|rate_in|publish_rate_limit_times)"
     rb"\{([^\n]*)\} ([0-9.eE+]+)",
@@ -71,7 +75,7 @@ async def read_published(rest: Rest, broker_url: str) -> Published:
     Raises:
         ClusterError: the broker's metrics can't be read.
     """
-    metrics = await rest.get_bytes(METRICS_PATH, broker_url)
+    metrics = await rest.get_metrics(broker_url, _NAMES)
     try:
         return await asyncio.to_thread(published_in, metrics)
     except MALFORMED:

@@ -19,6 +19,10 @@ from quotaplane.pulsar_admin.rest import METRICS_PATH, Rest
 _LINE: Final = re.compile(
     rb"^pulsar_(in|out)_(messages|bytes)_total\{([^\n]*)\} ([0-9.eE+]+)", re.MULTILINE
 )
+_NAMES: Final = (
+    *(b"pulsar_in_messages_total", b"pulsar_in_bytes_total"),
+    *(b"pulsar_out_messages_total", b"pulsar_out_bytes_total"),
+)
 _TOPIC: Final = re.compile(rb'(?:^|,)topic="([^"\\]*(?:\\.[^"\\]*)*)"')
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _PARTITION: Final = re.compile(rb'(?:^|,)partition="(-?[0-9]+)"')
@@ -73,6 +77,8 @@ async def read_stats_exposure(rest: Rest) -> StatsExposure:
     configuration = await rest.get(_RUNTIME)
     try:
         live = configuration.get("exposeTopicLevelMetricsInPrometheus", "true") == "true"
+        # Metrics from a buffer are up to a minute old: usage would seem 0, and then far too much.
+        live &= configuration.get("metricsBufferResponse", "false") != "true"
         interval_s = float(configuration["statsUpdateFrequencyInSecs"])
         first_s = float(configuration.get("statsUpdateInitialDelayInSecs", _DEFAULT_STATS_S))
         if not (math.isfinite(interval_s) and 0 <= first_s < math.inf):
@@ -155,7 +161,7 @@ class Counters:
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """See ``Source``."""
-        metrics, took_s = await _timed(rest.get_bytes(METRICS_PATH, broker_url))
+        metrics, took_s = await _timed(rest.get_metrics(broker_url, _NAMES))
         self.cost.add(took_s)
         now_s += took_s - self.cost.seconds / 2
         counts = await _parsed(broker_url, METRICS_PATH, lambda: counters_in(metrics))

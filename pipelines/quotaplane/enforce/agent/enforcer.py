@@ -132,7 +132,8 @@ class Enforcer:
         self._defaults = NamespaceDefaults(rest, self._writer.budget, self._failure_log, say)
         self._reports, every_s = None, LIVE_EVERY_S
         if enforce.report_topic is not None and outbox is not None:
-            self._reports = UsagePublisher(enforce.report_topic, outbox, now_ms)
+            own_every_s = settings.reports.interval_s
+            self._reports = UsagePublisher(enforce.report_topic, outbox, now_ms, own_every_s, say)
             every_s = enforce.report_interval_s
         self._observer = Observer(
             rest, reads, self._failure_log, self._defaults.read, self._report, every_s
@@ -240,6 +241,7 @@ class Enforcer:
             for task in tasks:
                 task.cancel()
             _, tasks = await asyncio.wait(tasks, timeout=_CANCEL_AGAIN_S)
+        await observer.stop()
 
     async def _repeat(
         self, part: str, every_s: float, work: Callable[[], Awaitable[None]], stop: asyncio.Event
@@ -458,6 +460,7 @@ class Enforcer:
             "cut_groups": self._allowed.cut,
             "crowded_groups": len(self._crowded.groups),
             "usage_reports": 0 if self._reports is None else self._reports.sent,
+            "observed_every_s": None if self._reports is None else self._reports.longest_window_s,
             "errors": self._failure_log.total,
             "access_refused": self._rest.access.refused,
             "clock_steps": self._listener.clock.steps,

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from quotaplane.agents.failures import FailureLog
-from quotaplane.agents.pace import Pace, at_once
+from quotaplane.agents.pace import Pace
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
@@ -63,12 +63,18 @@ class Observer:
         self._not_before_s: dict[str, float] = {}
         self._sampled_parts: dict[str, set[str]] = {}
         """By broker: the parts that it had at its last sample."""
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        """By broker: the request that is under way, and what follows from it."""
+        self._places = asyncio.Semaphore(_STATS_AT_ONCE)
+        self._asked: set[str] = set()
+        """Brokers that answered or failed once."""
+        self._failed: set[str] = set()
+        """Of them those whose last answer failed."""
         self._looks = self._first_looks = 0
         self._tried: set[str] = set()
         """Of ``_PARTS`` those that were read once, even if in vain."""
         self._complete: set[str] = set()
         """Of ``_PARTS`` those that were read completely once."""
-        self._failures = 0
         self._begun_s = 0.0
         self._new_layout: Layout | None = None
 
@@ -123,7 +129,10 @@ class Observer:
             self._complete.add(part)
 
     async def look_at_usage(self) -> None:
-        """Read the usage of topics from brokers with new statistics."""
+        """Read the usage of topics from brokers with new statistics.
+
+        Each broker is read on its own: one that takes long, or does not answer, delays no other.
+        """
         while not self.listed:
             await asyncio.sleep(_LIST_POLL_S)
         self._follow()
@@ -133,32 +142,52 @@ class Observer:
             self._sampled_parts.pop(gone, None)
             self._not_before_s.pop(gone, None)
             self._failure_log.forget("use of topics", gone)
-        self._failures = 0
-        await at_once(_STATS_AT_ONCE, self._look_at_broker, list(brokers))
+            if gone in self._reading:  # if it comes back, it may have lost the connection
+                self._reading.pop(gone).cancel()
+        for broker in brokers:
+            if broker not in self._reading:
+                self._reading[broker] = asyncio.create_task(self._look_at_broker(broker))
+        if self._reading:
+            await asyncio.wait(self._reading.values(), timeout=self.look_every_s / 2)
+        done = [broker for broker, task in self._reading.items() if task.done()]
+        for task in [self._reading.pop(broker) for broker in done]:
+            task.result()
         self._looks += 1
         # Live counters give a rate once the first window is over.
-        if self._looks > self._first_looks:
-            self._looked("usage", whole=not self._failures)
+        if self._looks > self._first_looks and brokers.keys() <= self._asked:
+            self._looked("usage", whole=not self._failed & brokers.keys())
+
+    async def stop(self) -> None:
+        """Give up the requests that are under way."""
+        reading, self._reading = [*self._reading.values()], {}
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
 
     async def _look_at_broker(self, broker: str) -> None:
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._not_before_s.get(broker, 0.0):
+        if asyncio.get_running_loop().time() < self._not_before_s.get(broker, 0.0):
             return
-        await self._pace.take()
-        if broker not in self.placement.brokers:  # it went away while we waited
-            return
-        url = self.placement.brokers[broker].url
+        async with self._places:
+            await self._pace.take()
+            if broker in self.placement.brokers:  # it may have gone away while we waited
+                await self._read_usage(broker)
+
+    async def _read_usage(self, broker: str) -> None:
         if broker not in self._sources:
             self._sources[broker] = (
                 Counters(LIVE_EVERY_S) if self.exposure.live else Snapshots(self.look_every_s)
             )
-        source, begun_s = self._sources[broker], loop.time()
+        loop, source = asyncio.get_running_loop(), self._sources[broker]
+        url = self.placement.brokers[broker].url
         try:
-            sample = await source.read(self._rest, url, begun_s)
+            sample = await source.read(self._rest, url, loop.time())
         except ClusterError as error:
             self._failure_log.note("use of topics", broker, error)
-            self._failures += 1
+            self._failed.add(broker)
             return
+        finally:
+            self._asked.add(broker)
+        self._failed.discard(broker)
         self._not_before_s[broker] = loop.time() + source.cost.seconds / _BUSY_SHARE
         self._failure_log.note("use of topics", broker, None)
         if sample is not None and broker in self.placement.brokers:

@@ -8,9 +8,12 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from quotaplane.agents.failures import Say
 from quotaplane.enforce.observed_usage import encode_observation, groups_on, usage_of_groups
 from quotaplane.model import IntArray
+from quotaplane.pulsar.position import is_live
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
+from quotaplane.pulsar.topics import must_be_there
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.topic_layout import Layout
@@ -21,6 +24,8 @@ _LEFT_MS: Final = 300_000
 """A group whose topics have left a broker is reported there for so long, with what it still uses:
 nothing. Otherwise the job would keep its share until the broker's own reports show it, which takes
 a stock broker up to five intervals of, by default, 60 s."""
+_MOST_LONG: Final = 2
+"""After so many windows in a row that are too long, a line says so."""
 
 
 class Outbox(Protocol):
@@ -34,16 +39,32 @@ class UsagePublisher:
     """Reports of all brokers, each with the newest window only.
 
     A report that could not be sent yet is replaced by the broker's next one: the job compares and
-    uses rates, so a lost window is no lost usage.
+    uses rates, so a lost window is no lost usage. A window that is longer than those of the
+    broker's own reports is not reported: these are newer, and would not count meanwhile.
 
     Args:
         topic: the reports go there.
         outbox: sends them.
         now_ms: the wall clock.
+        own_every_s: how often brokers report themselves.
+        say: prints a line for the administrator.
     """
 
-    def __init__(self, topic: str, outbox: Outbox, now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        outbox: Outbox,
+        now_ms: Callable[[], float],
+        own_every_s: float,
+        say: Say,
+    ) -> None:
         self._topic, self._outbox, self._now_ms = topic, outbox, now_ms
+        self._own_every_s, self._say = own_every_s, say
+        self._window_s: dict[str, float] = {}
+        """By broker: of its last report. Those of brokers that are gone stay."""
+        self._brokers: tuple[str, ...] = ()
+        self._long: dict[str, int] = {}
+        """By broker: its last windows that were too long, in a row."""
         self._waiting: dict[str, Outgoing] = {}
         self._arrived = asyncio.Event()
         self._newest_ms = 0
@@ -55,9 +76,16 @@ class UsagePublisher:
         self.sent = 0
         """Reports since the start."""
 
+    @property
+    def longest_window_s(self) -> float | None:
+        """Of the last reports of the newest layout's brokers; None: there are none."""
+        windows_s = [self._window_s[name] for name in self._brokers if name in self._window_s]
+        return round(max(windows_s), 1) if windows_s else None
+
     def note(self, layout: Layout, broker: str, sample: Sample) -> None:
         """Make a report of a broker's sample."""
-        if sample.growth is None:
+        self._brokers = tuple(layout.brokers)
+        if sample.growth is None or self._is_long(broker, sample.window_s):
             return
         part = self._parts(layout, broker, sample.topics)
         # Numbers must grow, also while the clock is set back a little.
@@ -69,6 +97,25 @@ class UsagePublisher:
         if value is not None:
             self._waiting[broker] = Outgoing(self._topic, broker, value)
             self._arrived.set()
+
+    def _is_long(self, broker: str, window_s: float) -> bool:
+        """Whether the broker's own reports are better than this window; a line says when."""
+        before, long = self._long.get(broker, 0), window_s > self._own_every_s
+        self._long[broker] = before + 1 if long else 0
+        if long:
+            self._window_s.pop(broker, None)
+            if before + 1 == _MOST_LONG:
+                self._say(
+                    f"observed usage: broker {broker}: its metrics can be read only every "
+                    f"{window_s:.0f} s, as they take long; so its own reports count, every "
+                    f"{self._own_every_s:g} s, until it has fewer topics or is faster "
+                    "(docs/pulsar.md#observed-usage)"
+                )
+            return True
+        self._window_s[broker] = window_s
+        if before >= _MOST_LONG:
+            self._say(f"observed usage: broker {broker}: reported again, every {window_s:.1f} s")
+        return False
 
     def _groups_left(self, layout: Layout, broker: str, at_ms: int) -> dict[str, int]:
         """The groups whose topics have left the broker; see ``_LEFT_MS``."""
@@ -105,8 +152,15 @@ class UsagePublisher:
 
 
 def usage_outbox(settings: Settings) -> PulsarOutbox | None:
-    """Sends the reports of these settings; None: the enforcer reports nothing."""
-    transport = settings.transport
-    if settings.enforce.report_topic is None or not isinstance(transport, PulsarTransport):
+    """Sends the reports of these settings; None: the enforcer reports nothing.
+
+    Raises:
+        TransportError: the topic does not exist, or the REST API does not answer.
+    """
+    transport, topic = settings.transport, settings.enforce.report_topic
+    if topic is None or not isinstance(transport, PulsarTransport):
         return None
+    if not is_live(topic):
+        # On most clusters its first use would create it, without retention.
+        must_be_there(transport, topic)
     return PulsarOutbox(transport)
