@@ -104,12 +104,14 @@ def group_of(policies: object) -> str | None:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The configuration of a cluster's brokers, as far as we need it."""
+    """The configuration of a cluster's brokers."""
 
     cluster: str
     """Its name."""
     report_interval_s: float | None
     """How often brokers send usage reports; None = never."""
+    configuration: Mapping[str, object]
+    """All of it, by key of broker.conf."""
 
 
 async def read_runtime(rest: Rest) -> Runtime:
@@ -132,7 +134,7 @@ async def read_runtime(rest: Rest) -> Runtime:
             raise ClusterError(
                 f"Pulsar's REST API at {rest.url}: GET {path}: {_INTERVAL} is no number of seconds"
             )
-    return Runtime(str(configuration["clusterName"]), interval_s)
+    return Runtime(str(configuration["clusterName"]), interval_s, configuration)
 
 
 def _seconds(given: object) -> float | None:
