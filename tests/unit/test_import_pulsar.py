@@ -132,6 +132,18 @@ def test_topics_of_attached_namespaces_are_not_read(cluster: Cluster, command: C
     assert len(rates) == 1 + 2 * 3  # the partitioned ones; three rates of two topics
 
 
+def test_topics_that_can_have_no_rates_are_counted_and_not_asked(
+    cluster: Cluster, command: Command
+) -> None:
+    cluster.topics |= {f"non-persistent://{ORDERS}/fast", full("like-partition-7")}
+    orders = command.answer("--namespaces", ORDERS)[ORDERS]
+    assert orders["parts"] == 5
+    assert quotas(orders) == {"publish_messages_per_s": 160 + 2 * 100}
+    assert "topics that can have none, such as non-persistent: 2" in orders["notes"]
+    rates = [path for path in cluster.paths() if path.endswith("Rate")]
+    assert {path.split("/")[3] for path in rates} == {"a", "returns"}
+
+
 def test_apply_makes_groups_in_both_places_and_attaches(cluster: Cluster, command: Command) -> None:
     make_history(command.history)
     before = dict(cluster.namespace_rates), dict(cluster.rates)
