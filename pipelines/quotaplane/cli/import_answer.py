@@ -121,7 +121,7 @@ def _command(namespace: ConfiguredNamespace, topic: str | None, *words: str) -> 
 
 
 def _number(value: float) -> float | int | None:
-    """A finite number, whole if it is; otherwise None."""
+    """A finite number, to a tenth; otherwise None."""
     if not np.isfinite(value):
         return None
-    return int(value) if value == int(value) else round(float(value), 3)
+    return int(value) if value == int(value) else round(float(value), 1)
