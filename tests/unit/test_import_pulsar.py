@@ -248,6 +248,16 @@ def test_what_can_not_be_read_is_not_proposed(cluster: Cluster, command: Command
     assert states(answer)[BILLS] == "proposed"
 
 
+def test_a_name_that_no_request_can_have_concerns_its_namespace_only(
+    cluster: Cluster, command: Command
+) -> None:
+    """A tenant may name a topic so; it must not keep the others from being imported."""
+    cluster.topics.add(full("a\\b", BILLS))
+    answer = command.answer(code=6)
+    assert states(answer)[BILLS] == "failed"
+    assert states(answer)[ORDERS] == "proposed"
+
+
 def test_topics_and_namespaces_that_are_deleted_meanwhile(
     cluster: Cluster, command: Command
 ) -> None:
@@ -255,7 +265,7 @@ def test_topics_and_namespaces_that_are_deleted_meanwhile(
     cluster.refuse(f"GET namespaces/{BILLS}", 404)
     answer = command.answer()
     assert BILLS not in answer
-    assert states(answer)[ORDERS] == "proposed"
+    assert quotas(answer[ORDERS]) == {"publish_messages_per_s": 60}, "without the deleted topic"
 
 
 def test_without_topic_policies_no_topic_is_asked(cluster: Cluster, command: Command) -> None:

@@ -61,8 +61,8 @@ async def survey(
     """Read the namespaces that are wanted, by name ``tenant/namespace``.
 
     Raises:
-        ClusterError: no answer, or one that can't be used. A namespace that the cluster refuses to
-            show has a ``failure`` instead.
+        ClusterError: the brokers or tenants can't be read. A namespace that can't be read has a
+            ``failure`` instead.
     """
     return await _Reader(rest, max_reads_per_s, say).read(wanted)
 
@@ -104,8 +104,8 @@ class _Reader:
                 return
             listed = await self._names(f"{namespace_path(name)}/topics?mode=ALL")
             partitioned = await self._names(Rest.path("persistent", name, "partitioned"))
-        except RefusedError as error:
-            self._refused(name, error)
+        except ClusterError as error:
+            self._failed(name, error)
             return
         if listed is None or partitioned is None:
             self._found.pop(name)
@@ -121,7 +121,7 @@ class _Reader:
         try:
             return await read_names(self._rest, path)
         except RefusedError as error:
-            if error.status != 404:
+            if not _is_not_found(error):
                 raise
             return None
 
@@ -135,22 +135,29 @@ class _Reader:
                 f"enforce.max_reads_per_s is {self._per_s:g}; --namespaces reads fewer"
             )
         rates: dict[str, dict[str, TopicRates]] = {name: {} for name in self._found}
+        deleted: set[str] = set()
 
         async def read_topic(place: tuple[str, str]) -> None:
             name, topic = place
+            if self._found[name].failure:
+                return
             try:
                 own = await self._topic_rates(topic)
-            except RefusedError as error:
-                if error.status != 404:  # it was deleted meanwhile
-                    self._refused(name, error)
+            except ClusterError as error:
+                if _is_not_found(error):
+                    deleted.add(topic)
+                else:
+                    self._failed(name, error)
                 return
             if own != NO_RATES:
                 rates[name][topic] = own
 
         await at_once(_AT_ONCE, read_topic, topics)
         for name, own in rates.items():
+            one = self._found[name]
+            parts = {topic: count for topic, count in one.parts.items() if topic not in deleted}
             by_name = {topic: own[topic] for topic in sorted(own)}
-            self._found[name] = replace(self._found[name], topic_rates=by_name)
+            self._found[name] = replace(one, parts=parts, topic_rates=by_name)
 
     async def _topic_rates(self, topic: str) -> TopicRates:
         rates: list[TopicRate | None] = []
@@ -183,11 +190,15 @@ class _Reader:
         for name, usage in used.items():
             self._found[name] = replace(self._found[name], used=usage)
 
-    def _refused(self, name: str, error: RefusedError) -> None:
-        if error.status == 404:
+    def _failed(self, name: str, error: ClusterError) -> None:
+        if _is_not_found(error):
             self._found.pop(name, None)
         else:
             self._found[name] = ConfiguredNamespace(name, failure=str(error))
+
+
+def _is_not_found(error: ClusterError) -> bool:
+    return isinstance(error, RefusedError) and error.status == 404
 
 
 def _topic_of(part: str, partitioned: set[str]) -> str | None:
