@@ -161,13 +161,12 @@ def test_from_topic_rates(tmp_path: Path) -> None:
         orders = Orders(cluster)
 
         def until(done: Callable[[], object]) -> None:
-            wait_until(done, log, 180.0)
+            wait_until(done, log, 400.0)
 
-        busy = {BUSY: 400, BUSY.replace("/eu", "/us"): 4}
-        for topic, per_s in busy.items():
-            stack.enter_context(publishing(cluster, topic, per_s))
         stack.enter_context(started(sandbox, run_until("quotaplane up ").text, log))
         until(lambda: re.search(r"^quota +\| .*: ready: ", log.read_text(), re.M))
+        for topic, per_s in {BUSY: 300, BUSY.replace("/eu", "/us"): 4}.items():
+            stack.enter_context(publishing(cluster, topic, per_s))
         until(lambda: 0.8 * RATE < orders.busy_per_s() < 1.2 * RATE)
 
         # Nothing changes until --apply.
