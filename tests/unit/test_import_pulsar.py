@@ -181,7 +181,6 @@ def test_how_to_go_on_and_back_is_printed(cluster: Cluster, command: Command) ->
     _, removal, back = out.split("\n\n#")
     assert removal.splitlines()[1:] == [
         "pulsar-admin namespaces remove-publish-rate acme/orders",
-        "pulsar-admin namespaces remove-dispatch-rate acme/orders",
         "pulsar-admin topicPolicies remove-publish-rate persistent://acme/orders/returns",
     ]
     assert back.splitlines()[1:] == [
@@ -191,6 +190,18 @@ def test_how_to_go_on_and_back_is_printed(cluster: Cluster, command: Command) ->
         "pulsar-admin resourcegroups delete acme::orders",
         f"quotaplane groups delete acme::orders --conf {command.conf}",
         "pulsar-admin topicPolicies set-publish-rate -m 30 -b -1 persistent://acme/orders/returns",
+    ]
+
+
+def test_only_rates_that_a_quota_replaces_are_to_be_removed(
+    cluster: Cluster, command: Command
+) -> None:
+    """A topic is unlimited in bytes: there is no quota of bytes, and the others' rates stay."""
+    cluster.namespace_rates[ORDERS, "publishRate"] = {**RATE, "publishThrottlingRateInByte": 5000}
+    orders = command.answer()[ORDERS]
+    assert quotas(orders) == {"publish_messages_per_s": 160}
+    assert orders["remove_rates"] == [
+        "pulsar-admin topicPolicies remove-publish-rate persistent://acme/orders/returns"
     ]
 
 
@@ -245,6 +256,7 @@ def test_what_can_not_be_read_is_not_proposed(cluster: Cluster, command: Command
     cluster.refuse(f"GET persistent/{ORDERS}/a/dispatchRate", 403)
     answer = command.answer(code=6)
     assert states(answer)[ORDERS] == "failed"
+    assert answer[ORDERS]["go_back"] == [], "nothing was done"
     assert states(answer)[BILLS] == "proposed"
 
 

@@ -107,7 +107,7 @@ def test_quotas_that_pulsar_can_not_store_are_cut() -> None:
     one = proposed(rates=rates(huge, huge), parts={"a": 3})
     assert one.quotas.tolist() == [2**31 - 1, 1e18, 2**31 - 1, 1e18]
     assert len(one.notes) == 4
-    assert all(note.endswith("more than Pulsar can store") for note in one.notes)
+    assert all("more than Pulsar can store" in note for note in one.notes)
 
 
 def test_namespaces_that_get_nothing() -> None:

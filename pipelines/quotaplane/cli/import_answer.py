@@ -15,13 +15,12 @@ from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.configured_rates import SUBSCRIPTION, TopicRates
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, Proposal, State
 from quotaplane.terminal import one_line
+from quotaplane.topic_layout import KINDS, SIDES
 
 _COLUMNS: Final = (
     *("namespace", "group", "dimension", "rate_per_s", "parts", "quota_per_s", "used_per_s"),
     "note",
 )
-_KINDS: Final = ("publish", "dispatch")
-_LIMITED: Final = (State.PROPOSED, State.DONE, State.FAILED)
 
 
 def import_rows(proposals: Sequence[Proposal]) -> tuple[Columns, Rows]:
@@ -58,8 +57,8 @@ def as_json(one: Proposal, conf: str) -> dict[str, Any]:
         "quotas": by_column(one.quotas),
         "used": by_column(one.namespace.used),
         "notes": list(one.notes),
-        "remove_rates": list(_removals(one.namespace)) if one.state in _LIMITED else [],
-        "go_back": list(_way_back(one, conf)) if one.state in _LIMITED else [],
+        "remove_rates": list(_removals(one)) if _is_made(one, State.PROPOSED) else [],
+        "go_back": list(_way_back(one, conf)) if _is_made(one, State.PROPOSED) else [],
     }
 
 
@@ -70,19 +69,28 @@ def closing_lines(proposals: Sequence[Proposal], args: argparse.Namespace) -> It
     if not args.apply:
         yield "nothing was changed; --apply makes these groups and attaches the namespaces"
         return
-    begun = [one for one in proposals if one.group and one.state in (State.DONE, State.FAILED)]
-    if begun:
+    made = [one for one in proposals if _is_made(one)]
+    if made:
         yield "\n# to remove the old rates, one namespace after the other:"
-        yield from (one_line(line) for one in begun for line in _removals(one.namespace))
+        yield from (one_line(line) for one in made for line in _removals(one))
         yield "\n# to go back, also after that:"
-        yield from (one_line(line) for one in begun for line in _way_back(one, args.conf))
+        yield from (one_line(line) for one in made for line in _way_back(one, args.conf))
 
 
-def _removals(namespace: ConfiguredNamespace) -> Iterator[str]:
-    """The commands that remove a namespace's rates, and those of its topics."""
+def _is_made(one: Proposal, *other: State) -> bool:
+    """Whether its group was made, perhaps not wholly, or it is in another of these states."""
+    return one.group is not None and one.state in (State.DONE, State.FAILED, *other)
+
+
+def _removals(one: Proposal) -> Iterator[str]:
+    """The commands that remove the rates of a namespace and its topics which the quotas replace."""
+    namespace = one.namespace
     for topic, rates in ((None, namespace.rates), *namespace.topic_rates.items()):
-        for kind, word in enumerate(_KINDS):
-            if rates[kind] is not None:
+        for word, rate, side in zip(KINDS, rates, SIDES, strict=False):
+            if rate is None or rate.relative:
+                continue
+            # What some topics may use without bounds has no quota: the others' rates stay.
+            if np.isfinite(one.quotas[side])[np.isfinite(rate.per_s)].all():
                 yield _command(namespace, topic, f"remove-{word}-rate")
 
 
@@ -105,7 +113,7 @@ def _settings(
     namespace: ConfiguredNamespace, topic: str | None, rates: TopicRates
 ) -> Iterator[str]:
     """The commands that set rates; those of subscriptions are never removed."""
-    for word, rate in zip(_KINDS, rates[:SUBSCRIPTION], strict=True):
+    for word, rate in zip(KINDS, rates[:SUBSCRIPTION], strict=True):
         if rate is None:
             continue
         end = "" if word == "publish" else "d"

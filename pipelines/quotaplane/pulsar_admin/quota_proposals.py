@@ -146,7 +146,7 @@ def _proposal(
         if np.isinf(quotas[place]) and np.isfinite(each[:, place]).any():
             notes.append(f"{dimension}: some topics have no rate, so there is no quota")
         if quotas[place] < allowed[place]:
-            notes.append(f"{dimension}: {allowed[place]:.0f} is more than Pulsar can store")
+            notes.append(f"{dimension}: cut, as {allowed[place]:.0f} is more than Pulsar can store")
     limited = np.isfinite(quotas).any()
     state = State.PROPOSED if limited else State.NO_RATE
     group = group_name(namespace.name) if limited else None
