@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 
 from quotaplane.balance.agent.cluster_view import isolation_policies
+from quotaplane.groups.names import name_flaw
 from quotaplane.model import BASIC
 from quotaplane.pulsar_admin.broker_addresses import look_up_broker
 from quotaplane.pulsar_admin.broker_stats import read_broker_stats
@@ -24,9 +25,16 @@ from quotaplane.pulsar_admin.bundle_actions import (
     topic_weights,
 )
 from quotaplane.pulsar_admin.bundles import tenant_bundle
+from quotaplane.pulsar_admin.configured_rates import (
+    NO_RATES,
+    TopicRates,
+    rates_of_brokers,
+    rates_of_namespace,
+)
 from quotaplane.pulsar_admin.http_answers import ChosenLines, HttpAnswer
 from quotaplane.pulsar_admin.isolation import anti_affinity_group, read_isolation
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
+from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, propose
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_rates import read_rate
@@ -96,6 +104,8 @@ CONFIGURATIONS = (
         "statsUpdateInitialDelayInSecs": "60",
         "resourceUsageTransportClassName": "x",
         "resourceUsageTransportPublishIntervalInSecs": "60",
+        "maxPublishRatePerTopicInMessages": "20",
+        "dispatchThrottlingRateRelativeToPublishRate": "false",
     },
 )
 ISOLATION = (
@@ -225,6 +235,7 @@ def _policies(value: bytes) -> None:
     assert group is None or isinstance(group, str), "the name of a group is no text"
     rates = namespace_rates(policies, "standalone")
     assert (rates.in_force > 0).all(), "a rate in force is 0, negative or NaN"
+    _proposed(rates_of_namespace(policies, "standalone"), NO_RATES)
 
 
 def _groups(value: bytes) -> None:
@@ -246,6 +257,13 @@ def _configurations(value: bytes) -> None:
     assert 0 <= exposure.first_stats_after_s < float("inf"), exposure
     runtime = done(read_runtime(with_answers(value)))
     assert runtime.report_interval_s is None or 0 < runtime.report_interval_s < float("inf")
+    _proposed(NO_RATES, rates_of_brokers(runtime.configuration))
+
+
+def _proposed(rates: TopicRates, broker: TopicRates) -> None:
+    namespace = ConfiguredNamespace("acme/orders", rates=rates, parts={"t": 3})
+    (proposal,) = propose([namespace], broker, {}, name_flaw)
+    assert (proposal.quotas >= 1).all(), "a quota is below 1 or NaN"
 
 
 def _isolation(value: bytes) -> None:

@@ -59,12 +59,17 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
 
 
 def _with_actions(name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    parser = _subparsers(build_parser(name))[name]
+    yield from _leaves(name, _subparsers(build_parser(name))[name])
+
+
+def _leaves(
+    name: str, parser: argparse.ArgumentParser
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     actions = _subparsers(parser)
     if not actions:
         yield name, parser
     for action, subparser in actions.items():
-        yield f"{name} {action}", subparser
+        yield from _leaves(f"{name} {action}", subparser)
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

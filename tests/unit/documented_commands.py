@@ -1,9 +1,9 @@
 """The commands in pages: found in their blocks, run as a reader would, their output compared.
 
 A block of code is indented by four spaces. A line in it is a command if it begins with the name of
-one of our programs, ``cp`` or ``echo``, or with ``$``; then the lines after it, up to the next
-``$``, are its output, in which ``...`` stands for anything. A comment ``# exit code N`` says how
-the command ends.
+one of our programs, ``cp``, ``echo`` or ``pulsar-admin``, or with ``$``; then the lines after it,
+up to the next ``$``, are its output, in which ``...`` stands for anything. A comment ``# exit code
+N`` says how the command ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,20 +24,22 @@ from tests.unit.cli_reference import BEGIN, JOBS, parsers
 
 ROOT: Final = Path(__file__).parents[2]
 DAY_ONE: Final = ROOT / "docs" / "day-one.md"
+FROM_TOPIC_RATES: Final = ROOT / "docs" / "from-topic-rates.md"
 PAGES: Final = (
     ROOT / "README.md",
     ROOT / "docs" / "cli.md",
     DAY_ONE,
+    FROM_TOPIC_RATES,
     *sorted((ROOT / "examples").rglob("*.md")),
 )
 
 _BLOCK: Final = re.compile(r"(?:^|(?<=\n\n))(?:    .*\n|\n(?=    ))+", re.MULTILINE)
 _OURS: Final = ("quotaplane ", ".venv/bin/quotaplane ", "./spark-submit.sh ")
-_PROGRAMS: Final = (*_OURS, "python ", "cp ", "echo ")
+_PROGRAMS: Final = (*_OURS, "python ", "cp ", "echo ", "pulsar-admin ")
 _SPARK: Final = ("run", "demo", "up")
 _UP: Final = "quotaplane up "
 _SERVERS: Final = ("conf/kafka.yaml", "conf/pulsar.yaml", "conf/balance.yaml")
-_LASTS: Final = ("quotaplane serve", "agent.py", " &")
+_LASTS: Final = ("quotaplane serve", "agent.py", " &", "pulsar-admin ")
 
 
 class Command(NamedTuple):
@@ -166,7 +169,7 @@ def check_options(command: Command) -> None:
     Raises:
         ConfigError: an option is unknown or missing.
     """
-    words = command.words
+    words = list(takewhile(lambda word: word != "|", command.words))
     for name, parser in sorted(parsers(), key=lambda pair: -len(pair[0])):
         if words[: len(name.split())] == name.split():
             parser.parse_args([word for word in words[len(name.split()) :] if word != "&"])

@@ -82,7 +82,8 @@ ROOMS: Final = {
         "together"
     ),
     "pulsar_admin": Room(
-        "client of a Pulsar cluster's REST API: groups, bundles, owners, rates and usage of topics",
+        "client of a Pulsar cluster's REST API: groups, bundles, owners, rates and usage of "
+        "topics, and the quotas that follow from rates",
         ("agents", "settings"),
     ),
     "pulsar": Room(

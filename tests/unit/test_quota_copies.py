@@ -148,6 +148,23 @@ def test_the_copy_of_a_group_that_was_deleted_goes_with_it(rig: Rig, cluster: Fa
     assert (rig.table(), cluster.groups) == ({}, {})
 
 
+@pytest.mark.parametrize("missing_in", ["both", "the cluster", "the table"])
+def test_the_copy_of_a_group_that_an_administrator_put_goes_when_both_have_lost_it(
+    rig: Rig, cluster: FakePulsar, missing_in: str
+) -> None:
+    """As ``groups import`` and the server make groups; the sync does not delete their rows."""
+    record(rig.history, "g", messages=300.0, of_bytes=4000.0)
+    take_over_with(rig, cluster)
+    if missing_in != "the table":
+        del cluster.groups["g"]
+        rig.sync()
+        assert COPY in cluster.groups
+    if missing_in != "the cluster":
+        delete_groups(rig.history, ["g"], "ann")
+        rig.sync()
+    assert (COPY in cluster.groups) == (missing_in != "both")
+
+
 def test_everything_lost_at_once_a_new_start_has_all_quotas(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

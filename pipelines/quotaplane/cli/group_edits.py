@@ -41,12 +41,18 @@ WOULD_CHANGE: Final = 12
 
 
 def author_options() -> OptionParser:
-    """``--by``, ``--why`` and ``--dry-run``, for all that changes something."""
+    """``--by`` and ``--why``, for all that changes something."""
     author = OptionParser(add_help=False)
     author.add_argument("--by", metavar="NAME", help="who makes the change (the login name)")
     author.add_argument("--why", metavar="TEXT", help="the reason, which history shows")
-    author.add_argument("--dry-run", action="store_true", help="print it, and change nothing")
     return author
+
+
+def edit_options() -> OptionParser:
+    """The same, and ``--dry-run``."""
+    edit = OptionParser(add_help=False, parents=[author_options()])
+    edit.add_argument("--dry-run", action="store_true", help="print it, and change nothing")
+    return edit
 
 
 def configure_put(put: argparse.ArgumentParser) -> None:
@@ -147,7 +153,7 @@ def put(history: History, args: argparse.Namespace) -> int:
         history,
         given.names,
         given.quotas,
-        _author(args),
+        author_of(args),
         policy=given.policy,
         timeframe_s=given.timeframe_s,
         why=args.why,
@@ -182,7 +188,7 @@ def apply(history: History, args: argparse.Namespace) -> int:
     done = apply_groups(
         history,
         given,
-        _author(args),
+        author_of(args),
         prune=args.prune,
         why=args.why,
         dry_run=args.dry_run,
@@ -203,7 +209,7 @@ def delete(history: History, args: argparse.Namespace) -> int:
     groups = groups_named(args)
     if not groups:
         raise ConfigError("delete takes GROUP, or --user and --client")
-    delete_unattached(history, groups, _author(args), why=args.why, dry_run=args.dry_run)
+    delete_unattached(history, groups, author_of(args), why=args.why, dry_run=args.dry_run)
     deleted = list(dict.fromkeys(groups))
     print_answer(
         args,
@@ -223,7 +229,7 @@ def restore(history: History, args: argparse.Namespace) -> int:
     restored = restore_groups(
         history,
         args.group,
-        _author(args),
+        author_of(args),
         at=None if args.at is None else parse_since(args.at, now, option="--at"),
         version=args.version,
         why=args.why,
@@ -284,7 +290,12 @@ def _option(column: str) -> str:
     return "--quota" if column == "quotas" else "--" + column.replace("_", "-")
 
 
-def _author(args: argparse.Namespace) -> str:
+def author_of(args: argparse.Namespace) -> str:
+    """Who makes the change.
+
+    Raises:
+        ConfigError: ``--by`` or ``--why`` is empty.
+    """
     if args.why is not None and not args.why.strip():
         raise ConfigError("--why must not be empty")
     if args.by is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+import importlib
+from typing import Final, cast
 
 from quotaplane.answers import add_answer_options, json_lines, json_of, print_answer
 from quotaplane.cli import group_edits
@@ -34,6 +35,8 @@ examples:
   quotaplane groups resolve --user alice --client app-1 --conf conf/local.yaml
   quotaplane groups list --csv --conf conf/local.yaml
   quotaplane groups apply -f groups/ --prune --dry-run --conf conf/local.yaml
+
+  quotaplane groups import pulsar --namespaces "acme/*" --conf conf/pulsar.yaml
 
 put --init creates the history's tables where there are none yet; without it, put refuses a history
 that does not exist. put changes only what is given; a dimension never given is unlimited, anything
@@ -66,6 +69,11 @@ requests of that user and client id; <default> stands for all who have none. Of 
 a request the most specific one with a quota holds, alone: user and client, user and default client,
 user; then the same with the default user; then client, default client. resolve tells which.
 
+import pulsar proposes a group for each namespace of a Pulsar cluster whose topics have rates. Its
+quota is what the namespace may use today: the sum of the rates of all topics and partitions.
+--apply makes the groups, here and in the cluster, and attaches the namespaces; it changes no rate,
+and prints how to go back. docs/from-topic-rates.md has the steps.
+
 restore --from-history puts groups back as the table's history has them: GROUP as it was before its
 last change, or before it was deleted; without GROUP all deleted ones. With --at or --version it
 puts back what was there then, and leaves groups alone that came later. It prints what it changes.
@@ -85,17 +93,21 @@ _EDITS: Final = {
 }
 
 
+_SOURCES: Final = {"pulsar": "quotaplane.cli.import_pulsar"}
+"""By source of an import, the module that runs it; only this one is imported."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG.replace("QUOTA_FORM", QUOTA_FORM)
     place = OptionParser(add_help=False)
     add_place_options(place)
-    author = group_edits.author_options()
+    edit = group_edits.edit_options()
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     for name, (configure_edit, _, text) in _EDITS.items():
-        configure_edit(actions.add_parser(name, parents=[place, author], help=text))
+        configure_edit(actions.add_parser(name, parents=[place, edit], help=text))
     get = actions.add_parser("get", parents=[place], help="print one group")
     get.add_argument("group", nargs="?", metavar="GROUP")
     add_scope_options(get)
@@ -108,10 +120,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--user", metavar="NAME", help="none: requests without a user (in Kafka: ANONYMOUS)"
     )
     resolve.add_argument("--client", metavar="NAME", help="none: requests without a client id")
+    _configure_import(actions.add_parser("import", help="propose groups from rates set elsewhere"))
     changes = actions.add_parser("history", parents=[place], help="print who changed what, when")
     changes.add_argument("group", nargs="?", metavar="GROUP")
     for action in (get, every, resolve, changes):
         add_answer_options(action)
+
+
+def _configure_import(parser: argparse.ArgumentParser) -> None:
+    sources = parser.add_subparsers(dest="source", metavar="SOURCE", required=True)
+    pulsar = sources.add_parser(
+        "pulsar", parents=[group_edits.author_options()], help="rates of a Pulsar cluster's topics"
+    )
+    pulsar.add_argument("--conf", metavar="FILE", required=True, help="the quota job's settings")
+    pulsar.add_argument(
+        "--namespaces",
+        metavar="PATTERN",
+        default="*",
+        help="only these, such as acme/*; default: all",
+    )
+    pulsar.add_argument(
+        "--apply", action="store_true", help="make the groups and attach the namespaces"
+    )
+    add_answer_options(pulsar)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -121,7 +152,10 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: the settings or the options are wrong, or there is no history.
         InputError: a group or a quota is wrong, or there is no such group; nothing was written.
         HistoryError: the tables can't be read or written.
+        ClusterError: of an import: the cluster can't be reached, or refuses.
     """
+    if args.action == "import":
+        return cast(int, importlib.import_module(_SOURCES[args.source]).run(args))
     history = history_of(args)
     if args.action in ("put", "apply"):  # these may create one
         return _EDITS[args.action][1](history, args)

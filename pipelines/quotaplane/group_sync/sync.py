@@ -136,6 +136,7 @@ class GroupSync:
             try:
                 gone = self._gone(fit, table)
                 failures += await self._delete(rest, gone, table.version)
+                await self._drop_copies(rest, names, table)
             except QuotaplaneError as error:
                 failures.append(error)
         try:
@@ -275,6 +276,19 @@ class GroupSync:
                     "deleted from the table; `quotaplane groups restore --from-history` undoes that"
                 )
         return [error for error in refused.values() if error.status != 404]
+
+    async def _drop_copies(self, rest: Rest, names: Collection[str], table: GroupSnapshot) -> None:
+        """Delete copies of quotas whose groups neither the cluster nor the table has any more.
+
+        Raises:
+            ClusterError: the cluster does not answer.
+        """
+        lost = sorted({original_of(name) for name in names if is_copy(name)}.difference(names))
+        lost = np.array(lost, object)[~known(lost, table.rows)].tolist()[: self._most]
+        answers = await ask_each(rest, "GET", [group_path(group) for group in lost])
+        for group, answer in zip(lost, answers, strict=True):
+            if isinstance(answer, RefusedError) and answer.status == 404:
+                await PublishQuotas(rest).drop_copy(group)
 
     async def _hand_back_if_gone(
         self, rest: Rest, table: GroupSnapshot | None

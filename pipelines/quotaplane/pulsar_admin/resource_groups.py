@@ -106,12 +106,14 @@ def group_of(policies: object) -> str | None:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The configuration of a cluster's brokers, as far as we need it."""
+    """The configuration of a cluster's brokers."""
 
     cluster: str
     """Its name."""
     report_interval_s: float | None
     """How often brokers send usage reports; None = never."""
+    configuration: Mapping[str, object]
+    """All of it, by key of broker.conf."""
 
 
 async def read_runtime(rest: Rest) -> Runtime:
@@ -129,7 +131,7 @@ async def read_runtime(rest: Rest) -> Runtime:
                 f"Pulsar's REST API at {rest.url}: GET {_RUNTIME}: {REPORT_INTERVAL} is no number "
                 "of seconds"
             )
-    return Runtime(str(configuration["clusterName"]), interval_s)
+    return Runtime(str(configuration["clusterName"]), interval_s, configuration)
 
 
 async def read_configuration(rest: Rest) -> dict[str, Any]:

@@ -1,0 +1,133 @@
+"""``quotaplane groups import pulsar``: from a Pulsar cluster's rates per topic to quotas."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+import numpy as np
+
+from quotaplane.answers import json_lines, print_answer, table_text
+from quotaplane.cli.group_edits import author_of
+from quotaplane.cli.import_answer import as_json, closing_lines, import_rows
+from quotaplane.cli.import_writer import make_groups
+from quotaplane.errors import ClusterError, ConfigError, InputError
+from quotaplane.groups.names import name_flaw
+from quotaplane.history.store import has_table, require_history
+from quotaplane.history.tables import RESOURCE_GROUPS
+from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
+from quotaplane.pulsar_admin.bulk import read_names
+from quotaplane.pulsar_admin.quota_proposals import Proposal, State, propose, taken
+from quotaplane.pulsar_admin.rate_survey import survey
+from quotaplane.pulsar_admin.resource_groups import GROUPS
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.registry.table import list_groups
+from quotaplane.server.cluster_groups import ClusterGroups
+from quotaplane.settings import History, PulsarTransport, Settings, load_settings
+from quotaplane.terminal import tell, warn
+
+_TIMEOUT_S: Final = 10.0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what is proposed; with ``--apply`` do it.
+
+    Raises:
+        ConfigError: the settings or options are wrong, or there is no history.
+        InputError: no namespace matches.
+        ClusterError: the cluster can't be reached, or refused something; the answer has the rest.
+        HistoryError: the tables can't be read or written.
+    """
+    settings, by = load_settings(args.conf), author_of(args)
+    transport = settings.transport
+    if not isinstance(transport, PulsarTransport) or transport.admin_url is None:
+        raise ConfigError(
+            "groups import pulsar needs transport.kind: pulsar and transport.admin_url"
+        )
+    if args.apply:
+        require_history(settings.history, "the quota job creates it when it first starts")
+    proposals = asyncio.run(_import(settings, transport, args, by))
+    print_answer(
+        args,
+        lambda: json_lines([as_json(one, args.conf) for one in proposals]),
+        lambda: "\n".join([table_text(*import_rows(proposals)), *closing_lines(proposals, args)]),
+        lambda: import_rows(proposals),
+    )
+    failed = [one for one in proposals if one.state is State.FAILED]
+    if failed:
+        raise ClusterError(
+            f"{len(failed)} of {len(proposals)} namespaces failed, for example "
+            f"{failed[0].namespace.name}: {failed[0].notes[-1]}; run the command again to continue"
+        )
+    return 0
+
+
+async def _import(
+    settings: Settings, transport: PulsarTransport, args: argparse.Namespace, by: str
+) -> list[Proposal]:
+    timeout_s = settings.cluster.request_timeout_s if settings.cluster else _TIMEOUT_S
+    async with Rest(
+        transport, timeout_s=timeout_s, concurrency=settings.enforce.concurrency, say=warn
+    ) as rest:
+        found = await survey(
+            rest,
+            lambda name: fnmatchcase(name, args.namespaces),
+            settings.enforce.max_reads_per_s,
+            tell,
+        )
+        if not found.namespaces:
+            raise InputError(f"no namespace matches {args.namespaces!r} (--namespaces)")
+        names = [namespace.name for namespace in found.namespaces]
+        left_out = _left_out(names, settings, transport)
+        proposals = propose(found.namespaces, found.broker, left_out, name_flaw)
+        proposals = await _with_existing(rest, settings.history, proposals)
+        tell(f"used_per_s is the average of the last {found.stats_interval_s:g} s, by the brokers")
+        if not args.apply:
+            return proposals
+        return await make_groups(rest, settings.history, proposals, by, args.why)
+
+
+def _left_out(
+    names: Sequence[str], settings: Settings, transport: PulsarTransport
+) -> dict[str, str]:
+    """The namespaces that must not get a quota of their own, and why."""
+    tenants = settings.cluster.tenants if settings.cluster else {}
+    left_out = {
+        name: f"cluster.tenants attaches it to {tenants[tenant]}"
+        for name in names
+        if (tenant := name.partition("/")[0]) in tenants
+    }
+    reports, limits = settings.own_topics
+    short = (
+        *(settings.enforce.leader_topic, settings.balance.loads_topic),
+        *(settings.balance.plans_topic, settings.throttle.events_topic),
+        settings.throttle.decisions_topic,
+    )
+    for topic in (*reports, limits, *map(transport.full_name, short)):
+        left_out["/".join(topic.split("/")[2:4])] = "it has quotaplane's own topics"
+    return left_out
+
+
+async def _with_existing(
+    rest: Rest, history: History, proposals: Sequence[Proposal]
+) -> list[Proposal]:
+    """The proposals; those whose groups exist with other quotas are not made."""
+    table: dict[str, FloatArray] = {}
+    if has_table(history, RESOURCE_GROUPS.name):
+        for row in list_groups(history).to_pylist():
+            rates = [row[column] for column in RATE_COLUMNS[:BASIC]]
+            table[row["group"]] = np.array([np.inf if r is None else r for r in rates])
+    cluster, listed = ClusterGroups(rest, {}), set(await read_names(rest, GROUPS))
+    checked = []
+    for one in proposals:
+        group = one.group
+        if one.state is State.PROPOSED and group in table:
+            one = taken(one, "in the history", table[group])
+        if one.state is State.PROPOSED and group in listed:
+            found = await cluster.rates(group)
+            one = one if found is None else taken(one, "in the cluster", found)
+        checked.append(one)
+    return checked
