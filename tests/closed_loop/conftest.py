@@ -140,6 +140,7 @@ class Loop:
                 [f"{t_s}#{place}" for place in range(len(arrived))],
                 now_ms=now_ms + 200,
                 reports=self.settings.reports,
+                oldest_s=self.settings.limits.lease_s,
                 senders=self._senders(arrived),
             )
             self.rejected += decoded.rejected.to_pylist()

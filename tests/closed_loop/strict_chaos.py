@@ -188,6 +188,7 @@ class Chaos:
                 [""] * len(self.reports),
                 now_ms=self.now_ms,
                 reports=self.settings.reports,
+                oldest_s=self.settings.limits.lease_s,
             )
             arrived["reports"] += [payload for _, payload in pack_reports(decoded, 1)]
         arrived["groups"] += self._changes()

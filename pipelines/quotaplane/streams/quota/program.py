@@ -17,19 +17,22 @@ from quotaplane.arrow_ipc import pack
 from quotaplane.laws import get_law
 from quotaplane.model import Round
 from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits, Events, StepConfig
+from quotaplane.quota.report_age import too_old
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step
 from quotaplane.settings import Settings
 from quotaplane.streams.letters import crowded_out, letters_of_senders, refused_reports
-from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, turned_away
+from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, TurnedAway, turned_away
 from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.wire.broker_departures import DEPARTURES, unpack_departures
+from quotaplane.wire.reasons import STALE
 from quotaplane.wire.shard_inputs import (
+    OBSERVED,
     newest_reports,
     some_reports,
     unpack_groups,
@@ -131,14 +134,28 @@ class QuotaProgram:
         )
         letters = [] if surplus is None else [crowded_out(surplus)]
         refused = turned_away(state.brokers.names, headers["broker"], self.bounds, round_)
-        if not refused:
-            return headers, entries, letters
+        refused.append(self._too_old(headers))
         letters += [
             letters_of_senders(headers.filter(pa.array(one.reports)), one.reason, one.detail)
             for one in refused
+            if one.reports.any()
         ]
         kept = ~np.logical_or.reduce([one.reports for one in refused])
+        if kept.all():
+            return headers, entries, letters
         return *some_reports(headers, entries, kept), letters
+
+    def _too_old(self, headers: pa.Table) -> TurnedAway:
+        sender = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
+        if OBSERVED.name in headers.column_names:  # the enforcer's clock is another one
+            sender = 2 * sender + headers[OBSERVED.name].to_numpy()
+        stale_after_ms = self.step.stale_after_ms
+        late = too_old(sender, headers["published_at_ms"].to_numpy(), stale_after_ms)
+        detail = (
+            f"published more than {stale_after_ms / 1000:g} s before the newest report of its "
+            "broker (brokers.stale_after_intervals x reports.interval_s)"
+        )
+        return TurnedAway(late, STALE, detail)
 
 
 def _usage_history(used: pa.Table) -> pa.Table:
