@@ -84,7 +84,7 @@ def issue_limits(
     strict = config.transition is Transition.STRICT
     # A lease is stale if its broker is silent, or if its reports no longer name the group.
     stale = shard.brokers.stale[shard.leases.broker]
-    stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms
+    stale |= shard.silent_ms(round_.now_ms)[1] > config.stale_after_ms
     shard, adopted, touched = _before_division(shard, changes, stale, round_, config)
     groups, leases = shard.groups, shard.leases
     waiting = _waiting(leases) if strict else np.zeros(len(leases), bool)

@@ -1,8 +1,12 @@
-"""The age of reports: which ones a round decides with, whatever the clocks of their brokers say."""
+"""The age of reports: which ones a round decides with, and up to when the topics have been read.
+
+Rounds may run late, and clocks differ; neither makes a broker that reports a silent one.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from quotaplane.model import BoolArray, IntArray
 
@@ -21,3 +25,17 @@ def too_old(sender: IntArray, published_at_ms: IntArray, stale_after_ms: float) 
     np.maximum.at(newest_ms, sender, published_at_ms)
     late: BoolArray = published_at_ms < newest_ms[sender] - stale_after_ms
     return late
+
+
+def read_up_to_ms(headers: pa.Table | None, now_ms: int) -> int:
+    """Up to when reports have been read after a round: the publish time of its newest one.
+
+    In a round without reports none waits, so it is the time of the round; later it never is.
+
+    >>> headers = pa.table({"published_at_ms": [500, 900]})
+    >>> read_up_to_ms(headers, 1000), read_up_to_ms(headers, 800), read_up_to_ms(None, 1000)
+    (900, 800, 1000)
+    """
+    if headers is None or not len(headers):
+        return now_ms
+    return min(int(headers["published_at_ms"].to_numpy().max()), now_ms)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.model import BoolArray, Round
+from quotaplane.model import BoolArray
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.departures import find_departed
 from quotaplane.quota.shard import Shard
@@ -44,20 +44,21 @@ class Silence:
 
 
 def find_silence(
-    shard: Shard, departures: pa.Table | None, round_: Round, config: StepConfig
+    shard: Shard, departures: pa.Table | None, read_up_to_ms: int, now_ms: int, config: StepConfig
 ) -> Silence:
-    """Find silent brokers and leases by the age of their last report at the round's time.
+    """Find silent brokers and leases by the time since the round that read their last report.
 
-    ``departures``: see ``Events``.
+    ``departures``: see ``Events``. ``read_up_to_ms``: see ``report_age``; shares are given away
+    only by that time, because reports that wait in the topics are no silence.
     """
-    silent_ms = round_.now_ms - shard.brokers.seen_at_ms
     forgotten_after_ms = config.lease.forgotten_after_ms
+    silent_ms, lease_silent_ms = shard.silent_ms(read_up_to_ms)
     expired = silent_ms > forgotten_after_ms
     departed = find_departed(shard.brokers, departures, config) & ~expired
     gone = expired | departed
-    stale = (silent_ms > config.stale_after_ms) & ~gone
-    leases = shard.leases
-    ends = gone[leases.broker] | (round_.now_ms - leases.seen_at_ms > forgotten_after_ms)
+    # By the time of the round: what is published to a broker now is in force for a lease from now.
+    stale = (shard.silent_ms(now_ms)[0] > config.stale_after_ms) & ~gone
+    ends = gone[shard.leases.broker] | (lease_silent_ms > forgotten_after_ms)
     return Silence(stale, gone, departed, ends)
 
 

@@ -34,7 +34,7 @@ def _no_groups() -> Groups:
 
 
 def _no_brokers() -> Brokers:
-    return Brokers((), _empty(), _empty(), _empty(), _empty(bool), _empty(bool))
+    return Brokers((), _empty(), _empty(), _empty(), _empty(), _empty(bool), _empty(bool))
 
 
 @dataclass(frozen=True)

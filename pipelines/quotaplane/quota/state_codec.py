@@ -163,13 +163,17 @@ def _broker_columns(brokers: Brokers) -> Columns:
         "started_at_ms": brokers.started_at_ms,
         "sequence": brokers.sequence,
         "seen_at_ms": brokers.seen_at_ms,
+        "read_at_ms": brokers.read_at_ms,
         "stale": brokers.stale,
         "uses_ids": brokers.uses_ids,
     }
 
 
 def _brokers(columns: Columns) -> Brokers:
-    return Brokers(**{**columns, "names": tuple(columns["names"].to_pylist())})
+    # States of earlier versions do not say when the newest report was read.
+    read_at_ms = columns.get("read_at_ms", columns["seen_at_ms"])
+    names = tuple(columns["names"].to_pylist())
+    return Brokers(**{**columns, "names": names, "read_at_ms": read_at_ms})
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from quotaplane.quota.outcome import (
     status_changes,
 )
 from quotaplane.quota.overuse import Overuse
+from quotaplane.quota.report_age import read_up_to_ms
 from quotaplane.quota.report_intake import TakenReports, no_reports, take_reports
 from quotaplane.quota.report_sources import choose_sources
 from quotaplane.quota.rollout import enforced
@@ -51,6 +52,7 @@ def step(
     if events.groups is not None and len(events.groups):
         changes = change_groups(state, events.groups)
     known = Shard(changes.groups, state.brokers, changes.leases)
+    read_ms = read_up_to_ms(events.headers, round_.now_ms)
     sources = choose_sources(state.observed, known, events, round_, config)
     events = sources.events
     # Limits of an earlier epoch are taken over from reports only until learning mode is done.
@@ -62,7 +64,7 @@ def step(
     undefined, unknown = state.undefined.next(reports.unknown, round_.now_ms)
 
     shard = reports.shard
-    silence = find_silence(shard, events.departures, round_, config)
+    silence = find_silence(shard, events.departures, read_ms, round_.now_ms, config)
     status = status_changes(shard.brokers, reports.recovered, silence)
     ending = silence.ending(shard)
     touched = changes.changed | reports.touched | learning_ended | silence.groups(shard)
@@ -208,9 +210,10 @@ def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
         return learning_ends_ms
     forgotten_after_ms = config.lease.forgotten_after_ms
     wait = np.where(state.brokers.stale, forgotten_after_ms, config.stale_after_ms)
-    due = (state.brokers.seen_at_ms + wait).min()
+    due = (state.brokers.read_at_ms + wait).min()
     if len(state.leases):
-        due = min(due, state.leases.seen_at_ms.min() + forgotten_after_ms)
+        shard = Shard(state.groups, state.brokers, state.leases)
+        due = min(due, forgotten_after_ms - shard.silent_ms(0)[1].max())
     if learning_ends_ms is not None:
         due = min(due, learning_ends_ms - 1)
     return int(due) + 1
