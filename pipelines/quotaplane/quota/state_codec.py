@@ -64,7 +64,7 @@ Columns = Mapping[str, Any]
 def dump(state: ShardState) -> bytes:
     """A state as bytes.
 
-    >>> load(dump(ShardState(rounds=7))).rounds
+    >>> load(dump(ShardState(snapshot_at_ms=7))).snapshot_at_ms
     7
     """
     leases = state.leases
@@ -89,7 +89,6 @@ def dump(state: ShardState) -> bytes:
     meta = {
         "format": str(FORMAT),
         "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
-        "rounds": str(state.rounds),
         "renewed_at_ms": ",".join(map(str, state.renewed_at_ms.tolist())),
         "snapshot_at_ms": str(state.snapshot_at_ms),
         "recorded_at_ms": str(state.recorded_at_ms),
@@ -133,7 +132,6 @@ def load(blob: bytes) -> ShardState:
         undefined=UndefinedGroups(**tables.get("undefined", {})),
         overuse=_overuse(tables.get("overuse", {}), meta),
         observed=ObservedPairs() if observed is None else _observed(observed),
-        rounds=int(meta["rounds"]),
         renewed_at_ms=_times(meta.get("renewed_at_ms", "")),
         snapshot_at_ms=int(meta.get("snapshot_at_ms", 0)),  # not there in earlier versions
         recorded_at_ms=int(meta.get("recorded_at_ms", 0)),

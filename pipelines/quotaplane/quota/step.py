@@ -29,13 +29,14 @@ from quotaplane.quota.outcome import (
     status_changes,
 )
 from quotaplane.quota.overuse import Overuse
+from quotaplane.quota.renewals import due_turns
 from quotaplane.quota.report_age import read_up_to_ms
 from quotaplane.quota.report_intake import TakenReports, no_reports, take_reports
 from quotaplane.quota.report_sources import choose_sources
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import Silence, find_silence, without_silent
-from quotaplane.quota.standing import renewals, standing
+from quotaplane.quota.standing import standing
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts
 
@@ -71,6 +72,7 @@ def step(
     overuse, debt = _overuse(state, reports, silence, round_, config)
     shard = without_silent(shard, silence)
     not_silent = ~silence.leases
+    due, renewed_at_ms = due_turns(state.renewed_at_ms, round_.now_ms, config)
     issued = issue_limits(
         shard,
         RoundChanges(
@@ -86,13 +88,10 @@ def step(
         ),
         round_,
         config,
-        state.rounds,
+        due,
     )
     shard = replace(shard, leases=issued.leases)
     remaining = shard.without_brokers(silence.gone)
-    renewed_at_ms = renewals(
-        state.renewed_at_ms, state.rounds, round_.now_ms, config.refresh_rounds
-    )
     # In learning mode the definitions of some groups may not have arrived yet.
     missed_deletion = reports.limited_but_deleted if learning.until_ms == DONE else None
     outcome = Outcome(
@@ -121,7 +120,6 @@ def step(
             undefined=undefined,
             overuse=overuse,
             observed=sources.pairs,
-            rounds=state.rounds + 1,
             renewed_at_ms=renewed_at_ms,
             snapshot_at_ms=state.snapshot_at_ms,
             recorded_at_ms=state.recorded_at_ms,

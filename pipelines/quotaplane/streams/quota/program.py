@@ -149,11 +149,11 @@ class QuotaProgram:
         sender = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
         if OBSERVED.name in headers.column_names:  # the enforcer's clock is another one
             sender = 2 * sender + headers[OBSERVED.name].to_numpy()
-        stale_after_ms = self.step.stale_after_ms
-        late = too_old(sender, headers["published_at_ms"].to_numpy(), stale_after_ms)
+        most_ms = self.step.lease.quarter_ms
+        late = too_old(sender, headers["published_at_ms"].to_numpy(), most_ms)
         detail = (
-            f"published more than {stale_after_ms / 1000:g} s before the newest report of its "
-            "broker (brokers.stale_after_intervals x reports.interval_s)"
+            f"published more than {most_ms / 1000:g} s (a quarter of limits.lease_s) before the "
+            "newest report of its broker in the same round"
         )
         return TurnedAway(late, STALE, detail)
 
