@@ -191,12 +191,12 @@ QUOTA_JOB: Final = (
     ),
     _gauge(
         "brokers_with_wrong_clock",
-        "brokers all of whose reports are refused as stale or future, and stay as old",
+        "brokers whose reports are, and stay, older than slow rounds explain, or from the future",
         "wrong_clocks",
     ),
     _gauge(
         "worst_broker_clock",
-        "age of the refused reports of the worst of these brokers; below 0: its clock is ahead",
+        "age of the reports of the worst of these brokers; below 0: its clock is ahead",
         "worst_clock_s",
         unit="seconds",
     ),

@@ -21,10 +21,15 @@ def too_old(sender: IntArray, published_at_ms: IntArray, most_ms: float) -> Bool
     >>> too_old(np.array([0, 1, 1, 1]), np.array([-60, 20_001, 10_001, 10_000]), 10_000).tolist()
     [False, False, False, True]
     """
-    newest_ms = np.full(sender.max(initial=-1) + 1, np.iinfo(np.int64).min)
-    np.maximum.at(newest_ms, sender, published_at_ms)
-    late: BoolArray = published_at_ms < newest_ms[sender] - most_ms
+    late: BoolArray = published_at_ms < newest_ms(sender, published_at_ms)[sender] - most_ms
     return late
+
+
+def newest_ms(sender: IntArray, published_at_ms: IntArray) -> IntArray:
+    """(s,) when each of s senders published its newest report, by the index in ``sender`` (m,)."""
+    newest = np.full(sender.max(initial=-1) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(newest, sender, published_at_ms)
+    return newest
 
 
 def read_up_to_ms(headers: pa.Table | None, now_ms: int) -> int:

@@ -151,6 +151,7 @@ class QuotaSpec(JobSpec):
             law,
             interval_s=reports.interval_s,
             lease_s=self.settings.limits.lease_s,
+            most_per_batch=self.most_per_batch,
             keys=SigningKeys.of(self.settings.limits.signing),
         )
 

@@ -17,10 +17,11 @@ from quotaplane.arrow_ipc import pack
 from quotaplane.laws import get_law
 from quotaplane.model import Round
 from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits, Events, StepConfig
-from quotaplane.quota.report_age import too_old
+from quotaplane.quota.report_age import newest_ms, too_old
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step
+from quotaplane.round_counts import MOST_NAMED
 from quotaplane.settings import Settings
 from quotaplane.streams.letters import crowded_out, letters_of_senders, refused_reports
 from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, TurnedAway, turned_away
@@ -85,6 +86,7 @@ class QuotaProgram:
             events = replace(events, headers=headers, entries=entries)
         if arrived.get(DEPARTURES):
             events = replace(events, departures=unpack_departures(arrived[DEPARTURES]))
+        old_reports_s = {} if batch.shard else self._old_reports_s(state, events.headers, round_)
         state, outcome = step(state, events, round_, self.step)
 
         lease_ms = int(self.step.lease_ms)
@@ -102,6 +104,7 @@ class QuotaProgram:
             brokers_stale=int(state.brokers.stale.sum()),
             newest_report_ms=_published_ms(pc.max, events.headers),
             oldest_report_ms=_published_ms(pc.min, events.headers),
+            old_reports_s=old_reports_s,
             shard=batch.shard,
         )
         tables = {
@@ -156,6 +159,22 @@ class QuotaProgram:
             "newest report of its broker in the same round"
         )
         return TurnedAway(late, STALE, detail)
+
+    def _old_reports_s(
+        self, state: ShardState, headers: pa.Table | None, round_: Round
+    ) -> dict[str, float]:
+        """See ``RoundCounts``. Slow rounds make no report that old."""
+        if headers is None or not len(headers) or not len(state.renewed_at_ms):
+            return {}
+        if OBSERVED.name in headers.column_names:
+            headers = headers.filter(pc.invert(headers[OBSERVED.name]))
+        coded = headers["broker"].combine_chunks().dictionary_encode()
+        newest = newest_ms(coded.indices.to_numpy(), headers["published_at_ms"].to_numpy())
+        before_ms = int(state.renewed_at_ms.max()) - self.step.stale_after_ms
+        old = np.flatnonzero(newest < before_ms)
+        old = old[np.argsort(newest[old], kind="stable")][:MOST_NAMED]
+        names = coded.dictionary.take(pa.array(old)).to_pylist()
+        return dict(zip(names, ((round_.now_ms - newest[old]) / 1000).tolist(), strict=True))
 
 
 def _usage_history(used: pa.Table) -> pa.Table:
