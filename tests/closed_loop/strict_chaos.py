@@ -90,7 +90,7 @@ class Chaos:
         self.settings = self.with_settings(
             limits=given | self.limits | limits,
             brokers={"stale_after_intervals": 2, "expire_after_intervals": 3},
-            reports={"interval_s": 1.0, "stale_after_intervals": 8},
+            reports={"interval_s": 1.0},
             shards=1,
         )
         self.epoch += 1

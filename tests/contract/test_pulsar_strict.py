@@ -45,7 +45,7 @@ def conf(rig: PulsarRig) -> dict[str, Any]:
         },
         "trigger": {"interval_s": 0.2},
         # On a busy machine a round takes seconds; stale reports would give no limits.
-        "reports": {"interval_s": 0.5, "stale_after_intervals": 40},
+        "reports": {"interval_s": 0.5},
         "limits": {"lease_s": 4.0, "refresh_rounds": 4, "transition": "strict"},
     }
 

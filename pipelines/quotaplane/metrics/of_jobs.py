@@ -233,12 +233,6 @@ QUOTA_JOB: Final = (
     _gauge("learning_shards", _HELP["learning_shards"], "learning_shards"),
     _gauge("lease", "the setting limits.lease_s", "lease_s", unit="seconds"),
     _gauge("report_interval", "the setting reports.interval_s", "interval_s", unit="seconds"),
-    _gauge(
-        "report_stale_after",
-        "age from which a report is not used, from reports.stale_after_intervals",
-        "stale_after_s",
-        unit="seconds",
-    ),
 )
 
 THROTTLE_JOB: Final = (

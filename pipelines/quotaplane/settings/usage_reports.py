@@ -12,9 +12,6 @@ class Reports(Senders):
 
     interval_s: float = Field(default=5.0, gt=0)
     """How often a broker reports; also the period of stock Pulsar's usage counts."""
-    stale_after_intervals: float = Field(default=2.0, gt=0)
-    """Of the reports of a broker in a round, those are not used that are so much older than the
-    newest."""
     max_clock_skew_s: float = Field(default=30.0, ge=0)
     """A report is not used if it was published further in the future than this, or if its broker
     started then. The enforcer ignores limits that were decided further in the future."""

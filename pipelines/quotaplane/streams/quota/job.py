@@ -169,7 +169,6 @@ class QuotaSpec(JobSpec):
         status = JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
         status.set_gauge("lease_s", self.settings.limits.lease_s)
         status.set_gauge("interval_s", self.settings.reports.interval_s)
-        status.set_gauge("stale_after_s", self.oldest_s)
         return status
 
     def in_words(self) -> Sequence[str]:
