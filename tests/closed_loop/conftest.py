@@ -59,6 +59,7 @@ class Loop:
         throttle: ThrottleTerms = BY_DEFAULT,
         senders: Callable[[list[Report]], SenderRules] = lambda _: ANY_SENDER,
         departures: Callable[[int], Mapping[str, int]] = lambda _: {},
+        has_round: Callable[[int], bool] = lambda _: True,
     ) -> None:
         """Set up the loop.
 
@@ -75,6 +76,7 @@ class Loop:
             throttle: how brokers enforce limits.
             senders: what the job checks of the senders of these reports.
             departures: by second, the brokers that left the cluster's list, and when.
+            has_round: whether the job has a round in this second; reports wait for the next one.
         """
         self.settings = settings or settings_with()
         steps = [
@@ -103,6 +105,7 @@ class Loop:
         """Dead letters of the operator, which is not given the decoder's here."""
         self.messages: list[bytes] = []
         self._mangle, self._senders, self._departures = mangle, senders, departures
+        self._has_round, self._waiting = has_round, list[Report]()
         self._on_their_way: list[list[bytes]] = [[] for _ in range(limits_late)]
         self._program = quota_program(self.settings, epoch=1)
         self._states = [ShardState() for _ in range(self.settings.shards)]
@@ -128,7 +131,10 @@ class Loop:
         now_ms = START_MS + 1000 * t_s
         interval = self.world.interval(float(t_s), now_ms)
         self.intervals.append(interval)
-        arrived = self._mangle(list(interval.reports))
+        self._waiting += self._mangle(list(interval.reports))
+        if not self._has_round(t_s):
+            return
+        arrived, self._waiting = self._waiting, []
         shards = self.settings.shards
         by_shard: list[dict[str, list[bytes]]] = [
             {"reports": [], "groups": []} for _ in range(shards)
