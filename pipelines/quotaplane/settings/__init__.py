@@ -82,12 +82,14 @@ class Limits(Section):
     """The contents and publication of limits."""
 
     lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
+    """How long a limit holds unless it is renewed. An older report is not used."""
     safe_share: float | None = Field(default=None, ge=0, le=1)
     """After its lease has ended, a broker may use this part of the quota divided by the number of
     known brokers. null: 1, or 0 with ``transition: strict``, where these must not exceed the quota
     either."""
     refresh_rounds: int = Field(default=10, ge=1)
-    """Every limit is published at least once in this many rounds, changed or not."""
+    """Every limit is published at least once in this many rounds, and within a quarter of a lease,
+    changed or not."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)
     """A group keeps its limits unless new ones give some broker this part more."""
     max_step: float | None = Field(default=None, gt=0, le=1)
