@@ -124,6 +124,7 @@ def test_of_silent_brokers_no_renewal_is_expected() -> None:
     shard.run(quotas(("g", 100)), now_ms=T0)
     shard.run(reports(report("a", T0, {"g": 5})), now_ms=T0)
     assert shard.run(reports(report("a", T0 + 1, {"g": 5})), now_ms=T0 + 1).counts.oldest_renewal_ms
+    shard.run(now_ms=T0 + 10_000)
     late_ms = T0 + 2 * int(STRICT.stale_after_ms)
     counts = shard.run(now_ms=late_ms).counts
     assert (counts.brokers_stale, counts.oldest_renewal_ms) == (0, 0), "the program counts brokers"

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.model import BoolArray
+from quotaplane.model import BoolArray, Round
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.departures import find_departed
 from quotaplane.quota.shard import Shard
+from quotaplane.quota.state import ShardState
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,23 @@ class Silence:
         return {
             why: replace(shard, leases=shard.leases.take(chosen)) for why, chosen in reasons.items()
         }
+
+
+def without_absence(state: ShardState, round_: Round, config: StepConfig) -> ShardState:
+    """The state after a time without rounds, most of which is no silence of brokers.
+
+    The job was away then, and a topic need not have kept all that was sent meanwhile, or deliver it
+    at once. ``next_due_ms`` makes rounds of a job that is there more frequent.
+    """
+    brokers = state.brokers
+    last_ms = int(state.renewed_at_ms.max(initial=0))
+    away_ms = round_.now_ms - last_ms
+    if not last_ms or away_ms <= config.lease.quarter_ms:
+        return state
+    # A part of it counts: rounds that always take as long must not keep dead brokers for ever.
+    read_at_ms = brokers.read_at_ms + int(away_ms - config.expire_after_ms / 3)
+    read_at_ms = np.where(brokers.read_at_ms < 0, brokers.read_at_ms, read_at_ms)
+    return replace(state, brokers=replace(brokers, read_at_ms=read_at_ms))
 
 
 def find_silence(

@@ -35,7 +35,7 @@ from quotaplane.quota.report_intake import TakenReports, no_reports, take_report
 from quotaplane.quota.report_sources import choose_sources
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
-from quotaplane.quota.silence import Silence, find_silence, without_silent
+from quotaplane.quota.silence import Silence, find_silence, without_absence, without_silent
 from quotaplane.quota.standing import standing
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts
@@ -48,7 +48,7 @@ def step(
 
     The order is: changes of groups, reports, silent brokers, division.
     """
-    state = without_future(state, round_, config)
+    state = without_absence(without_future(state, round_, config), round_, config)
     changes = no_changes(state)
     if events.groups is not None and len(events.groups):
         changes = change_groups(state, events.groups)
@@ -209,6 +209,8 @@ def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
     forgotten_after_ms = config.lease.forgotten_after_ms
     wait = np.where(state.brokers.stale, forgotten_after_ms, config.stale_after_ms)
     due = (state.brokers.read_at_ms + wait).min()
+    # ``without_absence`` takes a longer time without rounds for one in which the job was away.
+    due = min(due, state.renewed_at_ms.max(initial=0) + config.lease.quarter_ms / 2)
     if len(state.leases):
         shard = Shard(state.groups, state.brokers, state.leases)
         due = min(due, forgotten_after_ms - shard.silent_ms(0)[1].max())
