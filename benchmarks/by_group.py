@@ -31,7 +31,7 @@ LIMITS = ENTRIES
 def entries_of(reports: DataFrame, interval_s: float) -> DataFrame:
     """A row per entry of every report."""
     return reports.selectExpr("value", "published_at_ms", "position").mapInArrow(
-        _decoder(Reports(interval_s=interval_s, stale_after_intervals=1000)), ENTRIES
+        _decoder(Reports(interval_s=interval_s)), ENTRIES
     )
 
 

@@ -90,7 +90,7 @@ class Bench:
                 "history": {"path": str(folder / "history")},
                 "checkpoint": str(folder / "checkpoint"),
                 "trigger": {"interval_s": 0},
-                "reports": {"interval_s": 60.0, "stale_after_intervals": 60},
+                "reports": {"interval_s": 60.0},
                 "brokers": {"expire_after_intervals": 90, "stale_after_intervals": 60},
                 "limits": {"lease_s": 1200},
                 **more,

@@ -74,7 +74,9 @@ class QuotaProcess:
         self._shard_of = {
             key: shard for shard, key in enumerate(keys_of_shards(settings.shards).tolist())
         }
-        self._reports = _to_report_events(settings.reports, settings.shards)
+        self._reports = _to_report_events(
+            settings.reports, settings.shards, settings.limits.lease_s
+        )
         self._changes = _to_group_events(settings.shards)
         self._published: list[Message] = []
         self._now_ms = 0

@@ -116,7 +116,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Dead letters", (per_second("dead_letters_total"),)),
         Panel(
             "Age of reports in their round",
-            (now("report_age_seconds"), now("report_stale_after_seconds", "not used from")),
+            (now("report_age_seconds"), now("lease_seconds", "not used from")),
         ),
         Panel("Age of refused reports", (now("refused_report_age_seconds"),)),
         Panel(

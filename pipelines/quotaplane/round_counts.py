@@ -107,6 +107,13 @@ class RoundCounts:
         Over.NEWEST,
         stored=False,
     )
+    old_reports_s: Mapping[str, float] = _count(
+        "age of a broker's newest report, in seconds, where it was published so long before the "
+        f"round before this one that it should have been read there; the {MOST_NAMED} greatest",
+        Merge.GREATEST,
+        Over.NEWEST,
+        stored=False,
+    )
     rejected_by_reason: Mapping[str, int] = _count(
         "reports, entries, and rows of resource_groups that could not be used, by reason",
         Merge.BY_KEY,

@@ -63,6 +63,7 @@ class Loop:
         throttle: ThrottleTerms = BY_DEFAULT,
         senders: Callable[[list[Report]], SenderRules] = lambda _: ANY_SENDER,
         departures: Callable[[int], Mapping[str, int]] = lambda _: {},
+        has_round: Callable[[int], bool] = lambda _: True,
     ) -> None:
         """Set up the loop.
 
@@ -80,6 +81,7 @@ class Loop:
             throttle: how brokers enforce limits.
             senders: what the job checks of the senders of these reports.
             departures: by round, the brokers that left the cluster's list, and when.
+            has_round: whether the job has a round in this interval; else reports wait for the next.
         """
         self.settings = settings or settings_with()
         self._interval_s = self.settings.reports.interval_s
@@ -111,6 +113,7 @@ class Loop:
         """Dead letters of the operator, which is not given the decoder's here."""
         self.messages: list[bytes] = []
         self._mangle, self._senders, self._departures = mangle, senders, departures
+        self._has_round, self._waiting = has_round, list[Report]()
         self._on_their_way: list[list[bytes]] = [[] for _ in range(limits_late)]
         self._program = quota_program(self.settings, epoch=1)
         self._states = [ShardState() for _ in range(self.settings.shards)]
@@ -137,7 +140,10 @@ class Loop:
         now_ms = START_MS + round(1000 * t_s)
         interval = self.world.interval(t_s, now_ms)
         self.intervals.append(interval)
-        arrived = self._mangle(list(interval.reports))
+        self._waiting += self._mangle(list(interval.reports))
+        if not self._has_round(number):
+            return
+        arrived, self._waiting = self._waiting, []
         shards = self.settings.shards
         by_shard: list[dict[str, list[bytes]]] = [
             {"reports": [], "groups": []} for _ in range(shards)
@@ -149,6 +155,7 @@ class Loop:
                 [f"{number}#{place}" for place in range(len(arrived))],
                 now_ms=now_ms + 200,
                 reports=self.settings.reports,
+                oldest_s=self.settings.limits.lease_s,
                 senders=self._senders(arrived),
             )
             self.rejected += decoded.rejected.to_pylist()

@@ -90,7 +90,7 @@ class Chaos:
         self.settings = self.with_settings(
             limits=given | self.limits | limits,
             brokers={"stale_after_intervals": 2, "expire_after_intervals": 3},
-            reports={"interval_s": 1.0, "stale_after_intervals": 8},
+            reports={"interval_s": 1.0},
             shards=1,
         )
         self.epoch += 1
@@ -188,6 +188,7 @@ class Chaos:
                 [""] * len(self.reports),
                 now_ms=self.now_ms,
                 reports=self.settings.reports,
+                oldest_s=self.settings.limits.lease_s,
             )
             arrived["reports"] += [payload for _, payload in pack_reports(decoded, 1)]
         arrived["groups"] += self._changes()

@@ -76,7 +76,7 @@ def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none(loop, with_setti
     def lossy(report: Report) -> bool:
         return report.published_at_ms // 1000 % 3 == 1
 
-    settings = with_settings(reports={"interval_s": 1.0, "stale_after_intervals": 10})
+    settings = with_settings(reports={"interval_s": 1.0})
     runs = [
         loop(WANTS, QUOTAS, specs=SPECS, mangle=mangle, settings=settings)
         for mangle in (without, with_old_ones)

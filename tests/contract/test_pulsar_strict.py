@@ -44,9 +44,9 @@ def conf(rig: PulsarRig) -> dict[str, Any]:
             "limits_topic": rig.limits_topic,
         },
         "trigger": {"interval_s": 0.2},
-        # On a busy machine a round takes seconds; stale reports would give no limits.
-        "reports": {"interval_s": 0.5, "stale_after_intervals": 40},
-        "limits": {"lease_s": 4.0, "refresh_rounds": 4, "transition": "strict"},
+        # On a busy machine a round takes seconds; reports older than a lease would give no limits.
+        "reports": {"interval_s": 0.5},
+        "limits": {"lease_s": 10.0, "refresh_rounds": 4, "transition": "strict"},
     }
 
 

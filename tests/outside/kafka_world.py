@@ -91,7 +91,7 @@ class KafkaWorld(World):
             transport,
             history={"path": str(self.history)},
             checkpoint=str(checkpoint),
-            reports={"interval_s": INTERVAL_S, "stale_after_intervals": 10.0},
+            reports={"interval_s": INTERVAL_S},
             brokers={"stale_after_intervals": STALE_INTERVALS, "expire_after_intervals": 8.0},
             limits={
                 "lease_s": LEASE_S,

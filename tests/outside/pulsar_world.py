@@ -132,7 +132,7 @@ class PulsarWorld(World):
             history={"path": str(self.folder / "history")},
             checkpoint=str(self.folder / "checkpoint"),
             cluster={"poll_interval_s": 1.0},
-            reports={"interval_s": 2.0, "stale_after_intervals": 5.0},
+            reports={"interval_s": 2.0},
             brokers={"stale_after_intervals": 5.0, "expire_after_intervals": 6.0},
             limits={"lease_s": LEASE_S, "refresh_rounds": 5},
             trigger={"interval_s": 0.5},

@@ -43,7 +43,7 @@ def decoded(messages: list[pulsar.Message], interval_s: float = 60.0) -> Decoded
         np.array([message.publish_timestamp() for message in messages]),
         [str(number) for number in range(len(messages))],
         now_ms=int(time.time() * 1000),
-        reports=Reports(interval_s=interval_s, stale_after_intervals=60),
+        reports=Reports(interval_s=interval_s),
     )
 
 

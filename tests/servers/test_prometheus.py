@@ -99,7 +99,7 @@ def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path
     conf = write_conf(
         tmp_path,
         {"kind": "delta", "path": str(tmp_path / "topics")},
-        reports={"interval_s": 1.0, "stale_after_intervals": 30},
+        reports={"interval_s": 1.0},
         brokers={"stale_after_intervals": 30, "expire_after_intervals": 60},
         limits={"lease_s": 30.0, "refresh_rounds": 2},
         trigger={"interval_s": 0.5},

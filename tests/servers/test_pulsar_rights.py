@@ -180,7 +180,7 @@ def test_only_brokers_of_the_clusters_list_are_used(server: PulsarServer, tmp_pa
     conf = write_conf(
         tmp_path,
         transport_of(server, "quotaplane-admin"),
-        reports={"interval_s": 2.0, "allowed_brokers": "cluster", "stale_after_intervals": 15},
+        reports={"interval_s": 2.0, "allowed_brokers": "cluster"},
         limits={"lease_s": 40.0},
         trigger={"interval_s": 0.5},
         shards=1,

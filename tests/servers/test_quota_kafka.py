@@ -99,7 +99,7 @@ def test_reports_in_limits_out_restart_and_stop(
             "limits_topic": limits_topic,
         },
         # However slow a batch is, or a restart, nobody falls silent meanwhile.
-        reports={"interval_s": 2.0, "stale_after_intervals": 60},
+        reports={"interval_s": 2.0},
         brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
         limits={"lease_s": 60},
         trigger={"interval_s": 0.5},

@@ -100,7 +100,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
         conf = write_conf(
             tmp_path,
             settings_of(pulsar_server, topic, proxy.url),
-            reports={"interval_s": REPORTS_EVERY_S, "stale_after_intervals": 60},
+            reports={"interval_s": REPORTS_EVERY_S},
             brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
             trigger={"interval_s": 0.3},
             cluster={"poll_interval_s": 0.3, "tenants": {tenant: group}},

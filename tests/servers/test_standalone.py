@@ -127,7 +127,7 @@ def test_the_quota_job_divides_fairly_on_two_workers(
         tmp_path,
         {"kind": "delta", "path": str(tmp_path / "topics")},
         # Long timeouts, so that a slow round makes no broker look silent.
-        reports={"interval_s": 5.0, "stale_after_intervals": 60},
+        reports={"interval_s": 5.0},
         brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
         limits={"lease_s": 120},
     )

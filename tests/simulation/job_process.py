@@ -205,6 +205,7 @@ class JobProcess:
                 positions,
                 now_ms=planned.now_ms,
                 reports=self.settings.reports,
+                oldest_s=self.settings.limits.lease_s,
             )
             world.invariants.accounts.decoded(self, seq, planned, decoded)
             for shard, payload in pack_reports(decoded, shards):

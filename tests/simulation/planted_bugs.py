@@ -137,8 +137,8 @@ PLANTED: Final[dict[str, Planted]] = {
     "refresh_forgets_groups": Planted(
         "only the groups of the first turn are published again",
         issue._renewed,
-        "== rounds % config.refresh_rounds",
-        "== 0",
+        "due_turns[groups.ids % len(due_turns)]",
+        "groups.ids % len(due_turns) == 0",
         ("lost",),
         at_end=True,
     ),

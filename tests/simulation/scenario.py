@@ -191,7 +191,7 @@ def scenario_of(seed: int, rng: Random, *, chaos_rounds: int | None = None) -> S
                 "history": {"path": "unused", "recording_days": 0},
                 "checkpoint": "unused",
                 "shards": rng.choice([1, 1, 1, 2, 3]),
-                "reports": {"interval_s": INTERVAL_MS / 1000, "stale_after_intervals": 8},
+                "reports": {"interval_s": INTERVAL_MS / 1000},
                 "brokers": {"stale_after_intervals": STALE_INTERVALS, "expire_after_intervals": 3},
                 "limits": limits,
             }

@@ -26,7 +26,7 @@ def test_the_job_goes_on_within_seconds_after_each_step(tmp_path: Path) -> None:
         tmp_path / "job",
         {"kind": "delta", "path": str(tmp_path / "topics")},
         trigger={"interval_s": 1.0},
-        reports={"interval_s": 1.0, "stale_after_intervals": 10},  # a busy machine is slow
+        reports={"interval_s": 1.0},
         limits={"lease_s": 20.0},
         shards=1,
     )

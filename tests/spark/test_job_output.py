@@ -37,7 +37,7 @@ def test_a_job_says_how_it_is_and_goes_on_through_junk_and_clocks(tmp_path: Path
     conf = write_conf(
         tmp_path,
         {"kind": "delta", "path": str(tmp_path / "topics")},
-        reports={"interval_s": 1.0, "stale_after_intervals": intervals, "max_bad_share": 0.5},
+        reports={"interval_s": 1.0, "max_bad_share": 0.5},
         brokers={"stale_after_intervals": intervals, "expire_after_intervals": intervals},
     )
     with RunningJob(conf) as job:

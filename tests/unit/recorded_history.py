@@ -167,6 +167,7 @@ class Recording:
                 [f"reports/0@{self.second}.{n}" for n in range(len(values))],
                 now_ms=now_ms + 200,
                 reports=self.settings.reports,
+                oldest_s=self.settings.limits.lease_s,
             )
             if decoded.rejected.num_rows:
                 arrived[0]["rejected"].append(pack(decoded.rejected))

@@ -14,8 +14,8 @@ INTERVAL_S = 5.0
 def said(
     ages_s: Callable[[int], dict[str, float]], seconds: int = 60, used: int = 20
 ) -> tuple[list[tuple[int, str, str]], ReportWatch]:
-    """The lines, with their times, if in every interval these reports are refused for their time
-    and so many others are used.
+    """The lines, with their times, if in every interval these reports have other times, and so
+    many others are used.
     """
     watch, lines = ReportWatch(INTERVAL_S), []
     for now_s in range(0, seconds, int(INTERVAL_S)):
@@ -41,14 +41,14 @@ def said(
 def test_a_broker_whose_reports_stay_as_old_is_named_once(age_s: float, off: str) -> None:
     ((at_s, kind, text),), watch = said(lambda now_s: {"b7": age_s})
     assert (at_s, kind) == (10, "warning")
-    assert text.startswith(f"the clock of {off}: reports of such a broker are not used, it expires")
+    assert text.startswith(f"the clock of {off}. Reports more than limits.lease_s behind, ")
     assert "Compare `date -u` on both hosts" in text
     assert watch.clocks.wrong() == {"b7": age_s}
 
 
 def test_its_end_is_said() -> None:
     lines, watch = said(lambda now_s: {"b7": 3600.0} if now_s < 30 else {})
-    assert lines[1:] == [(45, "recovered", "no reports of b7 are refused for their time any more")]
+    assert lines[1:] == [(45, "recovered", "the clock of b7 shows no difference any more")]
     assert watch.clocks.wrong() == {}
 
 
@@ -60,6 +60,16 @@ def test_a_clock_that_is_set_back_by_an_hour_while_the_broker_runs() -> None:
 def test_a_broker_that_catches_up_has_no_wrong_clock() -> None:
     lines, watch = said(lambda now_s: {"b7": 600.0 - 9.0 * now_s})
     assert (lines, watch.clocks.wrong()) == ([], {})
+
+
+@pytest.mark.parametrize("round_s", [2, 12, 25])
+def test_ages_that_vary_by_an_interval_are_of_a_clock_and_others_are_not(round_s: int) -> None:
+    """The newest report is up to an interval old when it is read. Named is the least difference."""
+    for varies_s, named in ((INTERVAL_S, {"b7": 60.0}), (2 * INTERVAL_S, {})):
+        watch = ReportWatch(INTERVAL_S)
+        for turn in range(30):
+            watch.clocks.note(float(round_s * turn), {"b7": 60.0 + varies_s * (turn % 2)})
+        assert watch.clocks.wrong() == named
 
 
 def test_one_report_that_came_late_is_no_wrong_clock() -> None:

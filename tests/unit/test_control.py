@@ -278,7 +278,7 @@ def test_small_changes_are_not_sent_and_everything_is_renewed_in_turn() -> None:
     shard = started(100, b1=40, b2=40)
     renewed = 0
     for turn in range(1, CONFIG.refresh_rounds + 1):
-        at = T0 + 20_000 + turn
+        at = T0 + 2_000 * turn
         outcome = shard.run(
             reports(*(report(b, at, {"g": 40 + turn / 100}) for b in ("b1", "b2"))), now_ms=at
         )

@@ -102,7 +102,7 @@ def test_the_agent_keeps_to_the_limits_of_the_real_job(
         "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
         "history": {"path": str(tmp_path / "history")},
         "checkpoint": str(tmp_path / "checkpoint"),
-        "reports": {"interval_s": 0.3, "stale_after_intervals": 100},
+        "reports": {"interval_s": 0.3},
         # Under strict nothing is issued before a lease and the time to be stale are over.
         "brokers": {"stale_after_intervals": 20, "expire_after_intervals": 100},
         "trigger": {"interval_s": 0.3},

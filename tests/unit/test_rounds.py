@@ -76,7 +76,7 @@ def test_whatever_leaves_has_its_counts_with_it() -> None:
 
 def test_a_round_that_changes_nothing_leaves_nothing() -> None:
     state, outputs = PROGRAM.run(ShardState(), {}, Batch(0, 1, 1_000))
-    assert (outputs, state.rounds) == ([], 1)
+    assert (outputs, state.renewed_at_ms.max()) == ([], 1_000)
 
 
 @pytest.mark.parametrize("shard", [0, 1])
@@ -103,6 +103,27 @@ def test_of_many_reports_of_a_broker_the_newest_are_used_and_one_shard_tells(sha
         assert not any(row["counts_as_bad"] for row in told)
         by_reason = {"unknown_group": most + 1, "too_many_reports": 150}
         assert counts["rejected_by_reason"] == by_reason
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_reports_are_late_beside_the_newest_of_their_own_broker_not_beside_a_clock(
+    shard: int,
+) -> None:
+    """Of b1 two reports are within 30 s of its newest; b2's clock is a minute behind."""
+    at_ms = {"b1": (60_000, 69_999, 70_000, 100_000), "b2": (30_000, 40_000)}
+    payloads = [
+        report(broker, [f"{broker}-{at}"], at)
+        for broker, times in at_ms.items()
+        for at in np.random.default_rng(1).permutation(times).tolist()
+    ]
+    state, outputs = PROGRAM.run(ShardState(), {"reports": payloads}, Batch(shard, 1, 108_000))
+    found = tables(outputs)
+    assert state.brokers.sequence.tolist() == [100_000, 40_000]
+    assert not state.brokers.stale.any()
+    assert found["counts"][0]["reports"] == 4
+    late = [row for row in found["rejected_reports"] if row["reason"] == "stale"]
+    assert [row["published_at_ms"] for row in late] == ([] if shard else [60_000, 69_999])
+    assert not any(row["counts_as_bad"] for row in late)
 
 
 def test_refused_reports_are_counted_by_reason_however_few_letters_tell_of_them() -> None:

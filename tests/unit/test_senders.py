@@ -57,7 +57,7 @@ def taken(
         }
     )
     payloads: dict[str, list[bytes]] = {"reports": [], "rejected": []}
-    for events in sources._to_report_events(Reports(), 1, checks)([rows]):
+    for events in sources._to_report_events(Reports(), 1, 120.0, checks)([rows]):
         for kind, payload in zip(events["kind"], events["payload"], strict=True):
             payloads[kind.as_py()].append(payload.as_py())
     headers, entries = unpack_reports(payloads["reports"])

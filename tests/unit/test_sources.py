@@ -44,7 +44,7 @@ def rows(values: Sequence[bytes], ages_s: Sequence[float] = (), first: int = 0) 
 
 def taken(batches: Sequence[pa.RecordBatch]) -> tuple[list[str], list[dict[str, object]]]:
     """The brokers of the reports that are used, and the dead letters."""
-    to_events = sources._to_report_events(Reports(max_report_bytes=MOST), shards=1)
+    to_events = sources._to_report_events(Reports(max_report_bytes=MOST), shards=1, oldest_s=120.0)
     payloads: dict[str, list[bytes]] = {"reports": [], "rejected": []}
     for events in to_events(batches):
         for kind, payload in zip(

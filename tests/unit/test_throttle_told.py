@@ -24,7 +24,7 @@ from tests.unit.test_rounds import PROGRAM, SETTINGS
 
 HARD = '{"*": {"mode": "hard"}}'
 SLIDING = '{"*": {"law": "sliding_window"}}'
-NO_REFRESH = replace(PROGRAM, step=replace(PROGRAM.step, refresh_rounds=10**9))
+NO_REFRESH = replace(PROGRAM, step=replace(PROGRAM.step, refresh_rounds=10**9, lease_ms=2e9))
 
 
 class Rounds:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from quotaplane.laws.segments import Segments
 from quotaplane.model import Transition
+from quotaplane.quota.config import StepConfig
 from quotaplane.quota.transition import grant, step_capped
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 
@@ -35,9 +36,9 @@ class Cluster(Shard):
         return {broker: limit for (_, broker), limit in self.in_force.items()}
 
 
-def strict() -> Cluster:
+def strict(config: StepConfig = STRICT) -> Cluster:
     """b1 has a limit of 90 of 100, b2 of 10; the last round was seq 2 at T0 + 5 s."""
-    cluster = Cluster(STRICT)
+    cluster = Cluster(config)
     cluster.run(quotas(("g", 100)), now_ms=T0)
     cluster.round(T0, {}, b1=90, b2=10)
     found = cluster.round(T0 + 5_000, {"b1": 1, "b2": 1}, b1=90, b2=10)
@@ -88,7 +89,7 @@ def test_who_does_not_say_so_is_waited_for_until_its_lease_is_over() -> None:
 
 
 def test_who_must_come_down_is_told_again_every_round_and_nothing_else() -> None:
-    cluster = strict()
+    cluster = strict(replace(STRICT, lease_ms=2e9))  # nothing else is due
     cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
     events = reports(report("b1", T0 + 15_000, {"g": 90}, throttled=0.0, applied_seqs=1))
     told = cluster.run(events, now_ms=T0 + 15_000).limits.to_pylist()

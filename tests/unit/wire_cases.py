@@ -15,6 +15,7 @@ from quotaplane.wire.reports import Decoded, decode, encode_report
 
 NOW_MS = 1_700_000_000_000
 REPORTS = Reports(interval_s=5, max_rate_per_s=1e18)
+OLDEST_S = 120.0
 
 # Counts whose bytes look like tags and lengths of the message around them.
 _TRICKY = [0, 1, 8, 10, 0x0A, 0x12, 0x1A, 0x22, 127, 128, 0x0A12, 18 << 7, 2322, 2**53 + 1]
@@ -119,6 +120,7 @@ def decode_now(*values: bytes | None, **options: Any) -> Decoded:
         [str(i) for i in range(len(values))],
         now_ms=NOW_MS,
         reports=options.pop("reports", REPORTS),
+        oldest_s=OLDEST_S,
     )
 
 

@@ -92,7 +92,7 @@ def demo_settings(folder: Path, law: str = "max_min") -> Settings:
             "checkpoint": str(folder / "checkpoint"),
             "trigger": {"interval_s": 0.5},
             # A laptop that is busy starting Spark reads the first reports late.
-            "reports": {"interval_s": 1.0, "stale_after_intervals": 10.0},
+            "reports": {"interval_s": 1.0},
             "law": {"name": law},
         },
         source="demo",

@@ -191,12 +191,12 @@ QUOTA_JOB: Final = (
     ),
     _gauge(
         "brokers_with_wrong_clock",
-        "brokers all of whose reports are refused as stale or future, and stay as old",
+        "brokers whose reports are, and stay, older than slow rounds explain, or from the future",
         "wrong_clocks",
     ),
     _gauge(
         "worst_broker_clock",
-        "age of the refused reports of the worst of these brokers; below 0: its clock is ahead",
+        "age of the reports of the worst of these brokers; below 0: its clock is ahead",
         "worst_clock_s",
         unit="seconds",
     ),
@@ -233,12 +233,6 @@ QUOTA_JOB: Final = (
     _gauge("learning_shards", _HELP["learning_shards"], "learning_shards"),
     _gauge("lease", "the setting limits.lease_s", "lease_s", unit="seconds"),
     _gauge("report_interval", "the setting reports.interval_s", "interval_s", unit="seconds"),
-    _gauge(
-        "report_stale_after",
-        "age from which a report is not used, from reports.stale_after_intervals",
-        "stale_after_s",
-        unit="seconds",
-    ),
 )
 
 THROTTLE_JOB: Final = (

@@ -20,7 +20,10 @@ class Brokers:
     sequence: IntArray
     """Sequence number of the newest report."""
     seen_at_ms: IntArray
-    """When the newest report was published; -1: none has counted yet."""
+    """When the newest report was published, by the clock that stamps reports; -1: none has counted
+    yet."""
+    read_at_ms: IntArray
+    """The time of the round that read the newest report, from which silence counts; -1: none."""
     stale: BoolArray
     """No report for ``brokers.stale_after_intervals``."""
     uses_ids: BoolArray
@@ -37,6 +40,7 @@ class Brokers:
             started_at_ms=self.started_at_ms[kept],
             sequence=self.sequence[kept],
             seen_at_ms=self.seen_at_ms[kept],
+            read_at_ms=self.read_at_ms[kept],
             stale=self.stale[kept],
             uses_ids=self.uses_ids[kept],
         )

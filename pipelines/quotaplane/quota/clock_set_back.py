@@ -27,7 +27,11 @@ def without_future(state: ShardState, round_: Round, config: StepConfig) -> Shar
     reserved_until_ms = config.lease.reserved_until_ms(now_ms)
     return replace(
         state,
-        brokers=replace(brokers, seen_at_ms=np.minimum(brokers.seen_at_ms, now_ms)),
+        brokers=replace(
+            brokers,
+            seen_at_ms=np.minimum(brokers.seen_at_ms, now_ms),
+            read_at_ms=np.minimum(brokers.read_at_ms, now_ms),
+        ),
         leases=replace(
             leases,
             issued_at_ms=np.minimum(leases.issued_at_ms, now_ms),
@@ -46,6 +50,6 @@ def without_future(state: ShardState, round_: Round, config: StepConfig) -> Shar
 
 
 def _latest_ms(state: ShardState) -> int:
-    """The time of the last round, or (with very many turns of renewal) of the newest report."""
-    newest = state.renewed_at_ms if len(state.renewed_at_ms) else state.brokers.seen_at_ms
+    """The time of the last round, or (with very many turns of renewal) of the last with reports."""
+    newest = state.renewed_at_ms if len(state.renewed_at_ms) else state.brokers.read_at_ms
     return int(newest.max(initial=0))

@@ -72,19 +72,27 @@ class IssuedLimits:
 
 
 def issue_limits(
-    shard: Shard, changes: RoundChanges, round_: Round, config: StepConfig, rounds: int
+    shard: Shard,
+    changes: RoundChanges,
+    round_: Round,
+    config: StepConfig,
+    due_turns: BoolArray,
 ) -> IssuedLimits:
     """Divide the quotas of the touched groups, and decide what is published.
 
     A group keeps its limits while new ones would gain little (hysteresis), so that noise causes no
     messages. Exceptions are limits that add up to more than the quota, and a changed group. If one
     limit changes, all limits of the group and its tree are issued together, so that the limits in
-    force fit the quota. ``rounds``: how many rounds this shard has processed.
+    force fit the quota. ``due_turns`` (t,): see ``renewals``.
     """
     strict = config.transition is Transition.STRICT
     # A lease is stale if its broker is silent, or if its reports no longer name the group.
     stale = shard.brokers.stale[shard.leases.broker]
-    stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms
+    stale |= shard.silent_ms(round_.now_ms)[1] > config.stale_after_ms
+    if strict:
+        # By publish times, as the time for which reports do not name a group follows from them: a
+        # limit that is issued on a late report could outlast its lease.
+        stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms
     shard, adopted, touched = _before_division(shard, changes, stale, round_, config)
     groups, leases = shard.groups, shard.leases
     waiting = _waiting(leases) if strict else np.zeros(len(leases), bool)
@@ -109,7 +117,7 @@ def issue_limits(
     reasons = np.stack([division.reasons for division in divisions])
     reasons[:, adopted] = Reason.HANDED_BACK
 
-    renewed = _renewed(shard, changes, config, rounds) | waiting & leases.has_limit
+    renewed = _renewed(shard, changes, due_turns) | waiting & leases.has_limit
     if strict:
         # A returning broker missed all messages of the time when it was silent, so its limits, safe
         # limits and throttle terms are published again.
@@ -212,10 +220,10 @@ def _changed(
     return changed
 
 
-def _renewed(shard: Shard, changes: RoundChanges, config: StepConfig, rounds: int) -> BoolArray:
+def _renewed(shard: Shard, changes: RoundChanges, due_turns: BoolArray) -> BoolArray:
     """(n,) leases whose limit is published again: in turn, or as the broker does not have it."""
     groups, leases = shard.groups, shard.leases
-    in_turn = groups.ids % config.refresh_rounds == rounds % config.refresh_rounds
+    in_turn = due_turns[groups.ids % len(due_turns)]
     # Changed throttle terms are published even if no limit changes.
     due = in_turn | changes.throttle_changed
     restarted = changes.restarted[leases.broker]

@@ -30,9 +30,9 @@ def snapshot_due(state: ShardState, now_ms: int) -> bool:
 
 
 def lease_ends(state: ShardState, lease_ms: float) -> IntArray:
-    """(n,) when each lease ends unless it is renewed; -1: no limit was sent, or it is not known.
+    """(n,) when each lease ends unless it is renewed; -1: no limit was sent.
 
-    A limit is sent when it changes, and again in its group's turn (``standing.renewals``).
+    A limit is sent when it changes, and again in its group's turn (``renewals``).
     """
     leases, turns = state.leases, state.renewed_at_ms
     sent_at_ms = leases.issued_at_ms

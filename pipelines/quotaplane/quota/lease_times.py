@@ -33,6 +33,13 @@ class LeaseTimes(NamedTuple):
     """Limits in force never exceed the quota: no share is given away before its lease is over."""
 
     @property
+    def quarter_ms(self) -> float:
+        """All limits are renewed within this time, so a restart may take most of a lease. A round
+        decides with reports of so much time, so rounds may take as long and use all of them.
+        """
+        return self.lease_ms / 4
+
+    @property
     def forgotten_after_ms(self) -> float:
         """From a broker's last report until others get its share.
 

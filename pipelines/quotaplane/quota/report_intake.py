@@ -24,7 +24,6 @@ from quotaplane.model import (
     IntArray,
     Round,
 )
-from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import Leases, fresh_leases
@@ -149,7 +148,12 @@ def take_reports(
         shard=Shard(shard.groups, after, leases),
         touched=touched,
         adopted=adopted,
-        returned=_returned(brokers, leases, seen_before_ms, round_, config),
+        returned=_returned(
+            Shard(shard.groups, brokers, replace(leases, seen_at_ms=seen_before_ms)),
+            leases.seen_at_ms,
+            round_,
+            config,
+        ),
         restarted=(brokers.started_at_ms >= 0) & (after.started_at_ms != brokers.started_at_ms),
         recovered=np.flatnonzero(reporting & brokers.stale),
         told=(
@@ -292,18 +296,15 @@ def _columns(entries: pa.Table, names: Sequence[str], chosen: IntArray) -> Float
     return values
 
 
-def _returned(
-    brokers: Brokers, leases: Leases, seen_before_ms: IntArray, round_: Round, config: StepConfig
-) -> BoolArray:
+def _returned(before: Shard, seen_at_ms: IntArray, round_: Round, config: StepConfig) -> BoolArray:
     """(n,) leases that are named again after they were stale.
 
-    ``brokers``: before this round's reports; ``leases``: after.
+    ``before``: the shard as it was before this round's reports. ``seen_at_ms`` (n,): after them.
     """
+    broker, seen_before_ms = before.leases.broker, before.leases.seen_at_ms
     # A group that is in its broker's latest report was unseen only while the broker was, however
     # old that report is: rounds may run late.
-    left_out = seen_before_ms < np.minimum(
-        round_.now_ms - config.stale_after_ms, brokers.seen_at_ms[leases.broker]
-    )
-    was_stale = brokers.stale[leases.broker] | left_out
-    returned: BoolArray = was_stale & (leases.seen_at_ms > seen_before_ms)
+    left_out = seen_before_ms < before.brokers.seen_at_ms[broker]
+    left_out &= before.silent_ms(round_.now_ms)[1] > config.stale_after_ms
+    returned: BoolArray = (before.brokers.stale[broker] | left_out) & (seen_at_ms > seen_before_ms)
     return returned

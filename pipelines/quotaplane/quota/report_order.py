@@ -73,6 +73,7 @@ def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, Int
             started_at_ms=np.concatenate([brokers.started_at_ms, never]),
             sequence=np.concatenate([brokers.sequence, never]),
             seen_at_ms=np.concatenate([brokers.seen_at_ms, never]),
+            read_at_ms=np.concatenate([brokers.read_at_ms, never]),
             stale=np.concatenate([brokers.stale, yes]),
             uses_ids=np.concatenate([brokers.uses_ids, ~yes]),
         )
@@ -133,6 +134,7 @@ def note_newest(
         started_at_ms=updated(brokers.started_at_ms, headers["started_at_ms"].to_numpy()),
         sequence=updated(brokers.sequence, headers["sequence"].to_numpy()),
         seen_at_ms=updated(brokers.seen_at_ms, published_at_ms),
+        read_at_ms=updated(brokers.read_at_ms, np.full(len(reports.broker), now_ms)),
         stale=updated(brokers.stale, np.zeros(len(reports.broker), bool)),
         uses_ids=updated(brokers.uses_ids, uses_ids),
     )

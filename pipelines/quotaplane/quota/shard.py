@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from quotaplane.model import BoolArray
+import numpy as np
+
+from quotaplane.model import BoolArray, IntArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.leases import Leases
@@ -25,6 +27,17 @@ class Shard:
             groups=self.groups.narrowed(dimensions),
             leases=self.leases.in_dimensions(dimensions),
         )
+
+    def silent_ms(self, at_ms: int) -> tuple[IntArray, IntArray]:
+        """(b,) how long no report of the broker was read, (n,) or none that names the group.
+
+        For how long a broker's reports no longer name a group follows from their publish times:
+        both are from one clock, whatever it shows.
+        """
+        brokers, leases = self.brokers, self.leases
+        silent_ms = at_ms - brokers.read_at_ms
+        unnamed_ms = np.maximum(brokers.seen_at_ms[leases.broker] - leases.seen_at_ms, 0)
+        return silent_ms, silent_ms[leases.broker] + unnamed_ms
 
     def without_brokers(self, gone: BoolArray) -> Shard:
         """The shard without the brokers ``gone`` (b,), none of which has a lease."""

@@ -11,6 +11,7 @@ from quotaplane.model import BoolArray, Round
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.departures import find_departed
 from quotaplane.quota.shard import Shard
+from quotaplane.quota.state import ShardState
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,39 @@ class Silence:
         }
 
 
-def find_silence(
-    shard: Shard, departures: pa.Table | None, round_: Round, config: StepConfig
-) -> Silence:
-    """Find silent brokers and leases by the age of their last report at the round's time.
+def without_absence(state: ShardState, round_: Round, config: StepConfig) -> ShardState:
+    """The state after a time without rounds, most of which is no silence of brokers.
 
-    ``departures``: see ``Events``.
+    The job was away then, and a topic need not have kept all that was sent meanwhile, or deliver it
+    at once. ``next_due_ms`` makes rounds of a job that is there more frequent.
     """
-    silent_ms = round_.now_ms - shard.brokers.seen_at_ms
+    brokers = state.brokers
+    last_ms = int(state.renewed_at_ms.max(initial=0))
+    away_ms = round_.now_ms - last_ms
+    if not last_ms or away_ms <= config.lease.quarter_ms:
+        return state
+    # A part of it counts: rounds that always take as long must not keep dead brokers for ever.
+    read_at_ms = brokers.read_at_ms + int(max(away_ms - config.expire_after_ms / 3, 0.0))
+    read_at_ms = np.where(brokers.read_at_ms < 0, brokers.read_at_ms, read_at_ms)
+    return replace(state, brokers=replace(brokers, read_at_ms=read_at_ms))
+
+
+def find_silence(
+    shard: Shard, departures: pa.Table | None, read_up_to_ms: int, now_ms: int, config: StepConfig
+) -> Silence:
+    """Find silent brokers and leases by the time since the round that read their last report.
+
+    ``departures``: see ``Events``. ``read_up_to_ms``: see ``report_age``; shares are given away
+    only by that time, because reports that wait in the topics are no silence.
+    """
     forgotten_after_ms = config.lease.forgotten_after_ms
+    silent_ms, lease_silent_ms = shard.silent_ms(read_up_to_ms)
     expired = silent_ms > forgotten_after_ms
     departed = find_departed(shard.brokers, departures, config) & ~expired
     gone = expired | departed
-    stale = (silent_ms > config.stale_after_ms) & ~gone
-    leases = shard.leases
-    ends = gone[leases.broker] | (round_.now_ms - leases.seen_at_ms > forgotten_after_ms)
+    # By the time of the round: what is published to a broker now is in force for a lease from now.
+    stale = (shard.silent_ms(now_ms)[0] > config.stale_after_ms) & ~gone
+    ends = gone[shard.leases.broker] | (lease_silent_ms > forgotten_after_ms)
     return Silence(stale, gone, departed, ends)
 
 

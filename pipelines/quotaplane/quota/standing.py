@@ -20,30 +20,8 @@ much."""
 _OVERCOMMITTED: Final = 1.001
 """The same for limits, beside ``limits.over``. They are rounded to seven digits, so their sum may
 be a little more."""
-_MOST_TURNS: Final = 1000
 _STARVING: Final = 0.5
 _CROWDED: Final = 0.9
-
-
-def renewals(before: IntArray, rounds: int, now_ms: int, refresh_rounds: int) -> IntArray:
-    """(refresh_rounds,) when the groups of each turn were last published, after this round.
-
-    In each round the groups of the next turn are published again (``issue``); ``rounds`` is how
-    many rounds the shard had before this one. A state of an earlier version, or of another setting,
-    does not say; then the times begin with this round. () = more than 1000 turns; not recorded.
-
-    >>> renewals(np.array([10, 20, 30]), rounds=4, now_ms=40, refresh_rounds=3).tolist()
-    [10, 40, 30]
-    >>> renewals(np.array([10]), rounds=4, now_ms=40, refresh_rounds=3).tolist()
-    [40, 40, 40]
-    """
-    if refresh_rounds > _MOST_TURNS:
-        return np.empty(0, np.int64)
-    if len(before) != refresh_rounds:
-        return np.full(refresh_rounds, now_ms, np.int64)
-    after = before.copy()
-    after[rounds % refresh_rounds] = now_ms
-    return after
 
 
 def standing(
@@ -51,7 +29,7 @@ def standing(
 ) -> dict[str, Any]:
     """The counts of ``RoundCounts`` that describe the shard after a round.
 
-    ``renewed_at_ms``: see ``renewals``. ``over``: see ``StepConfig``.
+    ``renewed_at_ms``: see ``ShardState``. ``over``: see ``StepConfig``.
     """
     groups, leases = shard.groups, shard.leases
     in_force = leases.has_limit & leases.enforced
@@ -73,8 +51,7 @@ def standing(
     mode = groups.mode
     renewed = leases.has_limit & leases.notified & live
     overcommitted = _OVERCOMMITTED + over
-    turn = groups.ids[leases.group[renewed]] % max(len(renewed_at_ms), 1)
-    known = len(renewed_at_ms) > 0
+    turn = groups.ids[leases.group[renewed]] % len(renewed_at_ms)
     return {
         "groups": _by_mode(mode),
         "groups_over_quota": _by_mode(mode[used > OVER_QUOTA]),
@@ -85,7 +62,7 @@ def standing(
         "groups_overcommitted": int((limited > overcommitted).sum()),
         "worst_overcommit": float(limited.max(initial=0.0)),
         "overcommits": _greatest(limited, groups.names, above=overcommitted),
-        "oldest_renewal_ms": int(renewed_at_ms[turn].min()) if known and len(turn) else 0,
+        "oldest_renewal_ms": int(renewed_at_ms[turn].min()) if len(turn) else 0,
         "learning_shards": int(learning),
     }
 

@@ -34,7 +34,7 @@ def _no_groups() -> Groups:
 
 
 def _no_brokers() -> Brokers:
-    return Brokers((), _empty(), _empty(), _empty(), _empty(bool), _empty(bool))
+    return Brokers((), _empty(), _empty(), _empty(), _empty(), _empty(bool), _empty(bool))
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,9 @@ class ShardState:
     undefined: UndefinedGroups = field(default_factory=UndefinedGroups)
     overuse: Overuse = field(default_factory=Overuse)
     observed: ObservedPairs = field(default_factory=ObservedPairs)
-    rounds: int = 0
-    """How many rounds the shard has processed; selects the groups whose limits are renewed next."""
     renewed_at_ms: IntArray = field(default_factory=_empty)
-    """(refresh_rounds,) when the groups of each turn were last published: see ``renewals``."""
+    """(t,) when the groups of each turn were last published, those whose id modulo t is the turn's
+    number (``renewals``); the latest is the time of the last round. () = no round yet."""
     snapshot_at_ms: int = 0
     """When the history got the leases last."""
     recorded_at_ms: int = 0

@@ -64,7 +64,7 @@ Columns = Mapping[str, Any]
 def dump(state: ShardState) -> bytes:
     """A state as bytes.
 
-    >>> load(dump(ShardState(rounds=7))).rounds
+    >>> load(dump(ShardState(snapshot_at_ms=7))).snapshot_at_ms
     7
     """
     leases = state.leases
@@ -89,7 +89,6 @@ def dump(state: ShardState) -> bytes:
     meta = {
         "format": str(FORMAT),
         "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
-        "rounds": str(state.rounds),
         "renewed_at_ms": ",".join(map(str, state.renewed_at_ms.tolist())),
         "snapshot_at_ms": str(state.snapshot_at_ms),
         "recorded_at_ms": str(state.recorded_at_ms),
@@ -133,7 +132,6 @@ def load(blob: bytes) -> ShardState:
         undefined=UndefinedGroups(**tables.get("undefined", {})),
         overuse=_overuse(tables.get("overuse", {}), meta),
         observed=ObservedPairs() if observed is None else _observed(observed),
-        rounds=int(meta["rounds"]),
         renewed_at_ms=_times(meta.get("renewed_at_ms", "")),
         snapshot_at_ms=int(meta.get("snapshot_at_ms", 0)),  # not there in earlier versions
         recorded_at_ms=int(meta.get("recorded_at_ms", 0)),
@@ -163,13 +161,17 @@ def _broker_columns(brokers: Brokers) -> Columns:
         "started_at_ms": brokers.started_at_ms,
         "sequence": brokers.sequence,
         "seen_at_ms": brokers.seen_at_ms,
+        "read_at_ms": brokers.read_at_ms,
         "stale": brokers.stale,
         "uses_ids": brokers.uses_ids,
     }
 
 
 def _brokers(columns: Columns) -> Brokers:
-    return Brokers(**{**columns, "names": tuple(columns["names"].to_pylist())})
+    # States of earlier versions do not say when the newest report was read.
+    read_at_ms = columns.get("read_at_ms", columns["seen_at_ms"])
+    names = tuple(columns["names"].to_pylist())
+    return Brokers(**{**columns, "names": names, "read_at_ms": read_at_ms})
 
 
 @dataclass(frozen=True)

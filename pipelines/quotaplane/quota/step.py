@@ -29,12 +29,14 @@ from quotaplane.quota.outcome import (
     status_changes,
 )
 from quotaplane.quota.overuse import Overuse
+from quotaplane.quota.renewals import due_turns
+from quotaplane.quota.report_age import read_up_to_ms
 from quotaplane.quota.report_intake import TakenReports, no_reports, take_reports
 from quotaplane.quota.report_sources import choose_sources
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
-from quotaplane.quota.silence import Silence, find_silence, without_silent
-from quotaplane.quota.standing import renewals, standing
+from quotaplane.quota.silence import Silence, find_silence, without_absence, without_silent
+from quotaplane.quota.standing import standing
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts
 
@@ -46,11 +48,12 @@ def step(
 
     The order is: changes of groups, reports, silent brokers, division.
     """
-    state = without_future(state, round_, config)
+    state = without_absence(without_future(state, round_, config), round_, config)
     changes = no_changes(state)
     if events.groups is not None and len(events.groups):
         changes = change_groups(state, events.groups)
     known = Shard(changes.groups, state.brokers, changes.leases)
+    read_ms = read_up_to_ms(events.headers, round_.now_ms)
     sources = choose_sources(state.observed, known, events, round_, config)
     events = sources.events
     # Limits of an earlier epoch are taken over from reports only until learning mode is done.
@@ -62,13 +65,14 @@ def step(
     undefined, unknown = state.undefined.next(reports.unknown, round_.now_ms)
 
     shard = reports.shard
-    silence = find_silence(shard, events.departures, round_, config)
+    silence = find_silence(shard, events.departures, read_ms, round_.now_ms, config)
     status = status_changes(shard.brokers, reports.recovered, silence)
     ending = silence.ending(shard)
     touched = changes.changed | reports.touched | learning_ended | silence.groups(shard)
     overuse, debt = _overuse(state, reports, silence, round_, config)
     shard = without_silent(shard, silence)
     not_silent = ~silence.leases
+    due, renewed_at_ms = due_turns(state.renewed_at_ms, round_.now_ms, config)
     issued = issue_limits(
         shard,
         RoundChanges(
@@ -84,13 +88,10 @@ def step(
         ),
         round_,
         config,
-        state.rounds,
+        due,
     )
     shard = replace(shard, leases=issued.leases)
     remaining = shard.without_brokers(silence.gone)
-    renewed_at_ms = renewals(
-        state.renewed_at_ms, state.rounds, round_.now_ms, config.refresh_rounds
-    )
     # In learning mode the definitions of some groups may not have arrived yet.
     missed_deletion = reports.limited_but_deleted if learning.until_ms == DONE else None
     outcome = Outcome(
@@ -119,7 +120,6 @@ def step(
             undefined=undefined,
             overuse=overuse,
             observed=sources.pairs,
-            rounds=state.rounds + 1,
             renewed_at_ms=renewed_at_ms,
             snapshot_at_ms=state.snapshot_at_ms,
             recorded_at_ms=state.recorded_at_ms,
@@ -208,9 +208,12 @@ def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
         return learning_ends_ms
     forgotten_after_ms = config.lease.forgotten_after_ms
     wait = np.where(state.brokers.stale, forgotten_after_ms, config.stale_after_ms)
-    due = (state.brokers.seen_at_ms + wait).min()
+    due = (state.brokers.read_at_ms + wait).min()
+    # ``without_absence`` takes a longer time without rounds for one in which the job was away.
+    due = min(due, state.renewed_at_ms.max(initial=0) + config.lease.quarter_ms / 2)
     if len(state.leases):
-        due = min(due, state.leases.seen_at_ms.min() + forgotten_after_ms)
+        shard = Shard(state.groups, state.brokers, state.leases)
+        due = min(due, forgotten_after_ms - shard.silent_ms(0)[1].max())
     if learning_ends_ms is not None:
         due = min(due, learning_ends_ms - 1)
     return int(due) + 1

@@ -133,7 +133,7 @@ def steady_limits(
     )
     count = np.zeros(len(period.brokers), np.int64)
     shard = Shard(
-        copies, Brokers(period.brokers, count, count, count, count > 0, count > 0), leases
+        copies, Brokers(period.brokers, count, count, count, count, count > 0, count > 0), leases
     )
     status = LeaseStatus(
         terms=lease_terms(copies, shard.brokers, leases), enforced=~nothing, on_hold=nothing

@@ -82,12 +82,14 @@ class Limits(Section):
     """The contents and publication of limits."""
 
     lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
+    """How long a limit holds unless it is renewed. An older report is not used."""
     safe_share: float | None = Field(default=None, ge=0, le=1)
     """After its lease has ended, a broker may use this part of the quota divided by the number of
     known brokers. null: 1, or 0 with ``transition: strict``, where these must not exceed the quota
     either."""
     refresh_rounds: int = Field(default=10, ge=1)
-    """Every limit is published at least once in this many rounds, changed or not."""
+    """Every limit is published at least once in this many rounds, and within a quarter of a lease,
+    changed or not."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)
     """A group keeps its limits unless new ones give some broker this part more."""
     max_step: float | None = Field(default=None, gt=0, le=1)
@@ -319,19 +321,19 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _lease_outlives_refresh(self) -> Settings:
-        # A round takes a report interval or a micro-batch; twice that, as messages may be lost.
-        round_s = max(self.reports.interval_s, self.trigger.interval_s)
-        needed = 2 * self.limits.refresh_rounds * round_s
+        # Limits are renewed within a quarter of a lease, and in a round. A round takes a report
+        # interval or a micro-batch.
+        needed = 4 * max(self.reports.interval_s, self.trigger.interval_s)
         if self.limits.lease_s < needed:
             raise ValueError(
                 f"limits.lease_s must be at least {needed:g} "
-                "(2 x limits.refresh_rounds x the larger of reports.interval_s and "
-                "trigger.interval_s), or limits run out before renewal"
+                "(4 x the larger of reports.interval_s and trigger.interval_s), or limits run out "
+                "before renewal"
             )
         return self
 
 
-_REMOVED_OF_REPORTS: Final = ("max_bad_share", "bad_share_window")
+_REMOVED_OF_REPORTS: Final = ("max_bad_share", "bad_share_window", "stale_after_intervals")
 """Keys that earlier versions had; files with them are accepted with a warning."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -394,7 +396,8 @@ def _without_removed(raw: dict[str, Any], source: str) -> dict[str, Any]:
     warn(
         f"{source}: {' and '.join(f'reports.{key}' for key in removed)}: no longer used. "
         "Unusable reports are counted, and kept as dead letters; they don't stop the job. "
-        "reports.stop_when_unusable_intervals ends it when none is usable"
+        "reports.stop_when_unusable_intervals ends it when none is usable. Reports are used until "
+        "they are limits.lease_s old"
     )
     return {**raw, "reports": {key: reports[key] for key in reports if key not in removed}}
 

@@ -12,8 +12,6 @@ class Reports(Senders):
 
     interval_s: float = Field(default=5.0, gt=0)
     """How often a broker reports; also the period of stock Pulsar's usage counts."""
-    stale_after_intervals: float = Field(default=2.0, gt=0)
-    """A report published longer ago than this is not used."""
     max_clock_skew_s: float = Field(default=30.0, ge=0)
     """A report is not used if it was published further in the future than this, or if its broker
     started then. The enforcer ignores limits that were decided further in the future."""
@@ -28,8 +26,3 @@ class Reports(Senders):
     stop_when_unusable_intervals: float | None = Field(default=None, ge=3)
     """End the job (exit code 5) after so many intervals in which reports arrived and none was
     usable: a wrong clock, another format. null: never; a warning comes after 3 intervals."""
-
-    @property
-    def oldest_s(self) -> float:
-        """Reports older than this are not used."""
-        return self.stale_after_intervals * self.interval_s

@@ -76,7 +76,9 @@ class Decoder(Protocol):
         """Payloads by shard, dead letters (``REJECTED``), and the number of entries."""
 
 
-def _to_report_events(reports: Reports, shards: int, senders: SenderChecks = NO_CHECKS) -> Mapper:
+def _to_report_events(
+    reports: Reports, shards: int, oldest_s: float, senders: SenderChecks = NO_CHECKS
+) -> Mapper:
     def decoder(
         values: Sequence[bytes | None],
         published_at_ms: IntArray,
@@ -85,7 +87,13 @@ def _to_report_events(reports: Reports, shards: int, senders: SenderChecks = NO_
         senders: SenderRules,
     ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
         decoded = decode(
-            values, published_at_ms, positions, now_ms=now_ms, reports=reports, senders=senders
+            values,
+            published_at_ms,
+            positions,
+            now_ms=now_ms,
+            reports=reports,
+            senders=senders,
+            oldest_s=oldest_s,
         )
         return pack_reports(decoded, shards), decoded.rejected, decoded.entries.num_rows
 
@@ -93,7 +101,7 @@ def _to_report_events(reports: Reports, shards: int, senders: SenderChecks = NO_
         decoder,
         "reports",
         reports.max_report_bytes,
-        reports.oldest_s,
+        oldest_s,
         shards,
         senders,
         newest_first=True,
@@ -294,7 +302,9 @@ def report_events(reports: DataFrame, settings: Settings) -> DataFrame:
     """
     reports_of = settings.reports
     senders = SenderChecks.of(reports_of, settings.own_topics[0])
-    mapper = _to_report_events(reports_of, settings.shards, senders)
+    # A limit that such a report is about has ended, so it can't be useful, however late rounds are.
+    oldest_s = settings.limits.lease_s
+    mapper = _to_report_events(reports_of, settings.shards, oldest_s, senders)
     rows = _messages(reports, reports_of.max_report_bytes, senders)
     return rows.mapInArrow(mapper, EVENT_SCHEMA)
 

@@ -46,7 +46,8 @@ REASONS: Final = {
     NOT_FINITE: "an infinite rate, or NaN where it has no meaning",
     ABSURD: "an impossible number: a rate above reports.max_rate_per_s, a count beyond 63 bits",
     FUTURE: "published, or its broker started, more than reports.max_clock_skew_s ahead of now",
-    STALE: "published more than reports.stale_after_intervals intervals ago",
+    STALE: "published more than limits.lease_s ago, or more than a quarter of that before its "
+    "broker's newest report of the round",
     TOO_MANY_ENTRIES: "more entries than reports.max_entries_per_report, or than its size allows",
     TOO_MANY_REPORTS: "older than the newest reports.max_reports_per_broker of its broker at once, "
     "or more reports than are read at once",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -54,9 +55,10 @@ def open_batch(
     now_ms: int,
     reports: Reports,
     senders: SenderRules = ANY_SENDER,
+    oldest_s: float = math.inf,
 ) -> ReportBatch:
     """The reports worth decoding, with their heads; the others are refused in ``letters``."""
-    size = _refuse_unread(values, published_at_ms, letters, now_ms, reports)
+    size = _refuse_unread(values, published_at_ms, letters, now_ms, reports, oldest_s)
     index = np.flatnonzero(letters.usable)
     starts = [(values[i] or b"")[:_MOST_HEAD] for i in index.tolist()]
     own = np.array([start.startswith(FAMILY) for start in starts], bool)
@@ -79,6 +81,7 @@ def _refuse_unread(
     letters: Letters,
     now_ms: int,
     reports: Reports,
+    oldest_s: float,
 ) -> IntArray:
     """The sizes of the reports; refuses those that can be judged without decoding."""
     age_s = (now_ms - published_at_ms.astype(float)) / 1000.0
@@ -109,12 +112,9 @@ def _refuse_unread(
         ),
     )
     refuse(
-        age_s > reports.oldest_s,
+        age_s > oldest_s,
         STALE,
-        lambda i: (
-            f"published {age_s[i]:g} s ago; {reports.oldest_s:g} s is the most "
-            "(reports.stale_after_intervals x reports.interval_s)"
-        ),
+        lambda i: f"published {age_s[i]:g} s ago; {oldest_s:g} s is the most (limits.lease_s)",
     )
     return size
 

@@ -7,6 +7,7 @@ only these entries are refused, so that one tenant's bad values don't affect the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -65,13 +66,14 @@ def decode(
     now_ms: int,
     reports: Reports,
     senders: SenderRules = ANY_SENDER,
+    oldest_s: float = math.inf,
 ) -> Decoded:
     """Decode and check a batch of serialized reports, of both formats in any order.
 
     ``values``, ``published_at_ms`` and ``positions`` (in their topics) have one element per report.
     All values together must be under 2 GiB, the limit of an Arrow column. ``senders``: the brokers
-    that they may name. See ``shard_inputs`` for the resulting tables and ``reasons`` for why
-    reports are refused.
+    that they may name. Reports that were published more than ``oldest_s`` ago are not read. See
+    ``shard_inputs`` for the resulting tables and ``reasons`` for why reports are refused.
 
     Example: 3 messages and 300 bytes counted over an interval of 5 s are 0.6 and 60 per second.
 
@@ -84,7 +86,7 @@ def decode(
     [{'reason': 'not_protobuf', 'position': '0@2'}]
     """
     letters = Letters(values, published_at_ms, positions, broker_names)
-    batch = open_batch(values, published_at_ms, letters, now_ms, reports, senders)
+    batch = open_batch(values, published_at_ms, letters, now_ms, reports, senders, oldest_s)
     to_read = np.count_nonzero(letters.usable[batch.index] & ~batch.complete)
     caps = BatchCaps(reports.max_entries_per_report, int(to_read))
     further_headers, blocks = _read_stock(batch, values, published_at_ms, letters, caps, reports)

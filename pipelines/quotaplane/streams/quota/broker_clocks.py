@@ -1,4 +1,4 @@
-"""Finds brokers whose clocks differ so much that none of their reports is used. Pure.
+"""Finds brokers whose clocks differ noticeably from this host's. Pure.
 
 Most brokers may be fine meanwhile, so neither the share of refused reports nor silence shows it.
 """
@@ -14,6 +14,10 @@ from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line
 _MOST: Final = 1000
 """Brokers that are watched; anybody may invent names."""
 _NAMED: Final = 5
+_LEAST_ROUNDS: Final = 3
+_STEADY_INTERVALS: Final = 1.5
+"""A broker's newest report is between 0 and 1 intervals older when it is read than its clock makes
+it. Ages that differ more are of reports that wait."""
 
 
 @dataclass
@@ -22,17 +26,17 @@ class _Broker:
     last_s: float
     first_age_s: float
     age_s: float
+    """The least one: waiting only adds to the difference of the clocks."""
+    rounds: int = 1
     warned: bool = False
 
 
 class BrokerClocks:
-    """The brokers whose reports were refused for their publish time, and no other came.
-
-    A backlog is no wrong clock: its reports become less old from round to round.
+    """The brokers whose reports are of another time, and stay so much older or younger.
 
     Args:
         interval_s: of reports.
-        patience_s: how long reports must be refused before it is a clock.
+        patience_s: how long that must last before it is a clock.
     """
 
     def __init__(self, interval_s: float, patience_s: float) -> None:
@@ -41,27 +45,30 @@ class BrokerClocks:
         self._again_s = 0.0
 
     def note(self, now_s: float, ages_s: Mapping[str, float]) -> None:
-        """Add a round: the age of a refused report of each broker that had one."""
+        """Add a round: the age of a report of each broker whose clock may be wrong."""
+        steady_s = _STEADY_INTERVALS * self._interval_s
         for name, age_s in ages_s.items():
             known = self._brokers.get(name)
-            if known is None or abs(age_s) < abs(known.first_age_s) - self._interval_s:
+            if known is None or abs(age_s - known.first_age_s) > steady_s:
                 if known is None and len(self._brokers) >= _MOST:
                     continue
                 self._brokers[name] = _Broker(now_s, now_s, age_s, age_s)
             else:
-                known.last_s, known.age_s = now_s, age_s
+                known.last_s, known.age_s = now_s, min(age_s, known.age_s, key=abs)
+                known.rounds += 1
 
     def wrong(self) -> dict[str, float]:
         """Ages of the reports of brokers with wrong clocks, by name, the worst first."""
         found = {
             name: broker.age_s
             for name, broker in self._brokers.items()
-            if broker.last_s - broker.since_s >= self._patience_s - self._interval_s
+            if broker.rounds >= _LEAST_ROUNDS
+            and broker.last_s - broker.since_s >= self._patience_s - self._interval_s
         }
         return dict(sorted(found.items(), key=lambda item: (-abs(item[1]), item[0])))
 
     def lines(self, now_s: float, *, quiet: bool) -> list[Line]:
-        """What to print after a round; ``quiet``: another line says that no report is used."""
+        """What to print after a round; ``quiet``: no report was used, which another line says."""
         ended = {
             name: broker
             for name, broker in self._brokers.items()
@@ -71,7 +78,7 @@ class BrokerClocks:
             del self._brokers[name]
         lines: list[Line] = []
         if warned := sorted(name for name, broker in ended.items() if broker.warned):
-            text = f"no reports of {_some(warned)} are refused for their time any more"
+            text = f"the clock of {_some(warned)} shows no difference any more"
             lines.append(("recovered", text))
         new = [name for name in self.wrong() if not self._brokers[name].warned]
         if new and not quiet and now_s >= self._again_s:
@@ -84,10 +91,10 @@ class BrokerClocks:
     def _text(self, names: list[str]) -> str:
         off = [f"{name} is {_off(self._brokers[name].age_s)}" for name in names]
         return (
-            f"the clock of {_some(off)} this host's: reports of such a broker are not used, it "
-            "expires, and others get its share. Compare `date -u` on both hosts, and check that "
-            "NTP runs. If a broker's clock is right, its reports wait before they are read, or it "
-            "started with a wrong clock: restart it"
+            f"the clock of {_some(off)} this host's. Reports more than limits.lease_s behind, or "
+            "reports.max_clock_skew_s ahead, are not used: such a broker expires. Compare "
+            "`date -u` on both hosts, and check that NTP runs. If a broker's clock is right, its "
+            "reports wait before they are sent, or it started with a wrong clock: restart it"
         )
 
 

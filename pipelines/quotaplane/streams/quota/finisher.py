@@ -35,6 +35,8 @@ IDLE_ROW_MS: Final = 30_000
 """Rounds in which nothing happened get a row of ``rounds`` this often."""
 
 _EXAMPLES: Final = 3
+_FULL: Final = 0.9
+"""Part of ``most_per_batch`` from which a batch may have left reports unread."""
 
 
 class QuotaFinisher(Finisher):
@@ -47,6 +49,7 @@ class QuotaFinisher(Finisher):
         law: the name of the law, for the table ``rounds``.
         interval_s: how often brokers report.
         lease_s: of limits.
+        most_per_batch: reports that a batch may have; None: no limit.
         keys: sign the messages; None: they are not signed.
     """
 
@@ -59,6 +62,7 @@ class QuotaFinisher(Finisher):
         *,
         interval_s: float,
         lease_s: float = 0.0,
+        most_per_batch: int | None = None,
         keys: SigningKeys | None = None,
     ) -> None:
         self._law = law
@@ -67,6 +71,8 @@ class QuotaFinisher(Finisher):
         self._first_limits = FirstLimits(interval_s)
         self._first_lines: list[Line] = []
         self._lease_s = lease_s
+        self._most_per_batch = most_per_batch
+        self._reports_wait = False
         self._of_shards: dict[int, RoundCounts] = {}
         self._positions = positions
         self._settings = settings
@@ -84,6 +90,9 @@ class QuotaFinisher(Finisher):
             NoUsableReportsError: no report was usable for too long, and the settings ask to stop.
         """
         self._watch.check()
+        # Kafka's source rounds the part of each partition down.
+        most = self._most_per_batch
+        self._reports_wait = most is not None and self._arrivals.total >= _FULL * most
         self._began_s, self._arrivals = time.monotonic(), Arrivals()
         self._first_lines = []
 
@@ -113,7 +122,7 @@ class QuotaFinisher(Finisher):
         if letters is not None:
             tables["rejected_reports"] = self._letters.cut(letters, stamp.now_ms)
         tables["rounds"] = self._row(stamp, counts)
-        self._arrivals = _arrivals(counts, letters, stamp.now_ms)
+        self._arrivals = self._read(counts, letters, stamp.now_ms)
         dead_letters = 0 if letters is None else len(tables["rejected_reports"])
         self._watch.clocks.note(self._began_s, self._arrivals.ages_s)
         wrong_clocks = self._watch.clocks.wrong()
@@ -144,7 +153,33 @@ class QuotaFinisher(Finisher):
     def end(self) -> Iterable[tuple[str, str]]:
         """Lines about the first limits, and about reports that stay away or can't be used."""
         self._previous_ms = _ms_since(self._began_s)
-        return [*self._first_lines, *self._watch.round_ended(self._began_s, self._arrivals)]
+        took_s = self._previous_ms / 1000
+        return [*self._first_lines, *self._watch.round_ended(self._began_s, self._arrivals, took_s)]
+
+    def _read(self, counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arrivals:
+        refused: dict[str, int] = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
+        # After a round that did not read all, a report may be old because it waited.
+        ages_s = {} if self._reports_wait else dict(counts.old_reports_s)
+        if letters is None:
+            return Arrivals(counts.reports, refused, ages_s=ages_s)
+        # Leave out letters about single entries of a usable report, and about definitions.
+        good = pc.is_in(letters["reason"], value_set=pa.array(sorted(NOT_BAD)))
+        whole = letters.filter(pc.or_(letters["counts_as_bad"], good))
+        refused |= reports_by_reason(whole)
+        by_time = whole.filter(pc.is_in(whole["reason"], value_set=pa.array([STALE, FUTURE])))
+        times = (by_time[name].to_numpy() for name in ("published_at_ms", "reports"))
+        at_ms = median_time_ms(*times)
+        age_s = (now_ms - at_ms) / 1000 if at_ms >= 0 else None
+        examples = tuple(whole["position"].slice(0, _EXAMPLES).to_pylist())
+        for sender, published_ms in zip(
+            by_time["sender"].to_pylist(), by_time["published_at_ms"].to_pylist(), strict=True
+        ):
+            of_sender_s = (now_ms - published_ms) / 1000
+            # A younger one was left out because its broker's newer ones were used.
+            too_old = of_sender_s > self._lease_s and not self._reports_wait
+            if sender is not None and (of_sender_s < 0 or too_old):
+                ages_s[sender] = of_sender_s
+        return Arrivals(counts.reports, refused, age_s, examples, ages_s)
 
 
 def _snapshots(payloads: Sequence[bytes]) -> pa.Table:
@@ -157,28 +192,6 @@ def _snapshots(payloads: Sequence[bytes]) -> pa.Table:
 
 def _ms_since(began_s: float) -> int:
     return round((time.monotonic() - began_s) * 1000)
-
-
-def _arrivals(counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arrivals:
-    refused: dict[str, int] = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
-    if letters is None:
-        return Arrivals(counts.reports, refused)
-    # Leave out letters about single entries of a usable report, and about definitions.
-    good = pc.is_in(letters["reason"], value_set=pa.array(sorted(NOT_BAD)))
-    whole = letters.filter(pc.or_(letters["counts_as_bad"], good))
-    refused |= reports_by_reason(whole)
-    by_time = whole.filter(pc.is_in(whole["reason"], value_set=pa.array([STALE, FUTURE])))
-    at_ms = median_time_ms(*(by_time[name].to_numpy() for name in ("published_at_ms", "reports")))
-    age_s = (now_ms - at_ms) / 1000 if at_ms >= 0 else None
-    examples = tuple(whole["position"].slice(0, _EXAMPLES).to_pylist())
-    ages_s = {
-        sender: (now_ms - published_ms) / 1000
-        for sender, published_ms in zip(
-            by_time["sender"].to_pylist(), by_time["published_at_ms"].to_pylist(), strict=True
-        )
-        if sender is not None
-    }
-    return Arrivals(counts.reports, refused, age_s, examples, ages_s)
 
 
 def _messages(table: pa.Table | None) -> Sequence[Message]:

@@ -56,7 +56,7 @@ class QuotaSpec(JobSpec):
         super().__init__(settings)
         self._noted: Mapping[str, Any] = {}
         """The checkpoint's note."""
-        self.oldest_s = settings.reports.oldest_s
+        self.oldest_s = settings.limits.lease_s
         self.most_per_batch = getattr(settings.transport, "max_reports_per_trigger", None)
         self.max_message_bytes = settings.reports.max_report_bytes
         self._listed: NewestList | None = None
@@ -151,6 +151,7 @@ class QuotaSpec(JobSpec):
             law,
             interval_s=reports.interval_s,
             lease_s=self.settings.limits.lease_s,
+            most_per_batch=self.most_per_batch,
             keys=SigningKeys.of(self.settings.limits.signing),
         )
 
@@ -168,7 +169,6 @@ class QuotaSpec(JobSpec):
         status = JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
         status.set_gauge("lease_s", self.settings.limits.lease_s)
         status.set_gauge("interval_s", self.settings.reports.interval_s)
-        status.set_gauge("stale_after_s", self.settings.reports.oldest_s)
         return status
 
     def in_words(self) -> Sequence[str]:

@@ -17,19 +17,23 @@ from quotaplane.arrow_ipc import pack
 from quotaplane.laws import get_law
 from quotaplane.model import Round
 from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits, Events, StepConfig
+from quotaplane.quota.report_age import newest_ms, too_old
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step
+from quotaplane.round_counts import MOST_NAMED
 from quotaplane.settings import Settings
 from quotaplane.streams.letters import crowded_out, letters_of_senders, refused_reports
-from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, turned_away
+from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, TurnedAway, turned_away
 from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.wire.broker_departures import DEPARTURES, unpack_departures
+from quotaplane.wire.reasons import STALE
 from quotaplane.wire.shard_inputs import (
+    OBSERVED,
     newest_reports,
     some_reports,
     unpack_groups,
@@ -82,6 +86,7 @@ class QuotaProgram:
             events = replace(events, headers=headers, entries=entries)
         if arrived.get(DEPARTURES):
             events = replace(events, departures=unpack_departures(arrived[DEPARTURES]))
+        old_reports_s = {} if batch.shard else self._old_reports_s(state, events.headers, round_)
         state, outcome = step(state, events, round_, self.step)
 
         lease_ms = int(self.step.lease_ms)
@@ -99,6 +104,7 @@ class QuotaProgram:
             brokers_stale=int(state.brokers.stale.sum()),
             newest_report_ms=_published_ms(pc.max, events.headers),
             oldest_report_ms=_published_ms(pc.min, events.headers),
+            old_reports_s=old_reports_s,
             shard=batch.shard,
         )
         tables = {
@@ -131,14 +137,44 @@ class QuotaProgram:
         )
         letters = [] if surplus is None else [crowded_out(surplus)]
         refused = turned_away(state.brokers.names, headers["broker"], self.bounds, round_)
-        if not refused:
-            return headers, entries, letters
+        refused.append(self._too_old(headers))
         letters += [
             letters_of_senders(headers.filter(pa.array(one.reports)), one.reason, one.detail)
             for one in refused
+            if one.reports.any()
         ]
         kept = ~np.logical_or.reduce([one.reports for one in refused])
+        if kept.all():
+            return headers, entries, letters
         return *some_reports(headers, entries, kept), letters
+
+    def _too_old(self, headers: pa.Table) -> TurnedAway:
+        sender = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
+        if OBSERVED.name in headers.column_names:  # the enforcer's clock is another one
+            sender = 2 * sender + headers[OBSERVED.name].to_numpy()
+        most_ms = self.step.lease.quarter_ms
+        late = too_old(sender, headers["published_at_ms"].to_numpy(), most_ms)
+        detail = (
+            f"published more than {most_ms / 1000:g} s (a quarter of limits.lease_s) before the "
+            "newest report of its broker in the same round"
+        )
+        return TurnedAway(late, STALE, detail)
+
+    def _old_reports_s(
+        self, state: ShardState, headers: pa.Table | None, round_: Round
+    ) -> dict[str, float]:
+        """See ``RoundCounts``. Slow rounds make no report that old."""
+        if headers is None or not len(headers) or not len(state.renewed_at_ms):
+            return {}
+        if OBSERVED.name in headers.column_names:
+            headers = headers.filter(pc.invert(headers[OBSERVED.name]))
+        coded = headers["broker"].combine_chunks().dictionary_encode()
+        newest = newest_ms(coded.indices.to_numpy(), headers["published_at_ms"].to_numpy())
+        before_ms = int(state.renewed_at_ms.max()) - self.step.stale_after_ms
+        old = np.flatnonzero(newest < before_ms)
+        old = old[np.argsort(newest[old], kind="stable")][:MOST_NAMED]
+        names = coded.dictionary.take(pa.array(old)).to_pylist()
+        return dict(zip(names, ((round_.now_ms - newest[old]) / 1000).tolist(), strict=True))
 
 
 def _usage_history(used: pa.Table) -> pa.Table:

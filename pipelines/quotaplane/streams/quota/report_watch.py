@@ -13,6 +13,7 @@ from typing import Final
 
 from quotaplane.errors import NoUsableReportsError
 from quotaplane.streams.quota.broker_clocks import BrokerClocks
+from quotaplane.streams.quota.slow_rounds import SlowRounds
 from quotaplane.streams.refused_brokers import RefusedBrokers
 from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line, SilenceWatch
 from quotaplane.streams.status import by_reason
@@ -43,7 +44,7 @@ class Arrivals:
     examples: tuple[str, ...] = ()
     """Positions of some refused reports."""
     ages_s: Mapping[str, float] = field(default_factory=dict)
-    """Age of a report that was refused for its time, by broker."""
+    """Age of a report that its broker's clock may be to blame for, by broker."""
 
     @property
     def total(self) -> int:
@@ -74,6 +75,7 @@ class ReportWatch:
         self.clocks = BrokerClocks(interval_s, PATIENCE_INTERVALS * interval_s)
         self._share = _RefusedShare()
         self._brokers = RefusedBrokers(broker_from)
+        self._slow_rounds = SlowRounds(interval_s)
 
     def check(self) -> None:
         """End the job if the previous rounds require it.
@@ -87,13 +89,15 @@ class ReportWatch:
         if self._unusable.stop_reason is not None:
             raise NoUsableReportsError(self._unusable.stop_reason)
 
-    def round_ended(self, now_s: float, arrivals: Arrivals) -> list[Line]:
-        """Add a round; returns the lines to print."""
+    def round_ended(self, now_s: float, arrivals: Arrivals, took_s: float = 0.0) -> list[Line]:
+        """Add a round, which took ``took_s``; returns the lines to print."""
         lines = self._silence.after(now_s, arrivals.total)
         lines += self._unusable.after(now_s, arrivals)
         lines += self._share.after(now_s, arrivals, quiet=self._unusable.warned)
         lines += self._brokers.after(now_s, arrivals.rejected)
         lines += self.clocks.lines(now_s, quiet=not arrivals.used)
+        if arrivals.total:
+            lines += self._slow_rounds.after(now_s, took_s)
         return lines
 
 
