@@ -11,7 +11,7 @@ import numpy as np
 
 from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
-from quotaplane.model import MAX_RATE, UNLIMITED, FloatArray
+from quotaplane.model import BASIC, MAX_RATE, UNLIMITED, FloatArray
 from quotaplane.pulsar_admin.rest import Rest
 
 RATE_KEYS: Final = (
@@ -27,6 +27,14 @@ _MOST: Final = np.array([2.0**31 - 1, MAX_RATE])
 
 GROUPS: Final = Rest.path("resourcegroups")
 
+
+_TOPIC_RATES: Final = (
+    "maxPublishRatePerTopicInMessages",
+    "maxPublishRatePerTopicInBytes",
+    "dispatchThrottlingRatePerTopicInMsg",
+    "dispatchThrottlingRatePerTopicInByte",
+)
+"""Settings of brokers."""
 
 _INTERVAL: Final = "resourceUsageTransportPublishIntervalInSecs"
 
@@ -110,6 +118,8 @@ class Runtime:
     """Its name."""
     report_interval_s: float | None
     """How often brokers send usage reports; None = never."""
+    topic_rates: tuple[float, ...] = (UNLIMITED,) * BASIC
+    """Rates of each topic that has none of its own and none of its namespace's; inf = unlimited."""
 
 
 async def read_runtime(rest: Rest) -> Runtime:
@@ -132,7 +142,17 @@ async def read_runtime(rest: Rest) -> Runtime:
             raise ClusterError(
                 f"Pulsar's REST API at {rest.url}: GET {path}: {_INTERVAL} is no number of seconds"
             )
-    return Runtime(str(configuration["clusterName"]), interval_s)
+    rates = tuple(_rate(configuration.get(key)) for key in _TOPIC_RATES)
+    return Runtime(str(configuration["clusterName"]), interval_s, rates)
+
+
+def _rate(given: object) -> float:
+    """A setting of a broker as a rate; inf: it is 0 or none."""
+    try:
+        rate = float(given)  # type: ignore[arg-type]
+    except MALFORMED:
+        return UNLIMITED
+    return rate if 0 < rate <= MAX_RATE else UNLIMITED
 
 
 def _seconds(given: object) -> float | None:

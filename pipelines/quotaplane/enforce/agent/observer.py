@@ -80,7 +80,7 @@ class Observer:
         """
         self._begun_s = asyncio.get_running_loop().time()
         runtime = await read_runtime(self._rest)
-        self.cluster = runtime.cluster
+        self.cluster, self.broker_rates = runtime.cluster, np.array(runtime.topic_rates)
         self.exposure = await read_stats_exposure(self._rest)
         every_s = max(self.exposure.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
         self.look_every_s = self._live_every_s if self.exposure.live else every_s
@@ -103,6 +103,11 @@ class Observer:
             return True
         patient = asyncio.get_running_loop().time() < self._begun_s + _PATIENCE_S
         return self._tried == _PARTS and not patient
+
+    @property
+    def placed(self) -> bool:
+        """Whether brokers and topics were read once, without failures."""
+        return {"brokers", "topics"} <= self._complete
 
     @property
     def listed(self) -> bool:
