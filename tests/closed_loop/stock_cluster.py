@@ -222,7 +222,7 @@ class StockCluster:
             idle[topic, side] = False
         no = np.zeros(shape, bool)
         above_s = np.maximum(self.now_s - self._above_since_s, 0.0)
-        rates = Rates(self.rate, self.rate, idle, no, no, np.zeros(shape), above_s)
+        rates = Rates(self.rate, self.rate, idle, no, no, np.zeros(shape), above_s, no, no)
         self._above_since_s = np.where(
             self.rate > division.rates, np.minimum(self._above_since_s, self.now_s), np.inf
         )

@@ -40,11 +40,11 @@ def test_no_lease_ends_while_the_job_is_killed_and_started_again(
         limits={"transition": transition, "lease_s": 120.0}, reports={"interval_s": every_s}
     )
 
-    def has_round(second: int) -> bool:
-        return second >= BACK_S or (second < KILLED_S and second % every_s == 0)
+    def has_round(number: int) -> bool:
+        return not KILLED_S <= number * every_s < BACK_S
 
-    loop = run(found, has_round, BACK_S + 150)
-    in_force = limits(loop)
+    loop = run(found, has_round, (BACK_S + 150) // every_s)
+    in_force = np.repeat(limits(loop), every_s, axis=0)
     before = in_force[KILLED_S]
     assert before[:, 0] == pytest.approx(QUOTA - before[:, 1])
     assert (before[:, 1] < 30.0).all()

@@ -37,7 +37,7 @@ from quotaplane.pulsar_admin.namespace_rates import namespace_rates
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, propose
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_admin.topic_rates import read_rate
+from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, read_stats_exposure
 from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
 from tests.fuzz.target import Target
@@ -368,5 +368,8 @@ TARGETS = {
 
 def _rate(value: bytes) -> None:
     for kind in (0, 1):
-        rates = done(read_rate(with_answers(value), "persistent://a/b/c", kind))
-        assert (rates > 0).all(), "a rate is 0, negative or NaN"
+        found = done(read_rate(with_answers(value), "persistent://a/b/c", kind))
+        assert (found.rates > 0).all(), "a rate is 0, negative or NaN"
+        if found.policy is not None:
+            again = own_rate(json.loads(json.dumps(found.policy)), kind)
+            assert again.policy == found.policy, "a recorded rate is read as another one"

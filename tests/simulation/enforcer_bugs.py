@@ -81,11 +81,18 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "same[limited].all()",
         ("quota_change",),
     ),
+    "no_ceilings": Planted(
+        "a topic gets a higher rate than an administrator set",
+        Enforcer._ceilings,
+        "return np.where(own, self._ledger.ceiling, self._defaults.ceilings(layout))",
+        "return np.full(own.shape, np.inf)",
+        ("administrator",),
+    ),
     "failed_write_counts": Planted(
         "a rate counts as written although the cluster refused it",
         RateWriter._write,
-        "if await self._tried(topic, kind, work, wrote=True):",
-        "if await self._tried(topic, kind, work, wrote=True) or True:",
+        "if not await self._tried(topic, kind, work(), wrote=True):",
+        "if not await self._tried(topic, kind, work(), wrote=True) and False:",
         ("cluster_fails",),
     ),
 }

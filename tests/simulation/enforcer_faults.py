@@ -35,6 +35,7 @@ FAULTS: Final = {
 LATER_FAULTS: Final = {
     "leader_cut_off": (0.02, 0.06),
     "outage": (0.005, 0.03),
+    "administrator": (0.02, 0.1),
 }
 """Faults that were added later. Another generator chooses them, so that seeds without them stay as
 they were."""
@@ -200,6 +201,13 @@ class EnforcerFaults:
     def _use_changes(self) -> None:
         topic = self.rng.choice(sorted(self.world.cluster.used))
         self.world.cluster.used[topic] = self.rng.choice([0.0, 5.0, 50.0, 400.0])
+
+    def _administrator(self) -> None:
+        """Somebody sets a topic's rate by hand, or removes what is there."""
+        topic = self.rng.choice(sorted(self.world.cluster.topics))
+        rate = self.rng.choice([None, 3, 20, 80, 5000])
+        self.world.trace.fault("administrator's rate", topic, rate)
+        self.world.knowledge.set_by_hand(topic, rate)
 
     # --- the job and what it keeps ----------------------------------------------------------------
 

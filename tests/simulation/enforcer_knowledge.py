@@ -2,6 +2,8 @@
 
 * **hidden too early**: a quota is set to unlimited in the cluster only once limits were published
   that follow it, after the table had it.
+* **administrators' rates**: once an enforcer has read what somebody set on a topic by hand, the
+  topic has no higher rate until somebody changes that by hand again.
 * **known**: the rate that an enforcer counts as in force on a topic is the one in the cluster.
 """
 
@@ -16,6 +18,7 @@ import numpy as np
 
 from tests.simulation.process_loop import ProcessLoop
 from tests.unit.cluster_cases import Answer
+from tests.unit.enforce_cluster import administrators
 
 if TYPE_CHECKING:
     from tests.simulation.enforcer_world import EnforcerWorld
@@ -41,6 +44,23 @@ class EnforcerKnowledge:
         """By topic: when its rate was changed last."""
         self._knows_ms: dict[tuple[str, str], int] = {}
         """By (process, topic): its last answer from which it should know the rate."""
+
+        self._by_hand: dict[str, int] = {}
+        """By topic: the rate that somebody set by hand last."""
+        self._seen_by_hand: set[str] = set()
+        """Topics whose rate by hand an enforcer has read."""
+
+    def set_by_hand(self, topic: str, rate: int | None) -> None:
+        """Somebody sets a topic's rate by hand; None: removes what is there."""
+        place = topic.removeprefix("persistent://")
+        self._changed_ms[place] = self.world.timeline.now_ms
+        self._by_hand.pop(place, None)
+        self._seen_by_hand.discard(place)
+        if rate is None:
+            self.world.cluster.rates.pop((topic, "publishRate"), None)
+        else:
+            self.world.cluster.rates[topic, "publishRate"] = administrators(rate)
+            self._by_hand[place] = rate
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -70,6 +90,9 @@ class EnforcerKnowledge:
         if rate := _RATE.fullmatch(path):
             if succeeded or method != "GET":
                 self._knows_ms[loop.name, rate[1]] = self.world.timeline.now_ms
+            by_hand = self._by_hand.get(rate[1])
+            if by_hand is not None and answer.body == administrators(by_hand):
+                self._seen_by_hand.add(rate[1])
         elif method == "GET" and succeeded and (group := _GROUP.fullmatch(path)):
             assert isinstance(answer.body, dict)
             quota = float(answer.body.get(_QUOTA, -1))
@@ -90,10 +113,20 @@ class EnforcerKnowledge:
                 f"its quota {quota:g}"
             )
 
+    def check_by_hand(self) -> None:
+        """Look at the topics whose rate by hand an enforcer has read."""
+        for place in sorted(self._seen_by_hand):
+            most = self._by_hand[place]
+            rate = self.world.cluster.rate_of(f"persistent://{place}")
+            if rate is None or rate > most:
+                self.world.invariants.fail(
+                    f"administrators' rates: {place} has {rate}, and somebody set {most} by hand"
+                )
+
     def check_rates(self) -> None:
         """Compare the rates that the leading enforcer counts as in force with the cluster's."""
         for process in self.world.enforcers:
-            if process is None or not process.enforcer.status()["leads"]:
+            if process is None or not process.enforcer._leads():
                 continue
             ledger = process.enforcer._ledger
             for at, topic in enumerate(ledger.layout.topics):

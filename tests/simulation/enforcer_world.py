@@ -295,6 +295,7 @@ class EnforcerWorld:
     def _check(self) -> None:
         self.invariants.check_open()
         self.knowledge.check_rates()
+        self.knowledge.check_by_hand()
         self.timeline.after(500, self._check)
 
     def _summary(self) -> str:

@@ -6,7 +6,7 @@ use those.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any, Final
@@ -15,12 +15,13 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.enforce.agent import quota_table, take_over
+from quotaplane.enforce.agent import administrator_rates, quota_table, take_over
 from quotaplane.errors import HistoryError, TableChangedError
 from quotaplane.group_sync import hidden_quotas, sync
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
 from quotaplane.model import RATE_COLUMNS, FloatArray
 from quotaplane.registry.current_groups import GroupSnapshot
+from quotaplane.registry.recorded_rates import AdministratorRate, Key
 from tests.simulation.virtual_time import Timeline
 
 _SCHEMA: Final = pa.schema(
@@ -45,6 +46,8 @@ class MemoryTable:
         """Deleted, and not made again yet."""
         self.quota_since_ms: dict[tuple[str, float], int] = {}
         """By (group, messages per second): when its row last got this publish quota."""
+        self.administrators: dict[Key, AdministratorRate] = {}
+        """The table ``administrator_rates``."""
 
     def lose(self) -> None:
         """Somebody deletes the table with its log."""
@@ -130,6 +133,22 @@ class MemoryTable:
         if row is not None:
             self.rows[group] = row
 
+    def list_administrator_rates(self, history: Any, cluster: str) -> list[AdministratorRate]:
+        """The rows of the only cluster."""
+        self._check()
+        return list(self.administrators.values())
+
+    def change_administrator_rates(
+        self, history: Any, cluster: str, changes: Mapping[Key, AdministratorRate | None], by: str
+    ) -> None:
+        """Put and delete rows."""
+        self._check()
+        for key, row in changes.items():
+            if row is None:
+                self.administrators.pop(key, None)
+            else:
+                self.administrators[key] = row
+
     # --- in place of Delta ------------------------------------------------------------------------
 
     def opened(self, history: Any, name: str) -> Any:
@@ -154,6 +173,8 @@ def in_memory(table: MemoryTable) -> Iterator[None]:
             (quota_table, "NewestTable", table.opened),
             (quota_table, "list_groups", table.list_groups),
             (take_over, "list_groups", table.list_groups),
+            (administrator_rates, "list_administrator_rates", table.list_administrator_rates),
+            (administrator_rates, "change_administrator_rates", table.change_administrator_rates),
             (sync, "CurrentGroups", lambda history: table),
             (sync, "put_groups", table.put_groups),
             (sync, "delete_groups", table.delete_groups),

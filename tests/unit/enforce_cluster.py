@@ -19,6 +19,7 @@ import pytest
 
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.rate_marks import unlimited_number
 from quotaplane.settings import History, Settings, parse_settings
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import encode_limits
@@ -34,6 +35,17 @@ NAMESPACE_KINDS = {"publishRate": "publishMaxMessageRate", "dispatchRate": "topi
 
 def full(topic: str, namespace: str = NAMESPACE) -> str:
     return f"persistent://{namespace}/{topic}"
+
+
+def ours_of(messages: int, *, in_place: bool = False) -> dict[str, Any]:
+    """A publish rate as the enforcer writes it; ``in_place`` of an administrator's."""
+    unlimited = unlimited_number(in_place=in_place)
+    return {"publishThrottlingRateInMsg": messages, "publishThrottlingRateInByte": unlimited}
+
+
+def administrators(messages: int = -1, in_bytes: int = -1) -> dict[str, Any]:
+    """A publish rate as Pulsar's tools write it."""
+    return {"publishThrottlingRateInMsg": messages, "publishThrottlingRateInByte": in_bytes}
 
 
 class FakePulsar(FakeCluster):

@@ -9,10 +9,11 @@ import numpy as np
 
 from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Pace
+from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.rate_writer import RateWriter
 from quotaplane.enforce.rate_writes import Moves
 from quotaplane.enforce.rates_in_force import RatesInForce
-from quotaplane.settings import Enforce
+from quotaplane.settings import Enforce, History
 from tests.unit.enforce_cases import layout_of
 
 
@@ -22,6 +23,8 @@ class Stub:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.error: Exception | None = None
+        self.rate: dict[str, Any] | None = None
+        """What each topic has."""
         self.answers = asyncio.Event()
         self.answers.set()
 
@@ -31,8 +34,9 @@ class Stub:
         if self.error is not None:
             raise self.error
 
-    async def get(self, path: str) -> None:
+    async def get(self, path: str) -> dict[str, Any] | None:
         await self.ask("GET", path)
+        return self.rate
 
 
 class Rig:
@@ -44,7 +48,13 @@ class Rig:
         settings = Enforce(**enforce)
         reads = Pace(settings.max_reads_per_s)
         rest: Any = self.rest
-        self.writer = RateWriter(rest, self.ledger, reads, settings, self.trouble, lambda _: None)
+        record = self.record = AdministratorRates(
+            History(path="none"), self.ledger, self.trouble, self.lines.append, lambda: 0.0
+        )
+        record.only_in_memory()
+        self.writer = RateWriter(
+            *(rest, self.ledger, record, reads, settings, self.trouble), lambda _: None
+        )
         self.names = [f"t{i:04}" for i in range(topics)]
         self.has(*self.names)
 
@@ -58,12 +68,13 @@ class Rig:
         for name in self.names:
             self.ledger.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
 
-    def moves(self, rate: float) -> Moves:
-        """A write of publish on each topic."""
-        count = len(self.ledger.layout.topics)
+    def moves(self, rate: float, first: int = 0, count: int | None = None) -> Moves:
+        """A write of publish on each topic, or on so many."""
+        topics = len(self.ledger.layout.topics)
+        count = topics if count is None else count
         rates = np.tile([rate, np.inf], (count, 1))
-        unread = np.zeros((count, 2), np.bool_)
-        return Moves(np.arange(count), np.zeros(count, np.int64), rates, unread)
+        unread = np.zeros((topics, 2), np.bool_)
+        return Moves(np.arange(first, first + count), np.zeros(count, np.int64), rates, unread)
 
     def unread(self) -> Moves:
         """The publish rate of all topics must be read."""

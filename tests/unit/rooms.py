@@ -98,7 +98,8 @@ ROOMS: Final = {
         ("balance", "deltalog", "groups", "laws", "settings"),
     ),
     "registry": Room(
-        "the tables `resource_groups` and `attachments`, read and changed without a JVM",
+        "the tables `resource_groups`, `attachments` and `administrator_rates`, read and changed "
+        "without a JVM",
         ("deltalog", "groups", "history", "settings", "throttle"),
     ),
     "query": Room(

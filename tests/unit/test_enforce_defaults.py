@@ -210,7 +210,7 @@ def test_what_cant_be_taken_off_is_told(cluster: FakePulsar, tmp_path: Path) -> 
         await running.until(lambda: cluster.default() == 25 and len(cluster.published()) == 3)
 
     lines = enforced(cluster, tmp_path, scene, on_exit="remove")
-    assert "on_exit: the rates of 1 namespaces were not removed in time" in lines
+    assert "on_exit: remove: the rates of 1 namespaces were not removed in time" in lines
     assert not cluster.published()
 
 

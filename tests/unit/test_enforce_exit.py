@@ -216,7 +216,7 @@ def test_a_rate_that_cant_be_written_at_the_end_is_told(
     upset = Answer(500, {"reason": "upset"})
     fails = {f"{method} {path}": upset for method in ("POST", "DELETE")}
     lines = stopped(cluster, tmp_path, fails, on_exit=on_exit)
-    assert "on_exit: 1 rates were not written in time" in lines
+    assert f"on_exit: {on_exit}: 1 rates were not written in time" in lines
     assert cluster.published()["a"] == 300
 
 

@@ -286,21 +286,23 @@ def test_bytes_go_with_messages_in_one_write() -> None:
     cluster.limits = np.array([[90.0, 9000.0, np.inf, np.inf]])
     moves = cluster.planned()
     assert moves.kind.tolist() == [0, 0, 0]
-    assert moves.rates.tolist() == [[30.0, 3000.0]] * 3
+    # Of bytes less than 64, so that the rate can be told from an administrator's.
+    assert moves.rates.tolist() == [[30.0, 2981.0]] * 3
 
 
 def test_a_raise_in_messages_waits_while_bytes_come_down() -> None:
     cluster = Cluster(layout_of({"a": "x", "b": "x"}, "g"), [100.0], {})
-    cluster.limits = np.array([[100.0, 1000.0, np.inf, np.inf]])
-    cluster.ledger.confirmed("a", 0, np.array([10.0, 900.0]), wrote=True)
-    cluster.ledger.confirmed("b", 0, np.array([90.0, 100.0]), wrote=True)
+    cluster.limits = np.array([[100.0, 1e6, np.inf, np.inf]])
+    # Marked bytes are 37 modulo 64.
+    cluster.ledger.confirmed("a", 0, np.array([10.0, 899_941.0]), wrote=True)
+    cluster.ledger.confirmed("b", 0, np.array([90.0, 99_941.0]), wrote=True)
     moves = cluster.planned()
     assert {int(t): r for t, r in zip(moves.topic, moves.rates.tolist(), strict=True)} == {
-        0: [10.0, 500.0],
-        1: [50.0, 100.0],
+        0: [10.0, 499_941.0],
+        1: [50.0, 99_941.0],
     }
     cluster.settle(2)
-    assert cluster.ledger.in_force[:, :2].tolist() == [[50, 500], [50, 500]]
+    assert cluster.ledger.in_force[:, :2].tolist() == [[50, 499_941], [50, 499_941]]
 
 
 def test_partitions_on_several_brokers_are_raised_when_all_have_room() -> None:

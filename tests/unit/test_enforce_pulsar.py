@@ -31,6 +31,7 @@ from tests.unit.enforce_cluster import (
     enforcing,
     full,
     hurry,
+    ours_of,
     settings_for,
 )
 
@@ -70,7 +71,7 @@ def test_a_brokers_limit_becomes_rates_of_its_topics(
             assert cluster.published() == {"a": 300, "b": 10, "c": 10}
             assert cluster.rates[full("b"), "dispatchRate"] == {
                 "dispatchThrottlingRateInMsg": 10,
-                "dispatchThrottlingRateInByte": -1,
+                "dispatchThrottlingRateInByte": -2,
                 "relativeToPublishRate": False,
                 "ratePeriodInSecond": 1,
             }
@@ -508,7 +509,7 @@ def test_a_dry_run_prints_what_would_be_written_and_ends(
 ) -> None:
     link.tell("pulsar://b0", 300.0)
     monkeypatch.setattr("quotaplane.transport.open_broker_link", lambda *_, **__: link)
-    cluster.rates[full("c"), "publishRate"] = {"publishThrottlingRateInMsg": 10}
+    cluster.rates[full("c"), "publishRate"] = ours_of(10)
     conf = conf_of(cluster, tmp_path, on_exit="remove")
     assert main(["enforce", "pulsar", "--conf", conf, "--dry-run"]) == 0
     out, err = capsys.readouterr()
@@ -524,7 +525,7 @@ def test_a_dry_run_prints_what_would_be_written_and_ends(
             {
                 "method": "POST",
                 "path": f"/admin/v2/persistent/{NAMESPACE}/{name}/publishRate",
-                "body": {"publishThrottlingRateInMsg": rate, **unlimited},
+                "body": ours_of(rate),
             }
             for name, rate in (("a", 300), ("b", 10))
         ),

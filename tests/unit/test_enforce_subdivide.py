@@ -105,7 +105,7 @@ def test_a_partitioned_topic_takes_no_more_than_its_partitions_have_together(
     cluster: tuple[Layout, FloatArray, FloatArray, Any], law: Divide
 ) -> None:
     layout, limits, usage, saturated = cluster
-    rates, shares, least = subdivide(layout, limits, usage, saturated, law=law)
+    rates, shares, least, _ = subdivide(layout, limits, usage, saturated, law=law)
     wants = np.where(saturated, np.inf, np.nan_to_num(usage))[:, 0]
     assert (np.isnan(least) == np.isnan(rates)).all()
     assert not (least > rates).any()

@@ -208,7 +208,10 @@ def test_limits_are_in_force_only_if_every_broker_is_limited(
     wanted[:, 0] = limits
     wanted[np.isnan(limits)] = NAN
     free = np.ones((2, 2), np.bool_)
-    rates = Rates(wanted, wanted, free, ~free, ~free, np.zeros((2, 2)), np.zeros((2, 4)))
+    rates = Rates(
+        *(wanted, wanted, free, ~free, ~free, np.zeros((2, 2)), np.zeros((2, 4))),
+        *(~free, ~free),
+    )
     none = np.zeros(0, np.int64)
     noted = GroupsInForce()
     noted.note(layout, wanted, rates, Moves(none, none, np.zeros((0, 2)), ~free), np.array([7.0]))

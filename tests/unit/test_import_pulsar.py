@@ -105,6 +105,15 @@ def quotas(one: dict[str, Any]) -> dict[str, Any]:
     return {name: quota for name, quota in one["quotas"].items() if quota is not None}
 
 
+def test_a_rate_that_an_enforcer_left_is_not_an_administrators(
+    cluster: Cluster, command: Command
+) -> None:
+    before = command.answer()[ORDERS]["quotas"]
+    left = {"publishThrottlingRateInMsg": 7, "publishThrottlingRateInByte": -2}
+    cluster.rates[full("a"), "publishRate"] = left
+    assert command.answer()[ORDERS]["quotas"] == before
+
+
 def test_without_apply_it_writes_nothing_anywhere(cluster: Cluster, command: Command) -> None:
     answer = command.answer()
     assert states(answer) == {

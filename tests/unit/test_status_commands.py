@@ -17,6 +17,10 @@ from quotaplane.cli.main import main
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.group_status import group_status, standing_leases
+from quotaplane.registry.recorded_rates import (
+    AdministratorRate,
+    change_administrator_rates,
+)
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from tests.closed_loop.conftest import START_MS
@@ -114,6 +118,35 @@ def test_limits_are_listed_with_their_reasons(
     assert by_broker["c"]["reason"].startswith("satisfied: has the ")
     one = answer(capsys, "limits", "--broker", "b", "--top", "1", "--history", history.path)
     assert [row["broker"] for row in one] == ["b"]
+
+
+def test_limits_and_reasons_show_administrators_rates(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = History(path=str(shutil.copytree(history.path, tmp_path / "history")))
+    seen = datetime(2026, 11, 27, 8, tzinfo=timezone.utc), "enforcer, process 7 on host h"
+    row = "publish", "orders", 5.0, None, "{}"
+    topics = [f"persistent://acme/orders/t{i}" for i in range(5)]
+    rates = [AdministratorRate("blue", topic, *row, *seen) for topic in topics]
+    changes = {(rate.place, rate.kind): rate for rate in rates}
+    change_administrator_rates(copied, "blue", changes, "test")  # type: ignore[arg-type]
+    texts = [
+        f"an administrator's rate of 5 messages/s on topic {topic} (seen by enforcer, process 7 on "
+        "host h at 2026-11-27T08:00:00Z)"
+        for topic in topics[:3]
+    ]
+    place = ("--history", copied.path)
+    for row_ in answer(capsys, "limits", "orders", *place):
+        assert row_["administrators_rates"] == [*texts, "and 2 more"]
+    (other, *_) = answer(capsys, "limits", "acme", *place)
+    assert other["administrators_rates"] == []
+    (now,) = answer(capsys, "why", "orders", "a", *place)
+    assert now["administrators_rates"] == [*texts, "and 2 more"]
+    assert main(["why", "orders", "a", *place, "--table"]) == 0
+    assert f"\n  {texts[0]}\n" in capsys.readouterr().out
+    # Nobody had seen them then.
+    (then,) = answer(capsys, "why", "orders", "a", *place, "--at", "2023-11-14T22:13:40Z")
+    assert then["administrators_rates"] == []
 
 
 def test_brokers_show_who_is_silent(history: History, capsys: pytest.CaptureFixture[str]) -> None:

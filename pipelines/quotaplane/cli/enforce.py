@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from quotaplane.cli.agent_process import LatestReadings, print_line, print_status, stop_at_signal
 from quotaplane.clock_steps import steady_clock_ms
-from quotaplane.errors import ConfigError
+from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.settings import MetricsPorts, PulsarTransport, Settings, load_settings
 from quotaplane.terminal import warn
 from quotaplane.transport.base import BrokerLink
 
 if TYPE_CHECKING:
+    from quotaplane.enforce.agent.enforcer import Enforcer
     from quotaplane.enforce.agent.leader_election import LeaderRest
 
 _TIMEOUT_S: Final = 10.0
@@ -25,7 +26,12 @@ JSON. The setting enforce.on_exit decides what it leaves behind: the rates as th
 broker's safe limit (safe), or no rates (remove). A second signal ends it at once, as with keep.
 
 --dry-run reads everything and writes nothing: it prints the requests that it would make, a JSON
-object per line, and ends. See docs/enforcer.md.
+object per line, and ends.
+
+--remove gives everything back to the cluster and ends: publish quotas, then rates of namespaces and
+topics, in whose place administrators' rates are in force again. It prints what it did as a line of
+JSON, and ends with exit code 6 if something is left. Stop all enforcers first. See
+docs/enforcer.md.
 """
 
 
@@ -36,7 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     clusters = parser.add_subparsers(dest="cluster", metavar="CLUSTER", required=True)
     pulsar = clusters.add_parser("pulsar", help="stock Pulsar: rates of topics, over its REST API")
     pulsar.add_argument("--conf", metavar="FILE", required=True, help="the quota job's settings")
-    pulsar.add_argument("--dry-run", action="store_true", help="print what would be written")
+    once = pulsar.add_mutually_exclusive_group()
+    once.add_argument("--dry-run", action="store_true", help="print what would be written")
+    once.add_argument("--remove", action="store_true", help="give everything back, and end")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: the settings are wrong.
-        ClusterError: the cluster can't be reached, or refuses us.
+        ClusterError: the cluster can't be reached, or refuses us; with --remove: something is left.
+        HistoryError: with --remove: the record of administrators' rates can't be read.
         TransportError: the limits can't be read.
     """
     settings = load_settings(args.conf)
@@ -52,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
     if not isinstance(transport, PulsarTransport) or transport.admin_url is None:
         raise ConfigError("enforce pulsar needs transport.kind: pulsar and transport.admin_url")
     latest = LatestReadings()
-    with nullcontext() if args.dry_run else _exposed(settings.metrics, latest):
-        asyncio.run(_enforce(settings, transport, latest, dry=args.dry_run))
+    once = args.dry_run or args.remove
+    with nullcontext() if once else _exposed(settings.metrics, latest):
+        asyncio.run(_enforce(settings, transport, latest, dry=args.dry_run, removes=args.remove))
     return 0
 
 
@@ -69,7 +79,12 @@ def _exposed(metrics: MetricsPorts, latest: LatestReadings) -> AbstractContextMa
 
 
 async def _enforce(
-    settings: Settings, transport: PulsarTransport, latest: LatestReadings, *, dry: bool
+    settings: Settings,
+    transport: PulsarTransport,
+    latest: LatestReadings,
+    *,
+    dry: bool,
+    removes: bool,
 ) -> None:
     from quotaplane.enforce.agent.leader_election import LeaderRest
     from quotaplane.transport import open_broker_link
@@ -101,7 +116,7 @@ async def _enforce(
             if dry:
                 await _run_dry(settings, rest, link, stop)
             else:
-                await _run(settings, transport, rest, link, latest, stop)
+                await _run(settings, transport, rest, link, latest, stop, removes=removes)
         finally:
             await asyncio.to_thread(link.close)
 
@@ -123,6 +138,8 @@ async def _run(
     link: BrokerLink,
     latest: LatestReadings,
     stop: asyncio.Event,
+    *,
+    removes: bool,
 ) -> None:
     from quotaplane.enforce.agent.enforcer import Enforcer
     from quotaplane.enforce.agent.leader_election import take_part
@@ -140,6 +157,9 @@ async def _run(
             outbox=outbox,
         )
         await enforcer.start()
+        if removes:
+            await _give_back(enforcer)
+            return
         status_lines = asyncio.create_task(print_status(enforcer.status))
         following = asyncio.create_task(latest.follow(enforcer.readings))
         await enforcer.run(stop)
@@ -150,3 +170,12 @@ async def _run(
         await election.leave()
         if outbox is not None:
             await asyncio.to_thread(outbox.close)
+
+
+async def _give_back(enforcer: Enforcer) -> None:
+    figures = await enforcer.give_back()
+    print_line(figures)
+    if figures["left"]:
+        raise ClusterError(
+            f"--remove: {figures['left']} rates and quotas are left in the cluster; run it again"
+        )

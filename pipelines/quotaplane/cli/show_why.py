@@ -77,6 +77,7 @@ def _in_words(limit: dict[str, Any]) -> str:
             f"  its latest report ({_time(limit['reported_at'])}): {short(limit['used_per_s'])} "
             f"used{more}"
         )
+    lines += [f"  {text}" for text in limit["administrators_rates"]]
     law = f"law {limit['law']}, " if limit["law"] else ""
     lines.append(
         f"  decided {_time(limit['since'])} ({law}epoch {limit['epoch']}, round {limit['seq']}), "

@@ -9,6 +9,7 @@ import numpy as np
 from quotaplane.enforce.subdivide import Subdivision
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+from quotaplane.rate_marks import marked
 from quotaplane.topic_layout import KINDS, SIDES, Layout
 
 WAITED_S: Final = 10.0
@@ -39,6 +40,10 @@ class Rates(NamedTuple):
     """(u, 2) how long a write has waited for budget."""
     above_s: FloatArray
     """(u, 4) for how long the rate has been above the wanted one."""
+    administrators: BoolArray
+    """(u, 2) the rate in force is an administrator's."""
+    recorded: BoolArray
+    """(u, 2) a rate of ours is, or will be, in place of an administrator's recorded one."""
 
 
 class Moves(NamedTuple):
@@ -49,13 +54,19 @@ class Moves(NamedTuple):
     kind: IntArray
     """(n,) 0 = publish, 1 = dispatch."""
     rates: FloatArray
-    """(n, 2) in messages and bytes; inf = unlimited, both inf = remove the rate."""
+    """(n, 2) in messages and bytes; inf = unlimited, both inf = remove our rate."""
     unread: BoolArray
     """(u, 2) topics whose rate must be read first."""
 
     def without_removals(self, has_default: BoolArray) -> Moves:
         """Drop removals of the rates of topics that would then get a default of ours (u, 2)."""
-        stays = np.isfinite(self.rates).any(axis=1) | ~has_default[self.topic, self.kind]
+        return self._only(np.isfinite(self.rates).any(axis=1) | ~has_default[self.topic, self.kind])
+
+    def without(self, held: BoolArray) -> Moves:
+        """Drop the writes of some rates (u, 2)."""
+        return self._only(~held[self.topic, self.kind])
+
+    def _only(self, stays: BoolArray) -> Moves:
         if stays.all():
             return self
         return Moves(self.topic[stays], self.kind[stays], self.rates[stays], self.unread)
@@ -81,6 +92,8 @@ def plan(
     confirmed; if no rate is being lowered, the raise takes the room there is. A topic whose rate
     can't be read or written counts with its share, so it delays only raises that need its room.
 
+    An administrator's rate stays where none of ours is wanted, or the same.
+
     Args:
         layout: the topics, and which broker has each part.
         limits: (k, 4) of ``layout.pairs``, from which the division was made.
@@ -90,10 +103,11 @@ def plan(
             are small.
         patient: small steps down may wait.
     """
+    rates = _without_administrators(rates, division.rates)
     in_force = rates.in_force
     lowered = np.zeros(in_force.shape, np.bool_)
     raised = np.zeros(in_force.shape, np.bool_)
-    wanted = np.where(np.isnan(division.rates), in_force, division.rates)
+    wanted = _marked(np.where(np.isnan(division.rates), in_force, division.rates), rates)
     concerned = np.stack([~np.isnan(division.rates[:, side]).all(axis=1) for side in SIDES], axis=1)
     known = np.stack([~np.isnan(in_force[:, side]).any(axis=1) for side in SIDES], axis=1)
     ready = np.repeat(rates.idle & known & ~rates.uncertain & concerned, 2, axis=1)
@@ -105,7 +119,7 @@ def plan(
                 limit=limits[:, d],
                 share=division.shares[:, d],
                 wanted=wanted[:, d],
-                least=division.least[:, d],
+                least=np.minimum(division.least[:, d], wanted[:, d]),
                 in_force=in_force[:, d],
                 after_writes=rates.after_writes[:, d],
                 above_s=rates.above_s[:, d] if patient else np.full(len(target), np.inf),
@@ -117,6 +131,27 @@ def plan(
             )
     unread = concerned & (~known | rates.uncertain) & rates.idle
     return _by_urgency(layout, target, rates, lowered, raised, unread)
+
+
+def _without_administrators(rates: Rates, wanted: FloatArray) -> Rates:
+    """The rates; those of administrators count as none where no rate of ours is ``wanted``."""
+    if not rates.administrators.any():
+        return rates
+    in_force, after_writes = rates.in_force.copy(), rates.after_writes.copy()
+    for kind, side in enumerate(SIDES):
+        alone = rates.administrators[:, kind] & np.isposinf(wanted[:, side]).all(axis=1)
+        in_force[alone, side] = after_writes[alone, side] = np.inf
+    return rates._replace(in_force=in_force, after_writes=after_writes)
+
+
+def _marked(target: FloatArray, rates: Rates) -> FloatArray:
+    """(u, 4) as rates of ours are written; an administrator's one that is to stay is not ours."""
+    result = target.copy()
+    for kind, side in enumerate(SIDES):
+        stays = rates.administrators[:, kind] & (target[:, side] == rates.in_force[:, side]).all(1)
+        ours = marked(target[:, side], rates.recorded[:, kind])
+        result[:, side] = np.where(stays[:, None], target[:, side], ours)
+    return result
 
 
 class _Dimension(NamedTuple):
@@ -263,6 +298,11 @@ def _in_order(rows: Segments, key: FloatArray, amounts: FloatArray) -> tuple[Int
     return order, before
 
 
+def _differs(target: FloatArray, in_force: FloatArray) -> BoolArray:
+    """(u, 2) by kind: whether one of the two numbers differs."""
+    return np.stack([(target[:, side] != in_force[:, side]).any(axis=1) for side in SIDES], axis=1)
+
+
 def in_turn(group: IntArray) -> IntArray:
     """The order in which groups (n,) take turns: the first item of each, then the second of each.
 
@@ -287,7 +327,8 @@ def _by_urgency(
 ) -> Moves:
     """Order the moves so that groups take turns: a group with many topics delays no other group."""
     moves = lowered | raised
-    target = np.where(moves, wanted, rates.in_force)
+    target = _marked(np.where(moves, wanted, rates.in_force), rates)
+    moves &= np.repeat(_differs(target, rates.in_force), 2, axis=1)
     with np.errstate(invalid="ignore"):
         left = np.minimum(target, rates.in_force) / np.maximum(target, rates.in_force)
     # A change from or to unlimited counts as a change by 100 %; lowering goes before raising.

@@ -40,6 +40,12 @@ class RatesInForce:
         """(u, 2) a read or write is in flight."""
         self._ours: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
         """(u, 2) the topic has, or may have, a rate that we wrote."""
+        self.administrators: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
+        """(u, 2) the rate in force is an administrator's."""
+        self.recorded: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
+        """(u, 2) an administrator's rate of the topic is recorded, so ours may be in its place."""
+        self.ceiling: FloatArray = np.full((topics, BASIC), np.inf)
+        """(u, 4) the topic's own administrator's rate, in force or recorded; inf = none."""
         self._failures = np.zeros((topics, len(KINDS)), np.int64)
         """(u, 2) failures in a row."""
         self._write_failed: BoolArray = np.zeros((topics, len(KINDS)), np.bool_)
@@ -64,6 +70,7 @@ class RatesInForce:
         stays = came_from >= 0
         names = (
             *("in_force", "_after_writes", "_busy", "_ours"),
+            *("administrators", "recorded", "ceiling"),
             *("_failures", "_write_failed", "_uncertain", "_retry_at_s", "_since_s"),
             *("_above_since_s", "born"),
         )
@@ -97,6 +104,8 @@ class RatesInForce:
             failing=self._failures > 0,
             waited_s=np.maximum(now_s - self._since_s, 0.0),
             above_s=np.maximum(now_s - self._above_since_s, 0.0),
+            administrators=self.administrators,
+            recorded=self.recorded,
         )
 
     def note_wanted(self, wanted: FloatArray, now_s: float) -> None:
@@ -156,16 +165,54 @@ class RatesInForce:
         for key, at_s in self.to_remove.items():
             self.to_remove[key] = at_s if at_s == np.inf else -np.inf
 
-    def confirmed(self, topic: str, kind: int, rates: FloatArray, *, wrote: bool) -> None:
+    @property
+    def held(self) -> BoolArray:
+        """(u, 2) an administrator's rate that is not recorded yet: it must not be overwritten."""
+        return self.administrators & ~self.recorded
+
+    def read(
+        self,
+        topic: str,
+        kind: int,
+        rates: FloatArray,
+        ceiling: FloatArray,
+        *,
+        administrators: bool,
+        recorded: bool,
+    ) -> None:
+        """A read succeeded: these rates (2,) are in force.
+
+        ``ceiling`` (2,): the administrator's rate of the topic, which may be the one in force.
+        """
+        at = self.layout.place.get(topic)
+        if at is not None:
+            self.ceiling[at, SIDES[kind]] = ceiling
+            self.recorded[at, kind] = recorded
+        self.confirmed(topic, kind, rates, wrote=False, administrators=administrators)
+
+    def note_recorded(self, topic: str, kind: int) -> None:
+        """The administrator's rate in force is recorded now."""
+        at = self.layout.place.get(topic)
+        if at is not None:
+            self.recorded[at, kind] = self.administrators[at, kind]
+
+    def forget_held(self) -> None:
+        """Read rates again that may be ours in place of administrators' ones."""
+        self.in_force[np.repeat(self.held & ~self._busy, 2, axis=1)] = np.nan
+
+    def confirmed(
+        self, topic: str, kind: int, rates: FloatArray, *, wrote: bool, administrators: bool = False
+    ) -> None:
         """A write or a read succeeded: these rates (2,) are in force."""
         at = self.layout.place.get(topic)
+        ours = bool(np.isfinite(rates).any()) and not administrators
         if at is None:
             # The topic left its group while the request was in flight.
-            if np.isfinite(rates).any():
+            if ours:
                 self.to_remove[topic, kind] = -np.inf
             return
         self.in_force[at, SIDES[kind]] = self._after_writes[at, SIDES[kind]] = rates
-        self._ours[at, kind] = np.isfinite(rates).any()
+        self._ours[at, kind], self.administrators[at, kind] = ours, administrators
         self._busy[at, kind] = self._uncertain[at, kind] = False
         # A successful read does not end the backoff of failed writes.
         if wrote or not self._write_failed[at, kind]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +19,9 @@ Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
 
 SATURATED: Final = 0.95
 """A part that used at least this fraction of its rate is saturated: it is assumed to want more."""
+
+_LEAST_WEIGHT: Final = 1e-9
+"""Of a part that uses nothing, where weights follow usage: laws need weights above 0."""
 
 _UNMEASURED_USAGE: Final = 0.9
 """A part that was not measured yet is assumed to use this fraction of its even share."""
@@ -37,6 +41,8 @@ class Subdivision(NamedTuple):
     least: FloatArray
     """(u, 4) the lowest rate that is enough now: for a topic that is not throttled, a little more
     than it uses. Any rate from ``least`` to ``rates`` is good enough."""
+    unlimited: BoolArray
+    """(u, 4) no limit applies; ``rates`` is finite there only for an administrator's rate."""
 
     @property
     def limited(self) -> BoolArray:
@@ -51,6 +57,7 @@ def subdivide(
     usage: FloatArray,
     saturated: BoolArray,
     *,
+    ceilings: FloatArray | None = None,
     law: Divide = "max_min",
     floor_share: float = 0.1,
 ) -> Subdivision:
@@ -76,11 +83,16 @@ def subdivide(
     using at most what it wants, use up their shares together. So a busy partition gets what idle
     ones leave, on other brokers too.
 
+    No topic gets a rate above its ceiling; what it may not use goes to the others. A topic without
+    a limit in both dimensions of a kind gets no rate, as its ceiling is in force without ours.
+
     Args:
         layout: the topics, and which broker has each part.
         limits: (k, 4) of ``layout.pairs``; inf = unlimited, NaN = no limit received.
         usage: (p, 4) per second; NaN = not measured yet, assumed to be nearly the even share.
         saturated: (p, 4) which parts used what their rate allows.
+        ceilings: (u, 4) administrators' rates of topics, at least 1; inf = none; None: there are
+            none.
         law: one of the three above.
         floor_share: of the even share; what an idle topic can start with.
 
@@ -96,6 +108,9 @@ def subdivide(
     shares = np.full((len(layout.parts), BASIC), np.nan)
     charges = shares.copy()
     used = np.nan_to_num(usage)
+    if ceilings is None:
+        ceilings = np.full((len(layout.topics), BASIC), np.inf)
+    most = ceilings[layout.topic[pairs.parts]]
     for d in range(BASIC):
         if np.isnan(limits[:, d]).all():
             continue
@@ -105,15 +120,19 @@ def subdivide(
             limits[:, d],
             usage[pairs.parts, d],
             saturated[pairs.parts, d],
+            most[:, d],
             law,
             floor_share,
             least=LEAST_BYTES_PER_S if d == PUBLISH_BYTES else 1.0,
         )
     rates = _rates(layout, shares, charges, used, saturated, even=law == "even")
     rates = np.minimum(rates, np.where(np.isinf(rates), np.inf, MOST))
+    unlimited = np.isposinf(rates)
+    has_rate = np.isfinite(rates).reshape(-1, len(KINDS), 2).any(axis=2)
+    rates = np.where(np.repeat(has_rate, 2, axis=1), np.minimum(rates, ceilings), rates)
     needs = np.full(rates.shape, -np.inf)
     np.maximum.at(needs, layout.topic, np.where(saturated, np.inf, np.floor(_with_headroom(used))))
-    return Subdivision(rates, shares, np.minimum(rates, needs))
+    return Subdivision(rates, shares, np.minimum(rates, needs), unlimited)
 
 
 def _with_headroom(usage: FloatArray) -> FloatArray:
@@ -127,13 +146,15 @@ def _shares(
     limit: FloatArray,
     usage: FloatArray,
     saturated: BoolArray,
+    ceiling: FloatArray,
     law: Divide,
     floor_share: float,
     least: float,
 ) -> tuple[FloatArray, FloatArray]:
     """One dimension of all pairs: shares (m,), and the charges to the limits (m,).
 
-    ``least``: the floor of a part, unless the even share is lower.
+    ``ceiling`` (m,): the highest share. ``least``: the floor of a part, unless the even share is
+    lower.
     """
     count = np.maximum(rows.counts, 1)
     limited = np.isfinite(limit)
@@ -141,24 +162,29 @@ def _shares(
     units = np.where(limited, np.ceil(np.where(limited, limit, 0.0) - 1e-9), 0.0)
     even = units / count
     usage = np.where(np.isnan(usage), _UNMEASURED_USAGE * rows.spread(even), usage)
+    ceiling = np.where(rows.spread(limited), ceiling, np.inf)
     if law == "even":
-        charge = whole = _rounded(rows, rows.spread(even), units, np.ones(len(usage), np.bool_))
+        exact = _below(pairs, units, rows.spread(even), np.ones(len(usage)), ceiling)
+        throttled = np.isfinite(exact)
+        unthrottled = more = ceiling
     else:
         floor = np.maximum(floor_share * even, np.minimum(least, even))
-        floor = rows.spread(np.maximum(floor, 1.0))
-        exact, throttled, spare = _by_law(pairs, rows, units, usage, saturated, law, floor)
-        left = units - rows.total(np.where(throttled, 0.0, exact))
-        whole = _rounded(rows, exact, np.floor(np.round(left, 6)), throttled)
+        floor = np.minimum(rows.spread(np.maximum(floor, 1.0)), ceiling)
+        exact, throttled, more = _by_law(pairs, rows, units, usage, saturated, law, floor, ceiling)
         unthrottled = floor
-        more = usage + rows.spread(spare / count)
         if law == "max_min":
             # Twice the usage, up to the even share: a rate that followed usage closely would have
             # to be written again and again.
             roomy = np.maximum(more, np.minimum(2.0 * usage, rows.spread(even)))
             most = np.minimum(np.maximum(_with_headroom(usage), roomy), rows.spread(units))
             unthrottled = np.maximum(floor, most)
-        whole = np.where(throttled, whole, np.floor(np.round(unthrottled, 6)))
-        charge = np.where(throttled, whole, np.minimum(more, whole))
+    held = exact >= ceiling * (1.0 - 1e-9)
+    throttled &= ~held
+    left = units - rows.total(np.where(throttled, 0.0, exact))
+    whole = _rounded(rows, exact, np.floor(np.round(left, 6)), throttled)
+    unthrottled = np.where(held, ceiling, np.minimum(unthrottled, ceiling))
+    whole = np.where(throttled, whole, np.floor(np.round(unthrottled, 6)))
+    charge = np.where(throttled | held, whole, np.minimum(more, whole))
     not_limited = rows.spread(np.where(np.isnan(limit), np.nan, np.inf))
     is_limited = rows.spread(limited)
     return np.where(is_limited, whole, not_limited), np.where(is_limited, charge, not_limited)
@@ -172,29 +198,56 @@ def _by_law(
     saturated: BoolArray,
     law: Divide,
     floor: FloatArray,
+    ceiling: FloatArray,
 ) -> tuple[FloatArray, BoolArray, FloatArray]:
-    """Each part's charge (m,), whether the part is throttled to it (m,), the unused rest (k,)."""
+    """Each part's charge (m,), whether it is throttled to it (m,), what it may use if not (m,)."""
     if law == "by_rate":
         total = rows.total(usage)
         none = rows.spread(total == 0.0)
         part = np.divide(usage, rows.spread(total), out=np.zeros(len(usage)), where=~none)
         part = np.where(none, rows.spread(1.0 / np.maximum(rows.counts, 1)), part)
-        exact = rows.spread(units) * part
-        return exact, exact >= floor, np.zeros(len(units))
+        exact = _below(pairs, units, rows.spread(units) * part, part, ceiling)
+        return exact, exact >= floor, usage
+    demand = np.minimum(np.where(saturated, np.inf, usage), ceiling)
+    limits = max_min(_problem(pairs, units, usage, demand, np.minimum(floor, demand), ceiling))
+    exact = np.minimum(limits.limits, demand)
+    throttled = saturated | (exact < usage * (1.0 - 1e-9))
+    return exact, throttled, limits.limits
+
+
+def _below(
+    pairs: Pairs, units: FloatArray, exact: FloatArray, weight: FloatArray, ceiling: FloatArray
+) -> FloatArray:
+    """The shares ``exact`` (m,); where some are above their ceilings the others get the rest.
+
+    All shares are in proportion to ``weight`` (m,), up to the ceilings.
+    """
+    if not (exact > ceiling).any():
+        return exact
+    endless, none = np.full(len(exact), np.inf), np.zeros(len(exact))
+    problem = _problem(pairs, units, none, endless, none, ceiling)
+    return max_min(replace(problem, weight=np.maximum(weight, _LEAST_WEIGHT))).limits
+
+
+def _problem(
+    pairs: Pairs,
+    units: FloatArray,
+    usage: FloatArray,
+    demand: FloatArray,
+    floor: FloatArray,
+    ceiling: FloatArray,
+) -> Problem:
     ones = np.ones(len(usage))
-    demand = np.where(saturated, np.inf, usage)
-    problem = Problem(
+    return Problem(
         starts=pairs.starts,
         quota=units,
         usage=usage,
         limit=ones * np.inf,
         demand=demand,
         weight=ones,
-        floor=np.minimum(floor, demand),
+        floor=floor,
+        ceiling=ceiling,
     )
-    exact = np.minimum(max_min(problem).limits, demand)
-    throttled = saturated | (exact < usage * (1.0 - 1e-9))
-    return exact, throttled, np.maximum(units - rows.total(exact), 0.0)
 
 
 def _rounded(rows: Segments, exact: FloatArray, units: FloatArray, which: BoolArray) -> FloatArray:

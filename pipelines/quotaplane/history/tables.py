@@ -378,6 +378,31 @@ ATTACHMENTS: Final = Table(
     properties=_CHANGE_FEED,
 )
 
+ADMINISTRATOR_RATES: Final = Table(
+    "administrator_rates",
+    "Rates that administrators set on topics and namespaces of a Pulsar cluster, as the enforcer "
+    "found them: it enforces no higher ones, and writes a topic's again when it leaves the topic.",
+    pa.schema(
+        [
+            column("cluster", pa.string(), "name of the Pulsar cluster"),
+            column("place", pa.string(), "full name of the topic, or the namespace: tenant/name"),
+            column("kind", pa.string(), "publish or dispatch"),
+            _GROUP,
+            column("messages_per_s", pa.float64(), "null = unlimited", null=True),
+            column("bytes_per_s", pa.float64(), "null = unlimited", null=True),
+            column(
+                "policy",
+                pa.string(),
+                "the rate as Pulsar has it, JSON; null: of a namespace, where it stays",
+                null=True,
+            ),
+            column("seen_at", TIMESTAMP, "when the enforcer read it"),
+            column("seen_by", pa.string(), "the process that read it, and its host"),
+        ]
+    ),
+    properties=HOT,
+)
+
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEASES, RECORDING, ROUNDS)
 """What a round of the quota job writes, rounds last."""
 
@@ -393,6 +418,7 @@ OPTIONAL: Final = (
     BALANCE_ACTIONS,
     ATTACHMENTS,
     LEADERS,
+    ADMINISTRATOR_RATES,
 )
 """Tables that a history of an earlier version lacks until a program adds them."""
 

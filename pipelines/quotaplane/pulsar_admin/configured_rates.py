@@ -56,6 +56,12 @@ TopicRates = tuple[TopicRate | None, ...]
 NO_RATES: Final[TopicRates] = (None, None, None)
 
 
+def per_s(rates: TopicRates) -> FloatArray:
+    """(4,) per second of one part, without what limits each subscription; inf = unlimited."""
+    unlimited = np.full(2, np.inf)
+    return np.concatenate([rate.per_s if rate else unlimited for rate in rates[:SUBSCRIPTION]])
+
+
 def rates_of_namespace(policies: Mapping[str, Any], cluster: str) -> TopicRates:
     """The rates in a namespace's policies, without those that an enforcer wrote.
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from quotaplane.model import BASIC, DIMENSIONS, SEPARATOR, FloatArray
-from quotaplane.pulsar_admin.configured_rates import NO_RATES, SUBSCRIPTION, TopicRates
+from quotaplane.pulsar_admin.configured_rates import NO_RATES, SUBSCRIPTION, TopicRates, per_s
 from quotaplane.pulsar_admin.publish_quotas import is_copy
 from quotaplane.pulsar_admin.resource_groups import to_cluster
 
@@ -132,9 +132,9 @@ def _proposal(
     applied = _first(namespace.rates, broker)
     own = [_first(rates, applied) for rates in namespace.topic_rates.values()]
     notes = list(_notes(namespace, [applied, *own]))
-    rates = _per_s(applied)
+    rates = per_s(applied)
     own_parts = np.array([namespace.parts[topic] for topic in namespace.topic_rates], np.float64)
-    each = np.array([rates, *map(_per_s, own)])
+    each = np.array([rates, *map(per_s, own)])
     count = np.array([namespace.count - own_parts.sum(), *own_parts])
     if not namespace.count:
         return Proposal(namespace, State.NO_TOPICS, tuple(notes), rates=rates)
@@ -156,12 +156,6 @@ def _proposal(
 def _first(rates: TopicRates, others: TopicRates) -> TopicRates:
     """By kind, the rate that applies: messages and bytes are always of the same level."""
     return tuple(other if rate is None else rate for rate, other in zip(rates, others, strict=True))
-
-
-def _per_s(rates: TopicRates) -> FloatArray:
-    """(4,) per second of one part, without what limits each subscription."""
-    unlimited = np.full(_UNITS, np.inf)
-    return np.concatenate([r.per_s if r else unlimited for r in rates[:SUBSCRIPTION]])
 
 
 def _notes(namespace: ConfiguredNamespace, applied: Sequence[TopicRates]) -> Sequence[str]:

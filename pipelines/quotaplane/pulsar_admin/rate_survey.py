@@ -22,6 +22,7 @@ from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.configured_rates import (
     NO_RATES,
     RATE_PATHS,
+    SUBSCRIPTION,
     TopicRate,
     TopicRates,
     rate_in,
@@ -32,6 +33,7 @@ from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_usage import Snapshots, read_stats_exposure
+from quotaplane.rate_marks import Mark, mark_of
 
 _AT_ONCE: Final = 8
 _PERSISTENT: Final = "persistent://"
@@ -164,7 +166,10 @@ class _Reader:
         for kind, last in enumerate(RATE_PATHS):
             path = Rest.path(*topic.split("://", 1), last)
             await self._pace.take()
-            rates.append(rate_in(await self._rest.get(path), kind, path))
+            rate = rate_in(await self._rest.get(path), kind, path)
+            # An enforcer's rate may be left on the topic of a detached namespace.
+            ours = rate and kind < SUBSCRIPTION and mark_of(rate.messages, rate.bytes) != Mark.NONE
+            rates.append(None if ours else rate)
         return tuple(rates)
 
     async def _read_usage(self, stats_interval_s: float) -> None:

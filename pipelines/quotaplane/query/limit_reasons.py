@@ -12,6 +12,7 @@ from quotaplane.laws.reason import Reason
 from quotaplane.laws.reason_numbers import NUMBERS
 from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.query.rates_in_words import RatesInWords
 
 # Limits are recorded when they change, so the newest row up to a time is the limit in force then.
 _LIMITS: Final = """
@@ -76,7 +77,8 @@ def why(
         ``numbers`` of the reason by name; ``demand_per_s`` and ``quota_per_s`` as the law was given
         them; ``law``, ``epoch``, ``seq``, ``since``: the round that decided it; ``lease_s``;
         ``used_per_s``, ``throttled_per_s``, ``reported_at``: of the newest report up to the time;
-        ``group_quota_per_s``, ``quota_changed_at``, ``quota_changed_by``.
+        ``group_quota_per_s``, ``quota_changed_at``, ``quota_changed_by``;
+        ``administrators_rates``: a text for each that holds some of the group's topics lower.
 
     Raises:
         InputError: the group or the broker had no limit at that time; the message says why.
@@ -94,8 +96,10 @@ def why(
         (epoch, seq): _law(engine, epoch, seq)
         for epoch, seq in {(row["epoch"], row["seq"]) for row in in_force}
     }
+    administrators = RatesInWords(engine, group, moment)
     return [
         _answer(row, quotas, used.get(_pair(row), {}), laws[row["epoch"], row["seq"]])
+        | {"administrators_rates": administrators.of(group, row["dimension"])}
         for row in in_force
         if row["limit_per_s"] is not None
         or quotas.get(row["dimension"], {}).get("quota_per_s") is not None

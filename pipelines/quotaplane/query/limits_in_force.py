@@ -10,6 +10,7 @@ from typing import Any, Final
 from quotaplane.laws.explain import reason_text
 from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.query.rates_in_words import RatesInWords
 
 COLUMNS: Final = (
     "group",
@@ -23,6 +24,7 @@ COLUMNS: Final = (
     "lease_ends_at",
     "since",
     "reason",
+    "administrators_rates",
 )
 
 _LEASES: Final = """
@@ -74,6 +76,9 @@ def limits_in_force(
     found = _rows(engine.ask(sql, given, group=group)) if groups else []
     newest = {_key(limit): limit for limit in found}
     rows = [_in_force(lease, newest.get(_key(lease))) for lease in leases]
+    administrators = RatesInWords(engine, group)
+    for row in rows:
+        row["administrators_rates"] = administrators.of(row["group"], row["dimension"])
     return [row for row in rows if row["limit_per_s"] < inf]
 
 

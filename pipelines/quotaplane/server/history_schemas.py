@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
+
+_AdministratorsRates = Annotated[
+    list[str],
+    Field(description="Lower rates that administrators set on the group's topics: the first few."),
+]
 
 
 class LimitInForce(BaseModel):
@@ -24,6 +29,7 @@ class LimitInForce(BaseModel):
     )
     since: datetime | None = Field(description="The round that decided it.")
     reason: str | None = Field(examples=["less than its fair share of 50 was wanted"])
+    administrators_rates: _AdministratorsRates
 
 
 class LimitList(BaseModel):
@@ -55,6 +61,7 @@ class LimitReason(BaseModel):
     group_quota_per_s: float | None
     quota_changed_at: datetime | None
     quota_changed_by: str | None
+    administrators_rates: _AdministratorsRates
 
 
 class WhyAnswer(BaseModel):

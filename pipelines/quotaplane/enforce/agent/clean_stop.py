@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from quotaplane.agents.failures import Say, first_names
+from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults
 from quotaplane.enforce.agent.rate_writer import RateWriter
 from quotaplane.enforce.agent.take_over import TakeOver
@@ -27,18 +28,24 @@ _TICK_S: Final = 0.02
 
 
 class CleanStop:
-    """Brings a cluster into the state that ``on_exit`` names; reports what was not done in time."""
+    """Brings a cluster into the state that ``on_exit`` names; reports what was not done in time.
+
+    ``cause`` is in these reports.
+    """
 
     def __init__(
         self,
         ledger: RatesInForce,
         writer: RateWriter,
+        administrators: AdministratorRates,
         defaults: NamespaceDefaults,
         say: Say,
         refresh: Callable[[float], None],
+        cause: str,
     ) -> None:
         self._ledger, self._writer, self._defaults = ledger, writer, defaults
-        self._say, self._refresh = say, refresh
+        self._administrators = administrators
+        self._say, self._refresh, self._cause = say, refresh, cause
 
     async def safe(self, moves_of: Callable[[Rates], Moves]) -> None:
         """Bring the safe limits into force; ``moves_of`` plans the writes for them.
@@ -48,10 +55,15 @@ class CleanStop:
         await self._writer.idle(PATIENCE_S)
         await self._write_all(moves_of, _WITHIN_S)
 
-    async def remove(self, take_over: TakeOver, *, taking_over: bool) -> None:
-        """Remove all rates, after the cluster has its quotas back (``TakeOver.hand_back``)."""
+    async def remove(
+        self, take_over: TakeOver, *, taking_over: bool, within_s: float | None = None
+    ) -> int:
+        """Give all topics and namespaces back, after the cluster has its quotas back.
+
+        See ``TakeOver.hand_back``. Returns how many rates and quotas of ours are left.
+        """
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + _WITHIN_S
+        until_s = loop.time() + (within_s or _WITHIN_S)
         await self._writer.idle(PATIENCE_S)
         # The brokers' own calculator takes over before our rates go: no topic is unlimited between.
         groups = self._ledger.layout.groups
@@ -60,16 +72,19 @@ class CleanStop:
         )
         if without_quota:
             self._say(
-                f"on_exit: remove: the publish quotas of {first_names(without_quota)} could not be "
+                f"{self._cause}: the publish quotas of {first_names(without_quota)} could not be "
                 "handed back to the cluster: the rates of their topics stay"
             )
         # Namespaces before topics: a topic without a rate is held to its namespace's default.
-        await self._remove_defaults(without_quota, (until_s - loop.time()) / 2.0)
-        await self._write_all(
+        namespaces = await self._remove_defaults(without_quota, (until_s - loop.time()) / 2.0)
+        rates = await self._write_all(
             lambda rates: removal(self._ledger.layout, rates, without_quota), until_s - loop.time()
         )
+        self._administrators.drop_given_back()
+        await self._administrators.look()
+        return len(without_quota) + namespaces + rates
 
-    async def _remove_defaults(self, stay: set[str], within_s: float) -> None:
+    async def _remove_defaults(self, stay: set[str], within_s: float) -> int:
         loop = asyncio.get_running_loop()
         self._defaults.hurry()
         until_s = loop.time() + within_s
@@ -81,16 +96,20 @@ class CleanStop:
             await self._defaults.idle(max(until_s - loop.time(), 0.0))
             await asyncio.sleep(_TICK_S)
         if remaining:
-            self._say(f"on_exit: the rates of {remaining} namespaces were not removed in time")
+            self._say(
+                f"{self._cause}: the rates of {remaining} namespaces were not removed in time"
+            )
+        return remaining
 
-    async def _write_all(self, moves_of: Callable[[Rates], Moves], within_s: float) -> None:
-        """Write, without a budget, until nothing is left or the time is over."""
+    async def _write_all(self, moves_of: Callable[[Rates], Moves], within_s: float) -> int:
+        """Write, without a budget, until nothing is left or the time is over; what is left."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._until_written(moves_of), within_s)
         await self._writer.idle(PATIENCE_S)
         remaining = self._remaining(moves_of)
         if remaining:
-            self._say(f"on_exit: {remaining} rates were not written in time")
+            self._say(f"{self._cause}: {remaining} rates were not written in time")
+        return remaining
 
     async def _until_written(self, moves_of: Callable[[Rates], Moves]) -> None:
         loop = asyncio.get_running_loop()
@@ -124,5 +143,5 @@ def removal(layout: Layout, in_force: Rates, stay: Collection[str]) -> Moves:
     stays = np.array([group in stay for group in layout.groups], np.bool_)[layout.group]
     rates[stays] = np.nan
     shares[stays[layout.topic]] = np.nan
-    unlimited = Subdivision(rates, shares, rates)
+    unlimited = Subdivision(rates, shares, rates, np.isposinf(rates))
     return plan(layout, limits, unlimited, in_force, significant_change=0.0)

@@ -17,6 +17,7 @@ import numpy as np
 from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.agents.pace import Pace
 from quotaplane.enforce.agent.abandoned_quotas import AbandonedQuotas
+from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
 from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop, removal
 from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
@@ -36,18 +37,20 @@ from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.enforce.rate_writes import Moves, Rates, plan
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.enforce.subdivide import Subdivision, subdivide
+from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.metrics.readings import Readings
 from quotaplane.model import FloatArray, Transition
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import Settings
-from quotaplane.topic_layout import Layout
+from quotaplane.topic_layout import KINDS, Layout
 from quotaplane.transport.base import BrokerLink
 
 _BROKERS_EVERY_S: Final = 1.0
 _TOPICS_EVERY_S: Final = 2.0
 _TAKE_OVER_EVERY_S: Final = 2.0
 _QUOTAS_EVERY_S: Final = 2.0
+_ADMINISTRATORS_EVERY_S: Final = 1.0
 _DEFAULTS_EVERY_S: Final = 10.0
 """How often the defaults of namespaces are recomputed; at once where topics changed."""
 _CHANGED_DEFAULTS_EVERY_S: Final = 1.0
@@ -58,6 +61,9 @@ _SLOW_STATS_S: Final = 10.0
 """If brokers update their statistics less often than this, a warning is printed."""
 _SHORTEST_PAUSE_S: Final = 0.02
 _CANCEL_AGAIN_S: Final = 0.2
+_GIVEN_BACK_WITHIN_S: Final = 60.0
+"""How long ``Enforcer.give_back`` tries, beside the time that reading takes."""
+_AGAIN_S: Final = 1.0
 _DIVISION: Final = "division"
 _QUIET_TICKS: Final = 3
 """A dry run ends after so many divisions in a row without anything to write."""
@@ -126,8 +132,12 @@ class Enforcer:
             rest, settings.history, reads, self._failure_log, most_groups, say
         )
         self._missing_groups = MissingGroups(say)
+        self._administrators = AdministratorRates(
+            settings.history, self._ledger, self._failure_log, say, now_ms
+        )
         self._writer = RateWriter(
-            rest, self._ledger, reads, enforce, self._failure_log, self._forget_topic
+            *(rest, self._ledger, self._administrators, reads, enforce, self._failure_log),
+            self._forget_topic,
         )
         self._defaults = NamespaceDefaults(rest, self._writer.budget, self._failure_log, say)
         self._reports, every_s = None, LIVE_EVERY_S
@@ -166,6 +176,8 @@ class Enforcer:
             ClusterError: the cluster refuses the token, or can't be reached.
         """
         await self._observer.start()
+        self._administrators.cluster = self._observer.cluster
+        self._defaults.broker_rates = self._observer.broker_rates
         live, interval_s, _ = self._observer.exposure
         if not live and interval_s > _SLOW_STATS_S and self._enforce.divide != "even":
             self._say(
@@ -202,17 +214,87 @@ class Enforcer:
 
     async def _leave(self) -> None:
         """Do what ``on_exit`` says: ``safe`` or ``remove``."""
-        clean_stop = CleanStop(self._ledger, self._writer, self._defaults, self._say, self._refresh)
+        clean_stop = self._clean_stop(f"on_exit: {self._enforce.on_exit}")
         if self._enforce.on_exit == "safe":
             await clean_stop.safe(lambda rates: self._planned(self._limits(np.inf), rates, 0.0)[0])
         else:
             await clean_stop.remove(self._take_over, taking_over=self._enforce.take_over)
+
+    def _clean_stop(self, cause: str) -> CleanStop:
+        return CleanStop(
+            *(self._ledger, self._writer, self._administrators, self._defaults),
+            *(self._say, self._refresh, cause),
+        )
+
+    async def give_back(self) -> dict[str, Any]:
+        """Give everything back to the cluster and end; the figures of ``quotaplane enforce``.
+
+        Rates of topics and namespaces are removed, or are administrators' ones again, after the
+        cluster has its publish quotas back.
+
+        Raises:
+            ClusterError: another enforcer leads, or the cluster can't be read; nothing was done.
+            HistoryError: the record of administrators' rates can't be read; nothing was done.
+        """
+        over = asyncio.Event()
+        election = asyncio.create_task(self._election.run(over)) if self._election else None
+        try:
+            await self._read_placement()
+            await self._begin_to_lead()
+            if not self._administrators.loaded:
+                raise HistoryError(
+                    "--remove: the table administrator_rates can't be read; nothing was done"
+                )
+            self._refresh(asyncio.get_running_loop().time())
+            self._administrators.leave_others()
+            left = await self._clean_stop("--remove").remove(
+                self._take_over,
+                taking_over=self._enforce.take_over,
+                within_s=_GIVEN_BACK_WITHIN_S + self._reads_s(),
+            )
+        finally:
+            over.set()
+            if election is not None:
+                await election
+        counts = self._writer.counts()
+        return {
+            **{name: counts[name] for name in ("removed", "given_back", "failed")},
+            "namespaces": self._defaults.written,
+            "handed_back": self._take_over.handed_back,
+            "left": left,
+        }
+
+    async def _read_placement(self) -> None:
+        """Read brokers and topics, and begin to lead.
+
+        Raises:
+            ClusterError: that is not possible within a minute.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _GIVEN_BACK_WITHIN_S
+        while True:
+            await self._observer.look_at_brokers()
+            await self._observer.look_at_topics()
+            if self._observer.placed and self._leads():
+                return
+            if loop.time() > until_s:
+                raise ClusterError(
+                    "--remove: another enforcer leads: stop it first; nothing was done"
+                    if self._observer.placed
+                    else "--remove: brokers or topics can't be read; nothing was done"
+                )
+            await asyncio.sleep(_AGAIN_S)
+
+    def _reads_s(self) -> float:
+        """How long reading all rates takes."""
+        return 2.0 * len(KINDS) * len(self._ledger.layout.topics) / self._enforce.max_reads_per_s
 
     async def run_dry(self, stop: asyncio.Event) -> None:
         """Run until there is nothing left to write; ``on_exit`` is ignored."""
         self._patient = False
         self._writer.hurry()
         self._defaults.hurry()
+        self._administrators.only_in_memory()
         running = asyncio.create_task(self._until(stop))
         while not (stop.is_set() or self._quiet_ticks >= _QUIET_TICKS):
             await _within(self._enforce.interval_s, stop.wait())
@@ -228,6 +310,7 @@ class Enforcer:
             ("brokers", _BROKERS_EVERY_S, observer.look_at_brokers),
             ("topics", _TOPICS_EVERY_S, observer.look_at_topics),
             ("use of topics", observer.look_every_s, self._look_at_usage),
+            ("administrators' rates", _ADMINISTRATORS_EVERY_S, self._look_at_administrators),
             (_DIVISION, interval_s, self._tick),
         ]
         if self._reports is not None:
@@ -298,7 +381,9 @@ class Enforcer:
             self._waiting, self._led = 0, False
             return
         if not self._led:
-            self._begin_to_lead()
+            await self._begin_to_lead()
+        if not self._administrators.looked:
+            return
         if self._abandoned.removes_rates:
             self._remove_rates(now_s)
             return
@@ -319,7 +404,8 @@ class Enforcer:
         if self._enforce.take_over:
             decided_ms = self._listener.received.decided_ms(layout.groups)
             rates = self._ledger.rates(now_s)
-            self._groups_in_force.note(layout, division.rates, rates, moves, decided_ms)
+            limited = np.where(division.unlimited, np.inf, division.rates)
+            self._groups_in_force.note(layout, limited, rates, moves, decided_ms)
 
     def _not_yet_read(self) -> str | None:
         """The first input that was not read since the start; None: all were."""
@@ -337,18 +423,22 @@ class Enforcer:
             return unread
         if not self._leads():
             return "leadership"
+        if not self._administrators.looked:
+            return "history"
         return None if self._listener.received.issued_at_ms else "limits"
 
     def _leads(self) -> bool:
         return self._election is None or self._election.leads()
 
-    def _begin_to_lead(self) -> None:
+    async def _begin_to_lead(self) -> None:
         """Forget rates and what was given back: another enforcer may have changed that."""
         self._led = True
         self._ledger.forget()
+        self._administrators.forget()
         self._abandoned = AbandonedQuotas(self._enforce, self._take_over, self._say)
         self._groups_in_force = GroupsInForce()
         self._muted.forget()
+        await self._administrators.look()
 
     def _default_rates(self, layout: Layout, now_s: float) -> FloatArray:
         """Default rates of namespaces (g, 4), recomputed when due."""
@@ -404,6 +494,7 @@ class Enforcer:
             limits,
             usage.usage,
             usage.saturated,
+            ceilings=self._ceilings(layout),
             law=self._enforce.divide,
             floor_share=self._enforce.floor_share,
         )
@@ -418,6 +509,23 @@ class Enforcer:
             patient=self._patient,
         )
         return moves, division
+
+    def _ceilings(self, layout: Layout) -> FloatArray:
+        """Administrators' rates (u, 4): a topic's own, else its namespace's, else the brokers'."""
+        own = np.repeat(self._ledger.administrators | self._ledger.recorded, 2, axis=1)
+        return np.where(own, self._ledger.ceiling, self._defaults.ceilings(layout))
+
+    async def _look_at_administrators(self) -> None:
+        """Record administrators' rates; give those back whose topics belong to no group now."""
+        if not self._led:
+            return
+        if self._administrators.loaded:
+            self._administrators.namespaces_have(
+                self._defaults.administrators(), self._defaults.changes
+            )
+        await self._administrators.look()
+        if self._observer.placed:
+            self._administrators.leave_others()
 
     async def _look_after_quotas(self) -> None:
         """Set taken-over quotas to unlimited; report groups that the table lost.
@@ -449,6 +557,7 @@ class Enforcer:
             "brokers": len(layout.brokers),
             "groups": len(layout.groups),
             "topics": len(layout.topics),
+            "administrators_rates": len(self._administrators),
             "limited": int(np.isfinite(self._ledger.in_force).any(axis=1).sum()),
             "waiting": self._waiting,
             **self._writer.counts(),

@@ -11,6 +11,7 @@ import numpy as np
 
 from quotaplane.agents.failures import FailureLog, Say, first_names
 from quotaplane.agents.pace import Bucket, start
+from quotaplane.enforce.agent.administrator_rates import NamespaceRate
 from quotaplane.enforce.least_bytes import MOST_RAISED, raised_limits
 from quotaplane.enforce.rate_writes import in_turn
 from quotaplane.enforce.subdivide import MOST
@@ -135,6 +136,10 @@ class NamespaceDefaults:
         self._known: tuple[Layout, _Known] | None = None
         self._foreign: set[str] = set()
         self._hurried = False
+        self.broker_rates: FloatArray = np.full(BASIC, np.inf)
+        """(4,) what brokers apply to a topic without a rate of its own or its namespace's."""
+        self.changes = 0
+        """Changes of namespaces and their rates since the start."""
         self.waiting = 0
         """Namespaces whose rates still wait to be written."""
         self.written = 0
@@ -179,11 +184,11 @@ class NamespaceDefaults:
         same_group = namespace in self._group and self._group[namespace] == group
         if not (same_group and rates.same_as(self._rates.get(namespace))):
             self._rates[namespace], self._group[namespace] = rates, group
-            self._known = None
+            self._known, self.changes = None, self.changes + 1
 
     def _forget(self, namespace: str) -> None:
         if self._rates.pop(namespace, None) is not None:
-            self._known = None
+            self._known, self.changes = None, self.changes + 1
         self._group.pop(namespace, None)
         self._written_s.pop(namespace, None)
         self._uncertain.discard(namespace)
@@ -198,6 +203,12 @@ class NamespaceDefaults:
         unreadable. Namespaces without a group lose theirs.
         """
         known = self._as_arrays(layout)
+        default = default.copy()
+        # A rate of ours on a namespace goes before the brokers' own.
+        for side in SIDES:
+            limited = np.isfinite(default[:, side]).any(axis=1, keepdims=True)
+            lower = np.minimum(default[:, side], self.broker_rates[side])
+            default[:, side] = np.where(limited, lower, default[:, side])
         rows = np.vstack([default, np.full(BASIC, np.nan), np.full(BASIC, np.inf)])
         return self._begin(known, rows[known.group], now_s)
 
@@ -244,8 +255,7 @@ class NamespaceDefaults:
         if names - self._foreign:
             self._say(
                 f"namespaces: {first_names(names - self._foreign)} have rates that the enforcer "
-                "did not set and does not change: a new topic there is held to these until the "
-                "enforcer gives it its own"
+                "did not set and does not change: no topic there gets a higher one"
             )
         self._foreign = names
 
@@ -280,14 +290,37 @@ class NamespaceDefaults:
                 self._written_s[namespace] = asyncio.get_running_loop().time()
 
     def effective_rates(self, layout: Layout, in_force: FloatArray) -> FloatArray:
-        """(u, 4) rates that brokers apply to topics: the topic's own, else its namespace's."""
+        """(u, 4) rates that brokers apply to topics: its own, its namespace's, or the brokers'."""
         known = self._as_arrays(layout)
-        rates = np.vstack([known.in_force, np.full(BASIC, np.inf)])
+        rates = self._or_brokers(known.in_force)
         effective = in_force.copy()
         for side in SIDES:
             none = np.isposinf(in_force[:, side]).all(axis=1)
             effective[none, side] = rates[known.of_topic[none], side]
         return effective
+
+    def ceilings(self, layout: Layout) -> FloatArray:
+        """(u, 4) rates that apply to topics without our rates and their own; inf = unlimited."""
+        known = self._as_arrays(layout)
+        ours = np.repeat(known.ours, 2, axis=1)
+        return self._or_brokers(np.where(ours, np.inf, known.in_force))[known.of_topic]
+
+    def _or_brokers(self, rates: FloatArray) -> FloatArray:
+        """Rates of n namespaces (n + 1, 4), the last for one that was not read: or the brokers'."""
+        rates = np.vstack([rates, np.full(BASIC, np.inf)])
+        for side in SIDES:
+            rates[np.isposinf(rates[:, side]).all(axis=1), side] = self.broker_rates[side]
+        return rates
+
+    def administrators(self) -> list[NamespaceRate]:
+        """The rates of attached namespaces that somebody else set."""
+        return [
+            NamespaceRate(name, kind, group, rates.in_force[side])
+            for name, rates in self._rates.items()
+            if (group := self._group[name]) is not None
+            for kind, side in enumerate(SIDES)
+            if not rates.ours[kind] and np.isfinite(rates.in_force[side]).any()
+        ]
 
     def has_default(self, layout: Layout) -> BoolArray:
         """(u, 2) whether a default of ours would apply to the topic without its own rate."""

@@ -14,6 +14,7 @@ from quotaplane.agents.pace import Pace
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
+from quotaplane.pulsar_admin.configured_rates import per_s, rates_of_brokers
 from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
 from quotaplane.pulsar_admin.resource_groups import read_runtime
 from quotaplane.pulsar_admin.rest import Rest
@@ -87,6 +88,7 @@ class Observer:
         self._begun_s = asyncio.get_running_loop().time()
         runtime = await read_runtime(self._rest)
         self.cluster = runtime.cluster
+        self.broker_rates = per_s(rates_of_brokers(runtime.configuration))
         self.exposure = await read_stats_exposure(self._rest)
         every_s = max(self.exposure.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
         self.look_every_s = self._live_every_s if self.exposure.live else every_s
@@ -109,6 +111,11 @@ class Observer:
             return True
         patient = asyncio.get_running_loop().time() < self._begun_s + _PATIENCE_S
         return self._tried == _PARTS and not patient
+
+    @property
+    def placed(self) -> bool:
+        """Whether brokers and topics were read once, without failures."""
+        return {"brokers", "topics"} <= self._complete
 
     @property
     def listed(self) -> bool:

@@ -1,34 +1,49 @@
-"""Reads and writes the rates of topics: concurrently, one request per rate, within budgets."""
+"""Reads and writes the rates of topics: concurrently, one request per rate, within budgets.
+
+A topic may have a rate of an administrator. It counts as the topic's ceiling, is recorded before
+ours takes its place (``AdministratorRates``), and comes back when ours goes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Bucket, Pace, start
+from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.rate_writes import Moves, in_turn
 from quotaplane.enforce.rates_in_force import RatesInForce
+from quotaplane.errors import HistoryError
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_admin.topic_rates import read_rate, write_rate
+from quotaplane.pulsar_admin.topic_rates import (
+    NO_RATE,
+    OwnRate,
+    give_back,
+    own_rate,
+    read_rate,
+    write_rate,
+)
+from quotaplane.rate_marks import Mark
 from quotaplane.settings import Enforce
-from quotaplane.topic_layout import KINDS
+from quotaplane.topic_layout import KINDS, SIDES
 
 _WRITES: Final = "writing rates"
 _READS: Final = "reading rates"
 _CHECKED_SHARE: Final = 0.1
-"""Of the read budget, for checking rates that are known already."""
+"""Of the read budget, for checking rates that are known already: half of it for all in turn, half
+for those that are about to be written."""
 _CHECKED_EVERY_S: Final = 60.0
 """A known rate is checked at most this often: a lookup of a topic that is being moved makes Pulsar
 assign it to some broker at once."""
+_NO_POLICY: Final = "the administrator's rate can't be read from the history"
 _REMOVAL_RETRY_S: Final = 5.0
 _HURRIED_AT_ONCE: Final = 1000
-_NO_RATE: Final = np.full(2, np.inf)
 
 
 class RateWriter:
@@ -38,12 +53,14 @@ class RateWriter:
         self,
         rest: Rest,
         ledger: RatesInForce,
+        administrators: AdministratorRates,
         reads: Pace,
         enforce: Enforce,
         failure_log: FailureLog,
         gone: Callable[[str], None],
     ) -> None:
         self._rest, self._ledger, self._reads = rest, ledger, reads
+        self._administrators = administrators
         self.budget = Bucket(enforce.max_writes_per_s)
         """Write budget, shared with ``NamespaceDefaults``."""
         self._concurrency = enforce.concurrency
@@ -51,18 +68,21 @@ class RateWriter:
         self._at_once = max(enforce.concurrency, math.ceil(enforce.max_writes_per_s))
         self._reads_at_once = math.ceil(enforce.max_reads_per_s * enforce.interval_s)
         self._to_read: dict[tuple[str, int], None] = {}
-        self._checks_per_s = enforce.max_reads_per_s * _CHECKED_SHARE
+        self._checks_per_s = enforce.max_reads_per_s * _CHECKED_SHARE / 2.0
+        self._checks_of_writes = Bucket(self._checks_per_s)
         self._checked, self._due, self._checked_s = 0, 0.0, np.inf
         self._failure_log, self._gone = failure_log, gone
         self._writing: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Task[None]] = set()
-        self._written = self._removed = self._read = self._vanished = self._failed = 0
+        self._written = self._removed = self._given_back = 0
+        self._read = self._vanished = self._failed = 0
 
     def counts(self) -> dict[str, int]:
         """Requests since the start, by result."""
         return {
             "written": self._written,
             "removed": self._removed,
+            "given_back": self._given_back,
             "read": self._read,
             "vanished": self._vanished,
             "failed": self._failed,
@@ -89,22 +109,30 @@ class RateWriter:
         self._checks_per_s = 0.0
 
     def begin(self, moves: Moves, now_s: float) -> int:
-        """Start as many writes as the budget allows; returns how many must wait."""
-        ledger = self._ledger
+        """Start as many writes as the budget allows; returns how many must wait.
+
+        An administrator's rate that is not recorded yet is not overwritten.
+        """
+        ledger, wanted = self._ledger, len(moves.topic)
+        moves = moves.without(ledger.held)
         room = max(min(self.budget.room(now_s), self._at_once - len(self._writing)), 0)
         count = min(room, len(moves.topic))
         ledger.start(moves, count, now_s)
         for topic, kind, rates in zip(
             moves.topic[:count].tolist(), moves.kind[:count].tolist(), moves.rates, strict=False
         ):
-            start(self._writing, self._write(ledger.layout.topics[topic], kind, rates))
+            check = self._checks_of_writes.room(now_s) > 0
+            self._checks_of_writes.take(check)
+            in_place = bool(ledger.recorded[topic, kind])
+            work = self._write(ledger.layout.topics[topic], kind, rates, in_place, check)
+            start(self._writing, work)
         removals = [key for key, at_s in ledger.to_remove.items() if at_s <= now_s]
         for topic, kind in removals[: room - count]:
             ledger.to_remove[topic, kind] = np.inf
             start(self._writing, self._remove(topic, kind))
         begun = count + min(len(removals), room - count)
         self.budget.take(begun)
-        return len(moves.topic) + len(removals) - begun
+        return wanted + len(removals) - begun
 
     def read_unknown(
         self,
@@ -174,24 +202,100 @@ class RateWriter:
             if self._ledger.begin_read(topic, kind):
                 await self._look(topic, kind)
 
-    async def _write(self, topic: str, kind: int, rates: FloatArray) -> None:
-        work = write_rate(self._rest, topic, kind, rates)
-        if await self._tried(topic, kind, work, wrote=True):
-            self._ledger.confirmed(topic, kind, rates, wrote=True)
-            if np.isfinite(rates).any():
-                self._written += 1
+    async def _write(
+        self, topic: str, kind: int, rates: FloatArray, in_place: bool, check: bool
+    ) -> None:
+        """Write a rate, or give the topic back if both numbers are unlimited.
+
+        ``check``: read the rate first; where it is not the one that we know, nothing is written.
+        """
+        other: list[OwnRate] = []
+        removes = not np.isfinite(rates).any()
+        policy = self._administrators.policy_of(topic, kind) if removes and in_place else None
+
+        async def work() -> None:
+            if check:
+                standing = await read_rate(self._rest, topic, kind)
+                if not self._is_known(topic, kind, standing):
+                    other.append(standing)
+                    return
+            if removes:
+                if in_place and policy is None:
+                    raise HistoryError(_NO_POLICY)
+                await give_back(self._rest, topic, kind, policy)
             else:
-                self._removed += 1
+                await write_rate(self._rest, topic, kind, rates, in_place=in_place)
+
+        if not await self._tried(topic, kind, work(), wrote=True):
+            return
+        if other:
+            self._take_in(topic, kind, other[0])
+            self._read += 1
+        elif removes:
+            given = own_rate(policy, kind)
+            self._ledger.confirmed(
+                *(topic, kind, given.rates), wrote=True, administrators=policy is not None
+            )
+            self._count_removal(policy)
+        else:
+            self._ledger.confirmed(topic, kind, rates, wrote=True)
+            self._written += 1
 
     async def _look(self, topic: str, kind: int) -> None:
-        rates: list[FloatArray] = []
+        found: list[OwnRate] = []
 
         async def look() -> None:
-            rates.append(await read_rate(self._rest, topic, kind))
+            found.append(await read_rate(self._rest, topic, kind))
 
         if await self._tried(topic, kind, look(), wrote=False):
-            self._ledger.confirmed(topic, kind, rates[0], wrote=False)
+            self._take_in(topic, kind, found[0])
             self._read += 1
+
+    def _is_known(self, topic: str, kind: int, found: OwnRate) -> bool:
+        """Whether a topic has a rate of the writer, administrator or enforcer, that we know."""
+        ledger = self._ledger
+        at = ledger.layout.place.get(topic)
+        if at is None:
+            return True
+        if found.policy is not None:
+            known = np.array_equal(ledger.ceiling[at, SIDES[kind]], found.rates)
+            return bool(ledger.administrators[at, kind]) and known
+        recorded = bool(ledger.recorded[at, kind])
+        return not recorded if found.mark is Mark.NONE else recorded or found.mark is Mark.OURS
+
+    def _take_in(self, topic: str, kind: int, found: OwnRate) -> None:
+        """Take in a rate that was read."""
+        ledger, record = self._ledger, self._administrators
+        at = ledger.layout.place.get(topic)
+        if at is None:
+            ledger.confirmed(
+                *(topic, kind, found.rates), wrote=False, administrators=found.policy is not None
+            )
+            return
+        group = ledger.layout.groups[ledger.layout.group[at]]
+        ceiling, recorded = NO_RATE.rates, False
+        if found.mark is not Mark.NONE:
+            # Also without that mark: a write that an earlier leader had sent may have come late.
+            policy = record.policy_of(topic, kind)
+            if policy is not None:
+                ceiling, recorded = own_rate(policy, kind).rates, True
+                record.found(topic, kind, group, ceiling, policy)
+            elif found.mark is Mark.IN_PLACE:
+                found = found.without_mark(kind)
+                if record.loaded:
+                    record.lost(topic, kind)
+        if found.policy is not None:
+            ceiling = found.rates
+            # What stands there may be lower than what the table has, while that can't be read.
+            if record.loaded:
+                recorded = record.found(topic, kind, group, found.rates, found.policy)
+        elif found.mark is Mark.NONE:
+            record.gone(topic, kind)
+        ledger.read(
+            *(topic, kind, found.rates, ceiling),
+            administrators=found.policy is not None,
+            recorded=recorded,
+        )
 
     async def _tried(
         self, topic: str, kind: int, work: Coroutine[Any, Any, None], *, wrote: bool
@@ -211,6 +315,7 @@ class RateWriter:
                 # Deleted a moment ago, which is no failure.
                 self._vanished += 1
                 self._ledger.mark_deleted(topic, kind)
+                self._administrators.gone(topic, kind)
                 self._gone(topic)
             elif wrote:
                 self._failed += 1
@@ -222,11 +327,20 @@ class RateWriter:
         return True
 
     async def _remove(self, topic: str, kind: int) -> None:
-        """Remove our rate from a topic that left its group."""
-        to_remove = self._ledger.to_remove
+        """Give a topic that left its group back: remove our rate, if it still has one."""
+        to_remove, record = self._ledger.to_remove, self._administrators
         item = _named(topic, kind)
+        policy = None
         try:
-            await write_rate(self._rest, topic, kind, _NO_RATE)
+            found = await read_rate(self._rest, topic, kind)
+            if found.mark is not Mark.NONE:
+                if found.mark is Mark.IN_PLACE and not record.loaded:
+                    raise HistoryError(_NO_POLICY)
+                policy = record.policy_of(topic, kind)
+                if policy is None and found.mark is Mark.IN_PLACE:
+                    record.lost(topic, kind)
+                    policy = found.without_mark(kind).policy
+                await give_back(self._rest, topic, kind, policy)
         except Exception as error:
             if not _is_gone(error):
                 self._failed += 1
@@ -236,11 +350,20 @@ class RateWriter:
                     to_remove[topic, kind] = now_s + _REMOVAL_RETRY_S
                 return
         else:
-            self._removed += 1
+            if found.mark is not Mark.NONE:
+                self._count_removal(policy)
         self._failure_log.note(_WRITES, item, None)
         to_remove.pop((topic, kind), None)
+        record.gone(topic, kind)
         # The topic may be in a group again by now; then its rate must be written again.
         self._ledger.mark_unknown(topic, kind)
+
+    def _count_removal(self, policy: Mapping[str, Any] | None) -> None:
+        """Count a rate of ours that is gone; ``policy``: what is there now."""
+        if policy is None:
+            self._removed += 1
+        else:
+            self._given_back += 1
 
     async def idle(self, patience_s: float) -> None:
         """Wait for requests in flight, and cancel those that take longer."""

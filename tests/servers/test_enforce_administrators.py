@@ -1,0 +1,164 @@
+"""An administrator's own rates hold beside an enforcer of a stock cluster of three brokers."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pulsar
+import pytest
+
+from quotaplane.history.store import ensure_tables
+from quotaplane.registry.recorded_rates import list_administrator_rates
+from tests.job import write_round
+from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
+from tests.servers.pulsar_cluster import PulsarCluster
+from tests.servers.pulsar_roles import CLUSTER
+
+LIMIT = 300
+MEASURED_S = 4.0
+
+
+def publish_rate(messages: int = -1, in_bytes: int = -1) -> dict[str, Any]:
+    return {"publishThrottlingRateInMsg": messages, "publishThrottlingRateInByte": in_bytes}
+
+
+def dispatch_rate(messages: int, period_s: int = 1) -> dict[str, Any]:
+    return {
+        "dispatchThrottlingRateInMsg": messages,
+        "dispatchThrottlingRateInByte": -1,
+        "relativeToPublishRate": False,
+        "ratePeriodInSecond": period_s,
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarCluster]:
+    settings = {"maxPublishRatePerTopicInMessages": "200"}
+    with PulsarCluster(tmp_path_factory.mktemp("cluster"), broker_settings=settings) as cluster:
+        cluster.rest().create_tenant("acme")
+        yield cluster
+
+
+@contextmanager
+def publishing(cluster: PulsarCluster, topic: str) -> Iterator[None]:
+    """Publish as much as the topic lets through, over a connection of its own."""
+    over = threading.Event()
+
+    def publish() -> None:
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(cluster.service_url, logger=quiet)
+        producer = client.create_producer(
+            topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=20
+        )
+        room = threading.Semaphore(10)
+        while not over.wait(0.0025):
+            if room.acquire(timeout=0.1):
+                producer.send_async(b"x" * 100, lambda *_: room.release())
+        client.close()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_rates_of_administrators_hold_survive_and_come_back(
+    cluster: PulsarCluster, tmp_path: Path
+) -> None:
+    rest = cluster.rest()
+    own = rest.create_namespace("acme/own", bundles=8)
+    spaced = rest.create_namespace("acme/spaced", bundles=8)
+    # A group that neither the table nor the cluster has a quota of would keep its rates.
+    group = rest.put_group("orders", publish_messages_per_s=1_000_000)
+    for namespace in (own, spaced):
+        rest.attach(namespace, group)
+    held, high = cluster.topics_on(0, own, 2)
+    far, under = cluster.topic_on(1, own), cluster.topic_on(2, spaced)
+
+    def path(topic: str, kind: str = "publish") -> str:
+        return f"{topic.replace('://', '/')}/{kind}Rate"
+
+    def rate(topic: str, kind: str = "publish") -> Any:
+        return rest.call("GET", path(topic, kind))
+
+    before = {
+        path(held): publish_rate(5),
+        path(high): publish_rate(4000, 50_000_000),
+        path(far, "dispatch"): dispatch_rate(6000, period_s=60),
+        path(high, "dispatch"): dispatch_rate(7),
+    }
+    for place, policy in before.items():
+        rest.call("POST", place, policy)
+    rest.call("POST", f"namespaces/{spaced}/publishRate", publish_rate(50))
+
+    server: Any = SimpleNamespace(service_url=cluster.service_url, admin_url=cluster.admin_urls[0])
+    limits_topic = rest.create_topic("persistent://public/default/limits")
+    conf = conf_for(server, tmp_path, limits_topic)
+    settings = settings_in(conf)
+    ensure_tables(settings.history)
+    write_round(settings.history, epoch=1)
+    limits = [Limits(settings, broker, group) for broker in cluster.service_urls]
+
+    def tell(publish: float) -> None:
+        for each in limits:
+            each.tell(publish=publish, dispatch=90, safe_publish=publish, safe_dispatch=90)
+
+    def all_in_force() -> bool:
+        return (
+            # What the one of 5 may not use, the other one of the broker has.
+            rate(held) == publish_rate(5)
+            and (rate(high) or {}).get("publishThrottlingRateInMsg", 0) in range(250, LIMIT)
+            and rate(far) == publish_rate(200, -2)  # the brokers' own
+            and rate(under) == publish_rate(50, -2)  # the namespace's
+            and rate(far, "dispatch") == dispatch_rate(90) | {"dispatchThrottlingRateInByte": -3}
+            and rate(high, "dispatch") == dispatch_rate(7)
+        )
+
+    tell(LIMIT)
+    with EnforcerProcess(conf) as enforcer, publishing(cluster, held), publishing(cluster, high):
+        enforcer.wait_until(all_in_force)
+        assert "administrators' rates: found on" in enforcer.errors()
+        stats = f"{held.replace('://', '/')}/stats"
+        count, begun_s = rest.call("GET", stats)["msgInCounter"], time.monotonic()
+        time.sleep(MEASURED_S)
+        passed_s = time.monotonic() - begun_s
+        assert rest.call("GET", stats)["msgInCounter"] - count <= 5 * passed_s + 5
+        enforcer.process.send_signal(signal.SIGKILL)
+        enforcer.process.wait()
+    with EnforcerProcess(conf) as enforcer, publishing(cluster, high):
+        enforcer.wait_until(lambda: all_in_force() and enforcer.status().get("leads"))
+        # By hand, right before it would be overwritten.
+        before[path(high)] = publish_rate(60, 50_000_000)
+        rest.call("POST", path(high), before[path(high)])
+        tell(LIMIT / 2)
+        enforcer.wait_until(
+            lambda: any(
+                (row.place, row.messages_per_s) == (high, 60)
+                for row in list_administrator_rates(settings.history, CLUSTER)
+            )
+        )
+        time.sleep(2.0)
+        assert rate(high) == before[path(high)]
+        figures = enforcer.stop()
+        assert (figures["administrators_rates"], figures["errors"]) == (5, 0), enforcer.errors()
+    (figures,) = EnforcerProcess(conf, "--remove").ended()
+    assert figures["left"] == figures["failed"] == 0
+    assert figures["given_back"] == 1
+    for topic in (held, high, far, under):
+        for kind in ("publish", "dispatch"):
+            assert rate(topic, kind) == before.get(path(topic, kind)), (topic, kind)
+    assert rest.call("GET", f"namespaces/{spaced}/publishRate") == publish_rate(50)
+    assert rest.call("GET", f"namespaces/{own}/publishRate") is None
+    assert list_administrator_rates(settings.history, CLUSTER) == []
+    for each in limits:
+        each.close()
