@@ -89,6 +89,7 @@ def test_rows_are_stamped_and_converted(history: History, writer: HistoryWriter)
             "controller_mutations_per_s": None,
             **dict.fromkeys(THROTTLED_COLUMNS),
             "window_ms": None,
+            "counted": None,
         }
     ]
     (limit,) = read(history, "limits").to_pylist()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from quotaplane.model import (
     LIMIT_COLUMNS,
+    PARTS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
+    BoolArray,
     FloatArray,
     IntArray,
 )
@@ -23,6 +25,7 @@ def used_entries(
     names: pa.StringArray,
     group: IntArray,
     rates: Mapping[str, FloatArray],
+    counted: BoolArray,
 ) -> pa.Table:
     """The chosen entries (m,) with their reports' broker position and window,
     and what was used and refused in all dimensions.
@@ -34,6 +37,7 @@ def used_entries(
         names: of all groups.
         group: (m,) index in ``names`` of each entry's group.
         rates: columns (m,) that replace those of ``entries``.
+        counted: (m,) limits are decided with it; the others are only recorded.
     """
     table = _with_report_columns(entries, headers, chosen)
     coded = pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), names)
@@ -41,12 +45,32 @@ def used_entries(
     window_ms = np.rint(headers["window_s"].to_numpy() * 1000.0).astype(np.int64)
     report = entries["report"].to_numpy()[chosen]
     table = table.append_column("window_ms", pa.array(window_ms[report]))
+    table = table.append_column("counted", pa.array(counted))
     for name in (*RATE_COLUMNS, *THROTTLED_COLUMNS):
         if name in rates or name in entries.column_names:
             values = rates[name] if name in rates else entries[name].to_numpy()[chosen]
             # NaN (unchanged) becomes null.
             table = table.append_column(name, pa.array(values, from_pandas=True))
     return table
+
+
+def summed(entries: pa.Table, chosen: IntArray, dimensions: Sequence[int]) -> dict[str, FloatArray]:
+    """Columns (m,) of the totals among ``dimensions``, of entries that limits are not decided with.
+
+    A total that was not reported is the sum of its parts, if these all were; else it is NaN.
+    """
+    totals = {}
+    for place in dimensions:
+        for columns in (RATE_COLUMNS, THROTTLED_COLUMNS) if place in PARTS else ():
+            names = (columns[place], *(columns[part] for part in PARTS[place]))
+            total, *parts = (
+                entries[name].to_numpy()[chosen]
+                if name in entries.column_names
+                else np.full(len(chosen), np.nan)
+                for name in names
+            )
+            totals[columns[place]] = np.where(np.isnan(total), sum(parts), total)
+    return totals
 
 
 def undefined_entries(entries: pa.Table, headers: pa.Table, chosen: IntArray) -> pa.Table:
