@@ -230,7 +230,9 @@ def test_a_late_job_records_nothing_and_the_next_rounds_in_time_do(
     recorded: list[int] = []
     record = Recorder.record
     monkeypatch.setattr(
-        Recorder, "record", lambda self, stamp: (recorded.append(stamp.seq), record(self, stamp))[1]
+        Recorder,
+        "record",
+        lambda self, stamp, budget: (recorded.append(stamp.seq), record(self, stamp, budget))[1],
     )
     now_s = iter(range(0, 100_000, INTERVAL_S))  # each look at the clock is an interval later
     with monkeypatch.context() as patch:

@@ -18,6 +18,7 @@ from quotaplane.errors import HistoryError, TransportError
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round, group_id
 from quotaplane.settings import Settings, parse_settings
+from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.quota.recorder import (
     Recorder,
     left_out_stretch,
@@ -115,7 +116,8 @@ class World:
     def record(self) -> list[tuple[str, str]]:
         self.seq += 1
         self.now_s += 1.0
-        return self.recorder.record(Round(1, self.seq, NOON_MS + self.seq * 1000))
+        stamp = Round(1, self.seq, NOON_MS + self.seq * 1000)
+        return self.recorder.record(stamp, LetterBudget())
 
     def recorded(self) -> list[dict[str, Any]]:
         rows = history_table(self.settings, "usage").to_pylist()
@@ -275,6 +277,9 @@ def test_names_and_ids_of_defined_groups_are_recorded_and_repeated_reports_once(
     found = [(row["broker"], row["resource_group"]) for row in world.recorded()]
     assert found == [("b", "g"), ("b", "h"), ("s", "g")]
     assert used(world) == [1.0, 7.0, 9.0 / 5]
+    (letter,) = world.letters()
+    assert letter["reason"] == "unknown_group"
+    assert letter["detail"].startswith("2 entries of reports that rounds left out are of groups")
     assert world.recorded()[0]["publish_bytes_per_s"] is None  # unchanged since the report before
 
 
@@ -303,13 +308,13 @@ def test_two_processes_that_record_at_once_record_nothing_twice(world: World) ->
     world.topic.send(*map(own, range(6)))
     world.leave_out(*range(6))
     frozen = world.recorder
-    assert frozen.record(Round(1, 7, NOON_MS)) == []
+    assert frozen.record(Round(1, 7, NOON_MS), LetterBudget()) == []
     world.start(most_reports=1)
     world.topic.at_once = 2
     world.record()
     assert used(world) == [0, 1, 2, 3]
     with pytest.raises(HistoryError, match="another process writes as quotaplane-recorder"):
-        frozen.record(Round(1, 8, NOON_MS))
+        frozen.record(Round(1, 8, NOON_MS), LetterBudget())
     world.record()
     assert used(world) == [0, 1, 2, 3, 4, 5]
 

@@ -217,7 +217,7 @@ class QuotaFinisher(Finisher):
         ]
         in_time = time.monotonic() - self._began_s <= self._may_last_s
         if self._recorder is not None and in_time and not self._is_behind:
-            lines += self._recorder.record(self._stamp)
+            lines += self._recorder.record(self._stamp, self._letters)
         return lines
 
     def _read(self, counts: RoundCounts, letters: pa.Table, now_ms: int) -> Arrivals:

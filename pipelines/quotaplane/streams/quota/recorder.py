@@ -31,7 +31,9 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, Round
 from quotaplane.quota.report_tables import summed, used_entries
 from quotaplane.settings import Settings
+from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.letters import letters_of
+from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.program import usage_history
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line
@@ -100,7 +102,7 @@ class Recorder:
         stretches, self._last, self._noted = waiting(self._tables, self._done)
         self._waiting = deque(stretches)
         self._reading: _Reading | None = None
-        self._gone = 0
+        self._gone = self._undefined = 0
         self._not_until_s = self._no_line_until_s = self._groups_until_s = float("-inf")
 
     @property
@@ -123,8 +125,10 @@ class Recorder:
         self._waiting.extend((each.number, each.reports) for each in numbered)
         return rows_of(numbered)
 
-    def record(self, stamp: Round) -> list[Line]:
+    def record(self, stamp: Round, budget: LetterBudget) -> list[Line]:
         """Record a portion, beside the round that just ended; returns lines to print.
+
+        ``budget``: of the job's dead letters.
 
         Raises:
             HistoryError: the tables can't be read or written, or another process records, too.
@@ -133,7 +137,7 @@ class Recorder:
         if not self._waiting or now_s < self._not_until_s:
             return []
         try:
-            self._portion(stamp)
+            self._portion(stamp, budget)
         except TransportError as error:
             # What the portion had begun is begun anew.
             self._reading, self._not_until_s = None, now_s + AGAIN_AFTER_S
@@ -142,8 +146,9 @@ class Recorder:
             return [("warning", f"{text}; they are tried again in {AGAIN_AFTER_S:.0f} s")]
         return self._gone_line(now_s)
 
-    def _portion(self, stamp: Round) -> None:
+    def _portion(self, stamp: Round, budget: LetterBudget) -> None:
         rows, letters = [], [REJECTED.empty_table()]
+        self._undefined = 0
         reports = size_bytes = ended = gone = 0
         done = self._done
         while (
@@ -167,7 +172,9 @@ class Recorder:
             ended += 1
             self._reading = None
             self._waiting.popleft()
-        self._commit(stamp, rows, condensed(pa.concat_tables(letters)), done)
+        letters.append(self._undefined_letter(stamp))
+        refused = budget.cut(condensed(pa.concat_tables(letters)), stamp.now_ms)
+        self._commit(stamp, rows, refused, done)
         self._gone += gone
 
     def _opened(self) -> _Reading:
@@ -198,10 +205,23 @@ class Recorder:
             kept &= ~headers["observed"].to_numpy(zero_copy_only=False)
         headers, entries = some_reports(headers, decoded.entries, kept)
         chosen, group = self._groups.of(entries)
+        self._undefined += len(entries) - len(chosen)
         counted = np.zeros(len(chosen), bool)
         totals = summed(entries, chosen, self._groups.dimensions)
         return usage_history(
             used_entries(entries, headers, chosen, self._groups.names, group, totals, counted)
+        )
+
+    def _undefined_letter(self, stamp: Round) -> pa.Table:
+        """A dead letter, if entries of the portion are of groups that are not defined."""
+        return letters_of(
+            min(self._undefined, 1),
+            reason=UNKNOWN_GROUP,
+            position=f"left_out@{self._done}",
+            published_at_ms=-1,
+            detail=f"{self._undefined} entries of reports that rounds left out are of groups that "
+            "are not defined: usage lacks them",
+            reports=0,
         )
 
     def _commit(self, stamp: Round, rows: Sequence[pa.Table], letters: pa.Table, done: int) -> None:
