@@ -130,7 +130,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "strict issues and renews limits of a silent broker, which may use each for a lease more",
         issue.issue_limits,
         # Not ``changed &= ~stale`` alone: ``on_hold`` keeps the limits of such leases as well.
-        "stale |= shard.silent_ms(round_.now_ms)[1] > config.stale_after_ms",
+        "stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms",
         "stale[:] = False",
         ("strict", "mute"),
     ),

@@ -78,7 +78,7 @@ class Story:
             CONFIG,
             price=float(self.rng.choice([0.0, 0.05])),
             transition=list(Transition)[int(self.rng.integers(0, 2))],
-            lease_ms=30_000,
+            lease_ms=40_000,
             refresh_rounds=int(self.rng.choice([2, 10])),
             max_step=self.rng.choice([None, None, 0.1]),
             learns=bool(self.rng.random() < 0.5),

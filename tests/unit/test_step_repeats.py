@@ -155,7 +155,7 @@ def rows_of(payload: bytes) -> list[str]:
 
 def test_stories_have_all_that_could_make_a_difference() -> None:
     seen = set[str]()
-    for seed in range(14):
+    for seed in range(24):
         story = Story(seed)
         seen.add(story.config.transition.value)
         for *_, state, outcome in told(story):

@@ -89,6 +89,10 @@ def issue_limits(
     # A lease is stale if its broker is silent, or if its reports no longer name the group.
     stale = shard.brokers.stale[shard.leases.broker]
     stale |= shard.silent_ms(round_.now_ms)[1] > config.stale_after_ms
+    if strict:
+        # By publish times, as the time for which reports do not name a group follows from them: a
+        # limit that is issued on a late report could outlast its lease.
+        stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms
     shard, adopted, touched = _before_division(shard, changes, stale, round_, config)
     groups, leases = shard.groups, shard.leases
     waiting = _waiting(leases) if strict else np.zeros(len(leases), bool)

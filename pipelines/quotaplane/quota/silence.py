@@ -56,7 +56,7 @@ def without_absence(state: ShardState, round_: Round, config: StepConfig) -> Sha
     if not last_ms or away_ms <= config.lease.quarter_ms:
         return state
     # A part of it counts: rounds that always take as long must not keep dead brokers for ever.
-    read_at_ms = brokers.read_at_ms + int(away_ms - config.expire_after_ms / 3)
+    read_at_ms = brokers.read_at_ms + int(max(away_ms - config.expire_after_ms / 3, 0.0))
     read_at_ms = np.where(brokers.read_at_ms < 0, brokers.read_at_ms, read_at_ms)
     return replace(state, brokers=replace(brokers, read_at_ms=read_at_ms))
 
