@@ -112,6 +112,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     "Reports": (
         Panel("Reports by result", (per_second("reports_total"),)),
         Panel("Inputs that were not used, by reason", (per_second("rejected_total"),)),
+        Panel("Reports that wait to be recorded", (now("unrecorded_reports"),)),
         Panel("Entries of groups", (per_second("report_entries_total"),)),
         Panel("Dead letters", (per_second("dead_letters_total"),)),
         Panel(

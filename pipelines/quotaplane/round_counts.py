@@ -87,6 +87,10 @@ class RoundCounts:
     duplicates: int = _count("reports that had been seen before", Merge.MAX)
     outdated: int = _count("reports older than one already used", Merge.MAX)
     rejected: int = _count("reports not used, or only in part (see rejected_reports)")
+    uncounted: int = _count(
+        "reports that were too old or too many to decide with; usage has them, or will",
+        since_later=True,
+    )
     quota_changes: int = _count("changes of resource_groups taken in")
     groups_recomputed: int = _count("resource groups whose limits were computed")
     limits_sent: int = _count("limits that went out, changed or only renewed")

@@ -9,6 +9,7 @@ CREATE TABLE rounds (
   duplicates BIGINT NOT NULL COMMENT 'reports that had been seen before',
   outdated BIGINT NOT NULL COMMENT 'reports older than one already used',
   rejected BIGINT NOT NULL COMMENT 'reports not used, or only in part (see rejected_reports)',
+  uncounted BIGINT COMMENT 'reports that were too old or too many to decide with; usage has them, or will; null = 0',
   quota_changes BIGINT NOT NULL COMMENT 'changes of resource_groups taken in',
   groups_recomputed BIGINT NOT NULL COMMENT 'resource groups whose limits were computed',
   limits_sent BIGINT NOT NULL COMMENT 'limits that went out, changed or only renewed',

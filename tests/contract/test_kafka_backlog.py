@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import QuotaplaneError
@@ -19,6 +19,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.streams.quota.recorder import Recorder
 from quotaplane.transport import open_transport
 from quotaplane.wire.reports import encode_report
 from tests.contract.rigs import KafkaRig
@@ -89,6 +90,30 @@ class Job:
     def used(self) -> int:
         return int(history_table(self.settings, "usage").num_rows)
 
+    def delete_before(self, offset: int) -> None:
+        """Retention deletes the first records of the topic's first partition."""
+        admin = KafkaAdminClient(bootstrap_servers=self.settings.transport.bootstrap_servers)  # type: ignore[union-attr]
+        admin.delete_records({TopicPartition(self._topic, 0): offset})
+        admin.close()
+
+    def recorded(self) -> dict[str, list[bool]]:
+        """Whether each row of ``usage`` counted, by broker."""
+        rows = history_table(self.settings, "usage")
+        found: dict[str, list[bool]] = {}
+        for broker, counted in zip(
+            *(rows[name].to_pylist() for name in ("broker", "counted")), strict=True
+        ):
+            found.setdefault(broker, []).append(counted)
+        return found
+
+    @staticmethod
+    def counting(*brokers: str) -> dict[str, list[bool]]:
+        return {broker: [True] for broker in brokers}
+
+    @staticmethod
+    def old() -> dict[str, list[bool]]:
+        return {f"b{number}": [False] for number in range(OLD)}
+
     def letters(self) -> list[dict[str, Any]]:
         table = history_table(self.settings, "rejected_reports")
         found: list[dict[str, Any]] = table.sort_by("position").to_pylist()
@@ -108,18 +133,18 @@ def paused(spark: SparkSession, kafka_rig: KafkaRig, tmp_path: Path) -> Job:
     return job
 
 
-@pytest.mark.soak
-def test_old_reports_are_passed_over_and_the_newest_are_used_at_once(paused: Job) -> None:
-    paused.run(lambda: paused.used() == 2)
-    topic = paused.settings.transport.report_topics[0]  # type: ignore[union-attr]
-    why = "20 reports published more than 120 s before the job was started; not read"
-    assert [(each["position"], each["reason"], each["detail"]) for each in paused.letters()] == [
-        (f"{topic}/0@0 to 19", "stale", why),
-        (f"{topic}/1@0 to 19", "stale", why),
-    ]
-    paused.send("fresh", age_s=0)
-    paused.run(lambda: paused.used() == 3)
-    assert len(paused.letters()) == 2
+def test_old_reports_are_passed_over_the_newest_used_at_once_and_the_old_ones_recorded(
+    paused: Job,
+) -> None:
+    paused.run(lambda: paused.used() == 2 + OLD)
+    assert paused.recorded() == {**paused.counting("a", "fresh"), **paused.old()}
+    rows = history_table(paused.settings, "usage").sort_by("seq").to_pylist()
+    seqs = {row["broker"]: row["seq"] for row in rows}
+    assert all(seqs["fresh"] <= seqs[f"b{number}"] for number in range(OLD))
+    assert {row["broker"]: row["position"] for row in rows}["b2"].endswith("/0@1")
+    left_out = history_table(paused.settings, "left_out")
+    assert left_out["reports"].to_pylist() == [20, 20]
+    assert paused.letters() == []
 
 
 @pytest.mark.soak
@@ -136,12 +161,28 @@ def test_a_start_that_is_cut_off_amid_that_passes_over_the_same(
         patch.setattr(HistoryWriter, "append_round", cut_off)
         with pytest.raises(QuotaplaneError, match="killed"):
             paused.run(lambda: False)
-    before = paused.letters()
-    assert [letter["reason"] for letter in before] == ["stale"] * 2
+    noted = history_table(paused.settings, "left_out")
+    assert noted["reports"].to_pylist() == [20, 20]
     for number in range(OLD):
-        paused.send(f"b{number}", age_s=3600, partition=1)
+        paused.send(f"c{number}", age_s=3600, partition=1)
     paused.send("later", age_s=0, partition=1)
-    paused.run(lambda: paused.used() == 3)
-    letters = paused.letters()
-    assert len(letters) == 3  # the first two once, and what was sent after them
-    assert sum(int(letter["detail"].split()[0]) for letter in letters) == 2 * OLD
+    paused.run(lambda: paused.used() == 3 + 2 * OLD)
+    later = {f"c{number}": [False] for number in range(OLD)}
+    expected = {**paused.counting("a", "fresh", "later"), **paused.old(), **later}
+    assert paused.recorded() == expected
+    assert paused.letters() == []
+
+
+@pytest.mark.soak
+def test_what_retention_took_before_it_was_recorded_is_counted_in_a_letter(
+    paused: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "record", lambda *_: [])
+        paused.run(lambda: paused.used() == 2)
+    paused.delete_before(15)
+    paused.send("fresh", age_s=0)
+    paused.run(lambda: paused.used() == 3 + OLD - 15)
+    (letter,) = paused.letters()
+    assert (letter["reason"], letter["reports"]) == ("gone", 15)
+    assert "15 of 20 reports" in letter["detail"]

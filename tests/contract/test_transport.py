@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quotaplane.settings import DeltaTransport
+from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Polled
 from tests.contract.rigs import Arrived, Rig, drain, limits_of
@@ -64,6 +65,37 @@ def test_a_report_has_its_brokers_key_and_the_topic_that_it_was_sent_to(
     whole = {str(row.topic).partition("-partition-")[0] for row in arrived}
     assert whole == {*settings.report_topics}
     assert all(row.position.startswith(str(row.topic)) for row in arrived)
+
+
+def test_what_batches_read_is_read_again_between_their_offsets_always_in_one_order(
+    rig: Rig, spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = rig.settings()
+    transport, link = open_transport(settings), open_broker_link(settings)
+    arrived: list[Arrived] = []
+    for first in (0, 10, 20):
+        for broker in ("a", "b", "c"):
+            link.send_reports(numbered(broker, first, 5))
+        arrived += drain(spark, transport, tmp_path / "checkpoint")
+    link.close()
+    folder = CheckpointFolder(spark, str(tmp_path / "checkpoint"))
+    assert len({row.batch for row in arrived}) >= 3
+    for batch in {row.batch for row in arrived}:
+        between = folder.reports_between(batch)
+        once, again = (
+            [
+                tuple(row.values())
+                for rows in transport.read_between(*between)
+                for row in rows.to_pylist()
+            ]
+            for _ in range(2)
+        )
+        assert once == again
+        expected = sorted(tuple(row)[1:] for row in arrived if row.batch == batch)
+        assert sorted(row for row in once if row in set(expected)) == expected
+        if batch:
+            assert sorted(once) == expected
+    transport.close()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/St_Johns"])

@@ -90,6 +90,7 @@ def test_rows_are_stamped_and_converted(history: History, writer: HistoryWriter)
             **dict.fromkeys((*THROTTLED_COLUMNS, *COUNTER_COLUMNS)),
             "broker_started_at": None,
             "window_ms": None,
+            "counted": None,
         }
     ]
     (limit,) = read(history, "limits").to_pylist()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quotaplane.quota import usage
+from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.demand import learn
+from quotaplane.quota.outcome import Outcome
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports, started
 
 
@@ -86,3 +91,93 @@ def test_of_two_reports_under_one_number_the_one_published_first_counts() -> Non
         late = report("b1", T0 + 9, {"g": 60}, **same | {"published_at_ms": T0 + 10})
         shard.run(reports(*[late, *made][::turn]), now_ms=T0 + 10)
         assert shard.state.leases.usage[0].tolist() == [20]
+
+
+def numbered(sequence: int, **more: Any) -> dict[str, Any]:
+    """A report of b1's present start, whose usage is its number."""
+    header = {"started_at_ms": T0 - 1, "sequence": sequence, **more}
+    return report("b1", T0 + sequence, {"g": float(sequence)}, **header)
+
+
+def recorded(outcome: Outcome) -> dict[float, bool]:
+    """Whether each recorded report counted, by its number."""
+    assert outcome.usage is not None
+    names = ("publish_messages_per_s", "counted")
+    columns = (outcome.usage[name].to_pylist() for name in names)
+    return dict(zip(*columns, strict=True))
+
+
+def test_a_report_that_comes_after_a_newer_one_is_recorded_once_and_decides_nothing() -> None:
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    first = shard.run(reports(numbered(1), numbered(3)), now_ms=T0 + 10)
+    assert recorded(first) == {1: True, 3: True}
+    late = shard.run(reports(numbered(2), numbered(3)), now_ms=T0 + 20)
+    assert recorded(late) == {2: False}
+    assert (late.counts.reports, late.counts.entries) == (0, 0)
+    assert (late.counts.duplicates, late.counts.outdated) == (1, 1)
+    assert shard.state.leases.usage[0].tolist() == [3]
+    again = shard.run(reports(numbered(2), numbered(1)), now_ms=T0 + 30)
+    assert recorded(again) == {}
+    assert (again.counts.duplicates, again.counts.outdated) == (2, 0)
+
+
+def test_what_can_not_be_told_from_a_report_sent_again_is_not_recorded() -> None:
+    """More than 64 numbers back, or of an earlier start; a new start knows nothing yet."""
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard.run(reports(numbered(100)), now_ms=T0 + 200)
+    late = shard.run(reports(numbered(36), numbered(37)), now_ms=T0 + 210)
+    assert recorded(late) == {37: False}
+    shard.run(reports(numbered(5, started_at_ms=T0)), now_ms=T0 + 220)
+    after = shard.run(
+        reports(numbered(99), numbered(4, started_at_ms=T0), numbered(5, started_at_ms=T0)),
+        now_ms=T0 + 230,
+    )
+    assert recorded(after) == {4: False}
+
+
+@given(st.data())
+def test_in_whatever_order_and_however_often_reports_come_each_is_recorded_once(
+    data: st.DataObject,
+) -> None:
+    numbers = data.draw(st.lists(st.integers(1, 64), min_size=1, max_size=40))
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    found: list[float] = []
+    at = 0
+    while at < len(numbers):
+        size = data.draw(st.integers(1, len(numbers) - at))
+        outcome = shard.run(reports(*map(numbered, numbers[at : at + size])), now_ms=T0 + 100 + at)
+        found += recorded(outcome)
+        at += size
+    assert sorted(found) == sorted(set(numbers))
+
+
+def test_reports_set_aside_are_recorded_and_decide_nothing() -> None:
+    """As if they had not come: the same limits and demands, but for the record."""
+    old = [numbered(n) for n in (2, 3, 4, 4)]
+    outcomes = []
+    for aside in (None, reports(*old)):
+        shard = started(100, b1=10)
+        events = reports(numbered(9))
+        if aside is not None:
+            assert aside.headers is not None
+            assert aside.entries is not None
+            events = replace(events, aside=(aside.headers, aside.entries))
+        outcome = shard.run(events, now_ms=T0 + 10)
+        outcomes.append(repr(outcome.limits.to_pylist()))
+        if aside is not None:
+            assert recorded(outcome) == {9: True, 2: False, 3: False, 4: False}
+            assert outcome.counts.reports == 1
+    assert outcomes[0] == outcomes[1]
+
+
+def test_what_an_earlier_control_plane_recorded_is_not_recorded_again() -> None:
+    """A new checkpoint may read its topics from their beginning."""
+    earlier = EarlierLimits(recorded_ms=T0 + 2)
+    shard = Shard(replace(CONFIG, earlier=earlier))
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    outcome = shard.run(reports(*map(numbered, (1, 2, 3))), now_ms=T0 + 10)
+    assert recorded(outcome) == {3: True}
+    assert outcome.counts.reports == 3

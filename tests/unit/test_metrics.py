@@ -89,6 +89,7 @@ NOT_METRICS: Final = {
     "reports": "reports_by_result",
     "duplicates": "reports_by_result",
     "outdated": "reports_by_result",
+    "uncounted": "reports_by_result",
     "rejected_by_reason": "rejected",
     "brokers_live": "brokers",
     "brokers_stale": "brokers",
@@ -136,7 +137,7 @@ def test_a_quota_job_after_some_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     found = scraped(registry_of("quota", status.readings))
     assert found["quotaplane_build_info"] == {("quota", __version__): 1}
     assert found["quotaplane_rounds_total"] == {(): 3}
-    results = {"used": 6, "rejected": 3, "duplicate": 0, "outdated": 0}
+    results = {"used": 6, "rejected": 3, "duplicate": 0, "outdated": 0, "uncounted": 0}
     assert found["quotaplane_reports_total"] == {(key,): count for key, count in results.items()}
     rejected = found["quotaplane_rejected_total"]
     assert {*REPORT_REASONS} <= {reason for (reason,) in rejected}

@@ -56,13 +56,14 @@ def taken(
             **columns,
         }
     )
-    payloads: dict[str, list[bytes]] = {"reports": [], "rejected": []}
+    payloads: dict[str, list[bytes]] = {"reports": [], "rejected": [], "left_out": []}
     for events in sources._to_report_events(Reports(), 1, 120.0, checks)([rows]):
         for kind, payload in zip(events["kind"], events["payload"], strict=True):
             payloads[kind.as_py()].append(payload.as_py())
     headers, entries = unpack_reports(payloads["reports"])
     count = np.bincount(entries["report"].to_numpy(), minlength=len(headers)).tolist()
-    letters = [row for one in payloads["rejected"] for row in unpack(one)[0].to_pylist()]
+    refused = (*payloads["rejected"], *payloads["left_out"])
+    letters = [row for one in refused for row in unpack(one)[0].to_pylist()]
     return list(zip(headers["broker"].to_pylist(), count, strict=True)), {
         row["position"]: (row["reason"], row["sender"], row["detail"]) for row in letters
     }

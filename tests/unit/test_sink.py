@@ -187,7 +187,7 @@ def test_junk_beside_reports_stops_nothing_and_is_told_once(job: Job) -> None:
     (line,) = job.said
     assert ": warning: 1111 of 1122 reports in 10 s could not be used: not_protobuf=1111" in line
     assert "for example at reports/0@1, reports/0@10, reports/0@100" in line
-    assert "reports=60 limits=0 quota_changes=0 rejected=6060 (not_protobuf=6060)" in (
+    assert "reports=60 uncounted=0 limits=0 quota_changes=0 rejected=6060 (not_protobuf=6060)" in (
         job.lines.status.total()
     )
 

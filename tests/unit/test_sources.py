@@ -28,7 +28,9 @@ def report(broker: str, size: int = 0) -> bytes:
     return encode_stock_report(broker, groups, np.ones((len(groups), 4)))
 
 
-def rows(values: Sequence[bytes], ages_s: Sequence[float] = (), first: int = 0) -> pa.RecordBatch:
+def rows(
+    values: Sequence[bytes], ages_s: Sequence[float] = (), first: int = 0, topic: str = "t/0"
+) -> pa.RecordBatch:
     """As the plan of ``report_events`` hands them to Python."""
     ages_s = ages_s or [0.0] * len(values)
     return pa.record_batch(
@@ -36,26 +38,36 @@ def rows(values: Sequence[bytes], ages_s: Sequence[float] = (), first: int = 0) 
             "value": [value[:4096] if len(value) > MOST else value for value in values],
             "size": pa.array(map(len, values), pa.int32()),
             "published_at_ms": [NOW_MS - int(age_s * 1000) for age_s in ages_s],
-            "position": [f"t/0@{first + number}" for number in range(len(values))],
+            "position": [f"{topic}@{first + number}" for number in range(len(values))],
             "now_ms": [NOW_MS] * len(values),
         }
     )
 
 
-def taken(batches: Sequence[pa.RecordBatch]) -> tuple[list[str], list[dict[str, object]]]:
-    """The brokers of the reports that are used, and the dead letters."""
+Letter = dict[str, object]
+
+
+def taken(batches: Sequence[pa.RecordBatch]) -> tuple[list[str], list[Letter]]:
+    """The brokers of the reports that are used, and the dead letters, also of those left out."""
+    used, letters, left_out = divided(batches)
+    return used, [*letters, *left_out]
+
+
+def divided(batches: Sequence[pa.RecordBatch]) -> tuple[list[str], list[Letter], list[Letter]]:
+    """The brokers of the reports that are used, the dead letters, and what is to be recorded."""
     to_events = sources._to_report_events(Reports(max_report_bytes=MOST), shards=1, oldest_s=120.0)
-    payloads: dict[str, list[bytes]] = {"reports": [], "rejected": []}
+    payloads: dict[str, list[bytes]] = {"reports": [], "rejected": [], "left_out": []}
     for events in to_events(batches):
         for kind, payload in zip(
             events["kind"].to_pylist(), events["payload"].to_pylist(), strict=True
         ):
             payloads[kind].append(payload)
     headers, _ = unpack_reports(payloads["reports"])
-    letters = [
-        row for one in payloads["rejected"] for table in unpack(one) for row in table.to_pylist()
-    ]
-    return headers["broker"].to_pylist(), letters
+    letters, left_out = (
+        [row for one in payloads[kind] for table in unpack(one) for row in table.to_pylist()]
+        for kind in ("rejected", "left_out")
+    )
+    return headers["broker"].to_pylist(), letters, left_out
 
 
 def test_of_a_report_that_is_too_large_the_beginning_and_the_length_are_kept() -> None:
@@ -155,3 +167,34 @@ def test_a_small_flood_is_read_completely_and_so_is_what_names_no_broker() -> No
     nothing = [b"\xff" * 900] * 2000
     _, letters = taken([rows(nothing)])
     assert {letter["reason"] for letter in letters} == {"not_protobuf"}
+
+
+def test_what_is_left_out_of_a_topic_that_stores_it_is_recorded_later_and_has_no_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Late, over the task's budget, or not the newest of a flood; but not what was sent twice."""
+    monkeypatch.setattr(surplus_reports, "ALWAYS_READ_BYTES", 1000)
+    monkeypatch.setattr(sources, "TASK_BYTES", 5 * len(report("b0", 900)) // 2)
+
+    def flood(topic: str) -> list[pa.RecordBatch]:
+        values = [report("b0", 900)] * 6
+        ages_s = [3600.0, 5.0, 4.0, 3.0, 2.0, 4.0]  # the last one repeats the third
+        others = [rows([report(f"c{n}", 900)], first=6 + n, topic=topic) for n in range(3)]
+        return [rows(values, ages_s, topic=topic), *others]
+
+    used, letters, left_out = divided(flood("persistent://public/default/t"))
+    assert used == ["b0", "b0", "c0"]
+    places = {str(each["position"]).rpartition("@")[2]: each["reason"] for each in left_out}
+    assert places == {
+        "0": "stale",
+        **dict.fromkeys("12", "too_many_reports"),
+        **dict.fromkeys("78", "too_much"),
+    }
+    assert [str(letter["position"])[-2:] for letter in letters] == ["@5"]
+    live = divided(flood("non-persistent://pulsar/system/t"))
+    assert (live[0], live[2]) == (used, [])
+    assert Counter(letter["reason"] for letter in live[1]) == {
+        "stale": 1,
+        "too_many_reports": 3,
+        "too_much": 2,
+    }

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from quotaplane.settings import (
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Portion
+from quotaplane.transport.delta import maintain
 from quotaplane.transport.kafka_options import (
     client_options,
     jaas_config,
@@ -397,3 +399,47 @@ def test_kafka_without_its_package_says_what_to_install() -> None:
         env={"PYTHONPATH": str(CONF.parent / "pipelines")},
     )
     assert "pip install quotaplane[kafka]" in done.stdout
+
+
+def test_versions_of_the_embedded_topic_are_read_again_also_when_files_were_merged_or_deleted(
+    tmp_path: Path,
+) -> None:
+    settings = DeltaTransport(kind="delta", path=str(tmp_path))
+    link, topics = open_broker_link(settings), open_transport(settings)
+    for n in range(30):
+        link.send_reports([(f"b{k}", f"{n}-{k}".encode(), 1000 * n + k) for k in range(2)])
+
+    def again(first: int, last: int, **more: Any) -> list[str]:
+        """Of the first version to read, and the first one not to."""
+        begin, end = (
+            {"reservoirVersion": v, "index": -1, "isStartingVersion": False} for v in (first, last)
+        )
+        rows = [
+            row
+            for batch in topics.read_between(begin, {**end, **more})
+            for row in batch.to_pylist()
+        ]
+        assert all(row["key"] == b"b" + row["value"][-1:] and row["topic"] is None for row in rows)
+        assert len({row["position"] for row in rows}) == len(rows)
+        return [row["value"].decode() for row in rows]
+
+    def sent(*numbers: int) -> list[str]:
+        return [f"{n}-{k}" for n in numbers for k in range(2)]
+
+    # Version 0 made the table.
+    assert again(3, 6) == sent(2, 3, 4)
+    assert again(3, 6, index=0) == sent(2, 3, 4, 5)
+    assert again(1, 28) == sent(*range(27))
+    begin_is_not_known = [
+        row["value"].decode()
+        for batch in topics.read_between(None, {"reservoirVersion": 3, "index": -1})
+        for row in batch.to_pylist()
+    ]
+    assert begin_is_not_known == sent(0, 1)
+    maintain(settings, keep_s=1e9)
+    assert again(3, 6) == sent(2, 3, 4)
+    maintain(settings, keep_s=0)
+    assert again(3, 6) == []
+    link.send_reports([("b0", b"30-0", 30_000)])
+    newest = DeltaTable(str(tmp_path / "reports")).version()
+    assert again(3, newest + 1) == ["30-0"]

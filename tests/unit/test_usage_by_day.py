@@ -228,3 +228,39 @@ def test_days_of_an_earlier_version_have_no_coverage(history: History) -> None:
     ]
     assert found[0]["covered"] is None
     assert found[1]["covered"] == 10 / 86_400
+
+
+def late(history: History, recorded: datetime, seconds: list[int]) -> None:
+    """Reports of b1 at a rate of 3, recorded later than they were published, as not counted."""
+    with HistoryWriter(history, "checkpoint-1") as writer:
+        at_ms = int(recorded.timestamp() * 1000)
+        for number, second in enumerate(seconds):
+            rows = usage([("b1", "acme/g", 3.0)], NOON_MS + 1000 * second, window_ms=10_000)
+            rows = rows.append_column("counted", [[False] * len(rows)])
+            writer.append("usage", rows, Round(1, 100 + at_ms % 1000 + number, at_ms))
+
+
+def test_a_day_is_made_again_when_more_of_it_was_recorded_and_has_what_was_published_on_it(
+    history: History,
+) -> None:
+    """The job was down around midnight, and records those reports on the next day."""
+    write(history, [(0, 5.0, None)])
+    assert roll_up(history, NEXT) == [DAY]
+    midnight_s = 12 * 3600
+    late(history, NEXT, [10, midnight_s - 10, midnight_s + 60])
+    assert roll_up(history, NEXT + timedelta(minutes=1)) == [DAY]
+    assert roll_up(history, NEXT + timedelta(minutes=2)) == []
+    (row,) = daily(history)
+    assert (row["date"], row["reports"]) == (DAY, 3)
+    assert row["publish_messages"] == pytest.approx(10 * 5 + 3 * 60 + 3 * 60)
+    assert roll_up(history, NEXT + timedelta(days=1)) == [DAY + timedelta(days=1)]
+    assert [row["publish_messages"] for row in daily(history) if row["date"] != DAY] == [30.0]
+
+
+def test_a_day_whose_usage_expired_is_not_made_again_of_what_is_left(history: History) -> None:
+    write(history, [(0, 5.0, None), (DAY_MS // 1000, 6.0, None)])
+    roll_up(history, NEXT + timedelta(days=1))
+    assert main(["maintain", "--keep-days", "1", "--history", history.path]) == 0
+    late(history, NEXT + timedelta(days=2), [10])
+    assert roll_up(history, NEXT + timedelta(days=3)) == []
+    assert sorted(row["publish_messages"] for row in daily(history)) == [50.0, 60.0]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.rejected_reports import MOST_LETTERS
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.shard_inputs import newest_reports, some_reports
 from tests.unit.wire_cases import NOW_MS, damaged, decode_now, own_report, refused
 
 GROUP = "a group as it may be called"
@@ -97,25 +99,20 @@ def test_a_bomb_costs_few_objects_and_leaves_good_reports_alone(
 def test_of_many_reports_of_a_broker_the_newest_are_used(rest: bytes) -> None:
     order = np.random.default_rng(3).permutation(60)
     values = [own("b", rest, started_at_ms=5 + n // 50, sequence=n % 50) for n in order.tolist()]
-    found = decode_now(*values, GOOD, reports=Reports(max_reports_per_broker=12))
-    mine = [row for row in found.headers.to_pylist() if row["broker"] == "b"]
+    found = decode_now(*values, GOOD)
+    assert refused(found) == {}
+    kept = found.headers.filter(pa.array(newest_reports(found.headers, 12))).to_pylist()
+    mine = [row for row in kept if row["broker"] == "b"]
     newest = {(5, n) for n in range(48, 50)} | {(6, n) for n in range(10)}
     assert {(row["started_at_ms"], row["sequence"]) for row in mine} == newest
-    assert refused(found) == {"too_many_reports": 48}
-    assert not any(found.rejected["counts_as_bad"].to_pylist())
 
 
 def test_of_many_stock_reports_of_a_broker_those_published_last_are_used() -> None:
     values = [encode_stock_report("b", [f"g{n}"], np.ones((1, 4))) for n in range(30)]
     times = NOW_MS - np.arange(30) * 100
-    found = decode(
-        values,
-        times,
-        [str(n) for n in range(30)],
-        now_ms=NOW_MS,
-        reports=Reports(max_reports_per_broker=3),
-    )
-    assert found.entries["group"].to_pylist() == ["g0", "g1", "g2"]
+    found = decode(values, times, [str(n) for n in range(30)], now_ms=NOW_MS, reports=Reports())
+    kept = some_reports(found.headers, found.entries, newest_reports(found.headers, 3))
+    assert kept[1]["group"].to_pylist() == ["g0", "g1", "g2"]
 
 
 def test_of_a_flood_the_newest_reports_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,15 +263,14 @@ ANY: list[Any] = [
 ]  # fmt: skip
 
 
-@given(st.lists(st.sampled_from(ANY), max_size=60), st.integers(1, 5), st.integers(1, 5))
-def test_every_report_is_used_or_counted(values: list[bytes | None], told: int, most: int) -> None:
+@given(st.lists(st.sampled_from(ANY), max_size=60), st.integers(1, 5))
+def test_every_report_is_used_or_counted(values: list[bytes | None], told: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rejected_reports, "MOST_LETTERS", told)
-        found = decode_now(*values, reports=Reports(max_reports_per_broker=most))
+        found = decode_now(*values)
     part = sum(value == ANY[10] for value in values)
     used = found.headers.num_rows
     total = used + sum(refused(found).values())
-    # A report that was used in part is in both; of one broker only the newest are used.
-    assert len(values) <= total <= len(values) + min(part, most)
+    assert total == len(values) + part  # a report that was used in part is in both
     of_each = found.rejected["reason"].to_pylist()
     assert all(of_each.count(reason) <= 2 * (told + 1) for reason in set(of_each))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
@@ -21,6 +22,8 @@ class Earlier(NamedTuple):
     """The highest epoch; 0 = no previous run."""
     until_ms: int
     """When the last lease of all runs ends."""
+    recorded_ms: float = -np.inf
+    """When the newest report in ``usage`` was published; -inf: there is none."""
 
 
 def read_earlier(history: History, now_ms: float = np.inf) -> Earlier:
@@ -54,4 +57,12 @@ def read_earlier(history: History, now_ms: float = np.inf) -> Earlier:
         )
         in_file = (first <= epochs[:, None]) & (epochs[:, None] <= newest)
         over_ms = over_ms + np.where(in_file, lease_ms, 0).max(axis=1, initial=0)
-    return Earlier(int(epochs.max()), int(over_ms.max()))
+    return Earlier(int(epochs.max()), int(over_ms.max()), _recorded_ms(history, now_ms))
+
+
+def _recorded_ms(history: History, now_ms: float) -> float:
+    files = pa.table(open_table(history, "usage").get_add_actions(flatten=True))
+    if "max.published_at" not in files.column_names:
+        return -np.inf
+    newest = pc.max(files["max.published_at"]).as_py()
+    return -np.inf if newest is None else min(newest.timestamp() * 1000.0, now_ms)

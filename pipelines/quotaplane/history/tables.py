@@ -80,6 +80,13 @@ USAGE: Final = appended(
         _PUBLISHED,
         _POSITION,
         column("window_ms", pa.int64(), "the time over which the rates were measured", null=True),
+        column(
+            "counted",
+            pa.bool_(),
+            "limits were decided with it; false: it was too old, or its broker sent too many at "
+            "once; null = true",
+            null=True,
+        ),
         *_rates("used rate per second; null = unchanged since the last report, or not reported"),
         *(
             column(
@@ -103,6 +110,7 @@ USAGE: Final = appended(
         *_LATER_RATES,
         *THROTTLED_COLUMNS,
         "window_ms",
+        "counted",
         "broker_started_at",
         *COUNTER_COLUMNS,
     ),
@@ -214,6 +222,23 @@ REJECTED_REPORTS: Final = appended(
         ),
     ],
     since_later=("reports", "sender"),
+)
+
+LEFT_OUT: Final = appended(
+    "left_out",
+    "Reports that a round did not read, as they were too old or too many to decide with: one row "
+    "per round and stretch of the topic. The job records them in `usage` later.",
+    [
+        column("number", pa.int64(), "so many reports were left out before, in all rounds"),
+        column("reports", pa.int64(), "how many reports were left out; at least 1"),
+        column("positions", pa.string(), "JSON: where the stretch begins and ends"),
+        column(
+            "chosen",
+            list_of(pa.string()),
+            "positions of the reports that were left out; null = the whole stretch",
+            null=True,
+        ),
+    ],
 )
 
 LEASES: Final = snapshot(
@@ -403,7 +428,7 @@ ADMINISTRATOR_RATES: Final = Table(
     properties=HOT,
 )
 
-APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEASES, RECORDING, ROUNDS)
+APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEFT_OUT, LEASES, RECORDING, ROUNDS)
 """What a round of the quota job writes, rounds last."""
 
 REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
@@ -411,6 +436,7 @@ REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
 
 OPTIONAL: Final = (
     USAGE_DAILY,
+    LEFT_OUT,
     LEASES,
     RECORDING,
     *THROTTLED,

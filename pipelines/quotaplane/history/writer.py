@@ -146,7 +146,8 @@ class HistoryWriter:
         self._last = None if last is None else last.name
         self._tables: dict[str, DeltaTable] = {}
         self._opened_at: dict[str, int] = {}
-        self._newest: dict[str, int | None] = {}
+        self._newest: dict[tuple[str, str], int | None] = {}
+        """By table and ``app_id``; those that are not here must be looked up."""
         self._synced: dict[str, Synced] = {}
         self._resources = ExitStack()
         self._resources.enter_context(writing(history))
@@ -179,7 +180,7 @@ class HistoryWriter:
         if name is None:
             return None
         self._open(name)
-        return self._newest[name]
+        return self.newest(name, self._app_id)
 
     def append_round(self, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
         """Append a round's rows by table name: in parallel, and then the last table's.
@@ -199,12 +200,25 @@ class HistoryWriter:
         if self._last is not None and self._last in tables:
             self.append(self._last, tables[self._last], stamp)
 
-    def append(self, name: str, rows: pa.Table, stamp: Round) -> bool:
+    def append(
+        self,
+        name: str,
+        rows: pa.Table,
+        stamp: Round,
+        of: Transaction | None = None,
+        *,
+        since: int | None = None,
+    ) -> bool:
         """Append rows to one table (see ``stamped``); False: it has them already, or no rows.
 
         Rows of a snapshot table replace others (see ``table_parts.replacing``), also if there are
-        none.
+        none. ``of``: the transaction by which rows beside those of the round are known; ``since``:
+        the version of the one before it, 0 for none.
+
+        Raises:
+            HistoryError: the rows can't be written, or another process wrote after ``since``.
         """
+        of = of or Transaction(self._app_id, stamp.seq)
         table = TABLES[name]
         if rows.num_rows == 0 and not table.snapshot:
             return False
@@ -212,11 +226,20 @@ class HistoryWriter:
         if table.snapshot:
             how = _replaced(table, rows)
         data = stamped(table, rows, stamp)
-        commit = CommitProperties(app_transactions=[Transaction(self._app_id, stamp.seq)])
+        # deltalake detects no conflict of two writers with one id, so no retry may hide one.
+        retries: dict[str, Any] = {} if since is None else {"max_commit_retries": 0}
+        commit = CommitProperties(app_transactions=[of], **retries)
+        if since is not None:
+            self._open(name)
         for attempt in range(1, _ATTEMPTS + 1):
-            done = self._newest[name]
-            if done is not None and done >= stamp.seq:
+            done = self.newest(name, of.app_id)
+            if done is not None and done >= of.version:
                 return False
+            if since is not None and since != (done or 0):
+                raise HistoryError(
+                    f"history table {name}: another process writes as {of.app_id}; only one job "
+                    "may use this history"
+                )
             try:
                 write_deltalake(
                     self._tables[name],
@@ -234,10 +257,19 @@ class HistoryWriter:
                 self._open(name)
                 continue
             keep(self._synced[name], self._tables[name], name, before=self._opened_at[name])
-            self._newest[name] = stamp.seq
+            self._newest[name, of.app_id] = of.version
             self._checkpoint_if_due(name)
             return True
         raise AssertionError("unreachable")
+
+    def newest(self, name: str, app_id: str) -> int | None:
+        """The newest version that was appended to an open table under this id; None: none yet."""
+        if (name, app_id) not in self._newest:
+            try:
+                self._newest[name, app_id] = self._tables[name].transaction_version(app_id)
+            except (DeltaError, OSError) as error:
+                raise not_written(self._history, name, error) from None
+        return self._newest[name, app_id]
 
     def _checkpoint_if_due(self, name: str) -> None:
         table = self._tables[name]
@@ -252,10 +284,8 @@ class HistoryWriter:
 
     def _open(self, name: str) -> None:
         table = open_table(self._history, name)
-        try:
-            self._newest[name] = table.transaction_version(self._app_id)
-        except (DeltaError, OSError) as error:
-            raise not_written(self._history, name, error) from None
+        for key in [key for key in [*self._newest] if key[0] == name]:
+            del self._newest[key]
         # The newest commit may be another writer's or a killed run's, so it may not be on the disk.
         synced = self._synced.setdefault(name, Synced(table_uri(self._history, name)))
         keep(synced, table, name, before=table.version())

@@ -170,7 +170,12 @@ QUOTA_JOB: Final = (
         "reports",
         "reports by what became of them; rejected: not used, or only in part",
         "reports_by_result",
-        Label("result", ("used", "duplicate", "outdated", "rejected")),
+        Label("result", ("used", "duplicate", "outdated", "rejected", "uncounted")),
+    ),
+    _gauge(
+        "unrecorded_reports",
+        "reports that rounds left out, which are still to be recorded in usage",
+        "unrecorded",
     ),
     _counter("report_entries", "entries of groups in the reports that were used", "entries"),
     NEWEST_REPORT,

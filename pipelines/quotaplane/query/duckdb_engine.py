@@ -42,6 +42,7 @@ from quotaplane.query.sql_text import parameters_in, to_duckdb
 from quotaplane.query.views import (
     BEGINNING,
     Sources,
+    seen_by,
     sources_of,
     usage_since,
 )
@@ -157,8 +158,8 @@ class DuckDBEngine:
             parameters: values by name; those that the query does not have are not used.
             since: the query is about the time from then on: ``:since``. Views on usage begin
                 an hour earlier.
-            until: ``:until``; rows of later rounds, and later changes of groups, are not seen.
-                None: everything is seen, and ``:until`` is now.
+            until: ``:until``; rows of later rounds, reports that were published later, and later
+                changes of groups are not seen. None: everything is seen, and ``:until`` is now.
             read_since: files of earlier rounds only need not be read. For a query that asks for
                 rounds since then and no earlier ones.
             group: files without this resource group need not be read. For a query that asks for
@@ -245,7 +246,7 @@ class DuckDBEngine:
             rows = self._rows(session, TABLES[name], from_then, until, group)
             condition = ""
             if until is not None and "round_at" in TABLES[name].schema.names:
-                condition = f" WHERE round_at <= TIMESTAMPTZ {quoted(until.isoformat())}"
+                condition = f" WHERE {seen_by(until, name)}"
             session.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM ({rows}){condition}")
         for name, feed in self._group_feed.tables(sources.feeds, until).items():
             session.register(name, feed)

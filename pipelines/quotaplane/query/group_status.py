@@ -63,7 +63,9 @@ FROM (
   SELECT
     broker, resource_group,
     {", ".join(f"max_by({name}, round_at) AS {name}" for name in THROTTLED_COLUMNS)}
-  FROM usage WHERE round_at > :recent AND coalesce({", ".join(THROTTLED_COLUMNS)}) IS NOT NULL
+  FROM usage
+  WHERE round_at > :recent AND coalesce(counted, true)
+    AND coalesce({", ".join(THROTTLED_COLUMNS)}) IS NOT NULL
   GROUP BY broker, resource_group
 ) AS latest
 JOIN ({_PLACES}) AS places ON places.resource_group = latest.resource_group

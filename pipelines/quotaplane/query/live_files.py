@@ -55,6 +55,11 @@ def live_files(
     kept = [True] * len(listed)
     if "max.round_at" in listed.column_names:
         first, last = (_microseconds(listed[f"{end}.round_at"]) for end in ("min", "max"))
+        if "min.published_at" in listed.column_names:  # reports may be recorded much later
+            published = _microseconds(listed["min.published_at"])
+            first = [
+                a if b is None else min(a or b, b) for a, b in zip(first, published, strict=True)
+            ]
         begin, end = (None if moment is None else _of(moment) for moment in (since, until))
         kept = _overlap(first, last, begin, end)
     if group is not None and "max.resource_group" in listed.column_names:

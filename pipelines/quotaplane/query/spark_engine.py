@@ -15,7 +15,7 @@ from quotaplane.query.answer import Answer
 from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.sql_functions import FUNCTIONS
 from quotaplane.query.sql_text import parameters_in, with_times
-from quotaplane.query.views import BEGINNING, sources_of
+from quotaplane.query.views import BEGINNING, seen_by, sources_of
 from quotaplane.settings import History
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def register_views(
     for name in sources.tables:
         rows = _rows(spark, history, TABLES[name])
         if until is not None and "round_at" in rows.columns:
-            rows = rows.where(f"round_at <= TIMESTAMP '{until.isoformat()}'")
+            rows = rows.where(seen_by(until, name))
         rows.createOrReplaceTempView(name)
     for name, feed in GroupFeed(history).tables(sources.feeds, until).items():
         spark.createDataFrame(feed).createOrReplaceTempView(name)

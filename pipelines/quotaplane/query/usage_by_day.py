@@ -1,4 +1,7 @@
-"""The usage of whole days as amounts: rows of the table ``usage_daily``, made once for a day."""
+"""The usage of whole days as amounts: rows of the table ``usage_daily``.
+
+The rows of a day are made when it is over, and again if reports of that day were recorded since.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,20 @@ from quotaplane.model import DIMENSIONS
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.settings import History
 
-_APP: Final = "quotaplane-usage-by-day"
-"""Delta's application of the commits; its version is the day."""
-_DAYS: Final = "SELECT DISTINCT date FROM usage WHERE date < CAST(:until AS DATE) ORDER BY date"
+_APP: Final = "quotaplane-usage-of-"
+"""Delta's application of the commit with a day's rows, with the day; its version is the number of
+report entries that the rows are made of."""
+# Of a day whose usage is expiring, rows that are here no more may have counted.
+_DAYS: Final = """
+SELECT day, entries
+FROM (
+  SELECT to_date(coalesce(published_at, round_at)) AS day, count(*) AS entries
+  FROM usage
+  GROUP BY to_date(coalesce(published_at, round_at))
+) AS days
+WHERE day < CAST(:until AS DATE) AND day >= (SELECT min(date) FROM usage)
+ORDER BY day
+"""
 
 _LOOK_BACK: Final = timedelta(hours=6)
 """A broker's counter of so long before midnight is found: what reports miss over midnight for no
@@ -63,7 +77,8 @@ ORDER BY resource_group, broker
 
 
 def roll_up(history: History, now: datetime) -> list[date]:
-    """Make the rows of all days that are over and have none yet; returns these days.
+    """Make the rows of all days that are over, if they have none, or are made of fewer reports than
+    ``usage`` has of the day by now; returns these days.
 
     Amounts are those of the view ``usage_amounts``; ``covered`` is by ``covered_stretches``.
 
@@ -75,12 +90,10 @@ def roll_up(history: History, now: datetime) -> list[date]:
     done = []
     with writing(history), DuckDBEngine(history) as engine:
         table = open_table(history, USAGE_DAILY.name)
-        newest = table.transaction_version(_APP) or 0
         today = now.astimezone(timezone.utc).date()
-        days = [row[0] for row in engine.ask(_DAYS, until=_begin(today)).rows]
-        for day in days:
-            if day.toordinal() > newest:
-                _append(table, uri, _rows(engine, day), day)
+        for day, entries in engine.ask(_DAYS, until=_begin(today)).rows:
+            if entries > (table.transaction_version(f"{_APP}{day}") or 0):
+                _replace(table, uri, _rows(engine, day), day, entries)
                 table = open_table(history, USAGE_DAILY.name)
                 done.append(day)
     return done
@@ -98,15 +111,16 @@ def _rows(engine: DuckDBEngine, day: date) -> pa.Table:
     )
 
 
-def _append(table: DeltaTable, uri: str, rows: pa.Table, day: date) -> None:
+def _replace(table: DeltaTable, uri: str, rows: pa.Table, day: date, entries: int) -> None:
     before = table.version()
-    commit = CommitProperties(app_transactions=[Transaction(_APP, day.toordinal())])
+    commit = CommitProperties(app_transactions=[Transaction(f"{_APP}{day}", entries)])
     synced = Synced(uri)
     try:
         write_deltalake(
             table,
             rows,
-            mode="append",
+            mode="overwrite",
+            predicate=f"date = '{day}'",
             commit_properties=commit,
             post_commithook_properties=COMMIT_ONLY,
         )

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
+from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, USAGE
 from quotaplane.model import (
     COUNTED,
     COUNTER_COLUMNS,
@@ -140,11 +140,14 @@ _GROWTH: Final = ", ".join(
 # or smaller than before (no counter gets smaller), the rates count for the rest of the incarnation.
 # With a rate it is the rate times the window that the broker measured, and times what is missing
 # until the window of the next report begins; if that is known from a counter, it is there.
+# It belongs to the day on which the report was published, whenever that was recorded.
 _USAGE_AMOUNTS: Final = f"""
 WITH reported AS (
   SELECT
-    date, broker, resource_group, broker_started_at, epoch, seq, published_at, round_at,
-    {_REPORTED_AT} AS reported_at, unix_millis({_REPORTED_AT}) AS at_ms, window_ms,
+    to_date({_REPORTED_AT}) AS date, broker, resource_group, broker_started_at, epoch, seq,
+    published_at, round_at, {_REPORTED_AT} AS reported_at, unix_millis({
+    _REPORTED_AT
+}) AS at_ms, window_ms,
     lead(unix_millis({_REPORTED_AT})) OVER in_order AS next_ms,
     coalesce(lead(window_ms) OVER in_order, 0) AS next_window_ms,
     CASE WHEN lag(epoch) OVER in_order IS NULL AND broker_started_at >= (
@@ -230,7 +233,9 @@ UNION ALL
 SELECT * FROM limits WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
 """
 
-# The limits of a broker and group are numbered: the highest number so far is of the newest one.
+# The limits of a broker and group are numbered: the highest number so far is of the newest one. The
+# number of a report counts those that limits were decided with. The others are there, too, as the
+# next report may say "unchanged"; in a pause of the job, leases end and brokers obey other limits.
 _USAGE_AND_LIMITS: Final = f"""
 WITH numbered AS (
   SELECT
@@ -241,20 +246,21 @@ limits_in_order AS ({_limit_values("numbered", " limit_no,")}),
 events AS (
   SELECT
     broker, resource_group, unix_millis(round_at) AS at_ms, 0 AS is_report, limit_no, epoch, seq,
-    CAST(NULL AS TIMESTAMP) AS reported_at, CAST(NULL AS BIGINT) AS window_ms,
+    false AS counted, CAST(NULL AS TIMESTAMP) AS reported_at, CAST(NULL AS BIGINT) AS window_ms,
     {", ".join(f"CAST(NULL AS DOUBLE) AS {c}" for c in (*RATE_COLUMNS, *THROTTLED_COLUMNS))}
   FROM numbered
   UNION ALL
   SELECT
-    broker, resource_group, unix_millis({_REPORTED_AT}), 1, NULL, epoch, seq, {_REPORTED_AT},
-    window_ms, {", ".join((*RATE_COLUMNS, *THROTTLED_COLUMNS))}
+    broker, resource_group, unix_millis({_REPORTED_AT}), 1, NULL, epoch, seq,
+    coalesce(counted, true), {_REPORTED_AT}, window_ms,
+    {", ".join((*RATE_COLUMNS, *THROTTLED_COLUMNS))}
   FROM usage
   WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
 ),
 filled AS (
   SELECT
-    broker, resource_group, is_report, reported_at, window_ms,
-    max(limit_no) OVER so_far AS limit_no, sum(is_report) OVER so_far AS report_no,
+    broker, resource_group, is_report, counted, reported_at, window_ms,
+    max(limit_no) OVER so_far AS limit_no, count_if(counted) OVER so_far AS report_no,
     {_UNCHANGED}
   FROM events
   WINDOW so_far AS (
@@ -272,7 +278,8 @@ limited AS (
   WHERE ended OR limit_per_s < CAST('Infinity' AS DOUBLE)
 )
 SELECT
-  r.broker, r.resource_group, r.dimension, r.report_no, r.reported_at, r.window_ms, r.used_per_s,
+  r.broker, r.resource_group, r.dimension, r.report_no, r.counted, r.reported_at, r.window_ms,
+  r.used_per_s,
   r.throttled_per_s, l.limit_per_s, l.enforced, l.ended, l.round_at AS limit_at,
   l.epoch AS limit_epoch, l.seq AS limit_seq, l.demand_per_s, l.quota_per_s, l.reason_code,
   l.reason_numbers, l.ended_because
@@ -431,6 +438,15 @@ def sources_of(sql: str | None) -> Sources:
 
 def _of(known: Iterable[str], names: set[str]) -> tuple[str, ...]:
     return tuple(name for name in known if name in names)
+
+
+def seen_by(until: datetime, table: str) -> str:
+    """The condition for rows of a table that belong to the time up to ``until``, in both engines.
+
+    A report may be recorded long after it was published.
+    """
+    at = "least(round_at, published_at)" if table == USAGE.name else "round_at"
+    return with_times(f"{at} <= :until", {"until": until})
 
 
 def hold_ms(window_ms: IntArray) -> IntArray:

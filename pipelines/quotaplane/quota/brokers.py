@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from quotaplane.model import BoolArray, IntArray
+
+U64 = npt.NDArray[np.uint64]
+
+
+KNOWN: Final = 64
+"""So many numbers back it is known which reports were used or recorded."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,32 @@ class Brokers:
     """No report for ``brokers.stale_after_intervals``."""
     uses_ids: BoolArray
     """The broker names groups by id."""
+    known: U64
+    """The reports of this start that were used or recorded: bit k stands for the one with the
+    number ``sequence - k``."""
+
+    def knows(
+        self, broker: IntArray, started: IntArray, sequence: IntArray
+    ) -> tuple[BoolArray, BoolArray]:
+        """(m,) reports that ``known`` has a bit of; (m,) those whose bit is set."""
+        back = self.sequence[broker] - sequence
+        within = (started == self.started_at_ms[broker]) & (back >= 0) & (back < KNOWN)
+        bit = self.known[broker] >> np.where(within, back, 0).astype(np.uint64)
+        return within, within & (bit & np.uint64(1)).astype(bool)
+
+    def with_known(
+        self, before: Brokers, broker: IntArray, started: IntArray, sequence: IntArray
+    ) -> Brokers:
+        """The same with ``known`` of m reports, beside what it was ``before`` them."""
+        ahead = self.sequence - before.sequence
+        kept = (self.started_at_ms == before.started_at_ms) & (ahead >= 0) & (ahead < KNOWN)
+        shift = np.where(kept, ahead, 0).astype(np.uint64)
+        known = np.where(kept, before.known << shift, np.uint64(0))
+        back = self.sequence[broker] - sequence
+        within = (started == self.started_at_ms[broker]) & (back >= 0) & (back < KNOWN)
+        bits = np.uint64(1) << back[within].astype(np.uint64)
+        np.bitwise_or.at(known, broker[within], bits)
+        return replace(self, known=known)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -43,5 +77,6 @@ class Brokers:
             read_at_ms=self.read_at_ms[kept],
             stale=self.stale[kept],
             uses_ids=self.uses_ids[kept],
+            known=self.known[kept],
         )
         return brokers, np.cumsum(kept) - 1

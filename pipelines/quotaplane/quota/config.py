@@ -26,10 +26,13 @@ class Events:
     """Changes of the table resource_groups."""
     departures: pa.Table | None = None
     """A row per broker that left the cluster's list; columns: ``wire.broker_departures``."""
+    aside: tuple[pa.Table, pa.Table] | None = None
+    """Headers and entries of reports that limits are not decided with; they are recorded only."""
 
 
 class EarlierLimits(NamedTuple):
-    """When limits of earlier control planes end, as it was known when the checkpoint was created.
+    """When limits of earlier control planes end, and up to when reports were recorded, as it was
+    known when the checkpoint was created.
 
     >>> earlier = EarlierLimits(until_ms=5000, left_ms=3000)
     >>> earlier.end_ms(2500), earlier.end_ms(1000)
@@ -40,6 +43,8 @@ class EarlierLimits(NamedTuple):
     """When the last one ends, in ms since 1970."""
     left_ms: float = math.inf
     """How far that was away: none lasts longer from now on, also if the clock was set back."""
+    recorded_ms: float = -math.inf
+    """Reports published up to then were recorded by the earlier control planes."""
 
     def end_ms(self, now_ms: int) -> float:
         """When the last one ends, by a clock that shows ``now_ms``."""
@@ -47,16 +52,26 @@ class EarlierLimits(NamedTuple):
 
     def noted(self) -> dict[str, float | None]:
         """For a checkpoint's note and for the recording, as JSON values."""
-        left_ms = None if math.isinf(self.left_ms) else self.left_ms
-        return {"earlier_until_ms": self.until_ms, "earlier_left_ms": left_ms}
+        left_ms, recorded_ms = (
+            None if math.isinf(ms) else ms for ms in (self.left_ms, self.recorded_ms)
+        )
+        return {
+            "earlier_until_ms": self.until_ms,
+            "earlier_left_ms": left_ms,
+            "earlier_recorded_ms": recorded_ms,
+        }
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> EarlierLimits | None:
-        """What ``noted`` returned; None: nothing. Earlier versions did not note ``left_ms``."""
+        """What ``noted`` returned; None: nothing. Earlier versions noted ``until_ms`` only."""
         if "earlier_until_ms" not in note:
             return None
-        left_ms = note.get("earlier_left_ms")
-        return cls(note["earlier_until_ms"], math.inf if left_ms is None else left_ms)
+        left_ms, recorded_ms = note.get("earlier_left_ms"), note.get("earlier_recorded_ms")
+        return cls(
+            note["earlier_until_ms"],
+            math.inf if left_ms is None else left_ms,
+            -math.inf if recorded_ms is None else recorded_ms,
+        )
 
 
 NO_EARLIER_LIMITS: Final = EarlierLimits()

@@ -6,7 +6,7 @@ of its broker; several reports of one broker in a round are used in the order th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,7 +29,12 @@ from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import Leases, fresh_leases
 from quotaplane.quota.overuse import Told, told
 from quotaplane.quota.report_order import ReportOrder, note_newest, order_reports
-from quotaplane.quota.report_tables import limited_but_deleted, undefined_entries, used_entries
+from quotaplane.quota.report_tables import (
+    limited_but_deleted,
+    summed,
+    undefined_entries,
+    used_entries,
+)
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.usage import ReportedUsage, adopt_limits, limit_in_window, update_usage
 
@@ -57,13 +62,15 @@ class TakenReports:
     foreign: bool = False
     """Some broker obeys an earlier epoch."""
     used: pa.Table | None = None
-    """The entries that were used: see ``report_tables.used_entries``."""
+    """The entries to record: see ``report_tables.used_entries``."""
     unknown: pa.Table | None = None
     """Entries of undefined groups: see ``report_tables.undefined_entries``."""
     limited_but_deleted: pa.Table | None = None
     """Those of ``unknown`` that their broker still limits: see ``report_tables``."""
     reports: int = 0
     """Reports that count."""
+    entries: int = 0
+    """Their entries of defined groups."""
     duplicates: int = 0
     """Reports that repeat one."""
     outdated: int = 0
@@ -93,6 +100,10 @@ class _Matched:
     """(m,) index of the report."""
     group: IntArray
     """(m,) index of the group."""
+    aside: IntArray
+    """Rows of the table of entries, of defined groups, that are recorded only."""
+    aside_group: IntArray
+    """The index of each one's group."""
     undefined: IntArray
     """(k,) row in the table of entries; sorted by group id, then by time."""
     id_defined: BoolArray
@@ -103,19 +114,26 @@ def take_reports(
     shard: Shard,
     headers: pa.Table,
     entries: pa.Table,
+    aside: tuple[pa.Table, pa.Table] | None,
     round_: Round,
     config: StepConfig,
     *,
     may_adopt: bool,
 ) -> TakenReports:
-    """Use the reports that count.
+    """Use the reports that count, and record them and others.
 
     ``headers`` has a row per report and ``entries`` one per group in a report; ``entries.report``
-    is the index of its header. Usage is a rate per second; NaN is "unchanged". ``may_adopt``:
-    limits of an earlier epoch in these reports may be taken over.
+    is the index of its header. Usage is a rate per second; NaN is "unchanged". ``aside``: see
+    ``Events``. ``may_adopt``: limits of an earlier epoch in these reports may be taken over.
     """
+    is_aside: BoolArray = np.zeros(len(headers), bool)
+    if aside is not None:
+        is_aside = np.arange(len(headers) + len(aside[0])) >= len(headers)
+        headers, entries = _joined(headers, entries, *aside)
     latest_start_ms = round_.now_ms + config.max_clock_skew_ms
-    brokers, ordered = order_reports(shard.brokers, headers, latest_start_ms=latest_start_ms)
+    brokers, ordered = order_reports(
+        shard.brokers, headers, is_aside, latest_start_ms=latest_start_ms
+    )
     matched = _match(shard, entries, ordered)
     broker = ordered.broker[matched.report]
     leases, lease_index = _with_leases(shard.leases, matched.group, broker, len(brokers))
@@ -143,7 +161,6 @@ def take_reports(
     rates = dict(zip((RATE_COLUMNS[d] for d in leases.dimensions), usage, strict=True))
     refused = (THROTTLED_COLUMNS[d] for d in leases.dimensions)
     rates.update(zip(refused, throttled, strict=True))
-    names = shard.groups.names
     return TakenReports(
         shard=Shard(shard.groups, after, leases),
         touched=touched,
@@ -162,15 +179,54 @@ def take_reports(
             else None
         ),
         foreign=bool(earlier.any()),
-        used=used_entries(entries, headers, matched.chosen, names, matched.group, rates),
+        used=_recorded(shard, headers, entries, matched, rates, leases.dimensions, config),
         unknown=undefined_entries(entries, headers, matched.undefined),
         limited_but_deleted=limited_but_deleted(
             entries, matched.undefined[~matched.id_defined[matched.undefined]], ordered.broker
         ),
         reports=int(ordered.counts.sum()),
+        entries=len(matched.chosen),
         duplicates=int(ordered.duplicate.sum()),
         outdated=int((~ordered.counts & ~ordered.duplicate).sum()),
     )
+
+
+def _joined(
+    headers: pa.Table, entries: pa.Table, more_headers: pa.Table, more_entries: pa.Table
+) -> tuple[pa.Table, pa.Table]:
+    """The reports, and then more of them."""
+    report = more_entries["report"].to_numpy() + np.int32(len(headers))
+    moved = more_entries.set_column(0, entries.schema.field("report"), pa.array(report))
+    return (
+        pa.concat_tables([headers, more_headers]).combine_chunks(),
+        pa.concat_tables([entries, moved]).combine_chunks(),
+    )
+
+
+def _recorded(
+    shard: Shard,
+    headers: pa.Table,
+    entries: pa.Table,
+    matched: _Matched,
+    rates: Mapping[str, FloatArray],
+    dimensions: Sequence[int],
+    config: StepConfig,
+) -> pa.Table:
+    """``TakenReports.used``; ``rates`` are those of the entries that count."""
+    rows = np.concatenate([matched.chosen, matched.aside])
+    totals = summed(entries, matched.aside, dimensions)
+    columns = {
+        name: np.concatenate([values, totals.get(name, _column(entries, name, matched.aside))])
+        for name, values in rates.items()
+    }
+    group = np.concatenate([matched.group, matched.aside_group])
+    counted = np.arange(len(rows)) < len(matched.chosen)
+    names = shard.groups.names
+    used = used_entries(entries, headers, rows, names, group, columns, counted)
+    if config.earlier.recorded_ms > headers["published_at_ms"].to_numpy().min(initial=0):
+        new = pc.greater(used["published_at_ms"], int(config.earlier.recorded_ms))
+        used = used.filter(new)
+    return used
 
 
 def _told(
@@ -198,14 +254,19 @@ def _match(shard: Shard, entries: pa.Table, ordered: ReportOrder) -> _Matched:
     inside = group < len(groups)
     id_defined[inside] = groups.ids[group[inside]] == ids[inside]
     defined = _with_same_name(id_defined, entries["group"], groups.names, group)
-    counts = ordered.counts[report]
-    chosen = np.flatnonzero(counts & defined)
-    # Sorted like the leases, then by time: later array operations read memory in order.
-    by_lease = group[chosen] * len(ordered.broker) + ordered.rank[report[chosen]]
-    chosen = chosen[np.argsort(by_lease, kind="stable")]
+    counts, aside = ordered.counts[report], (ordered.recorded & ~ordered.counts)[report]
+    # Sorted like the leases, then by time: later array operations read memory in order, and the
+    # record does not depend on the order in which reports arrived.
+    by_lease = group * len(ordered.broker) + ordered.rank[report]
+    chosen, aside = (
+        which[np.argsort(by_lease[which], kind="stable")]
+        for which in map(np.flatnonzero, (counts & defined, aside & defined))
+    )
     undefined = np.flatnonzero(counts & ~defined)
     undefined = undefined[np.lexsort((ordered.rank[report[undefined]], ids[undefined]))]
-    return _Matched(chosen, report[chosen], group[chosen], undefined, id_defined)
+    return _Matched(
+        chosen, report[chosen], group[chosen], aside, group[aside], undefined, id_defined
+    )
 
 
 def _with_same_name(
@@ -291,8 +352,15 @@ def _columns(entries: pa.Table, names: Sequence[str], chosen: IntArray) -> Float
     """(names, chosen) the chosen values of columns; NaN where there is no such column."""
     values = np.empty((len(names), len(chosen)))
     for index, name in enumerate(names):
-        there = name in entries.column_names
-        values[index] = entries[name].to_numpy()[chosen] if there else np.nan
+        values[index] = _column(entries, name, chosen)
+    return values
+
+
+def _column(entries: pa.Table, name: str, chosen: IntArray) -> FloatArray:
+    """(chosen,) values of a column; NaN where there is no such column."""
+    if name not in entries.column_names:
+        return np.full(len(chosen), np.nan)
+    values: FloatArray = entries[name].to_numpy()[chosen]
     return values
 
 

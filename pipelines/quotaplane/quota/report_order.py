@@ -28,15 +28,22 @@ class ReportOrder:
     rank: IntArray
     """Position of each report in ``order``."""
     counts: BoolArray
-    """The report is newer than all that were used before."""
+    """Limits are decided with the report: it is newer than all that were used before."""
+    recorded: BoolArray
+    """The report counts, or its usage is recorded all the same: it was not recorded before."""
     duplicate: BoolArray
     """The report repeats another one."""
 
 
 def order_reports(
-    brokers: Brokers, headers: pa.Table, *, latest_start_ms: float
+    brokers: Brokers, headers: pa.Table, aside: BoolArray, *, latest_start_ms: float
 ) -> tuple[Brokers, ReportOrder]:
-    """Add new brokers, and find the reports that count; ``latest_start_ms``: see ``_newer``."""
+    """Add new brokers, and find the reports that count, and those that are only recorded.
+
+    ``aside`` (m,): the report does not count, but it is recorded if it is new. An older report than
+    one that was used is new if ``Brokers.known`` says so; beyond that it can't be told from one
+    that was sent again. ``latest_start_ms``: see ``_newer``.
+    """
     brokers, broker = _with_names(brokers, headers["broker"])
     started, sequence, published = (
         headers[name].to_numpy() for name in ("started_at_ms", "sequence", "published_at_ms")
@@ -51,9 +58,11 @@ def order_reports(
         repeats = _repeats(order, broker, started, sequence)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    newer, duplicate = _newer(brokers, broker, started, sequence, latest_start_ms)
-    reports = ReportOrder(broker, order, rank, newer & ~repeats, duplicate | (newer & repeats))
-    return brokers, reports
+    newer = _newer(brokers, broker, started, sequence, latest_start_ms)
+    within, known = brokers.knows(broker, started, sequence)
+    recorded = (newer | (within & ~known)) & ~repeats
+    duplicate = ~recorded & (known | repeats)
+    return brokers, ReportOrder(broker, order, rank, newer & recorded & ~aside, recorded, duplicate)
 
 
 def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, IntArray]:
@@ -76,6 +85,7 @@ def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, Int
             read_at_ms=np.concatenate([brokers.read_at_ms, never]),
             stale=np.concatenate([brokers.stale, yes]),
             uses_ids=np.concatenate([brokers.uses_ids, ~yes]),
+            known=np.concatenate([brokers.known, np.zeros(len(new), np.uint64)]),
         )
     return brokers, np.fromiter(map(index.__getitem__, names), np.int64, len(names))
 
@@ -94,8 +104,8 @@ def _newer(
     started: IntArray,
     sequence: IntArray,
     latest_start_ms: float,
-) -> tuple[BoolArray, BoolArray]:
-    """(m,) reports newer than all used before; (m,) reports that repeat the newest one used.
+) -> BoolArray:
+    """(m,) reports newer than all used before.
 
     The pair (start of the broker, sequence) is compared, so a restarted broker, which counts from 0
     again, is newer. If the start in the state is later than ``latest_start_ms``, it was wrong; any
@@ -104,8 +114,9 @@ def _newer(
     plausible = brokers.started_at_ms <= latest_start_ms
     last_start = np.where(plausible, brokers.started_at_ms, -1)[broker]
     last_seq = np.where(plausible, brokers.sequence, -1)[broker]
+    newer: BoolArray
     newer = (started > last_start) | ((started == last_start) & (sequence > last_seq))
-    return newer, (started == last_start) & (sequence == last_seq)
+    return newer
 
 
 def note_newest(
@@ -129,7 +140,7 @@ def note_newest(
     uses_ids = np.where(
         has_entries, headers["uses_ids"].to_numpy(), brokers.uses_ids[reports.broker]
     )
-    return replace(
+    after = replace(
         brokers,
         started_at_ms=updated(brokers.started_at_ms, headers["started_at_ms"].to_numpy()),
         sequence=updated(brokers.sequence, headers["sequence"].to_numpy()),
@@ -138,3 +149,6 @@ def note_newest(
         stale=updated(brokers.stale, np.zeros(len(reports.broker), bool)),
         uses_ids=updated(brokers.uses_ids, uses_ids),
     )
+    known = np.flatnonzero(reports.recorded)
+    started, sequence = (headers[n].to_numpy()[known] for n in ("started_at_ms", "sequence"))
+    return after.with_known(brokers, reports.broker[known], started, sequence)

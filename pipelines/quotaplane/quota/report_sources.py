@@ -49,6 +49,20 @@ class ChosenReports:
     """Pairs whose own report in this round differed from what was observed."""
 
 
+def recorded_aside(pairs: ObservedPairs, headers: pa.Table, entries: pa.Table) -> pa.Table:
+    """Those of the entries that are recorded although no limit is decided with them.
+
+    Where a pair is observed, the observations are; else the broker's own reports.
+    """
+    report = entries["report"].to_numpy()
+    broker = places(headers["broker"], pa.array(pairs.brokers, pa.string()))
+    observed = np.zeros(len(headers), bool)
+    if "observed" in headers.column_names:
+        observed = headers["observed"].to_numpy()
+    pair = pairs.find(broker[report], entries["group_id"].to_numpy())
+    return entries.filter(pa.array((pair >= 0) == observed[report])).combine_chunks()
+
+
 @dataclass(frozen=True)
 class _Headers:
     """Columns of the r headers, as arrays (r,)."""
@@ -113,14 +127,15 @@ def choose_sources(
     observations = _newer(_select(entries, pair, of_pair, heads), pairs, heads)
     pairs = _observe(pairs, observations, heads, config)
     is_own = ~observed & ~heads.dropped[report] & (pair >= 0)
-    # An outdated report was compared when it was new.
-    is_own &= heads.sequence[report] > heads.newest[report]
+    # An outdated report was compared when it was new, or came too late for that.
+    outdated = is_own & (heads.sequence[report] <= heads.newest[report])
+    is_own &= ~outdated
     own = _select(entries, pair, is_own, heads)
     spelled_out = _spelled_out(own, pairs)
     pairs, differing = _compare(pairs, replace(own, usage=spelled_out), heads, shard)
 
     counts = _count(pairs, round_, config)
-    used = ~of_pair & ~heads.dropped[report]
+    used = ~of_pair & ~heads.dropped[report] & ~outdated
     used[observations.row] = counts[observations.pair]
     late = heads.published_at_ms[own.report] > pairs.until_ms[own.pair]
     used[own.row] = late | ~counts[own.pair]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +10,10 @@ import pyarrow as pa
 from quotaplane.model import (
     COUNTER_COLUMNS,
     LIMIT_COLUMNS,
+    PARTS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
+    BoolArray,
     FloatArray,
     IntArray,
 )
@@ -24,6 +26,7 @@ def used_entries(
     names: pa.StringArray,
     group: IntArray,
     rates: Mapping[str, FloatArray],
+    counted: BoolArray,
 ) -> pa.Table:
     """The chosen entries (m,) with their reports' broker, position, window and broker's start,
     and what was used and refused in all dimensions. ``broker_started_at_ms`` is -1 if the report
@@ -36,6 +39,7 @@ def used_entries(
         names: of all groups.
         group: (m,) index in ``names`` of each entry's group.
         rates: columns (m,) that replace those of ``entries``.
+        counted: (m,) limits are decided with it; the others are only recorded.
     """
     table = _with_report_columns(entries, headers, chosen)
     coded = pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), names)
@@ -44,6 +48,7 @@ def used_entries(
     started_at_ms = headers["started_at_ms"].to_numpy()
     report = entries["report"].to_numpy()[chosen]
     table = table.append_column("window_ms", pa.array(window_ms[report]))
+    table = table.append_column("counted", pa.array(counted))
     started_at_ms = np.where(started_at_ms > 0, started_at_ms, -1)[report]
     table = table.append_column("broker_started_at_ms", pa.array(started_at_ms))
     for name in (*RATE_COLUMNS, *THROTTLED_COLUMNS, *COUNTER_COLUMNS):
@@ -52,6 +57,25 @@ def used_entries(
             # NaN (unchanged) becomes null.
             table = table.append_column(name, pa.array(values, from_pandas=True))
     return table
+
+
+def summed(entries: pa.Table, chosen: IntArray, dimensions: Sequence[int]) -> dict[str, FloatArray]:
+    """Columns (m,) of the totals among ``dimensions``, of entries that limits are not decided with.
+
+    A total that was not reported is the sum of its parts, if these all were; else it is NaN.
+    """
+    totals = {}
+    for place in dimensions:
+        for columns in (RATE_COLUMNS, THROTTLED_COLUMNS) if place in PARTS else ():
+            names = (columns[place], *(columns[part] for part in PARTS[place]))
+            total, *parts = (
+                entries[name].to_numpy()[chosen]
+                if name in entries.column_names
+                else np.full(len(chosen), np.nan)
+                for name in names
+            )
+            totals[columns[place]] = np.where(np.isnan(total), sum(parts), total)
+    return totals
 
 
 def undefined_entries(entries: pa.Table, headers: pa.Table, chosen: IntArray) -> pa.Table:

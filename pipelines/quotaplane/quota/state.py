@@ -34,7 +34,8 @@ def _no_groups() -> Groups:
 
 
 def _no_brokers() -> Brokers:
-    return Brokers((), _empty(), _empty(), _empty(), _empty(), _empty(bool), _empty(bool))
+    times = (_empty(), _empty(), _empty(), _empty())
+    return Brokers((), *times, _empty(bool), _empty(bool), _empty(np.uint64))
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,10 @@ from quotaplane.quota.state import ShardState
 from quotaplane.quota.track import Doubt, Track
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
-FORMAT: Final = 4
-_READ: Final = ("2", "3", "4")
+FORMAT: Final = 5
+_READ: Final = ("2", "3", "4", "5")
 """In format 2 there were the first four dimensions only, and they were in no list. Up to format 3
-there was no table of undefined groups."""
+there was no table of undefined groups, up to format 4 brokers had no ``known``."""
 
 _TABLES: Final = (
     "groups",
@@ -164,14 +164,17 @@ def _broker_columns(brokers: Brokers) -> Columns:
         "read_at_ms": brokers.read_at_ms,
         "stale": brokers.stale,
         "uses_ids": brokers.uses_ids,
+        "known": brokers.known,
     }
 
 
 def _brokers(columns: Columns) -> Brokers:
-    # States of earlier versions do not say when the newest report was read.
-    read_at_ms = columns.get("read_at_ms", columns["seen_at_ms"])
     names = tuple(columns["names"].to_pylist())
-    return Brokers(**{**columns, "names": names, "read_at_ms": read_at_ms})
+    earlier = {  # States of earlier versions do not say when the newest report was read.
+        "read_at_ms": columns["seen_at_ms"],
+        "known": np.full(len(names), np.iinfo(np.uint64).max),
+    }
+    return Brokers(**{**earlier, **columns, "names": names})
 
 
 @dataclass(frozen=True)

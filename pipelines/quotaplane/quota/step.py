@@ -21,6 +21,7 @@ from quotaplane.quota.group_changes import GroupChanges, change_groups, no_chang
 from quotaplane.quota.groups import whole_trees
 from quotaplane.quota.issue import IssuedLimits, RoundChanges, issue_limits
 from quotaplane.quota.learning import DONE
+from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.outcome import (
     Outcome,
     ended_table,
@@ -32,7 +33,7 @@ from quotaplane.quota.overuse import Overuse
 from quotaplane.quota.renewals import due_turns
 from quotaplane.quota.report_age import read_up_to_ms
 from quotaplane.quota.report_intake import TakenReports, no_reports, take_reports
-from quotaplane.quota.report_sources import choose_sources
+from quotaplane.quota.report_sources import choose_sources, recorded_aside
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import Silence, find_silence, without_absence, without_silent
@@ -55,7 +56,7 @@ def step(
     known = Shard(changes.groups, state.brokers, changes.leases)
     read_ms = read_up_to_ms(events.headers, round_.now_ms)
     sources = choose_sources(state.observed, known, events, round_, config)
-    events = sources.events
+    events = replace(sources.events, aside=_to_record(sources.pairs, events.aside))
     # Limits of an earlier epoch are taken over from reports only until learning mode is done.
     may_adopt = state.learning.until_ms != DONE
     shard = _in_dimensions(known, events, may_adopt)
@@ -143,7 +144,9 @@ def _reports(
     headers, entries = events.headers, events.entries
     if headers is None or entries is None or not len(headers):
         return no_reports(shard)
-    reports = take_reports(shard, headers, entries, round_, config, may_adopt=may_adopt)
+    reports = take_reports(
+        shard, headers, entries, events.aside, round_, config, may_adopt=may_adopt
+    )
     if not reports.adopted.any():
         return reports
     # The earlier control plane may have enforced limits that are only computed now.
@@ -151,6 +154,13 @@ def _reports(
     unchanged = enforced(after.groups, after.brokers, after.leases) | ~reports.adopted
     leases = replace(after.leases, enforced=after.leases.enforced & unchanged)
     return replace(reports, shard=replace(after, leases=leases))
+
+
+def _to_record(
+    pairs: ObservedPairs, aside: tuple[pa.Table, pa.Table] | None
+) -> tuple[pa.Table, pa.Table] | None:
+    """``Events.aside`` without what another source has recorded."""
+    return None if aside is None else (aside[0], recorded_aside(pairs, *aside))
 
 
 def _overuse(
@@ -180,7 +190,7 @@ def _counts(
         reports=reports.reports,
         duplicates=reports.duplicates,
         outdated=reports.outdated,
-        entries=0 if reports.used is None else len(reports.used),
+        entries=reports.entries,
         groups_recomputed=int(issued.divided.sum()),
         limits_changed=int(issued.changed.sum()),
         limits_sent=int(issued.published.sum()),

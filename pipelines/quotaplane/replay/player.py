@@ -48,7 +48,8 @@ class Played:
     limits: pa.Table
     """Rows of the table ``limits``."""
     usage: pa.Table
-    """Rows of the table ``usage``, without those of the round; may lack columns."""
+    """Rows of the table ``usage`` that limits were decided with, without the columns of the round;
+    may lack columns."""
     differing_states: tuple[int, ...]
     """Shards whose state before the round is not the recorded one."""
 
@@ -106,7 +107,8 @@ class Player:
             + [plain(stamped(LIMITS, rows, recorded.stamp)) for rows in tables["limits"]]
         )
         # A round without usable reports has no usage.
-        usage = pa.concat_tables([pa.table({}), *tables["usage"]], promote_options="permissive")
+        counted = [rows.filter(rows["counted"]) for rows in tables["usage"]]
+        usage = pa.concat_tables([pa.table({}), *counted], promote_options="permissive")
         return Played(recorded.stamp, limits, usage, tuple(differing))
 
     def _with_groups(

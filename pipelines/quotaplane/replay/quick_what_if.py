@@ -132,8 +132,11 @@ def steady_limits(
         reports_refused=~nothing,  # the demand has headroom already
     )
     count = np.zeros(len(period.brokers), np.int64)
+    known = count.astype(np.uint64)
     shard = Shard(
-        copies, Brokers(period.brokers, count, count, count, count, count > 0, count > 0), leases
+        copies,
+        Brokers(period.brokers, count, count, count, count, count > 0, count > 0, known),
+        leases,
     )
     status = LeaseStatus(
         terms=lease_terms(copies, shard.brokers, leases), enforced=~nothing, on_hold=nothing

@@ -138,7 +138,13 @@ class CheckpointFolder:
 
     def ranges(self, seq: int) -> list[Range]:
         """The ranges of the reports topics that a round reads."""
-        return ranges_between(self._reports_offset(seq - 1), self._reports_offset(seq))
+        return ranges_between(*self.reports_between(seq))
+
+    def reports_between(self, seq: int) -> tuple[Any, Any]:
+        """The offsets in the reports topics where a round's input begins (None: not known) and
+        ends.
+        """
+        return self._reports_offset(seq - 1), self._reports_offset(seq)
 
     def reports_end(self) -> Any:
         """The reports' end offset of the newest batch, finished or not."""

@@ -20,7 +20,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces, round_traces
 from quotaplane.settings import Settings
 from quotaplane.streams.batch_attempts import open_attempts
-from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
+from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, own_signal_handlers, speaking
 from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
@@ -97,6 +97,13 @@ class JobSpec(ABC):
     @abstractmethod
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """Dead letters for skipped input, as the program would emit them."""
+
+    def passed_over(
+        self, epoch: int, batch: Batch, ranges: Sequence[Range]
+    ) -> tuple[Sequence[Output], str]:
+        """Outputs for a backlog that a start skips, by default dead letters; and a warning."""
+        left_out, said = passed_over(ranges, self.inputs_noun, self.oldest_s or 0.0)
+        return self.letters(epoch, batch, left_out), said
 
     @abstractmethod
     def status(self) -> JobStatus:
@@ -210,10 +217,12 @@ class StreamJob(RunningQuery):
         without_input = alone is not None and alone.without_input
         arriving = nothing(spark) if without_input else transport.read_reports(spark)
         events = spec.inputs(spark, arriving)
+        finisher = spec.finisher(folder)
+        finisher.connect(history, transport)
         self.start(
             operate(events, spec.program(self.epoch), settings.shards),
             BatchSink(
-                spec.finisher(folder),
+                finisher,
                 history,
                 transport,
                 folder.now_ms,
@@ -290,18 +299,15 @@ def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -
 def _passed_over(
     spec: JobSpec, folder: CheckpointFolder, epoch: int, transport: Transport
 ) -> Alone | None:
-    """The batch to run alone if there is a backlog to pass over; None: there is none.
-
-    It has one dead letter per partition.
-    """
+    """The batch to run alone if there is a backlog to pass over; None: there is none."""
     if spec.oldest_s is None:
         return None
     alone = pass_over_backlog(folder, transport, spec.oldest_s, spec.most_per_batch)
     if alone is None or not alone.without_input:
         return alone
-    left_out, done = passed_over(folder.ranges(alone.batch), spec.inputs_noun, spec.oldest_s)
     batch = Batch(0, alone.batch, folder.now_ms(alone.batch))
-    return alone._replace(letters=spec.letters(epoch, batch, left_out), done=done)
+    outputs, done = spec.passed_over(epoch, batch, folder.ranges(alone.batch))
+    return alone._replace(letters=outputs, done=done)
 
 
 def _ready(spark: SparkSession, spec: JobSpec, epoch: int) -> str:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from quotaplane.arrow_ipc import unpack
 from quotaplane.streams.lone_batches import LeftOut
-from quotaplane.wire.reasons import TOO_MANY_REPORTS
 from quotaplane.wire.rejected_reports import condensed
 from quotaplane.wire.shard_inputs import REJECTED
 
@@ -21,15 +20,6 @@ def refused_reports(payloads: Sequence[bytes], more: Sequence[pa.Table] = ()) ->
     # Sort: which letters are left out must not depend on the order in which the payloads came.
     order = [(name, "ascending") for name in ("published_at_ms", "position", "reason", "detail")]
     return condensed(table.sort_by(order) if len(table) > 1 else table)
-
-
-def crowded_out(headers: pa.Table) -> pa.Table:
-    """Dead letters of reports (``shard_inputs.HEADERS``) over their broker's bound."""
-    detail = (
-        "its broker sent more reports at once than reports.max_reports_per_broker; only the newest "
-        "are used"
-    )
-    return letters_of_senders(headers, TOO_MANY_REPORTS, detail)
 
 
 def letters_of_senders(reports: pa.Table, reason: str, detail: str) -> pa.Table:

@@ -1,9 +1,9 @@
 """Micro-batches that run alone before the stream continues, mostly without their input.
 
 There are two reasons: an operator skips a batch, or a start after a pause skips reports that are
-too old to be used. In both cases the batch's offsets are in Spark's log already, and ``nothing``
-replaces the source whose rows are left out. A filter would not do: Spark still reads a source if no
-row passes.
+too old to decide with, which the quota job records later. In both cases the batch's offsets are in
+Spark's log already, and ``nothing`` replaces the source whose rows are left out. A filter would not
+do: Spark still reads a source if no row passes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Alone(NamedTuple):
 
     batch: int
     letters: Sequence[tuple[str, bytes]] = ()
-    """Rows for the sink beside the operator's outputs: dead letters about the input left out."""
+    """Rows for the sink beside the operator's outputs, about the input left out."""
     without_input: bool = True
     done: str = ""
     """Warning to print once the batch is committed."""

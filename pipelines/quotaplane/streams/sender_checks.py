@@ -61,10 +61,14 @@ class SenderChecks:
             return pa.array(brokers, pa.binary()).take(coded.indices)
         return None
 
-    def allowed(self) -> AllowedBrokers | None:
-        """The names that are allowed in the running micro-batch; None: every name."""
+    def allowed(self, listed: frozenset[str] | None = None) -> AllowedBrokers | None:
+        """The names that are allowed; None: every name.
+
+        ``listed``: those in the cluster's list; None: as the running micro-batch knows it.
+        """
         if self.listed:
-            return AllowedBrokers("the cluster's list of active brokers", names=_listed())
+            names = _listed() if listed is None else listed
+            return AllowedBrokers("the cluster's list of active brokers", names=names)
         if self.patterns is None:
             return None
         shown = ", ".join(self.patterns[:3]) + (", ..." if len(self.patterns) > 3 else "")

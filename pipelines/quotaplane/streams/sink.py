@@ -39,6 +39,9 @@ class Finished(NamedTuple):
 class Finisher(ABC):
     """The part of the end of a micro-batch that differs between jobs."""
 
+    def connect(self, history: HistoryWriter, transport: Transport) -> None:  # noqa: B027
+        """Called once before the first batch, with what it may use between batches."""
+
     def begin(self) -> None:  # noqa: B027 (nothing by default)
         """Called before a batch runs.
 

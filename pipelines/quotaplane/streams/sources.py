@@ -14,14 +14,16 @@ from pyspark.errors import AnalysisException
 from quotaplane.arrow_ipc import pack
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.history.store import table_uri
+from quotaplane.history.tables import LEFT_OUT
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.query_failures import lost_table, names_lost_table
 from quotaplane.streams.sender_checks import NO_CHECKS, SenderChecks
+from quotaplane.transport.base import is_stored
 from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
-from quotaplane.wire.reasons import TOO_LARGE, TOO_MANY_REPORTS, TOO_MUCH
+from quotaplane.wire.reasons import STALE, TOO_LARGE, TOO_MANY_REPORTS, TOO_MUCH
 from quotaplane.wire.report_heads import HEAD_BYTES, senders
 from quotaplane.wire.reports import REJECTED, decode
 from quotaplane.wire.sender_rules import SenderRules
@@ -117,11 +119,19 @@ class _Arrived:
         self.size: IntArray = batch["size"].to_numpy()
         self.published_at_ms: IntArray = batch["published_at_ms"].to_numpy(zero_copy_only=False)
         self.large: BoolArray = self.size > most_bytes
-        late = self.now_ms - self.published_at_ms > oldest_s * 1000.0
-        self.wanted: BoolArray = ~self.large & ~late
+        self.late: BoolArray = self.now_ms - self.published_at_ms > oldest_s * 1000.0
+        self.wanted: BoolArray = ~self.large & ~self.late
         self.surplus: BoolArray = np.zeros(len(self.size), bool)
+        self.repeats: BoolArray = np.zeros(len(self.size), bool)
+        """Those of the surplus that repeat another report."""
         self.named: pa.BinaryArray | None = None
         """The broker that each message's key or topic names; None: it does not matter."""
+
+    @property
+    def stored(self) -> BoolArray:
+        """(n,) messages that can be read again later."""
+        places = self.batch["position"].to_pylist()
+        return np.fromiter(map(is_stored, places), bool, len(places))
 
     def named_by(self, senders: SenderChecks) -> _Arrived:
         """The same, with what key or topic say."""
@@ -153,15 +163,16 @@ def _newest_first(arrived: Iterable[_Arrived]) -> Iterator[_Arrived]:
 
 def _marked(ahead: list[_Arrived]) -> list[_Arrived]:
     if ahead:
-        left_out = surplus(
+        left_out, repeats = surplus(
             [head for one in ahead for head in one.heads()],
             np.concatenate([one.published_at_ms[one.wanted] for one in ahead]),
             np.concatenate([one.size[one.wanted] for one in ahead]),
             _named(ahead),
         )
         ends = np.cumsum([np.count_nonzero(one.wanted) for one in ahead])
-        for one, of_batch in zip(ahead, np.split(left_out, ends[:-1]), strict=True):
-            one.surplus[one.wanted] = of_batch
+        parts = (np.split(flags, ends[:-1]) for flags in (left_out, repeats))
+        for one, is_surplus, repeated in zip(ahead, *parts, strict=True):
+            one.surplus[one.wanted], one.repeats[one.wanted] = is_surplus, repeated
     return ahead
 
 
@@ -199,6 +210,17 @@ def _to_decoded(
             used_bytes = int(size[wanted & ~over].sum())
             letters, named = [], one.named
             refused = one.large | over | one.surplus
+            left_out = REJECTED.empty_table()
+            if newest_first and (refused | one.late).any():
+                later = (over | one.surplus | one.late) & ~one.large & ~one.repeats & one.stored
+                left_out = pa.concat_tables(
+                    [
+                        _too_much(batch, over & later),
+                        _superseded(batch, one.surplus & later),
+                        _late(batch, one.late & later, oldest_s),
+                    ]
+                )
+                over, one.surplus, refused = over & ~later, one.surplus & ~later, refused | later
             if refused.any():
                 letters = [
                     _too_large(batch, one.large, most_bytes),
@@ -218,10 +240,11 @@ def _to_decoded(
             bytes_left -= max(entries * BYTES_PER_ENTRY - used_bytes, 0)
             yield packed_events(kind, payloads, keys)
             rejected = pa.concat_tables([rejected, *letters])
-            if rejected.num_rows:
-                # Any shard will do; the tasks of this stage take different ones.
-                shard = _partition_id() % shards
-                yield packed_events("rejected", [(shard, pack(rejected))], keys)
+            # Any shard will do; the tasks of this stage take different ones.
+            shard = _partition_id() % shards
+            for of_kind, table in (("rejected", rejected), (LEFT_OUT.name, left_out)):
+                if table.num_rows:
+                    yield packed_events(of_kind, [(shard, pack(table))], keys)
 
     return to_events
 
@@ -252,6 +275,14 @@ def _superseded(batch: pa.RecordBatch, left_out: BoolArray) -> pa.Table:
     detail = "more reports arrived than a round can read: newer ones of this broker were read"
     details, no_bytes = [detail] * len(rows), [b""] * len(rows)
     return _letters(rows, TOO_MANY_REPORTS, details, counts_as_bad=False, raw=no_bytes)
+
+
+def _late(batch: pa.RecordBatch, late: BoolArray, oldest_s: float) -> pa.Table:
+    """Dead letters of reports that are too old to be of use."""
+    rows = batch.filter(pa.array(late))
+    detail = f"published more than {oldest_s:g} s ago (limits.lease_s)"
+    details, no_bytes = [detail] * len(rows), [b""] * len(rows)
+    return _letters(rows, STALE, details, counts_as_bad=False, raw=no_bytes)
 
 
 def _letters(

@@ -26,7 +26,7 @@ class StatusUpdate:
     """Added up, by name; some are in the status line."""
     rejected: Mapping[str, int]
     """Inputs that could not be used, by reason; added up."""
-    gauges: Mapping[str, float]
+    gauges: dict[str, float]
     """Newest values, by name; some are in the status line."""
     arrived: int
     """Inputs that the round read, used or not."""

@@ -20,8 +20,10 @@ stores nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +76,28 @@ REPORTS_AND_LIMITS: Final = Topics("reports", "limits_topic")
 COLUMNS: Final = "value binary, published_at_ms long, position string, key binary, topic string"
 """Of reports as a transport reads them."""
 
+READ_AGAIN: Final = pa.schema(
+    [
+        ("value", pa.binary()),
+        ("published_at_ms", pa.int64()),
+        ("position", pa.string()),
+        ("key", pa.binary()),
+        ("topic", pa.string()),
+    ]
+)
+"""``COLUMNS`` as Arrow types."""
+
+
+def is_stored(position: str) -> bool:
+    """Does the topic of this position store its messages, so that they can be read again?
+
+    >>> is_stored("persistent://public/default/reports@1:2:-1")
+    True
+    >>> is_stored("non-persistent://pulsar/system/resource-usage@1790000000000#17")
+    False
+    """
+    return not position.startswith("non-persistent://")
+
 
 class Transport(Protocol):
     """The control plane's interface to the topics of reports and limits."""
@@ -102,6 +126,16 @@ class Transport(Protocol):
         """The first offset in the reports such that all earlier ones were published before a time.
 
         In the notation of the offsets of the source of ``read_reports``. None: not supported.
+
+        Raises:
+            TransportError: the topics can't be reached.
+        """
+
+    def read_between(self, begin: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        """The reports between two offsets of ``read_reports``, read again by the driver alone.
+
+        They come as ``READ_AGAIN``, each time in the same order, without those that the topics do
+        not have any more. ``begin`` None: from the beginning. A batch has at most some MB.
 
         Raises:
             TransportError: the topics can't be reached.

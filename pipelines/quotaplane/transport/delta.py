@@ -9,15 +9,18 @@ file and one version of the table.
 from __future__ import annotations
 
 import fcntl
+import json
 import math
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -29,6 +32,7 @@ from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
 from quotaplane.transport.base import (
     PORTION_BYTES,
+    READ_AGAIN,
     REPORTS_AND_LIMITS,
     Message,
     Polled,
@@ -63,6 +67,9 @@ _BATCH_FILES: Final = 1000
 
 PORTION_VERSIONS: Final = 100
 """Most versions that a poll reads; each has the messages of one ``publish``."""
+
+_VERSIONS_AT_ONCE: Final = 20
+"""Versions that are read again together; each has the reports of one send."""
 
 COMPACT_EVERY: Final = 32
 """Appends of one writer between compactions: an append takes 4 ms at 20 files, 40 ms at 300."""
@@ -119,6 +126,42 @@ class DeltaTopics:
 
     def offset_since(self, since_ms: int) -> None:
         """Not supported."""
+
+    def read_between(self, begin: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        """The reports between two offsets of Delta's source: see ``base.Transport``.
+
+        A version of the table that the offsets divide is read as a whole.
+
+        Raises:
+            TransportError: the table, or its log of these versions, can't be read.
+        """
+        # Offsets within the table's content at the query's start do not say of which versions.
+        whole = begin is None or begin.get("isStartingVersion", False)
+        first = 0 if whole else begin["reservoirVersion"]
+        # An index of a file is inclusive; a negative one is before the version's first file.
+        within = end.get("isStartingVersion", False) or end["index"] >= 0
+        last = end["reservoirVersion"] if within else end["reservoirVersion"] - 1
+        with _as_transport_error(self._reports.uri):
+            table = self._reports.open()
+            table.update_incremental()
+        for since in range(first, last + 1, _VERSIONS_AT_ONCE):
+            until = min(since + _VERSIONS_AT_ONCE - 1, last)
+            for rows in self._parts_between(table, since, until):
+                key = rows["key"].cast(pa.binary())
+                rows = rows.set_column(rows.column_names.index("key"), "key", key)
+                rows = rows.append_column("topic", pa.nulls(len(rows), pa.string()))
+                yield from rows.select(READ_AGAIN.names).cast(READ_AGAIN).to_batches()
+
+    def _parts_between(self, table: DeltaTable, since: int, until: int) -> Iterator[pa.Table]:
+        """The reports of these versions, but for versions that were cleaned up."""
+        try:
+            yield _inserted(table, since, until)
+            return
+        except _FAILURES:
+            there = [v for v in range(since, until + 1) if _is_whole(self._reports.uri, v)]
+        with _as_transport_error(self._reports.uri):
+            for version in there:
+                yield _inserted(table, version, version)
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Append the limits to ``limits_topic`` in one version.
@@ -179,7 +222,7 @@ class DeltaLink:
             size_bytes = 0
             while last < end and size_bytes < PORTION_BYTES:
                 until = min(last + self._versions_at_once, end)
-                read = _inserted(table, last + 1, until)
+                read = _polled(_inserted(table, last + 1, until))
                 read_bytes = sum(len(one.value) for one in read)
                 if read_bytes > PORTION_BYTES // 4:
                     self._versions_at_once = 1
@@ -238,15 +281,29 @@ def maintain(
             topic.keep(before)
 
 
-def _inserted(table: DeltaTable, since: int, upto: int) -> list[Polled]:
-    """The messages of these versions, oldest first."""
-    columns = ["key", "value", "append_id", "row", "_change_type", "_commit_version"]
-    rows = read_changes(table, since, upto, columns).to_pylist()
-    inserted = [row for row in rows if row["_change_type"] == "insert"]
-    inserted.sort(key=lambda row: (row["_commit_version"], row["row"]))
-    return [
-        Polled(row["key"], row["value"], f"{row['append_id']}#{row['row']}") for row in inserted
-    ]
+def _inserted(table: DeltaTable, since: int, upto: int) -> pa.Table:
+    """The messages of these versions, oldest first, with their ``position``."""
+    columns = [*TOPIC_SCHEMA.names, "_change_type", "_commit_version"]
+    rows = read_changes(table, since, upto, columns)
+    rows = rows.filter(pc.equal(rows["_change_type"], "insert"))
+    rows = rows.sort_by([("_commit_version", "ascending"), ("row", "ascending")])
+    row = rows["row"].cast(pa.string())
+    return rows.append_column("position", pc.binary_join_element_wise(rows["append_id"], row, "#"))
+
+
+def _is_whole(uri: str, version: int) -> bool:
+    """Is a version in the table's log, and are all files there that it added?"""
+    commit = Path(uri) / "_delta_log" / f"{version:020}.json"
+    if not commit.exists():
+        return False
+    actions = map(json.loads, commit.read_text().splitlines())
+    added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
+    return all((Path(uri) / path).exists() for path in added)
+
+
+def _polled(rows: pa.Table) -> list[Polled]:
+    columns = (rows[name].to_pylist() for name in ("key", "value", "position"))
+    return [Polled(*each) for each in zip(*columns, strict=True)]
 
 
 class _Topic:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
@@ -19,6 +21,7 @@ from quotaplane.settings.broker_topics import belongs, is_per_broker, topic_of
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
+    READ_AGAIN,
     Message,
     Polled,
     Portion,
@@ -44,6 +47,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition  # isort: skip
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec  # isort: skip
 from kafka.errors import (  # isort: skip
     KafkaError,
+    KafkaTimeoutError,
     NoError,
     UnknownTopicOrPartitionError,
     for_code,
@@ -196,6 +200,23 @@ class KafkaTopics:
             )
         )
 
+    def read_between(self, begin: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        """The reports between two offsets of Kafka's source: see ``base.Transport``.
+
+        Raises:
+            TransportError: no server answers within ``connect_timeout_s``.
+        """
+        wait_s = self._settings.connect_timeout_s
+        with _consumer(self._settings) as consumer:
+            for topic, offsets in end.items():
+                first = (begin or {}).get(topic, {})
+                there = consumer.partitions_for_topic(topic) or set()  # empty: it was deleted
+                for number in sorted(int(each) for each in offsets if int(each) in there):
+                    part = TopicPartition(topic, number)
+                    since, last = first.get(str(number), 0), offsets[str(number)]
+                    with as_transport_error(self._settings, "reports can't be read again"):
+                        yield from _records(consumer, part, since, last, wait_s)
+
     def publish(self, messages: Sequence[Message]) -> None:
         """Send the limits and wait until every in-sync replica has them.
 
@@ -220,22 +241,9 @@ class KafkaLink:
         self._settings = settings
         self._outbox = KafkaOutbox(settings)
         self._wait_ms = int(settings.connect_timeout_s * 1000)
-        with as_transport_error(settings, "can't be reached"), client_log() as log:
-            try:
-                self._consumer = KafkaConsumer(
-                    **client_options(settings),
-                    group_id=None,
-                    enable_auto_commit=False,
-                    auto_offset_reset="earliest",
-                    allow_auto_create_topics=False,
-                    # A fetch that waits longer would delay requests for the end offsets.
-                    fetch_max_wait_ms=20,
-                    max_poll_records=10_000,
-                    metadata_max_age_ms=METADATA_MAX_AGE_MS,
-                    bootstrap_timeout_ms=self._wait_ms,
-                )
-            except KafkaError as error:
-                raise TransportError(unreachable(settings, log.reason or str(error))) from None
+        self._resources = ExitStack()
+        self._consumer = self._resources.enter_context(_consumer(settings))
+        with as_transport_error(settings, "can't be reached"), client_log():
             self._assign(limits_from)
             partitions = list(self._partitions())
             self._opened_at = self._consumer.end_offsets(partitions, timeout_ms=self._wait_ms)
@@ -290,7 +298,7 @@ class KafkaLink:
 
     def close(self) -> None:
         """Close the consumer and the producer."""
-        self._consumer.close()
+        self._resources.close()
         self._outbox.close()
 
     def _topic_of(self, broker: str) -> str:
@@ -323,6 +331,66 @@ class KafkaLink:
             self._consumer.seek(partition, offset)
 
 
+@contextmanager
+def _consumer(settings: KafkaTransport) -> Iterator[KafkaConsumer]:
+    """A consumer without partitions or a group, which is closed at the end."""
+    wait_ms = int(settings.connect_timeout_s * 1000)
+    with as_transport_error(settings, "can't be reached"), client_log() as log:
+        try:
+            consumer = KafkaConsumer(
+                **client_options(settings),
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                allow_auto_create_topics=False,
+                # A fetch that waits longer would delay requests for the end offsets.
+                fetch_max_wait_ms=20,
+                max_poll_records=10_000,
+                metadata_max_age_ms=METADATA_MAX_AGE_MS,
+                bootstrap_timeout_ms=wait_ms,
+            )
+        except KafkaError as error:
+            raise TransportError(unreachable(settings, log.reason or str(error))) from None
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _records(
+    consumer: KafkaConsumer, part: TopicPartition, since: int, last: int, wait_s: float
+) -> Iterator[pa.RecordBatch]:
+    """The records of a partition from an offset to before another, as ``READ_AGAIN``."""
+    consumer.assign([part])
+    wait_ms = int(wait_s * 1000)
+    since = max(since, consumer.beginning_offsets([part], timeout_ms=wait_ms)[part])
+    last = min(last, consumer.end_offsets([part], timeout_ms=wait_ms)[part])
+    consumer.seek(part, since)
+    deadline = time.monotonic() + wait_s
+    while consumer.position(part) < last:
+        # A fetch has at most 1 MB of a partition, or one record.
+        polled = consumer.poll(timeout_ms=100, max_records=1000).get(part, [])
+        rows = [record for record in polled if record.offset < last]
+        if rows:
+            yield _read_again(rows)
+            deadline = time.monotonic() + wait_s
+        elif time.monotonic() > deadline:
+            raise KafkaTimeoutError(f"no more from {part.topic}/{part.partition}@{since}")
+
+
+def _read_again(records: Sequence[Any]) -> pa.RecordBatch:
+    return pa.record_batch(
+        [
+            [record.value or b"" for record in records],
+            [record.timestamp for record in records],
+            [_position(record) for record in records],
+            [record.key for record in records],
+            [record.topic for record in records],
+        ],
+        schema=READ_AGAIN,
+    )
+
+
 def _size_configs(admin: KafkaAdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """``SIZE_CONFIGS`` of topics; empty for each without the right to read them."""
     kind, names = ConfigResourceType.TOPIC, list(SIZE_CONFIGS)
@@ -338,5 +406,9 @@ def _size_configs(admin: KafkaAdminClient, topics: Sequence[str]) -> dict[str, d
 
 
 def _polled(record: Any) -> Polled:
-    position = f"{record.topic}/{record.partition}@{record.offset}"
-    return Polled((record.key or b"").decode(errors="replace"), record.value or b"", position)
+    key = (record.key or b"").decode(errors="replace")
+    return Polled(key, record.value or b"", _position(record))
+
+
+def _position(record: Any) -> str:
+    return f"{record.topic}/{record.partition}@{record.offset}"

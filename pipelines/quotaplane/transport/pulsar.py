@@ -10,10 +10,12 @@ import logging
 import math
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import SecretStr
 
 from quotaplane.errors import ConfigError, TransportError
@@ -29,12 +31,14 @@ from quotaplane.pulsar.options import REDACTED, Options
 from quotaplane.pulsar.position import EARLIEST, Id, is_live
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
 from quotaplane.pulsar.reader import TopicReader
+from quotaplane.pulsar.replay import read_between
 from quotaplane.pulsar.topics import last_entry, must_be_there, topic_partitions
 from quotaplane.settings import PulsarConnection, PulsarTransport
 from quotaplane.settings.broker_topics import is_per_broker, pattern_of, topic_of
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
+    READ_AGAIN,
     Message,
     Polled,
     Portion,
@@ -146,6 +150,29 @@ class PulsarTopics:
 
     def offset_since(self, since_ms: int) -> None:
         """Not supported."""
+
+    def read_between(self, begin: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        """The reports between two offsets of our Data Source: see ``base.Transport``.
+
+        There are none of non-persistent topics.
+
+        Raises:
+            TransportError: the cluster does not answer for two minutes.
+        """
+        options = reading_options(self._settings).model_copy(update={"fail_on_data_loss": False})
+        for rows in read_between(options, begin or {}, end):
+            at = pc.coalesce(rows["event_time"], rows["publish_time"])
+            place = pc.binary_join_element_wise(rows["topic"], rows["message_id"], "@")
+            yield pa.record_batch(
+                [
+                    pc.fill_null(rows["value"], b""),
+                    at.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()),
+                    place,
+                    rows["key"].cast(pa.binary()),
+                    rows["topic"],
+                ],
+                schema=READ_AGAIN,
+            )
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Send the limits and wait until the cluster has them.

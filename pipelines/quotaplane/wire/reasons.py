@@ -24,6 +24,7 @@ TOO_MANY_ENTRIES: Final = "too_many_entries"
 TOO_MANY_REPORTS: Final = "too_many_reports"
 TOO_MUCH: Final = "too_much"
 SKIPPED_BATCH: Final = "skipped_batch"
+GONE: Final = "gone"
 NOT_JSON: Final = "not_json"
 BAD_BUNDLE: Final = "bad_bundle"
 NOT_NEWER: Final = "not_newer"
@@ -46,11 +47,11 @@ REASONS: Final = {
     NOT_FINITE: "an infinite rate, or NaN where it has no meaning",
     ABSURD: "an impossible number: a rate above reports.max_rate_per_s, a count beyond 63 bits",
     FUTURE: "published, or its broker started, more than reports.max_clock_skew_s ahead of now",
-    STALE: "published more than limits.lease_s ago, or more than a quarter of that before its "
-    "broker's newest report of the round",
+    STALE: "published more than limits.lease_s ago (usage reports of a topic that stores them are "
+    "recorded later)",
     TOO_MANY_ENTRIES: "more entries than reports.max_entries_per_report, or than its size allows",
-    TOO_MANY_REPORTS: "older than the newest reports.max_reports_per_broker of its broker at once, "
-    "or more reports than are read at once",
+    TOO_MANY_REPORTS: "more than are read at once (usage reports of a topic that stores them are "
+    "recorded later)",
 }
 """Descriptions of the codes that ``decode`` gives."""
 
@@ -86,8 +87,10 @@ BROKER_REASONS: Final = {
 """Descriptions of the codes that are about the broker that a report names."""
 
 BATCH_REASONS: Final = {
-    TOO_MUCH: "the micro-batch already had as many bytes or entries as one task decodes; not read",
+    TOO_MUCH: "the micro-batch already had as many bytes or entries as one task decodes; not read "
+    "(usage reports of a topic that stores them are recorded later)",
     SKIPPED_BATCH: "an operator skipped the micro-batch; one letter for all of its reports",
+    GONE: "was to be recorded in usage later, and its topic does not have it any more",
 }
 """Descriptions of the codes of reports that never reach ``decode``."""
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from quotaplane.model import MAX_BROKER_CHARS, BoolArray, IntArray
 from quotaplane.settings import Reports
-from quotaplane.wire.batch_caps import newest
 from quotaplane.wire.reasons import (
     ABSURD,
     EMPTY,
@@ -66,7 +65,7 @@ def open_batch(
     heads = read_heads(starts, own)
     heads = heads._replace(canonical=heads.canonical & (ours | ~own))
     batch = ReportBatch(index, own, heads, heads.canonical & (heads.size == size[index]))
-    _refuse_by_head(batch, published_at_ms, letters, now_ms, reports, senders)
+    _refuse_by_head(batch, letters, now_ms, reports, senders)
     return batch
 
 
@@ -131,16 +130,10 @@ def _beyond_the_newest(times: IntArray, most: int) -> BoolArray:
 
 
 def _refuse_by_head(
-    batch: ReportBatch,
-    published_at_ms: IntArray,
-    letters: Letters,
-    now_ms: int,
-    reports: Reports,
-    senders: SenderRules,
+    batch: ReportBatch, letters: Letters, now_ms: int, reports: Reports, senders: SenderRules
 ) -> None:
     heads, index = batch.heads, batch.index
-    latest_ms, most = latest_start_ms(now_ms, reports), reports.max_reports_per_broker
-    started, sequence = heads.numbers["started_at_ms"], heads.numbers["sequence"]
+    latest_ms, started = latest_start_ms(now_ms, reports), heads.numbers["started_at_ms"]
 
     def refuse(wrong: BoolArray, reason: str, detail: Callable[[int], str]) -> None:
         which = index[wrong & heads.canonical & letters.usable[index]]
@@ -150,7 +143,6 @@ def _refuse_by_head(
     if heads.unusable:
         nameless = np.isin(heads.broker, [*heads.unusable])
         refuse(nameless, NO_BROKER, lambda row: heads.unusable[int(heads.broker[row])])
-    # Before the newest reports are chosen: a forged one must not take the place of a broker's own.
     if not senders.allow_all:
         named = np.flatnonzero(heads.canonical & letters.usable[index])
         senders.refuse(letters, index[named], heads.names.take(pa.array(heads.broker[named])))
@@ -159,14 +151,4 @@ def _refuse_by_head(
         started > latest_ms,
         FUTURE,
         lambda row: started_too_late(int(started[row]), latest_ms),
-    )
-    rows = np.flatnonzero(heads.canonical & letters.usable[index])
-    old = np.zeros(len(index), bool)
-    old[rows] = ~newest(
-        heads.broker[rows], started[rows], sequence[rows], published_at_ms[index[rows]], most
-    )
-    refuse(
-        old,
-        TOO_MANY_REPORTS,
-        lambda _: f"not among the newest {most} of its broker (reports.max_reports_per_broker)",
     )

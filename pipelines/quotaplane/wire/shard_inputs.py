@@ -168,24 +168,21 @@ def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
     return pa.concat_tables(headers).combine_chunks(), pa.concat_tables(entries).combine_chunks()
 
 
-def newest_reports(
-    headers: pa.Table, entries: pa.Table, most: int
-) -> tuple[pa.Table, pa.Table, pa.Table | None]:
-    """Each broker's newest ``most`` reports, and the headers of the others, if any.
+def newest_reports(headers: pa.Table, most: int) -> BoolArray:
+    """(n,) the reports that are among the newest ``most`` of their brokers.
 
     The result does not depend on the order of the reports.
     """
     code = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
     if not len(code) or np.bincount(code).max() <= most:
-        return headers, entries, None
+        return np.ones(len(code), bool)
     started, sequence, published = (
         headers[name].to_numpy() for name in ("started_at_ms", "sequence", "published_at_ms")
     )
     _, place = np.unique(headers["position"].to_numpy(), return_inverse=True)
     later = np.empty(len(code), np.int64)
     later[np.lexsort((place, published))] = np.arange(len(code))
-    is_newest = newest(code.astype(np.int64), started, sequence, later, most)
-    return *some_reports(headers, entries, is_newest), headers.filter(pa.array(~is_newest))
+    return newest(code.astype(np.int64), started, sequence, later, most)
 
 
 def some_reports(

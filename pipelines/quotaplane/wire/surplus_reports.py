@@ -28,8 +28,9 @@ def surplus(
     published_at_ms: IntArray,
     size: IntArray,
     named: pa.Array | None = None,
-) -> BoolArray:
-    """(n,) the reports that are left out, because their brokers sent newer ones.
+) -> tuple[BoolArray, BoolArray]:
+    """(n,) the reports that are left out, because their brokers sent newer ones; (n,) those of them
+    that repeat another report.
 
     A report whose sender can't be read is never left out: it becomes a dead letter of its own.
 
@@ -43,7 +44,7 @@ def surplus(
     >>> from quotaplane.wire.report_stock import encode_stock_report
     >>> reports = [encode_stock_report(name, ["g"], np.ones((1, 4))) for name in "aab"]
     >>> surplus(reports, np.array([1000, 2000, 1000]), np.array([30, 9, 9]) << 20)
-    array([ True, False, False])
+    (array([ True, False, False]), array([False, False, False]))
     """
     code, started, sequence = senders_and_numbers(heads)
     if named is not None:
@@ -57,4 +58,13 @@ def surplus(
     order = order[np.lexsort((-published_at_ms[order], newer[order]))]
     left_out = np.zeros(len(size), bool)
     left_out[order[np.cumsum(size[order]) > room]] = True
-    return left_out
+    repeats = np.zeros(len(size), bool)
+    if left_out.any():
+        # Stock reports have no number: those published at one time are one.
+        number = np.where(started > 0, sequence.astype(np.int64), published_at_ms)
+        keys = np.stack([code, started.astype(np.int64), number])
+        read_first = np.argsort(left_out, kind="stable")
+        _, first = np.unique(keys[:, read_first], axis=1, return_index=True)
+        repeats = left_out.copy()
+        repeats[read_first[first]] = False
+    return left_out, repeats

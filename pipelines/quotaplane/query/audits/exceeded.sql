@@ -1,6 +1,6 @@
 -- Which brokers used more than their limits, and when?
 --
--- Each report is compared with the limit in force when it was published. Usage is measured over a
+-- Each report that counted is compared with the limit in force when it was published. Usage is measured over a
 -- window, and a new limit takes time to arrive: a limit that is newer than :settle_s is replaced by
 -- the highest of the limits that were in force in the :settle_s before it. One row per unbroken run
 -- of reports above the limit. Where enforced is false (a soft or shadow group, or a partial
@@ -38,7 +38,7 @@ above AS (
       PARTITION BY broker, resource_group, dimension ORDER BY report_no
     ) AS place
   FROM usage_and_limits
-  WHERE reported_at >= :since AND used_per_s > limit_per_s * (1 + :tolerance)
+  WHERE counted AND reported_at >= :since AND used_per_s > limit_per_s * (1 + :tolerance)
 ),
 judged AS (
   SELECT

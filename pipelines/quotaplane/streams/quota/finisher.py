@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.arrow_ipc import unpack
+from quotaplane.history.left_out import Stretch
 from quotaplane.history.table_parts import replaced_by, replacing
+from quotaplane.history.tables import LEFT_OUT
+from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.round_counts import RoundCounts, merged
 from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.first_limits import FirstLimits
+from quotaplane.streams.quota.program import NOT_COUNTED
 from quotaplane.streams.quota.recorded_program import NO_SHARD, SETTINGS, recording_rows
+from quotaplane.streams.quota.recorder import (
+    PASSED_OVER,
+    Recorder,
+    left_out_stretch,
+    passed_over_stretches,
+)
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.quota.round_status import quota_status
 from quotaplane.streams.silence_watch import Line
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
-from quotaplane.transport.base import Message
+from quotaplane.transport.base import Message, Transport
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
-from quotaplane.wire.rejected_reports import median_time_ms, reports_by_reason
+from quotaplane.wire.rejected_reports import condensed, median_time_ms, reports_by_reason
+from quotaplane.wire.shard_inputs import REJECTED
 from quotaplane.wire.signatures import SigningKeys
 
-COUNTERS: Final = ("reports", "limits", "quota_changes")
-GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s")
+COUNTERS: Final = ("reports", "uncounted", "limits", "quota_changes")
+GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s", "unrecorded")
 """Fields of the quota job's status line; docs/runbook.md explains them."""
 
 IDLE_ROW_MS: Final = 30_000
@@ -51,6 +64,9 @@ class QuotaFinisher(Finisher):
         lease_s: of limits.
         most_per_batch: reports that a batch may have; None: no limit.
         keys: sign the messages; None: they are not signed.
+        recorder_of: makes the recorder of reports that rounds leave out; None: these become dead
+            letters.
+        recorded_ms: reports published up to then were recorded by an earlier epoch.
     """
 
     def __init__(
@@ -64,7 +80,14 @@ class QuotaFinisher(Finisher):
         lease_s: float = 0.0,
         most_per_batch: int | None = None,
         keys: SigningKeys | None = None,
+        recorder_of: Callable[[HistoryWriter, Transport], Recorder] | None = None,
+        recorded_ms: float = -math.inf,
     ) -> None:
+        self._recorder_of = recorder_of
+        self._recorder: Recorder | None = None
+        self._is_behind = False
+        self._recorded_ms = recorded_ms
+        self._may_last_s = interval_s / 2
         self._law = law
         self._keys = keys
         self._watch = watch
@@ -83,6 +106,11 @@ class QuotaFinisher(Finisher):
         self._brokers_live = 0
         self._arrivals = Arrivals()
 
+    def connect(self, history: HistoryWriter, transport: Transport) -> None:
+        """Open the recorder."""
+        if self._recorder_of is not None:
+            self._recorder = self._recorder_of(history, transport)
+
     def begin(self) -> None:
         """Check that reports can be used.
 
@@ -94,11 +122,13 @@ class QuotaFinisher(Finisher):
         most = self._most_per_batch
         self._reports_wait = most is not None and self._arrivals.total >= _FULL * most
         self._began_s, self._arrivals = time.monotonic(), Arrivals()
+        self._is_behind = False
         self._first_lines = []
 
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         """Rows by history table, limits messages, and counts of all shards."""
-        others = ("counts", "leases")
+        self._stamp = stamp
+        others = ("counts", "leases", NOT_COUNTED, PASSED_OVER)
         tables = {kind: joined(payloads) for kind, payloads in packed.items() if kind not in others}
         if "leases" in packed:
             tables["leases"] = _snapshots(packed["leases"])
@@ -111,6 +141,11 @@ class QuotaFinisher(Finisher):
         of_round = [RoundCounts.from_bytes(payload) for payload in packed.get("counts", ())]
         self._of_shards |= {counts.shard: counts for counts in of_round}
         counts = merged(of_round, self._of_shards.values())
+        left_out = tables.pop(LEFT_OUT.name, REJECTED.empty_table())
+        not_counted = _refused(left_out, *packed.get(NOT_COUNTED, ()))
+        stretches = self._left_out(stamp, left_out, passed_over=PASSED_OVER in packed)
+        passed_over = sum(each.reports for each in stretches if each.chosen is None)
+        counts = replace(counts, uncounted=len(not_counted) + passed_over)
         # Before a shard has run, it is not known which groups there are.
         self._first_lines = self._first_limits.after(counts) if self._of_shards else []
         messages = _messages(tables.pop("messages", None))
@@ -118,21 +153,40 @@ class QuotaFinisher(Finisher):
             messages = [each._replace(value=self._keys.sign(each.value)) for each in messages]
         if "brokers" in tables:  # each shard records a broker's change of status
             tables["brokers"] = _distinct(tables["brokers"])
-        letters = tables.get("rejected_reports")
-        if letters is not None:
-            tables["rejected_reports"] = self._letters.cut(letters, stamp.now_ms)
+        letters = tables.get("rejected_reports", REJECTED.empty_table())
+        refused = pa.concat_tables([letters, not_counted])
+        if self._recorder is None:
+            letters = condensed(pa.concat_tables([letters, left_out]))
+        elif (noted := self._recorder.note(stamp, stretches)) is not None:
+            tables[LEFT_OUT.name] = noted
+        letters = tables["rejected_reports"] = self._letters.cut(letters, stamp.now_ms)
         tables["rounds"] = self._row(stamp, counts)
-        self._arrivals = self._read(counts, letters, stamp.now_ms)
-        dead_letters = 0 if letters is None else len(tables["rejected_reports"])
+        self._arrivals = self._read(counts, refused, stamp.now_ms)
+        dead_letters = len(letters)
         self._watch.clocks.note(self._began_s, self._arrivals.ages_s)
         wrong_clocks = self._watch.clocks.wrong()
         status = quota_status(
             counts, self._arrivals, dead_letters, stamp.now_ms, self._lease_s, wrong_clocks
         )
+        if self._recorder is not None:
+            status.gauges["unrecorded"] = self._recorder.reports_waiting
         return Finished(tables, messages, status)
+
+    def _left_out(self, stamp: Round, left_out: pa.Table, *, passed_over: bool) -> list[Stretch]:
+        """The stretches that the round leaves to the recorder."""
+        self._is_behind = passed_over or len(left_out) > 0
+        if self._recorder is None or not self._is_behind:
+            return []
+        begin, end = self._recorder.between(stamp.seq)
+        if passed_over:
+            return passed_over_stretches(begin, end)
+        # A new checkpoint may read reports again that an earlier one has recorded.
+        new = left_out.filter(pc.greater(left_out["published_at_ms"], self._recorded_ms))
+        return left_out_stretch(new["position"].to_pylist(), begin, end)
 
     def idle(self, stamp: Round) -> Mapping[str, pa.Table]:
         """A row of ``rounds`` if the last one is old: the history shows that the job runs."""
+        self._stamp = stamp
         if self._row_at_ms is not None and stamp.now_ms - self._row_at_ms < IDLE_ROW_MS:
             return {}
         return {"rounds": self._row(stamp, RoundCounts(brokers_live=self._brokers_live))}
@@ -151,17 +205,26 @@ class QuotaFinisher(Finisher):
         return pa.table({name: pa.array([value]) for name, value in row.items()})
 
     def end(self) -> Iterable[tuple[str, str]]:
-        """Lines about the first limits, and about reports that stay away or can't be used."""
+        """Lines about the first limits, and about reports that stay away or can't be used.
+
+        Records some of the reports that were left out, unless the job is late.
+        """
         self._previous_ms = _ms_since(self._began_s)
         took_s = self._previous_ms / 1000
-        return [*self._first_lines, *self._watch.round_ended(self._began_s, self._arrivals, took_s)]
+        lines = [
+            *self._first_lines,
+            *self._watch.round_ended(self._began_s, self._arrivals, took_s),
+        ]
+        in_time = time.monotonic() - self._began_s <= self._may_last_s
+        if self._recorder is not None and in_time and not self._is_behind:
+            lines += self._recorder.record(self._stamp, self._letters)
+        return lines
 
-    def _read(self, counts: RoundCounts, letters: pa.Table | None, now_ms: int) -> Arrivals:
+    def _read(self, counts: RoundCounts, letters: pa.Table, now_ms: int) -> Arrivals:
+        """``letters``: of all reports that were not used."""
         refused: dict[str, int] = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
         # After a round that did not read all, a report may be old because it waited.
         ages_s = {} if self._reports_wait else dict(counts.old_reports_s)
-        if letters is None:
-            return Arrivals(counts.reports, refused, ages_s=ages_s)
         # Leave out letters about single entries of a usable report, and about definitions.
         good = pc.is_in(letters["reason"], value_set=pa.array(sorted(NOT_BAD)))
         whole = letters.filter(pc.or_(letters["counts_as_bad"], good))
@@ -192,6 +255,11 @@ def _snapshots(payloads: Sequence[bytes]) -> pa.Table:
 
 def _ms_since(began_s: float) -> int:
     return round((time.monotonic() - began_s) * 1000)
+
+
+def _refused(left_out: pa.Table, *payloads: bytes) -> pa.Table:
+    """The reports that limits are not decided with (``REJECTED``)."""
+    return pa.concat_tables([left_out, *(table for each in payloads for table in unpack(each))])
 
 
 def _messages(table: pa.Table | None) -> Sequence[Message]:

@@ -17,7 +17,7 @@ from quotaplane.model import Transition
 from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import PulsarTransport, Settings
-from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
+from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, transport_in_words
@@ -27,12 +27,15 @@ from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.recorded_program import RecordedProgram
+from quotaplane.streams.quota.recorder import PASSED_OVER, Recorder
 from quotaplane.streams.quota.report_watch import ReportWatch
+from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sources import group_events, report_events
 from quotaplane.streams.status import JobStatus
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Transport
+from quotaplane.wire.sender_rules import AllowedBrokers
 from quotaplane.wire.signatures import SigningKeys
 
 if TYPE_CHECKING:
@@ -68,9 +71,10 @@ class QuotaSpec(JobSpec):
     @property
     def checkpoint_note(self) -> Mapping[str, Any]:
         """Under strict the lease, and when earlier limits end."""
-        until_ms = self._earlier.until_ms
-        left_ms = max(until_ms - int(time.time() * 1000), 0)
-        return {_LEASE: self._strict_lease_s, **EarlierLimits(until_ms, left_ms).noted()}
+        earlier = self._earlier
+        left_ms = max(earlier.until_ms - int(time.time() * 1000), 0)
+        limits = EarlierLimits(earlier.until_ms, left_ms, earlier.recorded_ms)
+        return {_LEASE: self._strict_lease_s, **limits.noted()}
 
     @property
     def _strict_lease_s(self) -> float | None:
@@ -153,7 +157,16 @@ class QuotaSpec(JobSpec):
             lease_s=self.settings.limits.lease_s,
             most_per_batch=self.most_per_batch,
             keys=SigningKeys.of(self.settings.limits.signing),
+            recorder_of=lambda history, transport: Recorder(
+                history, transport, self.settings, folder.reports_between, self._allowed
+            ),
+            recorded_ms=self._earlier_limits.recorded_ms,
         )
+
+    def _allowed(self) -> AllowedBrokers | None:
+        """The brokers whose reports are recorded; None: all."""
+        listed = None if self._listed is None else self._listed().names
+        return SenderChecks.of(self.settings.reports).allowed(listed)
 
     def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
         """The outputs of a shard that got nothing but dead letters."""
@@ -163,6 +176,17 @@ class QuotaSpec(JobSpec):
         program = quota_program(self.settings, epoch)
         _, outputs = program.run(ShardState(), arrived, batch)
         return outputs
+
+    def passed_over(
+        self, epoch: int, batch: Batch, ranges: Sequence[Range]
+    ) -> tuple[Sequence[Output], str]:
+        """The backlog is recorded later, so there are no dead letters."""
+        reports = sum(part.size or 0 for part in ranges)
+        said = (
+            f"{reports} reports were published more than {self.oldest_s:g} s before the job was "
+            "started: no limits are decided with them; they are recorded in usage beside the rounds"
+        )
+        return [Output(PASSED_OVER, b"")], said
 
     def status(self) -> JobStatus:
         """Counters and gauges of the status line."""

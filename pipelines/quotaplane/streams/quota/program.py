@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.arrow_ipc import pack
+from quotaplane.history.tables import LEFT_OUT
 from quotaplane.laws import get_law
-from quotaplane.model import Round
+from quotaplane.model import BoolArray, Round
 from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits, Events, StepConfig
 from quotaplane.quota.report_age import newest_ms, too_old
 from quotaplane.quota.state import ShardState
@@ -23,15 +25,15 @@ from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step
 from quotaplane.round_counts import MOST_NAMED
 from quotaplane.settings import Settings
-from quotaplane.streams.letters import crowded_out, letters_of_senders, refused_reports
-from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, TurnedAway, turned_away
+from quotaplane.streams.letters import letters_of_senders, refused_reports
+from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, turned_away
 from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.wire.broker_departures import DEPARTURES, unpack_departures
-from quotaplane.wire.reasons import STALE
+from quotaplane.wire.reasons import STALE, TOO_MANY_REPORTS
 from quotaplane.wire.shard_inputs import (
     OBSERVED,
     newest_reports,
@@ -39,6 +41,10 @@ from quotaplane.wire.shard_inputs import (
     unpack_groups,
     unpack_reports,
 )
+
+NOT_COUNTED: Final = "not_counted"
+"""Output with a row (``REJECTED``) per report that limits were not decided with, which is recorded
+all the same."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +87,11 @@ class QuotaProgram:
             groups, clashes = without_clashes(changes, state.groups)
             events = replace(events, groups=groups)
             definitions = bad_definitions(changes, clashes)
+        not_counted = None
         if arrived.get("reports"):
-            headers, entries, letters_here = self._usable(state, arrived["reports"], round_)
-            events = replace(events, headers=headers, entries=entries)
+            reports, letters_here = self._let_in(state, arrived["reports"], round_)
+            headers, entries, aside, not_counted = self._chosen(*reports)
+            events = replace(events, headers=headers, entries=entries, aside=aside)
         if arrived.get(DEPARTURES):
             events = replace(events, departures=unpack_departures(arrived[DEPARTURES]))
         old_reports_s = {} if batch.shard else self._old_reports_s(state, events.headers, round_)
@@ -114,51 +122,62 @@ class QuotaProgram:
                     "value": pa.array([value for _, value in messages], pa.binary()),
                 }
             ),
-            "usage": None if outcome.usage is None else _usage_history(outcome.usage),
+            "usage": None if outcome.usage is None else usage_history(outcome.usage),
             "limits": limit_history(outcome, lease_ms),
             "brokers": outcome.brokers,
             "rejected_reports": letters,
+            # Every shard gets the headers of all reports, so only shard 0 says which do not count.
+            NOT_COUNTED: None if batch.shard else not_counted,
         }
         outputs = [
             Output(name, pack(table))
             for name, table in tables.items()
             if table is not None and len(table)
         ]
+        outputs += [Output(LEFT_OUT.name, payload) for payload in arrived.get(LEFT_OUT.name, ())]
         if outputs or counts.something_happened():
             outputs.append(Output("counts", counts.to_bytes()))
         return state, outputs
 
-    def _usable(
+    def _let_in(
         self, state: ShardState, payloads: Sequence[bytes], round_: Round
-    ) -> tuple[pa.Table, pa.Table, list[pa.Table]]:
-        """Headers and entries of the reports to use, and dead letters of the others."""
-        headers, entries, surplus = newest_reports(
-            *unpack_reports(payloads), self.max_reports_per_broker
-        )
-        letters = [] if surplus is None else [crowded_out(surplus)]
+    ) -> tuple[tuple[pa.Table, pa.Table], list[pa.Table]]:
+        """Headers and entries of the reports of brokers that are let in; letters of the others."""
+        headers, entries = unpack_reports(payloads)
         refused = turned_away(state.brokers.names, headers["broker"], self.bounds, round_)
-        refused.append(self._too_old(headers))
-        letters += [
+        if not refused:
+            return (headers, entries), []
+        kept = ~np.logical_or.reduce([one.reports for one in refused])
+        return some_reports(headers, entries, kept), [
             letters_of_senders(headers.filter(pa.array(one.reports)), one.reason, one.detail)
             for one in refused
-            if one.reports.any()
         ]
-        kept = ~np.logical_or.reduce([one.reports for one in refused])
-        if kept.all():
-            return headers, entries, letters
-        return *some_reports(headers, entries, kept), letters
 
-    def _too_old(self, headers: pa.Table) -> TurnedAway:
+    def _chosen(
+        self, headers: pa.Table, entries: pa.Table
+    ) -> tuple[pa.Table, pa.Table, tuple[pa.Table, pa.Table] | None, pa.Table | None]:
+        """The reports to decide with, those to record only, and why (``REJECTED``)."""
+        surplus = ~newest_reports(headers, self.max_reports_per_broker)
+        late = self._too_old(headers) & ~surplus
+        aside = surplus | late
+        if not aside.any():
+            return headers, entries, None, None
+        reasons = [
+            letters_of_senders(headers.filter(pa.array(which)), reason, "")
+            for which, reason in ((surplus, TOO_MANY_REPORTS), (late, STALE))
+        ]
+        return (
+            *some_reports(headers, entries, ~aside),
+            some_reports(headers, entries, aside),
+            pa.concat_tables(reasons),
+        )
+
+    def _too_old(self, headers: pa.Table) -> BoolArray:
         sender = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
         if OBSERVED.name in headers.column_names:  # the enforcer's clock is another one
             sender = 2 * sender + headers[OBSERVED.name].to_numpy()
         most_ms = self.step.lease.quarter_ms
-        late = too_old(sender, headers["published_at_ms"].to_numpy(), most_ms)
-        detail = (
-            f"published more than {most_ms / 1000:g} s (a quarter of limits.lease_s) before the "
-            "newest report of its broker in the same round"
-        )
-        return TurnedAway(late, STALE, detail)
+        return too_old(sender, headers["published_at_ms"].to_numpy(), most_ms)
 
     def _old_reports_s(
         self, state: ShardState, headers: pa.Table | None, round_: Round
@@ -177,7 +196,7 @@ class QuotaProgram:
         return dict(zip(names, ((round_.now_ms - newest[old]) / 1000).tolist(), strict=True))
 
 
-def _usage_history(used: pa.Table) -> pa.Table:
+def usage_history(used: pa.Table) -> pa.Table:
     """Rows of the history table ``usage``."""
     return used.rename_columns(
         ["resource_group" if name == "group" else name for name in used.column_names]

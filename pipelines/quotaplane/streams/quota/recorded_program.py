@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack
 from quotaplane.history.table_parts import replacing
+from quotaplane.history.tables import LEFT_OUT
 from quotaplane.quota.lease_snapshot import lease_snapshot, snapshot_due
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump
@@ -87,7 +88,8 @@ class RecordedProgram:
 
 def recorded_inputs(shard: int, arrived: Arrived, state: bytes | None) -> pa.Table:
     """Rows of ``recording`` for the payloads of a round of one shard, and for its state before."""
-    payloads = [(kind, payload) for kind in sorted(arrived) for payload in arrived[kind]]
+    kinds = sorted(arrived.keys() - {LEFT_OUT.name})  # no step sees what was left out
+    payloads = [(kind, payload) for kind in kinds for payload in arrived[kind]]
     if not payloads:
         payloads = [(TIMER, b"")]
     if state is not None:

@@ -273,7 +273,8 @@ class _RefusedShare:
             self._warned, self._calm, self._refused_since_warning = True, 0, bad
             text = (
                 f"{what} could not be used: {_reasons(self._refused)}{_places(self._examples)}. "
-                "They are dead letters in the table rejected_reports; the others are used"
+                "Those that are too old or too many are recorded in usage and do not count; the "
+                "others are dead letters in the table rejected_reports"
             )
             if 2 * late > self._refused.total() and self._age_s is not None:
                 text += f". Those refused for their time are {_off(self._age_s)}: compare clocks"

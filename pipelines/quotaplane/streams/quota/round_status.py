@@ -27,7 +27,12 @@ def quota_status(
     """
     events = counts.events()
     repeated = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
-    results = {"used": counts.reports, "rejected": counts.rejected, **repeated}
+    results = {
+        "used": counts.reports,
+        "rejected": counts.rejected,
+        "uncounted": counts.uncounted,
+        **repeated,
+    }
     return StatusUpdate(
         counts={**events, "limits": counts.limits_sent, "dead_letters": dead_letters},
         rejected={**counts.rejected_by_reason, **repeated},

@@ -1,0 +1,121 @@
+"""Reads the table ``left_out``: reports that rounds did not read, and what of it is not done yet.
+
+The rows are numbered over all rounds and epochs, and ``usage`` knows how far they are recorded, by
+a Delta transaction in the commit of the recorded rows. So nothing is recorded twice, and a new
+checkpoint goes on with what an earlier one left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from quotaplane.deltalog.read import read_rows
+from quotaplane.errors import HistoryError
+from quotaplane.history.store import one_line, open_table
+from quotaplane.history.tables import LEFT_OUT, RESOURCE_GROUPS
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.settings import History
+
+RECORDER: Final = "quotaplane-recorder"
+"""Delta's application of the commits with recorded reports; its version is the number of reports
+that are done."""
+
+
+class Stretch(NamedTuple):
+    """A row of ``left_out``: reports of one round that are to be recorded."""
+
+    number: int
+    """So many were left out before."""
+    reports: int
+    begin: Any
+    """Where the stretch begins and ends: offsets of the transport's source."""
+    end: Any
+    """None: not known, as the row expired."""
+    chosen: Sequence[str] | None = None
+    """Their positions; None: all reports of the stretch."""
+
+    @property
+    def last(self) -> int:
+        """The number of reports that are done when these are."""
+        return self.number + self.reports
+
+
+class Waiting(NamedTuple):
+    """What of the table is still to be recorded."""
+
+    stretches: list[tuple[int, int]]
+    """``number`` and ``reports`` of the stretches."""
+    last: int
+    """``Stretch.last`` of the newest one; new ones are numbered from here."""
+    noted: tuple[int, int]
+    """Epoch and seq of the newest round that left something out."""
+
+
+def waiting(history: History, done: int) -> Waiting:
+    """The stretches that are not done, given the number of reports that are.
+
+    Raises:
+        HistoryError: the table can't be read.
+    """
+    # The newest row is always one of them.
+    names = ["epoch", "seq", "number", "reports"]
+    rows = _read(history, LEFT_OUT.name, names, f"number + reports >= {done}")
+    columns = (rows[name].to_pylist() for name in rows.column_names)
+    found = sorted(zip(*columns, strict=True), key=lambda row: row[2])
+    return Waiting(
+        [(number, reports) for _, _, number, reports in found if number + reports > done],
+        max([done, *(number + reports for _, _, number, reports in found)]),
+        max([(epoch, seq) for epoch, seq, _, _ in found], default=(-1, -1)),
+    )
+
+
+def stretch(history: History, number: int, reports: int) -> Stretch:
+    """The stretch with this number, of so many reports.
+
+    Raises:
+        HistoryError: the table can't be read.
+    """
+    names = ["positions", "chosen"]
+    rows = _read(history, LEFT_OUT.name, names, f"number = {number}").to_pylist()
+    if not rows:
+        return Stretch(number, reports, None, None)
+    between = json.loads(rows[0]["positions"])
+    return Stretch(number, reports, between["from"], between["to"], rows[0]["chosen"])
+
+
+def rows_of(stretches: Sequence[Stretch]) -> pa.Table:
+    """Rows of ``left_out``, without the columns of the round."""
+    between = [json.dumps({"from": each.begin, "to": each.end}) for each in stretches]
+    return pa.table(
+        {
+            "number": pa.array([each.number for each in stretches], pa.int64()),
+            "reports": pa.array([each.reports for each in stretches], pa.int64()),
+            "positions": pa.array(between, pa.string()),
+            "chosen": pa.array(
+                [each.chosen for each in stretches], LEFT_OUT.schema.field("chosen").type
+            ),
+        }
+    )
+
+
+def defined_groups(history: History) -> pa.Table:
+    """The names and quotas of all groups.
+
+    Raises:
+        HistoryError: the table can't be read.
+    """
+    return _read(history, RESOURCE_GROUPS.name, ["resource_group", *RATE_COLUMNS])
+
+
+def _read(
+    history: History, name: str, columns: Sequence[str], predicate: str | None = None
+) -> pa.Table:
+    try:
+        return read_rows(open_table(history, name), columns, predicate).select(list(columns))
+    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
+        raise HistoryError(f"history table {name}: {one_line(error)}") from None
