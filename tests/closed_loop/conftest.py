@@ -64,6 +64,7 @@ class Loop:
         senders: Callable[[list[Report]], SenderRules] = lambda _: ANY_SENDER,
         departures: Callable[[int], Mapping[str, int]] = lambda _: {},
         has_round: Callable[[int], bool] = lambda _: True,
+        interval_s: float | None = None,
     ) -> None:
         """Set up the loop.
 
@@ -82,9 +83,10 @@ class Loop:
             senders: what the job checks of the senders of these reports.
             departures: by round, the brokers that left the cluster's list, and when.
             has_round: whether the job has a round in this interval; else reports wait for the next.
+            interval_s: of rounds and reports; None: as the settings say.
         """
         self.settings = settings or settings_with()
-        self._interval_s = self.settings.reports.interval_s
+        self._interval_s = interval_s or self.settings.reports.interval_s
         steps = [
             Change(at_s, broker, group, {dimension: rate})
             for group, brokers in wants.items()

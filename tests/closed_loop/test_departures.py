@@ -56,6 +56,7 @@ def run(dead: Dead, kind: type[Loop] = Loop, *args: Any, **settings: Any) -> Loo
         settings=settings_with(**{**SETTINGS, **settings}),
         mangle=dead.reports,
         departures=dead.departures,
+        interval_s=1.0,
     )
     return loop.run(END_S)
 
