@@ -112,6 +112,9 @@ def test_a_rate_that_an_enforcer_left_is_not_an_administrators(
     left = {"publishThrottlingRateInMsg": 7, "publishThrottlingRateInByte": -2}
     cluster.rates[full("a"), "publishRate"] = left
     assert command.answer()[ORDERS]["quotas"] == before
+    left["publishThrottlingRateInByte"] = -3  # in place of a rate that nobody sees here
+    assert command.answer(code=6)[ORDERS]["state"] == "failed"
+    assert "quotaplane enforce pulsar --remove" in command.err
 
 
 def test_without_apply_it_writes_nothing_anywhere(cluster: Cluster, command: Command) -> None:

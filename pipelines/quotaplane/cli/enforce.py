@@ -147,7 +147,7 @@ async def _run(
     from quotaplane.enforce.agent.usage_publisher import usage_outbox
 
     topic = transport.full_name(settings.enforce.leader_topic)
-    outbox = await asyncio.to_thread(usage_outbox, settings)
+    outbox = None if removes else await asyncio.to_thread(usage_outbox, settings)
     election = await take_part(rest, transport, topic, warn)
     try:
         enforcer = Enforcer(

@@ -168,8 +168,14 @@ class _Reader:
             await self._pace.take()
             rate = rate_in(await self._rest.get(path), kind, path)
             # An enforcer's rate may be left on the topic of a detached namespace.
-            ours = rate and kind < SUBSCRIPTION and mark_of(rate.messages, rate.bytes) != Mark.NONE
-            rates.append(None if ours else rate)
+            marked = rate if kind < SUBSCRIPTION else None
+            mark = mark_of(marked.messages, marked.bytes) if marked else Mark.NONE
+            if mark is Mark.IN_PLACE:
+                raise ClusterError(
+                    f"{topic}: an enforcer's rate stands in place of an administrator's; "
+                    "`quotaplane enforce pulsar --remove` gives that back"
+                )
+            rates.append(rate if mark is Mark.NONE else None)
         return tuple(rates)
 
     async def _read_usage(self, stats_interval_s: float) -> None:
