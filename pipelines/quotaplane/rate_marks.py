@@ -3,9 +3,9 @@
 A rate of a topic has two numbers, messages and bytes per second, and nothing else to note a writer
 in. Where one of them is unlimited, Pulsar takes any number below 1 for that: we write -2 or -3, and
 Pulsar's tools write -1. Where both are limited, our bytes have a fixed odd remainder modulo 64.
-People's rates are round numbers, which are even or end in 5; of other odd numbers one in 16 would
-be taken for ours. The second of each pair of marks says that the rate stands in for an
-administrator's one, which is in the table ``administrator_rates``.
+People's rates are mostly even; of odd numbers one in 16 would be taken for ours. The second of each
+pair of marks says that the rate stands in for an administrator's one, which is in the table
+``administrator_rates``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNLIMITED: Final = (-2, -3)
 
 
 class Mark(IntEnum):
-    """Whose a rate is."""
+    """The writer of a rate."""
 
     NONE = 0
     """Not written by the enforcer."""
@@ -58,7 +58,7 @@ def marked(rates: FloatArray, in_place: BoolArray) -> FloatArray:
 
 
 def unlimited_number(*, in_place: bool) -> int:
-    """What we write for a number that is unlimited."""
+    """The number that we write for unlimited."""
     return _UNLIMITED[in_place]
 
 

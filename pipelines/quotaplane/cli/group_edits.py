@@ -291,7 +291,7 @@ def _option(column: str) -> str:
 
 
 def author_of(args: argparse.Namespace) -> str:
-    """Who makes the change.
+    """The author of the change.
 
     Raises:
         ConfigError: ``--by`` or ``--why`` is empty.

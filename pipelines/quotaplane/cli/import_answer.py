@@ -1,4 +1,4 @@
-"""What ``quotaplane groups import pulsar`` prints: rows, and commands to go on and to go back."""
+"""The answer of ``quotaplane groups import pulsar``: rows, and the commands to go on or back."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def as_json(one: Proposal, conf: str) -> dict[str, Any]:
 
 
 def closing_lines(proposals: Sequence[Proposal], args: argparse.Namespace) -> Iterator[str]:
-    """What follows the table: counts, and after ``--apply`` the commands of what comes next."""
+    """The lines below the table: counts, and after ``--apply`` the next commands."""
     counts = Counter(one.state.value for one in proposals)
     yield ", ".join(f"{count} {state}" for state, count in counts.items())
     if not args.apply:

@@ -97,7 +97,7 @@ class BrokerClient:
         self._ids: IntArray = np.empty(0, np.int64)
         self._used: FloatArray = np.empty((0, len(DIMENSIONS)))
         self._reported: FloatArray = np.empty((0, len(DIMENSIONS)))
-        """What was used since the start, up to the last report."""
+        """Amounts used since the start, up to the last report."""
         self._detached: dict[str, FloatArray] = {}
         """The same of groups that the broker no longer has: a counter never goes back."""
         self._refused: FloatArray = np.empty((0, len(DIMENSIONS)))

@@ -30,7 +30,7 @@ class Stretch(NamedTuple):
     """A row of ``left_out``: reports of one round that are to be recorded."""
 
     number: int
-    """So many were left out before."""
+    """The number of reports that were left out before."""
     reports: int
     begin: Any
     """Where the stretch begins and ends: offsets of the transport's source."""
@@ -46,7 +46,7 @@ class Stretch(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What of the table is still to be recorded."""
+    """The part of the table that is still to be recorded."""
 
     stretches: list[tuple[int, int]]
     """``number`` and ``reports`` of the stretches."""

@@ -26,7 +26,7 @@ MISSING: Final = (
     "does not exist: create it, or correct the name; `quotaplane setup pulsar --apply --conf FILE` "
     "creates all topics of a settings file"
 )
-"""What is said of a topic."""
+"""The text about a missing topic."""
 
 _WORDS: Final = {
     "Timeout": "no answer in time",

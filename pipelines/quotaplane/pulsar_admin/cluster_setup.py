@@ -1,4 +1,4 @@
-"""What a Pulsar cluster still needs before our programs can use it, and how to make it.
+"""Finds the things that a Pulsar cluster lacks before our programs can use it, and makes them.
 
 Topics, their policies and rights can be made over the REST API. Lines of broker.conf and superusers
 can't: they are only named. Nothing that stands is lessened: a longer retention and the rights of
@@ -55,14 +55,14 @@ class Roles:
 
 @dataclass
 class Missing:
-    """What is missing."""
+    """The result of comparing a cluster with the settings."""
 
     steps: list[Step] = field(default_factory=list)
     """To be made in this order."""
     by_hand: list[str] = field(default_factory=list)
-    """What nobody can make over the REST API."""
+    """Things that nobody can make over the REST API."""
     notes: list[str] = field(default_factory=list)
-    """What was not compared."""
+    """Things that were not compared."""
 
 
 def own_topics(settings: Settings, transport: PulsarTransport) -> dict[str, int]:

@@ -50,7 +50,7 @@ class ConfiguredNamespace:
 
 
 class State(Enum):
-    """What becomes of a namespace."""
+    """The outcome for a namespace."""
 
     PROPOSED = "proposed"
     DONE = "attached now"

@@ -1,6 +1,6 @@
 """Reads the rates that administrators set in a cluster, the topics they apply to, and their usage.
 
-Topics of attached namespaces are not read: their rates are the enforcer's.
+Topics of attached namespaces are not read: these have their group already.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SLOW_S: Final = 5.0
 
 
 class Survey(NamedTuple):
-    """What is configured in a cluster."""
+    """The namespaces of a cluster with their rates and usage, and the brokers' own rates."""
 
     namespaces: list[ConfiguredNamespace]
     """By name."""

@@ -145,9 +145,8 @@ _USAGE_AMOUNTS: Final = f"""
 WITH reported AS (
   SELECT
     to_date({_REPORTED_AT}) AS date, broker, resource_group, broker_started_at, epoch, seq,
-    published_at, round_at, {_REPORTED_AT} AS reported_at, unix_millis({
-    _REPORTED_AT
-}) AS at_ms, window_ms,
+    published_at, round_at, {_REPORTED_AT} AS reported_at,
+    unix_millis({_REPORTED_AT}) AS at_ms, window_ms,
     lead(unix_millis({_REPORTED_AT})) OVER in_order AS next_ms,
     coalesce(lead(window_ms) OVER in_order, 0) AS next_window_ms,
     CASE WHEN lag(epoch) OVER in_order IS NULL AND broker_started_at >= (

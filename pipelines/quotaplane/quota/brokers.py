@@ -14,7 +14,7 @@ U64 = npt.NDArray[np.uint64]
 
 
 KNOWN: Final = 64
-"""So many numbers back it is known which reports were used or recorded."""
+"""The number of bits in ``Brokers.known``: one for each of a broker's latest sequence numbers."""
 
 
 @dataclass(frozen=True)

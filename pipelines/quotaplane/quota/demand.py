@@ -262,7 +262,7 @@ def _variance_sample(
 
 
 def _of_unchanged(window: Window, level: Level) -> FloatArray:
-    """What windows that are reported as unchanged add to a sample of the variance.
+    """The part of a variance sample that comes from windows reported as unchanged.
 
     The usage is anywhere near the last one that was reported. If noise is smaller than that, it
     is as large as it was.

@@ -72,7 +72,7 @@ class AdministratorRates:
         self._by = f"enforcer, process {os.getpid()} on host {socket.gethostname()}"
         self._rows: dict[Key, AdministratorRate] = {}
         self._changes: dict[Key, AdministratorRate | None] = {}
-        """What the table must still get; None: the row must go."""
+        """Changes that the table must still get; None: the row must go."""
         self._committing: dict[Key, AdministratorRate | None] = {}
         self._task: asyncio.Task[None] | None = None
         self._only_in_memory = False
@@ -92,7 +92,7 @@ class AdministratorRates:
         """Whether it was read."""
 
     def __len__(self) -> int:
-        """How many rates are in force or recorded."""
+        """The number of rates in force or recorded."""
         return len(self._rows.keys() | {key for key, row in self._changes.items() if row})
 
     def only_in_memory(self) -> None:

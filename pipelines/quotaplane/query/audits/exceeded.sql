@@ -1,10 +1,10 @@
 -- Which brokers used more than their limits, and when?
 --
--- Each report that counted is compared with the limit in force when it was published. Usage is measured over a
--- window, and a new limit takes time to arrive: a limit that is newer than :settle_s is replaced by
--- the highest of the limits that were in force in the :settle_s before it. One row per unbroken run
--- of reports above the limit. Where enforced is false (a soft or shadow group, or a partial
--- roll-out), the broker was not limited but would have been.
+-- Each report that counted is compared with the limit in force when it was published. Usage is
+-- measured over a window, and a new limit takes time to arrive: a limit that is newer than :settle_s
+-- is replaced by the highest of the limits that were in force in the :settle_s before it. One row
+-- per unbroken run of reports above the limit. Where enforced is false (a soft or shadow group, or a
+-- partial roll-out), the broker was not limited but would have been.
 -- :tolerance = 0.05  fraction of the limit by which usage may exceed it
 -- :settle_s = 5  seconds for which the previous limit still counts
 -- :reports = 1  fewest reports in a row that count; 2 leaves out the burst of a token bucket

@@ -65,7 +65,8 @@ unsatisfied AS (
     ON everyone.resource_group = u.resource_group AND everyone.broker = '*'
   LEFT JOIN (SELECT DISTINCT resource_group FROM broker_terms WHERE favours) AS f
     ON f.resource_group = u.resource_group
-  WHERE u.counted AND u.reported_at >= :since AND u.enforced AND NOT u.ended AND f.resource_group IS NULL
+  WHERE u.counted AND u.reported_at >= :since AND u.enforced AND NOT u.ended
+    AND f.resource_group IS NULL
     AND coalesce(u.reason_code, 0) <> 14  -- laws.reason.Reason: a ceiling
     AND u.limit_per_s
       < (1 - :tolerance) * most.share_per_s * coalesce(own.weight, everyone.weight, 1)

@@ -139,7 +139,7 @@ class Recorder:
         try:
             self._portion(stamp, budget)
         except TransportError as error:
-            # What the portion had begun is begun anew.
+            # The portion is begun anew.
             self._reading, self._not_until_s = None, now_s + AGAIN_AFTER_S
             self._waiting = deque(waiting(self._tables, self._done).stretches)
             text = f"{self.reports_waiting} reports wait to be recorded in usage: {error}"

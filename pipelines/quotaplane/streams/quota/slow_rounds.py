@@ -7,7 +7,7 @@ from typing import Final
 from quotaplane.streams.silence_watch import Line
 
 _IN_A_ROW: Final = 3
-"""So many rounds begin the condition, or end it: the first rounds after a start take longer."""
+"""The number of rounds that begin the condition, or end it: the first after a start take longer."""
 _AGAIN_AFTER_S: Final = 600.0
 
 
