@@ -10,7 +10,7 @@ CREATE TABLE leases (
   seen_at TIMESTAMP NOT NULL COMMENT 'when the newest report that names the group was published',
   has_limit BOOLEAN NOT NULL COMMENT 'a limit was issued; else all limits are null',
   enforced BOOLEAN NOT NULL COMMENT 'false: the broker is not limited, the limit is computed',
-  lease_ends_at TIMESTAMP COMMENT 'when the lease ends if the limit is not sent again; null = not known, or not sent',
+  lease_ends_at TIMESTAMP COMMENT 'when the lease ends if the limit is not sent again; null = not sent',
   used_publish_messages_per_s DOUBLE COMMENT 'used rate per second in the newest report',
   used_publish_bytes_per_s DOUBLE COMMENT 'used rate per second in the newest report',
   used_dispatch_messages_per_s DOUBLE COMMENT 'used rate per second in the newest report',

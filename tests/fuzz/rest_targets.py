@@ -38,7 +38,7 @@ from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, propose
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
-from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, read_stats_exposure
+from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
 from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
 from tests.fuzz.target import Target
 from tests.unit.cluster_cases import transport_to
@@ -252,10 +252,10 @@ def _lookups(value: bytes) -> None:
 
 
 def _configurations(value: bytes) -> None:
-    exposure = done(read_stats_exposure(with_answers(value)))
+    runtime = done(read_runtime(with_answers(value)))
+    exposure = stats_exposure(runtime.configuration)
     assert 1.0 <= exposure.stats_interval_s < float("inf"), exposure
     assert 0 <= exposure.first_stats_after_s < float("inf"), exposure
-    runtime = done(read_runtime(with_answers(value)))
     assert runtime.report_interval_s is None or 0 < runtime.report_interval_s < float("inf")
     _proposed(NO_RATES, rates_of_brokers(runtime.configuration))
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pulsar
 import pytest
 
 from quotaplane.history.store import ensure_tables
 from quotaplane.registry.recorded_rates import list_administrator_rates
 from tests.job import write_round
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
-from tests.servers.pulsar_cluster import PulsarCluster
+from tests.servers.pulsar_cluster import PulsarCluster, publishing
 from tests.servers.pulsar_roles import CLUSTER
 
 LIMIT = 300
@@ -44,32 +41,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarCluster]
     with PulsarCluster(tmp_path_factory.mktemp("cluster"), broker_settings=settings) as cluster:
         cluster.rest().create_tenant("acme")
         yield cluster
-
-
-@contextmanager
-def publishing(cluster: PulsarCluster, topic: str) -> Iterator[None]:
-    """Publish as much as the topic lets through, over a connection of its own."""
-    over = threading.Event()
-
-    def publish() -> None:
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        client = pulsar.Client(cluster.service_url, logger=quiet)
-        producer = client.create_producer(
-            topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=20
-        )
-        room = threading.Semaphore(10)
-        while not over.wait(0.0025):
-            if room.acquire(timeout=0.1):
-                producer.send_async(b"x" * 100, lambda *_: room.release())
-        client.close()
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_rates_of_administrators_hold_survive_and_come_back(

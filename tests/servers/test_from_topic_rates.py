@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pulsar
 import pytest
 import yaml
 
-from tests.servers.pulsar_cluster import PulsarCluster
+from tests.servers.pulsar_cluster import PulsarCluster, publishing
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import pulsar_home
 from tests.spark.test_day_one import started, wait_until
@@ -28,32 +26,6 @@ NAMESPACE, GROUP = "acme/orders", "acme::orders"
 BUSY = f"persistent://{NAMESPACE}/eu"
 RATE, QUOTA, LOWER = 100, 230, 150
 MEASURED_S = 4.0
-
-
-@contextmanager
-def publishing(cluster: PulsarCluster, topic: str, per_s: int) -> Iterator[None]:
-    """Publish so many messages a second, as far as the broker takes them."""
-    ended = threading.Event()
-
-    def publish() -> None:
-        quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-        client = pulsar.Client(cluster.service_url, logger=quiet)
-        producer = client.create_producer(
-            topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=100
-        )
-        waiting = threading.Semaphore(100)
-        while not ended.wait(1 / per_s):
-            if waiting.acquire(timeout=0.1):
-                producer.send_async(b"x" * 100, lambda *_: waiting.release())
-        client.close()
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(30)
 
 
 class Orders:
@@ -166,7 +138,7 @@ def test_from_topic_rates(tmp_path: Path) -> None:
         stack.enter_context(started(sandbox, run_until("quotaplane up ").text, log))
         until(lambda: re.search(r"^quota +\| .*: ready: ", log.read_text(), re.M))
         for topic, per_s in {BUSY: 300, BUSY.replace("/eu", "/us"): 4}.items():
-            stack.enter_context(publishing(cluster, topic, per_s))
+            stack.enter_context(publishing(cluster, topic, per_s, in_flight=100))
         until(lambda: 0.8 * RATE < orders.busy_per_s() < 1.2 * RATE)
 
         # Nothing changes until --apply.

@@ -88,8 +88,10 @@ class JobProcess:
         self._operators = [ShardOperator(each, shards) for each in self._watched]
         self._keys = keys_of_shards(shards).tolist()
         history = MemoryHistory(world.history, checkpoint.id, self.point)
+        # Nothing is left out here, so no recorder reads again.
+        folder: Any = SimpleNamespace(positions=lambda seq: {}, reports_between=None)
         self._sink = BatchSink(
-            spec.finisher(SimpleNamespace(positions=lambda seq: {})),  # type: ignore[arg-type]
+            spec.finisher(folder),
             history,
             self,  # type: ignore[arg-type]
             lambda seq: checkpoint.offsets[seq].now_ms,

@@ -8,8 +8,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -172,6 +172,15 @@ class FakePulsar(FakeCluster):
             for topic, used in self.used.items()
         }
         return Answer(200, {NAMESPACE: {ALL_OF_IT: {"persistent": topics}}})
+
+
+@contextmanager
+def with_a_busy_topic() -> Iterator[FakePulsar]:
+    """A cluster with one broker and three topics, of which one is busy."""
+    with FakePulsar() as fake:
+        fake.add("b", "c")
+        fake.add("a", used=500.0)
+        yield fake
 
 
 class Link:

@@ -43,6 +43,7 @@ from tests.unit.enforce_cluster import (
     hurry,
     ours_of,
     settings_for,
+    with_a_busy_topic,
 )
 from tests.unit.rate_writer_rig import Rig
 
@@ -53,10 +54,7 @@ Scene = Callable[[Running, Link], Coroutine[Any, Any, None]]
 
 @pytest.fixture
 def cluster() -> Iterator[FakePulsar]:
-    """One broker, three topics of which one is busy."""
-    with FakePulsar() as fake:
-        fake.add("b", "c")
-        fake.add("a", used=500.0)
+    with with_a_busy_topic() as fake:
         yield fake
 
 
@@ -335,6 +333,7 @@ def test_a_group_that_becomes_unlimited_gives_the_rate_back(
         )
         await running.ticks(10)
         assert running.enforcer.status()["given_back"] == 1
+        assert running.enforcer.readings().numbers["writes"]["given_back",] == 1
         link.tell("pulsar://b0", 100.0, safe=100.0)
         await running.until(lambda: cluster.published().get("a") == 100)
 

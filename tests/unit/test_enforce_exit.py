@@ -21,6 +21,7 @@ from tests.unit.enforce_cluster import (
     full,
     hurry,
     settings_for,
+    with_a_busy_topic,
 )
 
 HELD = {"a": 300, "b": 10, "c": 10}
@@ -28,10 +29,7 @@ HELD = {"a": 300, "b": 10, "c": 10}
 
 @pytest.fixture
 def cluster() -> Iterator[FakePulsar]:
-    """One broker, three topics of which one is busy."""
-    with FakePulsar() as fake:
-        fake.add("b", "c")
-        fake.add("a", used=500.0)
+    with with_a_busy_topic() as fake:
         yield fake
 
 

@@ -24,16 +24,14 @@ from tests.unit.enforce_cluster import (
     enforcing,
     hurry,
     settings_for,
+    with_a_busy_topic,
 )
 from tests.unit.metrics_cases import Series, scraped
 
 
 @pytest.fixture
 def cluster() -> Iterator[FakePulsar]:
-    """One broker, three topics of which one is busy."""
-    with FakePulsar() as fake:
-        fake.add("b", "c")
-        fake.add("a", used=500.0)
+    with with_a_busy_topic() as fake:
         yield fake
 
 
@@ -62,7 +60,7 @@ def test_limits_that_are_enforced(cluster: FakePulsar, tmp_path: Path) -> None:
             await running.until(lambda: len(cluster.rates) == 3)
             await running.ticks(3)
             found = series(running)
-            results = {"written": 3, "removed": 0, "vanished": 0, "failed": 0}
+            results = {"written": 3, "removed": 0, "given_back": 0, "vanished": 0, "failed": 0}
             assert found["rate_writes_total"] == {(key,): n for key, n in results.items()}
             single = ("brokers", "groups", "topics", "rates_in_force", "waiting_writes")
             assert [found[name][()] for name in single] == [1, 1, 3, 3, 0]

@@ -33,15 +33,13 @@ from tests.unit.enforce_cluster import (
     hurry,
     ours_of,
     settings_for,
+    with_a_busy_topic,
 )
 
 
 @pytest.fixture
 def cluster() -> Iterator[FakePulsar]:
-    """One broker, three topics of which one is busy."""
-    with FakePulsar() as fake:
-        fake.add("b", "c")
-        fake.add("a", used=500.0)
+    with with_a_busy_topic() as fake:
         yield fake
 
 

@@ -30,7 +30,7 @@ from quotaplane.pulsar_admin.topic_usage import (
     Snapshots,
     StatsExposure,
     counters_in,
-    read_stats_exposure,
+    stats_exposure,
 )
 from quotaplane.server.signing_keys import parse_key_set
 from tests.fuzz.rest_targets import BUNDLE, FakeRest, done, with_answers
@@ -205,7 +205,7 @@ def test_a_report_interval_that_is_no_time(given: object) -> None:
 def test_times_of_statistics_that_are_none(given: object) -> None:
     for key in ("statsUpdateFrequencyInSecs", "statsUpdateInitialDelayInSecs"):
         runtime = {"statsUpdateFrequencyInSecs": "5", key: given}
-        assert done(read_stats_exposure(rest(runtime))) == StatsExposure(True, 60.0)
+        assert stats_exposure(runtime) == StatsExposure(True, 60.0)
 
 
 def test_a_rate_of_a_topic_with_too_many_digits() -> None:

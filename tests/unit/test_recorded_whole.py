@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.quota.finisher import LATE_ROUNDS
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.recorder import PASSED_OVER, Recorder
 from quotaplane.streams.shard_program import Batch, Output
@@ -223,24 +225,51 @@ def test_a_start_passes_over_the_pause_and_control_rounds_come_first(tmp_path: P
     assert job.recorded() == once_each(last)
 
 
-def test_a_late_job_records_nothing_and_the_next_rounds_in_time_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = paused(tmp_path)
-    recorded: list[int] = []
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rounds after which something may be recorded."""
+    seqs: list[int] = []
     record = Recorder.record
     monkeypatch.setattr(
         Recorder,
         "record",
-        lambda self, stamp, budget: (recorded.append(stamp.seq), record(self, stamp, budget))[1],
+        lambda self, stamp, budget: (seqs.append(stamp.seq), record(self, stamp, budget))[1],
     )
-    now_s = iter(range(0, 100_000, INTERVAL_S))  # each look at the clock is an interval later
-    with monkeypatch.context() as patch:
+    return seqs
+
+
+@contextmanager
+def slow_rounds() -> Iterator[None]:
+    """Each look at the clock is an interval later, so all rounds are late."""
+    now_s = iter(range(0, 100_000, INTERVAL_S))
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("quotaplane.streams.quota.finisher.time.monotonic", lambda: next(now_s))
+        yield
+
+
+def test_a_late_job_records_nothing_and_the_next_rounds_in_time_do(
+    tmp_path: Path, recorded: list[int]
+) -> None:
+    job = paused(tmp_path)
+    recorded.clear()
+    with slow_rounds():
         goes_on(job, 12)
     assert recorded == []
     goes_on(job, 1)
     assert recorded == [job.seq - 1]
+
+
+def test_a_job_that_is_always_late_records_what_waits_after_20_rounds(
+    tmp_path: Path, recorded: list[int]
+) -> None:
+    job = paused(tmp_path)
+    first = job.seq
+    recorded.clear()
+    with slow_rounds():
+        last = goes_on(job, 2 * LATE_ROUNDS + 2)
+    assert job.recorded() == once_each(last)
+    # One portion takes all that waits; after it nothing does, so no other one is due.
+    assert recorded == [first + LATE_ROUNDS]
 
 
 @settings(max_examples=6, deadline=None)

@@ -99,7 +99,6 @@ class World:
             self.writer,
             topic,
             self.settings,
-            lambda seq: (None, None),
             most_reports=most_reports,
             most_bytes=most_bytes,
             clock=lambda: self.now_s,

@@ -54,7 +54,7 @@ def settings(tmp_path: Path) -> Settings:
 def published(settings: Settings) -> list[Message]:
     """The messages of two rounds of the job: what its finisher has for the limits topic."""
     spec = QuotaSpec(settings)
-    folder: Any = SimpleNamespace(positions=lambda seq: {"seq": seq})
+    folder: Any = SimpleNamespace(positions=lambda seq: {"seq": seq}, reports_between=None)
     finisher, program = spec.finisher(folder), spec.program(EPOCH)
     state, messages = ShardState(), list[Message]()
     for seq, arrived in enumerate((quotas("g"), report(NOON_MS))):

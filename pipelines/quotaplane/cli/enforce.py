@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from quotaplane.enforce.agent.enforcer import Enforcer
     from quotaplane.enforce.agent.leader_election import LeaderRest
 
-_TIMEOUT_S: Final = 10.0
-
 _EPILOG: Final = """\
 Runs beside the quota job until SIGTERM or Ctrl-C, and prints its status every 10 s as a line of
 JSON. The setting enforce.on_exit decides what it leaves behind: the rates as they are (keep), each
@@ -89,7 +87,6 @@ async def _enforce(
     from quotaplane.enforce.agent.leader_election import LeaderRest
     from quotaplane.transport import open_broker_link
 
-    timeout_s = settings.cluster.request_timeout_s if settings.cluster else _TIMEOUT_S
     stop = stop_at_signal()
 
     class DryRest(LeaderRest):
@@ -109,7 +106,10 @@ async def _enforce(
 
     client = DryRest if dry else LeaderRest
     async with client(
-        transport, timeout_s=timeout_s, concurrency=settings.enforce.concurrency, say=warn
+        transport,
+        timeout_s=settings.request_timeout_s,
+        concurrency=settings.enforce.concurrency,
+        say=warn,
     ) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, limits_from="earliest")
         try:

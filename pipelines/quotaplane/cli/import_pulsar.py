@@ -6,7 +6,6 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Final
 
 import numpy as np
 
@@ -28,8 +27,6 @@ from quotaplane.registry.table import list_groups
 from quotaplane.server.cluster_groups import ClusterGroups
 from quotaplane.settings import History, PulsarTransport, Settings, load_settings
 from quotaplane.terminal import tell, warn
-
-_TIMEOUT_S: Final = 10.0
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,9 +65,11 @@ def run(args: argparse.Namespace) -> int:
 async def _import(
     settings: Settings, transport: PulsarTransport, args: argparse.Namespace, by: str
 ) -> list[Proposal]:
-    timeout_s = settings.cluster.request_timeout_s if settings.cluster else _TIMEOUT_S
     async with Rest(
-        transport, timeout_s=timeout_s, concurrency=settings.enforce.concurrency, say=warn
+        transport,
+        timeout_s=settings.request_timeout_s,
+        concurrency=settings.enforce.concurrency,
+        say=warn,
     ) as rest:
         found = await survey(
             rest,

@@ -7,21 +7,19 @@ import asyncio
 import shlex
 from typing import Final
 
+from quotaplane.cli.group_edits import WOULD_CHANGE
 from quotaplane.errors import ConfigError
 from quotaplane.pulsar_admin.cluster_setup import Roles, Step, find_missing, make
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import PulsarTransport, Settings, load_settings
-
-SOMETHING_MISSES: Final = 12
-"""Exit code."""
 
 _EPILOG: Final = """\
 Without --apply nothing is changed: stdout has the commands of pulsar-admin that do the same, each
 below a comment. With --apply each line of stdout is something that was made. What nobody can make
 from outside, such as lines of broker.conf, is a comment that begins with "by hand".
 
-Exit code 0: nothing misses (any more). 12: something does. A second run continues after a failure,
-and makes nothing that is there. See docs/pulsar.md.
+Exit code 0: nothing is missing (any more). 12: something is. A second run continues after a
+failure, and makes nothing that is there. See docs/pulsar.md.
 """
 
 
@@ -55,14 +53,14 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("setup pulsar needs transport.kind: pulsar and transport.admin_url")
     roles = Roles(args.job_role, args.enforcer_role)
     complete = asyncio.run(_set_up(settings, transport, roles, apply=args.apply))
-    return 0 if complete else SOMETHING_MISSES
+    return 0 if complete else WOULD_CHANGE
 
 
 async def _set_up(
     settings: Settings, transport: PulsarTransport, roles: Roles, *, apply: bool
 ) -> bool:
     """Returns whether nothing is missing any more."""
-    async with Rest(transport) as rest:
+    async with Rest(transport, timeout_s=settings.request_timeout_s) as rest:
         if apply:
             missing = await make(rest, settings, transport, roles, _say_made)
         else:

@@ -256,7 +256,7 @@ LEASES: Final = snapshot(
         column(
             "lease_ends_at",
             TIMESTAMP,
-            "when the lease ends if the limit is not sent again; null = not known, or not sent",
+            "when the lease ends if the limit is not sent again; null = not sent",
             null=True,
         ),
         *(

@@ -36,9 +36,10 @@ ENFORCER: Final = (
     _gauge("waiting_writes", "rates that should be written and are not yet", "waiting"),
     _counter(
         "rate_writes",
-        "requests that write rates of topics, by result; vanished: the topic was deleted meanwhile",
+        "requests that write rates of topics, by result; given_back: an administrator's rate, in "
+        "place of ours; vanished: the topic was deleted meanwhile",
         "writes",
-        Label("result", ("written", "removed", "vanished", "failed")),
+        Label("result", ("written", "removed", "given_back", "vanished", "failed")),
     ),
     _counter("rate_reads", "rates of topics that were read", "read"),
     _counter("namespace_writes", "rates of namespaces that were written", "namespaces"),

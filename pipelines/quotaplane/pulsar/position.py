@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from quotaplane.errors import TransportError
+from quotaplane.settings.transports import is_live
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -81,11 +82,6 @@ class Received(NamedTuple):
                 f"{text!r} is not a position in a live topic: not this checkpoint's"
             )
         return Received(*map(int, match.groups()))
-
-
-def is_live(topic: str) -> bool:
-    """Is the topic non-persistent, so that only connected consumers get a message?"""
-    return topic.startswith("non-persistent://")
 
 
 def from_time(since_ms: int) -> str:

@@ -21,13 +21,14 @@ from quotaplane.errors import ConfigError
 from quotaplane.pulsar.client import as_transport_error, close_quietly, open_client
 from quotaplane.pulsar.end_position import last_position
 from quotaplane.pulsar.options import Options, must_read, parse_options
-from quotaplane.pulsar.position import EARLIEST, Id, Offset, from_time, is_live
+from quotaplane.pulsar.position import EARLIEST, Id, Offset, from_time
 from quotaplane.pulsar.producer import check_columns, write_rows
 from quotaplane.pulsar.replay import read_between, read_range
 from quotaplane.pulsar.rows import DDL, batches
 from quotaplane.pulsar.spool import Spool
 from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.pulsar.topics import topic_partitions
+from quotaplane.settings.transports import is_live
 from quotaplane.terminal import log_to_stderr
 
 

@@ -24,8 +24,9 @@ from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import TransportError
 from quotaplane.file_sync import fsync
 from quotaplane.pulsar.message import Row
-from quotaplane.pulsar.position import Offset, Received, is_live
+from quotaplane.pulsar.position import Offset, Received
 from quotaplane.pulsar.rows import batches
+from quotaplane.settings.transports import is_live
 
 _SUFFIX: Final = ".spool"
 _NEW: Final = ".new"

@@ -24,10 +24,10 @@ from quotaplane.pulsar.position import (
     Received,
     as_offset,
     from_time,
-    is_live,
 )
 from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.topics import must_be_there, topic_partitions
+from quotaplane.settings.transports import is_live
 
 _OPENED_AT_ONCE: Final = 8
 

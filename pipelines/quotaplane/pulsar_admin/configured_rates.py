@@ -11,10 +11,10 @@ from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
-from quotaplane.pulsar_admin.topic_rates import RATE_KEYS
+from quotaplane.pulsar_admin.topic_rates import PATHS, RATE_KEYS
 
-RATE_PATHS: Final = ("publishRate", "dispatchRate", "subscriptionDispatchRate")
-"""By kind of rate, the last part of the path of a topic's own one."""
+RATE_PATHS: Final = (*PATHS, "subscriptionDispatchRate")
+"""``PATHS``, and that of the third kind."""
 SUBSCRIPTION: Final = 2
 """The kind that limits each subscription by itself."""
 

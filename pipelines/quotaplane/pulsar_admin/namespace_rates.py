@@ -18,12 +18,11 @@ from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, BoolArray, FloatArray
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_admin.topic_rates import RATE_KEYS, rate_body, rates_in
+from quotaplane.pulsar_admin.topic_rates import PATHS, RATE_KEYS, rate_body, rates_in
 from quotaplane.topic_layout import KINDS, SIDES
 
 _POLICIES: Final = ("publishMaxMessageRate", "topicDispatchRate")
 """Keys in a namespace's policies; each holds rates by cluster."""
-_PATHS: Final = ("publishRate", "dispatchRate")
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,9 @@ async def write_namespace_rates(
     for kind in changed:
         new = rates[SIDES[kind]]
         if np.isfinite(new).any():
-            await rest.ask("POST", f"{path}/{_PATHS[kind]}", rate_body(kind, new))
+            await rest.ask("POST", f"{path}/{PATHS[kind]}", rate_body(kind, new))
         else:
-            await rest.ask("DELETE", f"{path}/{_PATHS[kind]}")
+            await rest.ask("DELETE", f"{path}/{PATHS[kind]}")
     is_left = any(
         before.ours[kind] and np.isfinite(after[SIDES[kind]]).any() for kind in range(len(KINDS))
     )

@@ -32,7 +32,7 @@ from quotaplane.pulsar_admin.configured_rates import (
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_admin.topic_usage import Snapshots, read_stats_exposure
+from quotaplane.pulsar_admin.topic_usage import Snapshots, stats_exposure
 from quotaplane.rate_marks import Mark, mark_of
 
 _AT_ONCE: Final = 8
@@ -88,7 +88,7 @@ class _Reader:
         await at_once(_AT_ONCE, lambda name: self._read_namespace(name, runtime.cluster), names)
         if "false" not in map(runtime.configuration.get, _TOPIC_POLICIES):
             await self._read_topics()
-        stats_interval_s = (await read_stats_exposure(self._rest)).stats_interval_s
+        stats_interval_s = stats_exposure(runtime.configuration).stats_interval_s
         if any(namespace.parts for namespace in self._found.values()):
             await self._read_usage(stats_interval_s)
         namespaces = [self._found[name] for name in sorted(self._found)]

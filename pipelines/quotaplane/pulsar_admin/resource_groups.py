@@ -26,8 +26,6 @@ _MOST: Final = np.array([2.0**31 - 1, MAX_RATE])
 """The highest publish quotas that Pulsar can store; messages are a 32-bit number."""
 
 GROUPS: Final = Rest.path("resourcegroups")
-
-
 _RUNTIME: Final = Rest.path("brokers", "configuration", "runtime")
 TRANSPORT_CLASS: Final = "resourceUsageTransportClassName"
 REPORT_INTERVAL: Final = "resourceUsageTransportPublishIntervalInSecs"

@@ -14,7 +14,8 @@ from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.rate_marks import Mark, mark_of, unlimited_number
 
-_PATHS: Final = ("publishRate", "dispatchRate")
+PATHS: Final = ("publishRate", "dispatchRate")
+"""By kind of rate, the last part of the path of a topic's or namespace's own one."""
 RATE_KEYS: Final = (
     ("publishThrottlingRateInMsg", "publishThrottlingRateInByte"),
     ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte"),
@@ -32,7 +33,7 @@ def rate_path(topic: str, kind: int) -> str:
     '/admin/v2/persistent/acme/orders/a%20topic/dispatchRate'
     """
     domain, _, name = topic.partition("://")
-    return Rest.path(domain, name, _PATHS[kind])
+    return Rest.path(domain, name, PATHS[kind])
 
 
 def rate_body(kind: int, rates: FloatArray, unlimited: int = -1) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -50,7 +50,6 @@ _COLUMN: Final = {
 _STATS: Final = Rest.path("broker-stats", "topics")
 _RATES: Final = ("msgRateIn", "msgThroughputIn", "msgRateOut", "msgThroughputOut")
 _COUNTS: Final = ("msgInCount", "bytesInCount", "msgOutCount", "bytesOutCount")
-_RUNTIME: Final = Rest.path("brokers", "configuration", "runtime")
 _DEFAULT_STATS_S: Final = 60.0
 
 Counts = dict[str, list[float]]
@@ -68,13 +67,8 @@ class StatsExposure(NamedTuple):
     """How long after its start a broker has none."""
 
 
-async def read_stats_exposure(rest: Rest) -> StatsExposure:
-    """Read from the brokers' configuration which statistics they offer.
-
-    Raises:
-        ClusterError: it can't be read.
-    """
-    configuration = await rest.get(_RUNTIME)
+def stats_exposure(configuration: Mapping[str, Any]) -> StatsExposure:
+    """Which statistics brokers with this configuration offer."""
     try:
         live = configuration.get("exposeTopicLevelMetricsInPrometheus", "true") == "true"
         # Metrics from a buffer are up to a minute old: usage would seem 0, and then far too much.

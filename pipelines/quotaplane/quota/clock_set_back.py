@@ -19,7 +19,9 @@ def without_future(state: ShardState, round_: Round, config: StepConfig) -> Shar
     would last, until the clock is where it was before.
     """
     now_ms = round_.now_ms
-    if _latest_ms(state) <= now_ms:
+    # States of earlier versions do not have the time of the last round.
+    latest_ms = state.last_round_ms or int(state.brokers.read_at_ms.max(initial=0))
+    if latest_ms <= now_ms:
         return state
     brokers, leases, learning = state.brokers, state.leases, state.learning
     deleted, undefined = state.deleted, state.undefined
@@ -47,9 +49,3 @@ def without_future(state: ShardState, round_: Round, config: StepConfig) -> Shar
         snapshot_at_ms=min(state.snapshot_at_ms, now_ms),
         recorded_at_ms=min(state.recorded_at_ms, now_ms),
     )
-
-
-def _latest_ms(state: ShardState) -> int:
-    """The time of the last round, or (with very many turns of renewal) of the last with reports."""
-    newest = state.renewed_at_ms if len(state.renewed_at_ms) else state.brokers.read_at_ms
-    return int(newest.max(initial=0))

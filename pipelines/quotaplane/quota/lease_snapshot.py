@@ -32,12 +32,12 @@ def snapshot_due(state: ShardState, now_ms: int) -> bool:
 def lease_ends(state: ShardState, lease_ms: float) -> IntArray:
     """(n,) when each lease ends unless it is renewed; -1: no limit was sent.
 
-    A limit is sent when it changes, and again in its group's turn (``renewals``).
+    A limit is sent when it changes, and again in its group's turn (``renewals``): the state is that
+    after a round.
     """
     leases, turns = state.leases, state.renewed_at_ms
-    sent_at_ms = leases.issued_at_ms
-    if len(turns):
-        sent_at_ms = np.maximum(sent_at_ms, turns[state.groups.ids[leases.group] % len(turns)])
+    turn = state.groups.ids[leases.group] % len(turns)
+    sent_at_ms = np.maximum(leases.issued_at_ms, turns[turn])
     ends_ms = sent_at_ms + int(lease_ms)
     return np.where(leases.has_limit & leases.notified & (sent_at_ms >= 0), ends_ms, -1)
 

@@ -51,7 +51,7 @@ def without_absence(state: ShardState, round_: Round, config: StepConfig) -> Sha
     at once. ``next_due_ms`` makes rounds of a job that is there more frequent.
     """
     brokers = state.brokers
-    last_ms = int(state.renewed_at_ms.max(initial=0))
+    last_ms = state.last_round_ms
     away_ms = round_.now_ms - last_ms
     if not last_ms or away_ms <= config.lease.quarter_ms:
         return state

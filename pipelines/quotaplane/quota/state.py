@@ -58,6 +58,11 @@ class ShardState:
     recorded_at_ms: int = 0
     """When the history got the state last, for replays."""
 
+    @property
+    def last_round_ms(self) -> int:
+        """The time of the last round; 0: there was none."""
+        return int(self.renewed_at_ms.max(initial=0))
+
     def check(self) -> None:
         """Assert the invariants that the step relies on; tests call it after every step.
 

@@ -220,7 +220,7 @@ def next_due_ms(state: ShardState, config: StepConfig) -> int | None:
     wait = np.where(state.brokers.stale, forgotten_after_ms, config.stale_after_ms)
     due = (state.brokers.read_at_ms + wait).min()
     # ``without_absence`` takes a longer time without rounds for one in which the job was away.
-    due = min(due, state.renewed_at_ms.max(initial=0) + config.lease.quarter_ms / 2)
+    due = min(due, state.last_round_ms + config.lease.quarter_ms / 2)
     if len(state.leases):
         shard = Shard(state.groups, state.brokers, state.leases)
         due = min(due, forgotten_after_ms - shard.silent_ms(0)[1].max())

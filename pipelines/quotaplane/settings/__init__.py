@@ -29,7 +29,7 @@ from quotaplane.settings.senders import CLUSTER
 from quotaplane.settings.senders import Senders as Senders
 from quotaplane.settings.server import Server as Server
 from quotaplane.settings.signing import Signing as Signing
-from quotaplane.settings.transports import STOCK_REPORTS
+from quotaplane.settings.transports import STOCK_REPORTS, is_live
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
 from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
 from quotaplane.settings.transports import KafkaTransport as KafkaTransport
@@ -264,7 +264,7 @@ class Settings(Section):
             elif "://" in name:
                 raise ValueError(f"{key}: only Pulsar has topics like {name!r}")
             stored = field in ("decisions_topic", "plans_topic", "leader_topic")
-            if stored and name.startswith("non-persistent://"):
+            if stored and is_live(name):
                 raise ValueError(f"{key}: {name!r} is not stored; choose a persistent topic")
             if name in taken:
                 raise ValueError(f"{key}: the topic {name!r} is already {taken[name]}")
@@ -292,6 +292,11 @@ class Settings(Section):
         return self
 
     @property
+    def request_timeout_s(self) -> float:
+        """Of requests to the cluster, also without the section ``cluster``."""
+        return (self.cluster or Cluster()).request_timeout_s
+
+    @property
     def own_topics(self) -> tuple[tuple[str, ...], str]:
         """The topics of reports, and the topic of limits."""
         if isinstance(self.transport, DeltaTransport):
@@ -304,7 +309,7 @@ class Settings(Section):
         and that their topics don't store; None: there are none.
         """
         reports, _ = self.own_topics
-        stored = not any(topic.startswith("non-persistent://") for topic in reports)
+        stored = not any(map(is_live, reports))
         if stored or self.limits.transition is not Transition.STRICT:
             return None
         return f"{self.checkpoint.rstrip('/')}/spool"

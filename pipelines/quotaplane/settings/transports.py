@@ -14,6 +14,11 @@ STOCK_REPORTS: Final = "non-persistent://pulsar/system/resource-usage"
 """The topic to which stock Pulsar's brokers write their usage reports."""
 
 
+def is_live(topic: str) -> bool:
+    """Is the topic non-persistent, so that only connected consumers get a message?"""
+    return topic.startswith("non-persistent://")
+
+
 class DeltaTransport(Section):
     """The embedded transport: two Delta tables instead of topics; no server is needed."""
 
@@ -177,7 +182,7 @@ class PulsarTransport(PulsarConnection):
     @field_validator("limits_topic")
     @classmethod
     def _limits_are_kept(cls, name: str) -> str:
-        if _full_topic(name).startswith("non-persistent"):
+        if is_live(_full_topic(name)):
             raise ValueError("must be persistent: later readers of limits must find them")
         return name
 

@@ -212,14 +212,7 @@ def _to_decoded(
             refused = one.large | over | one.surplus
             left_out = REJECTED.empty_table()
             if newest_first and (refused | one.late).any():
-                later = (over | one.surplus | one.late) & ~one.large & ~one.repeats & one.stored
-                left_out = pa.concat_tables(
-                    [
-                        _too_much(batch, over & later),
-                        _superseded(batch, one.surplus & later),
-                        _late(batch, one.late & later, oldest_s),
-                    ]
-                )
+                later, left_out = _left_out(one, over, oldest_s)
                 over, one.surplus, refused = over & ~later, one.surplus & ~later, refused | later
             if refused.any():
                 letters = [
@@ -249,6 +242,17 @@ def _to_decoded(
     return to_events
 
 
+def _left_out(one: _Arrived, over: BoolArray, oldest_s: float) -> tuple[BoolArray, pa.Table]:
+    """(n,) the messages that are recorded later, and rows (``REJECTED``) about them."""
+    later = (over | one.surplus | one.late) & ~one.large & ~one.repeats & one.stored
+    rows = [
+        _too_much(one.batch, over & later),
+        _superseded(one.batch, one.surplus & later),
+        _late(one.batch, one.late & later, oldest_s),
+    ]
+    return later, pa.concat_tables(rows)
+
+
 def _too_large(batch: pa.RecordBatch, large: BoolArray, most: int) -> pa.Table:
     """Dead letters of reports of which only the beginning was read."""
     rows = batch.filter(pa.array(large))
@@ -261,7 +265,7 @@ def _too_large(batch: pa.RecordBatch, large: BoolArray, most: int) -> pa.Table:
 
 
 def _too_much(batch: pa.RecordBatch, over: BoolArray) -> pa.Table:
-    """Dead letters of reports that exceed the task's budget; they may be well-formed."""
+    """Rows (``REJECTED``) about reports that exceed the task's budget; they may be well-formed."""
     rows = batch.filter(pa.array(over))
     most = f"{TASK_BYTES >> 20} MB of reports, or {TASK_BYTES // BYTES_PER_ENTRY} entries"
     detail = f"its task had decoded {most}, in this micro-batch"
@@ -270,7 +274,7 @@ def _too_much(batch: pa.RecordBatch, over: BoolArray) -> pa.Table:
 
 
 def _superseded(batch: pa.RecordBatch, left_out: BoolArray) -> pa.Table:
-    """Dead letters of reports that are not read, because their brokers sent newer ones."""
+    """Rows (``REJECTED``) about reports that are not read, as their brokers sent newer ones."""
     rows = batch.filter(pa.array(left_out))
     detail = "more reports arrived than a round can read: newer ones of this broker were read"
     details, no_bytes = [detail] * len(rows), [b""] * len(rows)
@@ -278,7 +282,7 @@ def _superseded(batch: pa.RecordBatch, left_out: BoolArray) -> pa.Table:
 
 
 def _late(batch: pa.RecordBatch, late: BoolArray, oldest_s: float) -> pa.Table:
-    """Dead letters of reports that are too old to be of use."""
+    """Rows (``REJECTED``) about reports that are too old to be of use."""
     rows = batch.filter(pa.array(late))
     detail = f"published more than {oldest_s:g} s ago (limits.lease_s)"
     details, no_bytes = [detail] * len(rows), [b""] * len(rows)

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from quotaplane.settings.transports import is_live
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -96,7 +98,7 @@ def is_stored(position: str) -> bool:
     >>> is_stored("non-persistent://pulsar/system/resource-usage@1790000000000#17")
     False
     """
-    return not position.startswith("non-persistent://")
+    return not is_live(position)
 
 
 class Transport(Protocol):

@@ -28,13 +28,14 @@ from quotaplane.pulsar.client import (
 from quotaplane.pulsar.end_position import is_before, last_position
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import REDACTED, Options
-from quotaplane.pulsar.position import EARLIEST, Id, is_live
+from quotaplane.pulsar.position import EARLIEST, Id
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
 from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.replay import read_between
 from quotaplane.pulsar.topics import last_entry, must_be_there, topic_partitions
 from quotaplane.settings import PulsarConnection, PulsarTransport
 from quotaplane.settings.broker_topics import is_per_broker, pattern_of, topic_of
+from quotaplane.settings.transports import is_live
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,

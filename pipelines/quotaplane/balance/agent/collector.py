@@ -15,8 +15,9 @@ from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, look_up_broker
 from quotaplane.pulsar_admin.broker_stats import BrokerStats, read_broker_stats
 from quotaplane.pulsar_admin.bulk import read_names
+from quotaplane.pulsar_admin.resource_groups import read_configuration
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_admin.topic_usage import read_stats_exposure
+from quotaplane.pulsar_admin.topic_usage import stats_exposure
 from quotaplane.settings.balance_agents import Collect
 from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.broker_loads import BrokerLoad
@@ -60,7 +61,7 @@ class Collector:
         Raises:
             ClusterError: it can't be reached, or refuses us.
         """
-        exposure = await read_stats_exposure(self._rest)
+        exposure = stats_exposure(await read_configuration(self._rest))
         self._times = MeasuredTimes(exposure.stats_interval_s)
         self._first_stats_after_ms = exposure.first_stats_after_s * 1000.0
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.metrics.readings import Readings
 
-_WRITES: Final = ("written", "removed", "vanished", "failed")
+_WRITES: Final = ("written", "removed", "given_back", "vanished", "failed")
 
 
 def enforcer_readings(

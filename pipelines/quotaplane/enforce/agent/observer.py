@@ -23,7 +23,7 @@ from quotaplane.pulsar_admin.topic_usage import (
     Sample,
     Snapshots,
     Source,
-    read_stats_exposure,
+    stats_exposure,
 )
 from quotaplane.topic_layout import Layout
 
@@ -89,7 +89,7 @@ class Observer:
         runtime = await read_runtime(self._rest)
         self.cluster = runtime.cluster
         self.broker_rates = per_s(rates_of_brokers(runtime.configuration))
-        self.exposure = await read_stats_exposure(self._rest)
+        self.exposure = stats_exposure(runtime.configuration)
         every_s = max(self.exposure.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
         self.look_every_s = self._live_every_s if self.exposure.live else every_s
         self.placement = Placement(

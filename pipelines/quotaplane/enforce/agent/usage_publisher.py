@@ -11,11 +11,11 @@ import numpy as np
 from quotaplane.agents.failures import Say
 from quotaplane.enforce.observed_usage import encode_observation, groups_on, usage_of_groups
 from quotaplane.model import IntArray
-from quotaplane.pulsar.position import is_live
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
 from quotaplane.pulsar.topics import must_be_there
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import PulsarTransport, Settings
+from quotaplane.settings.transports import is_live
 from quotaplane.topic_layout import Layout
 
 _WAIT_S: Final = 1.0

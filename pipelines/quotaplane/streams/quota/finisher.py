@@ -36,7 +36,7 @@ from quotaplane.streams.silence_watch import Line
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.transport.base import Message, Transport
 from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
-from quotaplane.wire.rejected_reports import condensed, median_time_ms, reports_by_reason
+from quotaplane.wire.rejected_reports import median_time_ms, reports_by_reason
 from quotaplane.wire.shard_inputs import REJECTED
 from quotaplane.wire.signatures import SigningKeys
 
@@ -46,6 +46,10 @@ GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s", "unrecorded")
 
 IDLE_ROW_MS: Final = 30_000
 """Rounds in which nothing happened get a row of ``rounds`` this often."""
+
+LATE_ROUNDS: Final = 20
+"""After so many rounds in a row without a portion of the recorder, while reports wait for one, the
+next round has one even if it is late: a job that is always late must not lose them to retention."""
 
 _EXAMPLES: Final = 3
 _FULL: Final = 0.9
@@ -64,8 +68,10 @@ class QuotaFinisher(Finisher):
         lease_s: of limits.
         most_per_batch: reports that a batch may have; None: no limit.
         keys: sign the messages; None: they are not signed.
-        recorder_of: makes the recorder of reports that rounds leave out; None: these become dead
-            letters.
+        between: the offsets where the input of a round, by its seq, begins and ends; for the
+            recorder.
+        recorder_of: makes the recorder of reports that rounds leave out; None: what rounds leave
+            out is not recorded.
         recorded_ms: reports published up to then were recorded by an earlier epoch.
     """
 
@@ -80,12 +86,16 @@ class QuotaFinisher(Finisher):
         lease_s: float = 0.0,
         most_per_batch: int | None = None,
         keys: SigningKeys | None = None,
+        between: Callable[[int], tuple[Any, Any]] = lambda seq: (None, None),
         recorder_of: Callable[[HistoryWriter, Transport], Recorder] | None = None,
         recorded_ms: float = -math.inf,
     ) -> None:
-        self._recorder_of = recorder_of
+        self._between, self._recorder_of = between, recorder_of
         self._recorder: Recorder | None = None
+        self._stamp = Round(0, 0, 0)
         self._is_behind = False
+        self._without_portion = 0
+        """Rounds in a row after which nothing was recorded while reports waited."""
         self._recorded_ms = recorded_ms
         self._may_last_s = interval_s / 2
         self._law = law
@@ -155,13 +165,14 @@ class QuotaFinisher(Finisher):
             tables["brokers"] = _distinct(tables["brokers"])
         letters = tables.get("rejected_reports", REJECTED.empty_table())
         refused = pa.concat_tables([letters, not_counted])
-        if self._recorder is None:
-            letters = condensed(pa.concat_tables([letters, left_out]))
-        elif (noted := self._recorder.note(stamp, stretches)) is not None:
+        if (
+            self._recorder is not None
+            and (noted := self._recorder.note(stamp, stretches)) is not None
+        ):
             tables[LEFT_OUT.name] = noted
         letters = tables["rejected_reports"] = self._letters.cut(letters, stamp.now_ms)
         tables["rounds"] = self._row(stamp, counts)
-        self._arrivals = self._read(counts, refused, stamp.now_ms)
+        self._arrivals = self._arrivals_of(counts, refused, stamp.now_ms)
         dead_letters = len(letters)
         self._watch.clocks.note(self._began_s, self._arrivals.ages_s)
         wrong_clocks = self._watch.clocks.wrong()
@@ -177,7 +188,7 @@ class QuotaFinisher(Finisher):
         self._is_behind = passed_over or len(left_out) > 0
         if self._recorder is None or not self._is_behind:
             return []
-        begin, end = self._recorder.between(stamp.seq)
+        begin, end = self._between(stamp.seq)
         if passed_over:
             return passed_over_stretches(begin, end)
         # A new checkpoint may read reports again that an earlier one has recorded.
@@ -207,7 +218,7 @@ class QuotaFinisher(Finisher):
     def end(self) -> Iterable[tuple[str, str]]:
         """Lines about the first limits, and about reports that stay away or can't be used.
 
-        Records some of the reports that were left out, unless the job is late.
+        Records some of the reports that were left out, unless the job is late; see ``LATE_ROUNDS``.
         """
         self._previous_ms = _ms_since(self._began_s)
         took_s = self._previous_ms / 1000
@@ -215,12 +226,16 @@ class QuotaFinisher(Finisher):
             *self._first_lines,
             *self._watch.round_ended(self._began_s, self._arrivals, took_s),
         ]
-        in_time = time.monotonic() - self._began_s <= self._may_last_s
-        if self._recorder is not None and in_time and not self._is_behind:
-            lines += self._recorder.record(self._stamp, self._letters)
+        if self._recorder is not None:
+            late = self._is_behind or time.monotonic() - self._began_s > self._may_last_s
+            if not late or self._without_portion >= LATE_ROUNDS:
+                self._without_portion = 0
+                lines += self._recorder.record(self._stamp, self._letters)
+            elif self._recorder.reports_waiting:
+                self._without_portion += 1
         return lines
 
-    def _read(self, counts: RoundCounts, letters: pa.Table, now_ms: int) -> Arrivals:
+    def _arrivals_of(self, counts: RoundCounts, letters: pa.Table, now_ms: int) -> Arrivals:
         """``letters``: of all reports that were not used."""
         refused: dict[str, int] = {DUPLICATE: counts.duplicates, OUTDATED: counts.outdated}
         # After a round that did not read all, a report may be old because it waited.

@@ -157,8 +157,9 @@ class QuotaSpec(JobSpec):
             lease_s=self.settings.limits.lease_s,
             most_per_batch=self.most_per_batch,
             keys=SigningKeys.of(self.settings.limits.signing),
+            between=folder.reports_between,
             recorder_of=lambda history, transport: Recorder(
-                history, transport, self.settings, folder.reports_between, self._allowed
+                history, transport, self.settings, self._allowed
             ),
             recorded_ms=self._earlier_limits.recorded_ms,
         )

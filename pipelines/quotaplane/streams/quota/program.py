@@ -116,12 +116,7 @@ class QuotaProgram:
             shard=batch.shard,
         )
         tables = {
-            "messages": pa.table(
-                {
-                    "broker": pa.array([broker for broker, _ in messages], pa.string()),
-                    "value": pa.array([value for _, value in messages], pa.binary()),
-                }
-            ),
+            "messages": _message_rows(messages),
             "usage": None if outcome.usage is None else usage_history(outcome.usage),
             "limits": limit_history(outcome, lease_ms),
             "brokers": outcome.brokers,
@@ -183,13 +178,13 @@ class QuotaProgram:
         self, state: ShardState, headers: pa.Table | None, round_: Round
     ) -> dict[str, float]:
         """See ``RoundCounts``. Slow rounds make no report that old."""
-        if headers is None or not len(headers) or not len(state.renewed_at_ms):
+        if headers is None or not len(headers) or not state.last_round_ms:
             return {}
         if OBSERVED.name in headers.column_names:
             headers = headers.filter(pc.invert(headers[OBSERVED.name]))
         coded = headers["broker"].combine_chunks().dictionary_encode()
         newest = newest_ms(coded.indices.to_numpy(), headers["published_at_ms"].to_numpy())
-        before_ms = int(state.renewed_at_ms.max()) - self.step.stale_after_ms
+        before_ms = state.last_round_ms - self.step.stale_after_ms
         old = np.flatnonzero(newest < before_ms)
         old = old[np.argsort(newest[old], kind="stable")][:MOST_NAMED]
         names = coded.dictionary.take(pa.array(old)).to_pylist()
@@ -200,6 +195,16 @@ def usage_history(used: pa.Table) -> pa.Table:
     """Rows of the history table ``usage``."""
     return used.rename_columns(
         ["resource_group" if name == "group" else name for name in used.column_names]
+    )
+
+
+def _message_rows(messages: Sequence[tuple[str, bytes]]) -> pa.Table:
+    """Rows of broker and value, for the limits topic."""
+    return pa.table(
+        {
+            "broker": pa.array([broker for broker, _ in messages], pa.string()),
+            "value": pa.array([value for _, value in messages], pa.binary()),
+        }
     )
 
 

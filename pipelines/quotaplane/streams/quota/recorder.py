@@ -71,7 +71,6 @@ class Recorder:
         history: appends to ``usage`` and ``rejected_reports``.
         transport: reads the reports again.
         settings: of the job.
-        between: the offsets where the input of a round, by its seq, begins and ends.
         allowed: the names that brokers may have; None: every name.
         most_reports, most_bytes: of a portion.
         clock: monotonic, in seconds.
@@ -82,7 +81,6 @@ class Recorder:
         history: HistoryWriter,
         transport: Transport,
         settings: Settings,
-        between: Callable[[int], tuple[Any, Any]],
         allowed: Callable[[], AllowedBrokers | None] = lambda: None,
         *,
         most_reports: int = MOST_REPORTS,
@@ -90,7 +88,6 @@ class Recorder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._history, self._tables, self._transport = history, settings.history, transport
-        self.between = between
         self._reports, self._allowed = settings.reports, allowed
         self._checks = SenderChecks.of(settings.reports, settings.own_topics[0])
         self._most_reports, self._most_bytes, self._clock = most_reports, most_bytes, clock
@@ -102,6 +99,7 @@ class Recorder:
         stretches, self._last, self._noted = waiting(self._tables, self._done)
         self._waiting = deque(stretches)
         self._reading: _Reading | None = None
+        self._groups: _Groups | None = None
         self._gone = self._undefined = 0
         self._not_until_s = self._no_line_until_s = self._groups_until_s = float("-inf")
 
@@ -204,6 +202,7 @@ class Recorder:
         if "observed" in headers.column_names and not self._with_observed:
             kept &= ~headers["observed"].to_numpy(zero_copy_only=False)
         headers, entries = some_reports(headers, decoded.entries, kept)
+        assert self._groups is not None  # the stretch is open
         chosen, group = self._groups.of(entries)
         self._undefined += len(entries) - len(chosen)
         counted = np.zeros(len(chosen), bool)
