@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ class Topic:
         self.values: list[bytes] = []
         self.first = 0
         """The first offset that retention left."""
-        self.failure: Exception | None = None
+        self.fails: Callable[[], NoReturn] | None = None
         self.read, self.at_once = 0, 3
 
     def send(self, *values: bytes) -> None:
@@ -49,8 +49,8 @@ class Topic:
     def read_between(self, begin: Any, end: Any) -> Iterator[pa.RecordBatch]:
         first = max(0 if begin is None else begin["r"]["0"], self.first)
         for at in range(first, end["r"]["0"], self.at_once):
-            if self.failure is not None:
-                raise self.failure
+            if self.fails is not None:
+                self.fails()
             offsets = range(at, min(at + self.at_once, end["r"]["0"]))
             self.read += len(offsets)
             columns = [
@@ -235,18 +235,36 @@ def test_reports_that_retention_took_become_one_letter_and_one_line(world: World
     assert world.recorder.reports_waiting == 0
 
 
+def unreachable() -> NoReturn:
+    raise TransportError("Kafka at k:9092: can't be reached")
+
+
 def test_a_topic_that_can_not_be_read_is_tried_again_after_a_minute(world: World) -> None:
     world.topic.send(*map(own, range(2)))
     world.leave_out(0, 1)
-    world.topic.failure = TransportError("Kafka at k:9092: can't be reached")
+    world.topic.fails = unreachable
     ((_, text),) = world.record()
     assert text.startswith("2 reports wait to be recorded in usage: Kafka at k:9092: can't be")
-    world.topic.failure = None
+    world.topic.fails = None
     assert world.record() == []
     assert used(world) == []
     world.now_s += 60
     world.record()
     assert used(world) == [0, 1]
+
+
+def test_the_minute_begins_when_the_topic_was_given_up(world: World) -> None:
+    def given_up() -> NoReturn:
+        world.now_s += 120
+        raise TransportError("Pulsar at p:6650: can't be reached")
+
+    world.topic.send(*map(own, range(2)))
+    world.leave_out(0, 1)
+    world.topic.fails = given_up
+    assert len(world.record()) == 1
+    world.topic.fails = None
+    assert world.record() == []
+    assert used(world) == []
 
 
 def test_a_backlog_that_a_start_passed_over_is_read_as_a_whole(world: World) -> None:

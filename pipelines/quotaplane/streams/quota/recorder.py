@@ -140,7 +140,7 @@ class Recorder:
             self._portion(stamp, budget)
         except TransportError as error:
             # What the portion had begun is begun anew.
-            self._reading, self._not_until_s = None, now_s + AGAIN_AFTER_S
+            self._reading, self._not_until_s = None, self._clock() + AGAIN_AFTER_S
             self._waiting = deque(waiting(self._tables, self._done).stretches)
             text = f"{self.reports_waiting} reports wait to be recorded in usage: {error}"
             return [("warning", f"{text}; they are tried again in {AGAIN_AFTER_S:.0f} s")]
