@@ -16,6 +16,7 @@ from quotaplane.transport.pulsar import PulsarTopics
 from tests.unit.pulsar_cases import DISCONNECTED, OPTIONS, TOPIC, FakeCluster
 
 END = {TOPIC: "1:3:-1"}
+GONE = "persistent://public/default/a"
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +91,22 @@ def test_a_batch_may_begin_after_the_last_message(monkeypatch: pytest.MonkeyPatc
     assert list(replay.read_range(OPTIONS, TOPIC, "@17", Id(1, 3, -1))) == []
     with pytest.raises(TransportError, match="may be gone"):
         list(replay.read_range(OPTIONS, TOPIC, EARLIEST, Id(1, 3, -1)))
+
+
+class WithoutTopic(FakeCluster):
+    """The topic of another broker was deleted."""
+
+    def create_reader(self, topic: str, start: Any, **more: Any) -> FakeCluster:
+        if topic == GONE:
+            raise pulsar.exceptions.TopicNotFound
+        return super().create_reader(topic, start, **more)
+
+
+def test_a_deleted_topic_is_loss_and_the_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "open_client", lambda _: WithoutTopic([0, 1, 2, 3]))
+    end = {GONE: "1:3:-1", **END}
+    options = OPTIONS.model_copy(update={"fail_on_data_loss": False})
+    found = replay.read_between(options, dict.fromkeys(end, EARLIEST), end)
+    assert [batch["topic"][0].as_py() for batch in found] == [TOPIC]
+    with pytest.raises(TransportError, match=r"may be gone .*was deleted"):
+        list(replay.read_between(OPTIONS, dict.fromkeys(end, EARLIEST), end))

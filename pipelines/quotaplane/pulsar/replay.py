@@ -91,6 +91,9 @@ def _pieces(
         except PASSING:
             if time.monotonic() - answered_s >= patience_s:
                 raise TransportError(f"{unreachable(options)}: topic {topic!r}") from None
+        except pulsar.exceptions.TopicNotFound:  # a topic per broker ends with its broker
+            lost(topic, position)
+            return
         except pulsar.PulsarException as error:
             with as_transport_error(options, f"topic {topic!r} can't be read"):
                 raise error
