@@ -19,7 +19,7 @@ from quotaplane.history.tables import LEFT_OUT
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.round_counts import RoundCounts, merged
-from quotaplane.streams.letter_budget import LetterBudget
+from quotaplane.streams.letter_budget import Allowance, LetterBudget
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.first_limits import FirstLimits
 from quotaplane.streams.quota.program import NOT_COUNTED
@@ -35,7 +35,7 @@ from quotaplane.streams.quota.round_status import quota_status
 from quotaplane.streams.silence_watch import Line
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.transport.base import Message, Transport
-from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
+from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE, TOO_MANY_REPORTS, TOO_MUCH
 from quotaplane.wire.rejected_reports import condensed, median_time_ms, reports_by_reason
 from quotaplane.wire.shard_inputs import REJECTED
 from quotaplane.wire.signatures import SigningKeys
@@ -46,6 +46,13 @@ GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s", "unrecorded")
 
 IDLE_ROW_MS: Final = 30_000
 """Rounds in which nothing happened get a row of ``rounds`` this often."""
+
+MOST_NOTED: Final = 1_000_000
+"""Reports whose positions may be noted for the recorder at once, and again per hour; others become
+dead letters. A position takes some 50 bytes, so nobody can fill the disk with old reports."""
+
+_SURPLUS: Final = pa.array([TOO_MANY_REPORTS, TOO_MUCH])
+"""Reasons for leaving out a report because more arrived than a round reads."""
 
 _EXAMPLES: Final = 3
 _FULL: Final = 0.9
@@ -67,6 +74,7 @@ class QuotaFinisher(Finisher):
         recorder_of: makes the recorder of reports that rounds leave out; None: these become dead
             letters.
         recorded_ms: reports published up to then were recorded by an earlier epoch.
+        most_noted: reports that may be left to the recorder at once, and again per hour.
     """
 
     def __init__(
@@ -82,11 +90,13 @@ class QuotaFinisher(Finisher):
         keys: SigningKeys | None = None,
         recorder_of: Callable[[HistoryWriter, Transport], Recorder] | None = None,
         recorded_ms: float = -math.inf,
+        most_noted: int = MOST_NOTED,
     ) -> None:
         self._recorder_of = recorder_of
         self._recorder: Recorder | None = None
         self._is_behind = False
         self._recorded_ms = recorded_ms
+        self._notes = Allowance(most_noted)
         self._may_last_s = interval_s / 2
         self._law = law
         self._keys = keys
@@ -143,7 +153,12 @@ class QuotaFinisher(Finisher):
         counts = merged(of_round, self._of_shards.values())
         left_out = tables.pop(LEFT_OUT.name, REJECTED.empty_table())
         not_counted = _refused(left_out, *packed.get(NOT_COUNTED, ()))
-        stretches = self._left_out(stamp, left_out, passed_over=PASSED_OVER in packed)
+        noted = 0
+        if self._recorder is not None:
+            noted = self._notes.spend(len(left_out), stamp.now_ms)
+        stretches = self._left_out(
+            stamp, left_out.slice(0, noted), passed_over=PASSED_OVER in packed
+        )
         passed_over = sum(each.reports for each in stretches if each.chosen is None)
         counts = replace(counts, uncounted=len(not_counted) + passed_over)
         # Before a shard has run, it is not known which groups there are.
@@ -155,10 +170,12 @@ class QuotaFinisher(Finisher):
             tables["brokers"] = _distinct(tables["brokers"])
         letters = tables.get("rejected_reports", REJECTED.empty_table())
         refused = pa.concat_tables([letters, not_counted])
-        if self._recorder is None:
-            letters = condensed(pa.concat_tables([letters, left_out]))
-        elif (noted := self._recorder.note(stamp, stretches)) is not None:
-            tables[LEFT_OUT.name] = noted
+        if noted < len(left_out):
+            letters = condensed(pa.concat_tables([letters, left_out.slice(noted)]))
+        if self._recorder is not None:
+            rows = self._recorder.note(stamp, stretches)
+            if rows is not None:
+                tables[LEFT_OUT.name] = rows
         letters = tables["rejected_reports"] = self._letters.cut(letters, stamp.now_ms)
         tables["rounds"] = self._row(stamp, counts)
         self._arrivals = self._read(counts, refused, stamp.now_ms)
@@ -174,8 +191,9 @@ class QuotaFinisher(Finisher):
 
     def _left_out(self, stamp: Round, left_out: pa.Table, *, passed_over: bool) -> list[Stretch]:
         """The stretches that the round leaves to the recorder."""
-        self._is_behind = passed_over or len(left_out) > 0
-        if self._recorder is None or not self._is_behind:
+        surplus = pc.is_in(left_out["reason"], value_set=_SURPLUS)
+        self._is_behind = passed_over or bool(pc.any(surplus).as_py())
+        if self._recorder is None or not (passed_over or len(left_out)):
             return []
         begin, end = self._recorder.between(stamp.seq)
         if passed_over:
