@@ -43,7 +43,8 @@ from tests.unit.history_cases import NOON_MS
 from tests.unit.test_signed_limits import quotas
 
 BROKERS = ("a", "b", "c")
-INTERVAL_S, LEASE_S = 5, 30
+INTERVAL_S, LEASE_S = 60, 360
+"""Long, because the real time that a round takes is compared with them."""
 PER_ROUND = 12
 """Most reports that a round reads: less than what waits after the pause."""
 

@@ -40,7 +40,8 @@ class Topic:
         self.values: list[bytes] = []
         self.first = 0
         """The first offset that retention left."""
-        self.fails: Callable[[], NoReturn] | None = None
+        self.waits: Callable[[], None] = lambda: None
+        """Is called before each few messages; may raise."""
         self.read, self.at_once = 0, 3
 
     def send(self, *values: bytes) -> None:
@@ -49,8 +50,7 @@ class Topic:
     def read_between(self, begin: Any, end: Any) -> Iterator[pa.RecordBatch]:
         first = max(0 if begin is None else begin["r"]["0"], self.first)
         for at in range(first, end["r"]["0"], self.at_once):
-            if self.fails is not None:
-                self.fails()
+            self.waits()
             offsets = range(at, min(at + self.at_once, end["r"]["0"]))
             self.read += len(offsets)
             columns = [
@@ -164,6 +164,22 @@ def test_a_portion_ends_with_the_report_that_reaches_its_bytes(world: World) -> 
     assert world.recorder.reports_waiting == 3
 
 
+def test_a_portion_ends_after_a_quarter_of_an_interval_however_few_reports_it_found(
+    tmp_path: Path,
+) -> None:
+    """One of 30 reports was left out, and a second passes with each three that are read."""
+    world = World(tmp_path, reports={"interval_s": 16.0})
+    world.topic.send(*map(own, range(30)))
+    world.topic.waits = lambda: setattr(world, "now_s", world.now_s + 1.0)
+    world.leave_out(29)
+    read = []
+    while world.recorder.reports_waiting and len(read) < 9:
+        assert world.record() == []
+        read.append(world.topic.read)
+    assert read == [12, 24, 30]  # and nothing twice
+    assert used(world) == [29]
+
+
 def test_a_round_that_runs_again_notes_nothing_twice(world: World) -> None:
     world.topic.send(*map(own, range(4)))
     world.leave_out(1, 2)
@@ -242,10 +258,10 @@ def unreachable() -> NoReturn:
 def test_a_topic_that_can_not_be_read_is_tried_again_after_a_minute(world: World) -> None:
     world.topic.send(*map(own, range(2)))
     world.leave_out(0, 1)
-    world.topic.fails = unreachable
+    world.topic.waits = unreachable
     ((_, text),) = world.record()
     assert text.startswith("2 reports wait to be recorded in usage: Kafka at k:9092: can't be")
-    world.topic.fails = None
+    world.topic.waits = lambda: None
     assert world.record() == []
     assert used(world) == []
     world.now_s += 60
@@ -260,9 +276,9 @@ def test_the_minute_begins_when_the_topic_was_given_up(world: World) -> None:
 
     world.topic.send(*map(own, range(2)))
     world.leave_out(0, 1)
-    world.topic.fails = given_up
+    world.topic.waits = given_up
     assert len(world.record()) == 1
-    world.topic.fails = None
+    world.topic.waits = lambda: None
     assert world.record() == []
     assert used(world) == []
 

@@ -73,7 +73,7 @@ class Recorder:
         settings: of the job.
         between: the offsets where the input of a round, by its seq, begins and ends.
         allowed: the names that brokers may have; None: every name.
-        most_reports, most_bytes: of a portion.
+        most_reports, most_bytes: of a portion. It also ends after a quarter of an interval.
         clock: monotonic, in seconds.
     """
 
@@ -94,6 +94,8 @@ class Recorder:
         self._reports, self._allowed = settings.reports, allowed
         self._checks = SenderChecks.of(settings.reports, settings.own_topics[0])
         self._most_reports, self._most_bytes, self._clock = most_reports, most_bytes, clock
+        # Reports that rounds used lie between them: a lot may have to be read for a few.
+        self._may_last_s = settings.reports.interval_s / 4
         # Where own reports can be read again, observations of the same usage would count twice.
         observed = settings.enforce.report_topic
         others = [topic for topic in settings.own_topics[0] if topic != observed]
@@ -137,7 +139,7 @@ class Recorder:
         if not self._waiting or now_s < self._not_until_s:
             return []
         try:
-            self._portion(stamp, budget)
+            self._portion(stamp, budget, until_s=now_s + self._may_last_s)
         except TransportError as error:
             # What the portion had begun is begun anew.
             self._reading, self._not_until_s = None, self._clock() + AGAIN_AFTER_S
@@ -146,7 +148,7 @@ class Recorder:
             return [("warning", f"{text}; they are tried again in {AGAIN_AFTER_S:.0f} s")]
         return self._gone_line(now_s)
 
-    def _portion(self, stamp: Round, budget: LetterBudget) -> None:
+    def _portion(self, stamp: Round, budget: LetterBudget, *, until_s: float) -> None:
         rows, letters = [], [REJECTED.empty_table()]
         self._undefined = 0
         reports = size_bytes = ended = gone = 0
@@ -156,11 +158,14 @@ class Recorder:
             and reports < self._most_reports
             and size_bytes < self._most_bytes
             and ended < _MOST_STRETCHES
+            and self._clock() < until_s
         ):
             reading = self._opened()
             piece = reading.next_piece()
             done = reading.stretch.number + reading.taken
             if piece is not None:
+                if not len(piece):
+                    continue
                 reports, size_bytes = reports + len(piece), size_bytes + piece.nbytes
                 decoded = self._decoded(piece, stamp.now_ms)
                 rows.append(self._rows(decoded, reading))
@@ -258,7 +263,7 @@ class _Reading:
         self._pieces = self._read(transport, skip)
 
     def next_piece(self) -> pa.RecordBatch | None:
-        """The next reports (``READ_AGAIN``), few at a time; None: there are no more."""
+        """The next reports (``READ_AGAIN``), few at a time or none; None: there are no more."""
         piece = next(self._pieces, None)
         self.taken += 0 if piece is None else len(piece)
         return piece
@@ -301,7 +306,8 @@ class _Reading:
                     self._missing.pop(position, None)
             left -= len(rows)
             skipped, skip = min(skip, len(rows)), max(skip - len(rows), 0)
-            for at in range(skipped, len(rows), _AT_ONCE):
+            rows = rows.slice(skipped)
+            for at in range(0, max(len(rows), 1), _AT_ONCE):  # none: reading them took time, too
                 yield rows.slice(at, _AT_ONCE)
             if left <= 0:
                 return
