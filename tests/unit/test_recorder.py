@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.errors import HistoryError, TransportError
+from quotaplane.history.table_parts import replacing
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round, group_id
 from quotaplane.settings import Settings, parse_settings
@@ -26,6 +28,7 @@ from quotaplane.streams.quota.recorder import (
 )
 from quotaplane.transport.base import READ_AGAIN
 from quotaplane.wire.reports import encode_report, encode_stock_report
+from quotaplane.wire.sender_rules import AllowedBrokers
 from tests.histories import make_history
 from tests.job import history_table, put_quotas
 from tests.unit.history_cases import NOON_MS
@@ -88,6 +91,7 @@ class World:
         self.topic = Topic()
         self.seq = 0
         self.now_s = 0.0
+        self.allowed: AllowedBrokers | None = None
         self.start()
 
     def start(
@@ -100,6 +104,7 @@ class World:
             topic,
             self.settings,
             lambda seq: (None, None),
+            lambda: self.allowed,
             most_reports=most_reports,
             most_bytes=most_bytes,
             clock=lambda: self.now_s,
@@ -112,6 +117,15 @@ class World:
         stretches = left_out_stretch([f"r/0@{n}" for n in offsets], {"r": {"0": 0}}, end)
         rows = self.recorder.note(stamp, stretches)
         self.writer.append_round(stamp, {} if rows is None else {"left_out": rows})
+
+    def know(self, in_changes: str, in_leases: str) -> None:
+        """A round with a broker that changed its status, and one that did so too long ago."""
+        change = {"broker": [in_changes], "status": ["gone"], "last_seen_at_ms": [NOON_MS]}
+        lease = {"shard": [0], "broker": [in_leases], "resource_group": ["g"]}
+        lease |= {"broker_status": ["live"], "seen_at_ms": [NOON_MS], "has_limit": [False]}
+        leases = replacing(pa.table({**lease, "enforced": [True]}), [0])
+        tables = {"brokers": pa.table(change), "leases": leases}
+        self.writer.append_round(Round(0, 0, NOON_MS), tables)
 
     def record(self) -> list[tuple[str, str]]:
         self.seq += 1
@@ -315,6 +329,51 @@ def test_names_and_ids_of_defined_groups_are_recorded_and_repeated_reports_once(
     assert letter["reason"] == "unknown_group"
     assert letter["detail"].startswith("2 entries of reports that rounds left out are of groups")
     assert world.recorded()[0]["publish_bytes_per_s"] is None  # unchanged since the report before
+
+
+@pytest.mark.parametrize(
+    ("allowed", "recorded"),
+    [
+        (AllowedBrokers("the cluster's list", names=frozenset({"new"})), ["left", "new"]),
+        (AllowedBrokers("ne*", patterns=("ne*",)), ["new"]),
+    ],
+)
+def test_brokers_that_left_the_clusters_list_meanwhile_are_recorded(
+    world: World, allowed: AllowedBrokers, recorded: list[str]
+) -> None:
+    world.allowed = allowed
+    world.know("left", "other")
+    senders = ("left", "new", "ghost")
+    world.topic.send(*(own(1, broker=broker) for broker in senders))
+    world.leave_out(*range(3))
+    world.start(most_reports=100)
+    world.record()
+    assert [row["broker"] for row in world.recorded()] == recorded
+    refused = [(letter["reason"], letter["sender"]) for letter in world.letters()]
+    assert refused == [("broker_not_allowed", name) for name in senders if name not in recorded]
+
+
+def test_invented_brokers_are_recorded_up_to_the_bounds_and_known_ones_always(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, reports={"max_brokers": 4, "max_new_brokers_per_round": 1})
+    world.know("b", "c")
+    senders = [*"b12c", *"34b5", *"678c"]
+    world.topic.send(*(own(n, broker=broker) for n, broker in enumerate(senders)))
+    world.leave_out(*range(len(senders)))
+    world.topic.at_once = 2
+    world.start(most_reports=4)
+    for _ in range(3):
+        world.record()
+    recorded = [row["broker"] for row in world.recorded()]
+    assert [name for name in recorded if name in "bc"] == [*"bcbc"]
+    invented = [name for name in recorded if name not in "bc"]
+    assert len(invented) == 2
+    assert invented[0] in "12"
+    assert invented[1] in "345"
+    reasons = Counter(letter["reason"] for letter in world.letters())
+    # The last portion has no room left for any of its three.
+    assert reasons == {"too_many_new_brokers": 1, "too_many_brokers": 5}
 
 
 def test_where_brokers_own_reports_are_stored_observations_are_not_recorded_beside_them(
