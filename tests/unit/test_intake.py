@@ -137,6 +137,25 @@ def test_what_can_not_be_told_from_a_report_sent_again_is_not_recorded() -> None
     assert recorded(after) == {4: False}
 
 
+def test_a_stock_report_that_comes_late_is_recorded_once_if_none_of_its_second_was() -> None:
+    """Stock reports have no start, and the time at which they were published as their number."""
+
+    def at(after_ms: int) -> dict[str, Any]:
+        at_ms = T0 + after_ms
+        header = {"started_at_ms": 0, "sequence": at_ms, "published_at_ms": at_ms}
+        return report("b1", at_ms, {"g": float(after_ms)}, **header)
+
+    shard = Shard()
+    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard.run(reports(at(70_000)), now_ms=T0 + 70_100)
+    late = shard.run(reports(at(67_500), at(7_000), at(6_999)), now_ms=T0 + 72_000)
+    assert recorded(late) == {67_500: False, 7_000: False}
+    assert recorded(shard.run(reports(at(75_000)), now_ms=T0 + 75_100)) == {75_000: True}
+    again = shard.run(reports(at(67_500), at(70_000), at(72_500)), now_ms=T0 + 77_000)
+    assert recorded(again) == {72_500: False}
+    assert (again.counts.duplicates, again.counts.outdated) == (2, 1)
+
+
 @given(st.data())
 def test_in_whatever_order_and_however_often_reports_come_each_is_recorded_once(
     data: st.DataObject,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pulsar
@@ -10,9 +11,12 @@ import pytest
 from quotaplane.errors import TransportError
 from quotaplane.pulsar import replay
 from quotaplane.pulsar.position import EARLIEST, Id
+from quotaplane.settings import PulsarTransport
+from quotaplane.transport.pulsar import PulsarTopics
 from tests.unit.pulsar_cases import DISCONNECTED, OPTIONS, TOPIC, FakeCluster
 
 END = {TOPIC: "1:3:-1"}
+GONE = "persistent://public/default/a"
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +43,28 @@ def test_a_replay_waits_for_what_is_delivered_late(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_replay_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "PATIENCE_S", 0.0)
     monkeypatch.setattr(replay, "unreachable", lambda _: "can't be reached")
+    monkeypatch.setattr(replay, "open_client", lambda _: FakeCluster([DISCONNECTED] * 2))
     with pytest.raises(TransportError, match="can't be reached"):
-        between(monkeypatch, FakeCluster([DISCONNECTED, DISCONNECTED]))
+        list(replay.read_between(OPTIONS, {TOPIC: EARLIEST}, END, patience_s=0.0))
+
+
+def test_reports_are_not_read_again_at_the_expense_of_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver reads them between two rounds: limits wait meanwhile."""
+    waits: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
+    monkeypatch.setattr(replay, "RETRY_S", 1.0)
+    monkeypatch.setattr(replay, "time", clock)
+    monkeypatch.setattr(replay, "unreachable", lambda _: "can't be reached")
+    monkeypatch.setattr(replay, "open_client", lambda _: FakeCluster([DISCONNECTED] * 200))
+    transport = PulsarTopics(
+        PulsarTransport(kind="pulsar", service_url=OPTIONS.service_url, limits_topic=TOPIC)
+    )
+    with pytest.raises(TransportError, match="can't be reached"):
+        list(transport.read_between({TOPIC: EARLIEST}, END))
+    assert 1 <= sum(waits) <= 2
 
 
 def test_a_reader_that_does_not_close_fails_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +91,22 @@ def test_a_batch_may_begin_after_the_last_message(monkeypatch: pytest.MonkeyPatc
     assert list(replay.read_range(OPTIONS, TOPIC, "@17", Id(1, 3, -1))) == []
     with pytest.raises(TransportError, match="may be gone"):
         list(replay.read_range(OPTIONS, TOPIC, EARLIEST, Id(1, 3, -1)))
+
+
+class WithoutTopic(FakeCluster):
+    """The topic of another broker was deleted."""
+
+    def create_reader(self, topic: str, start: Any, **more: Any) -> FakeCluster:
+        if topic == GONE:
+            raise pulsar.exceptions.TopicNotFound
+        return super().create_reader(topic, start, **more)
+
+
+def test_a_deleted_topic_is_loss_and_the_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "open_client", lambda _: WithoutTopic([0, 1, 2, 3]))
+    end = {GONE: "1:3:-1", **END}
+    options = OPTIONS.model_copy(update={"fail_on_data_loss": False})
+    found = replay.read_between(options, dict.fromkeys(end, EARLIEST), end)
+    assert [batch["topic"][0].as_py() for batch in found] == [TOPIC]
+    with pytest.raises(TransportError, match=r"may be gone .*was deleted"):
+        list(replay.read_between(OPTIONS, dict.fromkeys(end, EARLIEST), end))

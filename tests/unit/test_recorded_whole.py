@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +20,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quotaplane.arrow_ipc import pack
+from quotaplane.history.left_out import Stretch
 from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.quota.finisher import LATE_ROUNDS
+from quotaplane.streams.letters import letters_of
+from quotaplane.streams.quota.finisher import LATE_ROUNDS, QuotaFinisher
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.recorder import PASSED_OVER, Recorder
+from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sink import BatchSink
 from quotaplane.streams.sources import _to_report_events
 from quotaplane.transport.base import READ_AGAIN
+from quotaplane.wire.reasons import STALE
 from quotaplane.wire.reports import encode_report
 from tests.histories import make_history
 from tests.job import history_table, put_quotas
@@ -38,7 +44,8 @@ from tests.unit.history_cases import NOON_MS
 from tests.unit.test_signed_limits import quotas
 
 BROKERS = ("a", "b", "c")
-INTERVAL_S, LEASE_S = 5, 30
+INTERVAL_S, LEASE_S = 60, 360
+"""Long, because the real time that a round takes is compared with them."""
 PER_ROUND = 12
 """Most reports that a round reads: less than what waits after the pause."""
 
@@ -270,6 +277,51 @@ def test_a_job_that_is_always_late_records_what_waits_after_20_rounds(
     assert job.recorded() == once_each(last)
     # One portion takes all that waits; after it nothing does, so no other one is due.
     assert recorded == [first + LATE_ROUNDS]
+
+
+def test_a_broker_that_is_always_too_late_does_not_hold_up_the_recorder(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for number in range(1, 5):
+        job.now_ms += INTERVAL_S * 1000
+        job.topic.send("a", number, job.now_ms)
+        job.topic.send("late", number, job.now_ms - (LEASE_S + 1) * 1000)
+        job.round()
+    assert job.recorded() == Counter((b, float(n)) for b in ("a", "late") for n in range(1, 5))
+
+
+def test_the_notes_of_what_is_recorded_later_are_bounded() -> None:
+    """A sender of old reports must not fill the disk with their positions."""
+    noted: list[Stretch] = []
+    recorder: Any = SimpleNamespace(
+        note=lambda stamp, stretches: noted.extend(stretches),
+        reports_waiting=0,
+    )
+    watch, nothing = ReportWatch(5.0), lambda *_: {}
+    finisher = QuotaFinisher(
+        watch,
+        nothing,
+        interval_s=5.0,
+        most_noted=3,
+        between=lambda seq: (None, {"r": {"0": 9}}),
+        recorder_of=lambda *_: recorder,
+    )
+    finisher.connect(*cast("tuple[Any, Any]", (None, None)))
+
+    def left_out(seq: int, at_ms: int) -> list[tuple[str, int]]:
+        finisher.begin()
+        letters = letters_of(
+            2, reason=STALE, position=pa.array([f"{seq}a", f"{seq}b"]), published_at_ms=1, detail=""
+        )
+        found = finisher.finish(Round(1, seq, at_ms), {"left_out": [pack(letters)]})
+        rejected = found.tables["rejected_reports"]
+        names = ("reason", "position")
+        return list(zip(*(rejected[name].to_pylist() for name in names), strict=True))
+
+    assert left_out(0, NOON_MS) == []
+    assert left_out(1, NOON_MS) == [(STALE, "1b")]
+    assert left_out(2, NOON_MS) == [(STALE, "2a"), (STALE, "2b")]
+    assert left_out(3, NOON_MS + 3_600_000) == []
+    assert [each.chosen for each in noted] == [["0a", "0b"], ["1a"], ["3a", "3b"]]
 
 
 @settings(max_examples=6, deadline=None)

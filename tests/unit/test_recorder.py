@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.errors import HistoryError, TransportError
+from quotaplane.history.table_parts import replacing
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round, group_id
 from quotaplane.settings import Settings, parse_settings
@@ -26,6 +28,7 @@ from quotaplane.streams.quota.recorder import (
 )
 from quotaplane.transport.base import READ_AGAIN
 from quotaplane.wire.reports import encode_report, encode_stock_report
+from quotaplane.wire.sender_rules import AllowedBrokers
 from tests.histories import make_history
 from tests.job import history_table, put_quotas
 from tests.unit.history_cases import NOON_MS
@@ -40,7 +43,8 @@ class Topic:
         self.values: list[bytes] = []
         self.first = 0
         """The first offset that retention left."""
-        self.failure: Exception | None = None
+        self.waits: Callable[[], None] = lambda: None
+        """Is called before each few messages; may raise."""
         self.read, self.at_once = 0, 3
 
     def send(self, *values: bytes) -> None:
@@ -49,8 +53,7 @@ class Topic:
     def read_between(self, begin: Any, end: Any) -> Iterator[pa.RecordBatch]:
         first = max(0 if begin is None else begin["r"]["0"], self.first)
         for at in range(first, end["r"]["0"], self.at_once):
-            if self.failure is not None:
-                raise self.failure
+            self.waits()
             offsets = range(at, min(at + self.at_once, end["r"]["0"]))
             self.read += len(offsets)
             columns = [
@@ -88,6 +91,7 @@ class World:
         self.topic = Topic()
         self.seq = 0
         self.now_s = 0.0
+        self.allowed: AllowedBrokers | None = None
         self.start()
 
     def start(
@@ -99,6 +103,7 @@ class World:
             self.writer,
             topic,
             self.settings,
+            lambda: self.allowed,
             most_reports=most_reports,
             most_bytes=most_bytes,
             clock=lambda: self.now_s,
@@ -111,6 +116,15 @@ class World:
         stretches = left_out_stretch([f"r/0@{n}" for n in offsets], {"r": {"0": 0}}, end)
         rows = self.recorder.note(stamp, stretches)
         self.writer.append_round(stamp, {} if rows is None else {"left_out": rows})
+
+    def know(self, in_changes: str, in_leases: str) -> None:
+        """A round with a broker that changed its status, and one that did so too long ago."""
+        change = {"broker": [in_changes], "status": ["gone"], "last_seen_at_ms": [NOON_MS]}
+        lease = {"shard": [0], "broker": [in_leases], "resource_group": ["g"]}
+        lease |= {"broker_status": ["live"], "seen_at_ms": [NOON_MS], "has_limit": [False]}
+        leases = replacing(pa.table({**lease, "enforced": [True]}), [0])
+        tables = {"brokers": pa.table(change), "leases": leases}
+        self.writer.append_round(Round(0, 0, NOON_MS), tables)
 
     def record(self) -> list[tuple[str, str]]:
         self.seq += 1
@@ -161,6 +175,22 @@ def test_a_portion_ends_with_the_report_that_reaches_its_bytes(world: World) -> 
     world.record()
     # What was read at once is not divided; without the bound all six would be one portion.
     assert world.recorder.reports_waiting == 3
+
+
+def test_a_portion_ends_after_a_quarter_of_an_interval_however_few_reports_it_found(
+    tmp_path: Path,
+) -> None:
+    """One of 30 reports was left out, and a second passes with each three that are read."""
+    world = World(tmp_path, reports={"interval_s": 16.0})
+    world.topic.send(*map(own, range(30)))
+    world.topic.waits = lambda: setattr(world, "now_s", world.now_s + 1.0)
+    world.leave_out(29)
+    read = []
+    while world.recorder.reports_waiting and len(read) < 9:
+        assert world.record() == []
+        read.append(world.topic.read)
+    assert read == [12, 24, 30]  # and nothing twice
+    assert used(world) == [29]
 
 
 def test_a_round_that_runs_again_notes_nothing_twice(world: World) -> None:
@@ -234,18 +264,36 @@ def test_reports_that_retention_took_become_one_letter_and_one_line(world: World
     assert world.recorder.reports_waiting == 0
 
 
+def unreachable() -> NoReturn:
+    raise TransportError("Kafka at k:9092: can't be reached")
+
+
 def test_a_topic_that_can_not_be_read_is_tried_again_after_a_minute(world: World) -> None:
     world.topic.send(*map(own, range(2)))
     world.leave_out(0, 1)
-    world.topic.failure = TransportError("Kafka at k:9092: can't be reached")
+    world.topic.waits = unreachable
     ((_, text),) = world.record()
     assert text.startswith("2 reports wait to be recorded in usage: Kafka at k:9092: can't be")
-    world.topic.failure = None
+    world.topic.waits = lambda: None
     assert world.record() == []
     assert used(world) == []
     world.now_s += 60
     world.record()
     assert used(world) == [0, 1]
+
+
+def test_the_minute_begins_when_the_topic_was_given_up(world: World) -> None:
+    def given_up() -> NoReturn:
+        world.now_s += 120
+        raise TransportError("Pulsar at p:6650: can't be reached")
+
+    world.topic.send(*map(own, range(2)))
+    world.leave_out(0, 1)
+    world.topic.waits = given_up
+    assert len(world.record()) == 1
+    world.topic.waits = lambda: None
+    assert world.record() == []
+    assert used(world) == []
 
 
 def test_a_backlog_that_a_start_passed_over_is_read_as_a_whole(world: World) -> None:
@@ -280,6 +328,51 @@ def test_names_and_ids_of_defined_groups_are_recorded_and_repeated_reports_once(
     assert letter["reason"] == "unknown_group"
     assert letter["detail"].startswith("2 entries of reports that rounds left out are of groups")
     assert world.recorded()[0]["publish_bytes_per_s"] is None  # unchanged since the report before
+
+
+@pytest.mark.parametrize(
+    ("allowed", "recorded"),
+    [
+        (AllowedBrokers("the cluster's list", names=frozenset({"new"})), ["left", "new"]),
+        (AllowedBrokers("ne*", patterns=("ne*",)), ["new"]),
+    ],
+)
+def test_brokers_that_left_the_clusters_list_meanwhile_are_recorded(
+    world: World, allowed: AllowedBrokers, recorded: list[str]
+) -> None:
+    world.allowed = allowed
+    world.know("left", "other")
+    senders = ("left", "new", "ghost")
+    world.topic.send(*(own(1, broker=broker) for broker in senders))
+    world.leave_out(*range(3))
+    world.start(most_reports=100)
+    world.record()
+    assert [row["broker"] for row in world.recorded()] == recorded
+    refused = [(letter["reason"], letter["sender"]) for letter in world.letters()]
+    assert refused == [("broker_not_allowed", name) for name in senders if name not in recorded]
+
+
+def test_invented_brokers_are_recorded_up_to_the_bounds_and_known_ones_always(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, reports={"max_brokers": 4, "max_new_brokers_per_round": 1})
+    world.know("b", "c")
+    senders = [*"b12c", *"34b5", *"678c"]
+    world.topic.send(*(own(n, broker=broker) for n, broker in enumerate(senders)))
+    world.leave_out(*range(len(senders)))
+    world.topic.at_once = 2
+    world.start(most_reports=4)
+    for _ in range(3):
+        world.record()
+    recorded = [row["broker"] for row in world.recorded()]
+    assert [name for name in recorded if name in "bc"] == [*"bcbc"]
+    invented = [name for name in recorded if name not in "bc"]
+    assert len(invented) == 2
+    assert invented[0] in "12"
+    assert invented[1] in "345"
+    reasons = Counter(letter["reason"] for letter in world.letters())
+    # The last portion has no room left for any of its three.
+    assert reasons == {"too_many_new_brokers": 1, "too_many_brokers": 5}
 
 
 def test_where_brokers_own_reports_are_stored_observations_are_not_recorded_beside_them(

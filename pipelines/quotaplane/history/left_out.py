@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import one_line, open_table
-from quotaplane.history.tables import LEFT_OUT, RESOURCE_GROUPS
+from quotaplane.history.tables import BROKERS, LEASES, LEFT_OUT, RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import History
 
@@ -110,6 +111,17 @@ def defined_groups(history: History) -> pa.Table:
         HistoryError: the table can't be read.
     """
     return _read(history, RESOURCE_GROUPS.name, ["resource_group", *RATE_COLUMNS])
+
+
+def known_brokers(history: History) -> frozenset[str]:
+    """The brokers of which a round used a report.
+
+    Raises:
+        HistoryError: a table can't be read.
+    """
+    # The change of a broker that has been live for longer than rows are kept is not there any more.
+    tables = (_read(history, each.name, ["broker"]) for each in (BROKERS, LEASES))
+    return frozenset(name for rows in tables for name in pc.unique(rows["broker"]).to_pylist())
 
 
 def _read(

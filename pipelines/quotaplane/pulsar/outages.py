@@ -28,7 +28,7 @@ def loss_policy(options: Options) -> Callable[[str, str], None]:
     def lost(topic: str, position: str) -> None:
         what = (
             f"topic {topic!r}: messages after {position} may be gone (deleted by retention, or "
-            "with a topic that was created again)"
+            "with a topic that was deleted or created again)"
         )
         if options.fail_on_data_loss:
             raise TransportError(f"{what}; to continue without them set fail_on_data_loss to false")

@@ -28,18 +28,20 @@ from quotaplane.pulsar.rows import batches
 from quotaplane.pulsar.spool import Spool
 
 
-def read_between(options: Options, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
+def read_between(
+    options: Options, start: Offset, end: Offset, *, patience_s: float = PATIENCE_S
+) -> Iterator[pa.RecordBatch]:
     """The rows that ``TopicPool.read`` gave between two offsets; of live topics those spooled.
 
     Raises:
-        TransportError: the cluster does not answer for two minutes, messages may be deleted, or
-            the spool lacks some.
+        TransportError: a topic is unavailable for ``patience_s``, messages may be deleted, or the
+            spool lacks some.
     """
     if options.spool_folder is not None:
         yield from Spool(options.spool_folder).read(start, end)
     parts = ranges(start, end)
     if parts:
-        yield from _read(options, parts, may_be_empty=False)
+        yield from _read(options, parts, may_be_empty=False, patience_s=patience_s)
 
 
 def read_range(options: Options, topic: str, start: str, last: Id) -> Iterator[pa.RecordBatch]:
@@ -51,19 +53,29 @@ def read_range(options: Options, topic: str, start: str, last: Id) -> Iterator[p
 
 
 def _read(
-    options: Options, parts: list[tuple[str, str, Id]], *, may_be_empty: bool
+    options: Options,
+    parts: list[tuple[str, str, Id]],
+    *,
+    may_be_empty: bool,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[pa.RecordBatch]:
     client = open_client(options)
     try:
         for topic, start, last in parts:
-            pieces = _pieces(client, options, topic, start, last, may_be_empty)
+            pieces = _pieces(client, options, topic, start, last, may_be_empty, patience_s)
             yield from batches(chain.from_iterable(pieces))
     finally:
         close_quietly(client)
 
 
 def _pieces(
-    client: pulsar.Client, options: Options, topic: str, start: str, last: Id, may_be_empty: bool
+    client: pulsar.Client,
+    options: Options,
+    topic: str,
+    start: str,
+    last: Id,
+    may_be_empty: bool,
+    patience_s: float,
 ) -> Iterator[list[Row]]:
     """Rows up to ``last``; waits for an unavailable broker like a running query."""
     lost, position, answered_s = loss_policy(options), start, time.monotonic()
@@ -77,8 +89,11 @@ def _pieces(
                 answered_s = time.monotonic()
             break
         except PASSING:
-            if time.monotonic() - answered_s >= PATIENCE_S:
+            if time.monotonic() - answered_s >= patience_s:
                 raise TransportError(f"{unreachable(options)}: topic {topic!r}") from None
+        except pulsar.exceptions.TopicNotFound:  # a topic per broker ends with its broker
+            lost(topic, position)
+            return
         except pulsar.PulsarException as error:
             with as_transport_error(options, f"topic {topic!r} can't be read"):
                 raise error

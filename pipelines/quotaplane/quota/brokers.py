@@ -16,6 +16,10 @@ U64 = npt.NDArray[np.uint64]
 KNOWN: Final = 64
 """The number of bits in ``Brokers.known``: one for each of a broker's latest sequence numbers."""
 
+STOCK_UNIT_MS: Final = 1000
+"""Stock reports have no start (0), and are numbered by the time at which they were published. They
+are told apart in seconds, so that it is known of a minute which were recorded."""
+
 
 @dataclass(frozen=True)
 class Brokers:
@@ -38,30 +42,35 @@ class Brokers:
     """The broker names groups by id."""
     known: U64
     """The reports of this start that were used or recorded: bit k stands for the one with the
-    number ``sequence - k``."""
+    number ``sequence - k``, of stock reports those of the second that is k before."""
 
     def knows(
         self, broker: IntArray, started: IntArray, sequence: IntArray
     ) -> tuple[BoolArray, BoolArray]:
         """(m,) reports that ``known`` has a bit of; (m,) those whose bit is set."""
-        back = self.sequence[broker] - sequence
-        within = (started == self.started_at_ms[broker]) & (back >= 0) & (back < KNOWN)
-        bit = self.known[broker] >> np.where(within, back, 0).astype(np.uint64)
+        within, back = self._back(broker, started, sequence)
+        bit = self.known[broker] >> back.astype(np.uint64)
         return within, within & (bit & np.uint64(1)).astype(bool)
 
     def with_known(
         self, before: Brokers, broker: IntArray, started: IntArray, sequence: IntArray
     ) -> Brokers:
         """The same with ``known`` of m reports, beside what it was ``before`` them."""
-        ahead = self.sequence - before.sequence
-        kept = (self.started_at_ms == before.started_at_ms) & (ahead >= 0) & (ahead < KNOWN)
-        shift = np.where(kept, ahead, 0).astype(np.uint64)
-        known = np.where(kept, before.known << shift, np.uint64(0))
-        back = self.sequence[broker] - sequence
-        within = (started == self.started_at_ms[broker]) & (back >= 0) & (back < KNOWN)
+        kept, ahead = self._back(np.arange(len(self)), before.started_at_ms, before.sequence)
+        known = np.where(kept, before.known << ahead.astype(np.uint64), np.uint64(0))
+        within, back = self._back(broker, started, sequence)
         bits = np.uint64(1) << back[within].astype(np.uint64)
         np.bitwise_or.at(known, broker[within], bits)
         return replace(self, known=known)
+
+    def _back(
+        self, broker: IntArray, started: IntArray, sequence: IntArray
+    ) -> tuple[BoolArray, IntArray]:
+        """(m,) reports that ``known`` has a bit of; (m,) which one, 0 for the others."""
+        unit = np.where(started == 0, STOCK_UNIT_MS, 1)
+        back = self.sequence[broker] // unit - sequence // unit
+        within = (started == self.started_at_ms[broker]) & (back >= 0) & (back < KNOWN)
+        return within, np.where(within, back, 0)
 
     def __len__(self) -> int:
         return len(self.names)

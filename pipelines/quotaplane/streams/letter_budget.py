@@ -20,7 +20,7 @@ RAW_BYTES: Final = 16 << 20
 _HOUR_MS: Final = 3_600_000
 
 
-class _Allowance:
+class Allowance:
     """An amount that may be spent at once and is refilled evenly within an hour."""
 
     def __init__(self, most: int) -> None:
@@ -32,6 +32,13 @@ class _Allowance:
             self.left += self._most * (now_ms - self._at_ms) / _HOUR_MS
         self.left = min(self.left, self._most)
         self._at_ms = now_ms
+
+    def spend(self, wanted: int, now_ms: int) -> int:
+        """Take as much of it as there is, whole, and no more than ``wanted``."""
+        self.renew(now_ms)
+        taken = min(wanted, int(self.left))
+        self.left -= taken
+        return taken
 
 
 class LetterBudget:
@@ -47,8 +54,8 @@ class LetterBudget:
         """``exempt`` has reasons whose letters have a limit elsewhere."""
         self._exempt = exempt
         self._letters_each = letters
-        self._letters: dict[str, _Allowance] = {}
-        self._raw = _Allowance(raw_bytes)
+        self._letters: dict[str, Allowance] = {}
+        self._raw = Allowance(raw_bytes)
 
     def cut(self, letters: pa.Table, now_ms: int) -> pa.Table:
         """The letters of a round (``shard_inputs.REJECTED``) to store."""
@@ -60,10 +67,8 @@ class LetterBudget:
             if name in self._exempt:
                 continue
             rows = np.flatnonzero(code == number)
-            allowance = self._letters.setdefault(name, _Allowance(self._letters_each))
-            allowance.renew(now_ms)
-            kept_rows = min(len(rows), int(allowance.left))
-            allowance.left -= kept_rows
+            allowance = self._letters.setdefault(name, Allowance(self._letters_each))
+            kept_rows = allowance.spend(len(rows), now_ms)
             if kept_rows < len(rows):
                 keep[rows[kept_rows:]] = False
                 left_out = letters.take(pa.array(rows[kept_rows:]))

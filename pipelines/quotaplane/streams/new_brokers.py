@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.model import BoolArray, Round
+from quotaplane.settings import Reports
 from quotaplane.wire.reasons import TOO_MANY_BROKERS, TOO_MANY_NEW_BROKERS
 
 
@@ -24,6 +25,11 @@ class BrokerBounds(NamedTuple):
     section: str = "reports"
     max_brokers: int | None = None
     max_new_per_round: int | None = None
+
+    @classmethod
+    def of(cls, reports: Reports) -> BrokerBounds:
+        """Of the settings of ``reports``."""
+        return cls("reports", reports.max_brokers, reports.max_new_brokers_per_round)
 
 
 UNBOUNDED: Final = BrokerBounds()

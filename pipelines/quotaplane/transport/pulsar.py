@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 PARTITIONS_MAX_AGE_S = 60.0
 """Time until a link notices new partitions."""
 
+READ_AGAIN_PATIENCE_S: Final = 2.0
+"""How long a topic may be unavailable while reports are read again: rounds wait meanwhile, and
+the next attempt follows soon."""
+
 _log = logging.getLogger(__name__)
 
 _PREFETCHED: Final = 64
@@ -158,10 +162,10 @@ class PulsarTopics:
         There are none of non-persistent topics.
 
         Raises:
-            TransportError: the cluster does not answer for two minutes.
+            TransportError: a topic is unavailable for longer than ``READ_AGAIN_PATIENCE_S``.
         """
         options = reading_options(self._settings).model_copy(update={"fail_on_data_loss": False})
-        for rows in read_between(options, begin or {}, end):
+        for rows in read_between(options, begin or {}, end, patience_s=READ_AGAIN_PATIENCE_S):
             at = pc.coalesce(rows["event_time"], rows["publish_time"])
             place = pc.binary_join_element_wise(rows["topic"], rows["message_id"], "@")
             yield pa.record_batch(

@@ -19,7 +19,7 @@ from quotaplane.history.tables import LEFT_OUT
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.round_counts import RoundCounts, merged
-from quotaplane.streams.letter_budget import LetterBudget
+from quotaplane.streams.letter_budget import Allowance, LetterBudget
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.first_limits import FirstLimits
 from quotaplane.streams.quota.program import NOT_COUNTED
@@ -35,8 +35,8 @@ from quotaplane.streams.quota.round_status import quota_status
 from quotaplane.streams.silence_watch import Line
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.transport.base import Message, Transport
-from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE
-from quotaplane.wire.rejected_reports import median_time_ms, reports_by_reason
+from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE, TOO_MANY_REPORTS, TOO_MUCH
+from quotaplane.wire.rejected_reports import condensed, median_time_ms, reports_by_reason
 from quotaplane.wire.shard_inputs import REJECTED
 from quotaplane.wire.signatures import SigningKeys
 
@@ -50,6 +50,13 @@ IDLE_ROW_MS: Final = 30_000
 LATE_ROUNDS: Final = 20
 """After so many rounds in a row without a portion of the recorder, while reports wait for one, the
 next round has one even if it is late: a job that is always late must not lose them to retention."""
+
+MOST_NOTED: Final = 1_000_000
+"""Reports whose positions may be noted for the recorder at once, and again per hour; others become
+dead letters. A position takes some 50 bytes, so nobody can fill the disk with old reports."""
+
+_SURPLUS: Final = pa.array([TOO_MANY_REPORTS, TOO_MUCH])
+"""Reasons for leaving out a report because more arrived than a round reads."""
 
 _EXAMPLES: Final = 3
 _FULL: Final = 0.9
@@ -73,6 +80,7 @@ class QuotaFinisher(Finisher):
         recorder_of: makes the recorder of reports that rounds leave out; None: what rounds leave
             out is not recorded.
         recorded_ms: reports published up to then were recorded by an earlier epoch.
+        most_noted: reports that may be left to the recorder at once, and again per hour.
     """
 
     def __init__(
@@ -89,6 +97,7 @@ class QuotaFinisher(Finisher):
         between: Callable[[int], tuple[Any, Any]] = lambda seq: (None, None),
         recorder_of: Callable[[HistoryWriter, Transport], Recorder] | None = None,
         recorded_ms: float = -math.inf,
+        most_noted: int = MOST_NOTED,
     ) -> None:
         self._between, self._recorder_of = between, recorder_of
         self._recorder: Recorder | None = None
@@ -97,6 +106,7 @@ class QuotaFinisher(Finisher):
         self._without_portion = 0
         """Rounds in a row after which nothing was recorded while reports waited."""
         self._recorded_ms = recorded_ms
+        self._notes = Allowance(most_noted)
         self._may_last_s = interval_s / 2
         self._law = law
         self._keys = keys
@@ -153,7 +163,12 @@ class QuotaFinisher(Finisher):
         counts = merged(of_round, self._of_shards.values())
         left_out = tables.pop(LEFT_OUT.name, REJECTED.empty_table())
         not_counted = _refused(left_out, *packed.get(NOT_COUNTED, ()))
-        stretches = self._left_out(stamp, left_out, passed_over=PASSED_OVER in packed)
+        noted = 0
+        if self._recorder is not None:
+            noted = self._notes.spend(len(left_out), stamp.now_ms)
+        stretches = self._left_out(
+            stamp, left_out.slice(0, noted), passed_over=PASSED_OVER in packed
+        )
         passed_over = sum(each.reports for each in stretches if each.chosen is None)
         counts = replace(counts, uncounted=len(not_counted) + passed_over)
         # Before a shard has run, it is not known which groups there are.
@@ -165,11 +180,12 @@ class QuotaFinisher(Finisher):
             tables["brokers"] = _distinct(tables["brokers"])
         letters = tables.get("rejected_reports", REJECTED.empty_table())
         refused = pa.concat_tables([letters, not_counted])
-        if (
-            self._recorder is not None
-            and (noted := self._recorder.note(stamp, stretches)) is not None
-        ):
-            tables[LEFT_OUT.name] = noted
+        if noted < len(left_out):
+            letters = condensed(pa.concat_tables([letters, left_out.slice(noted)]))
+        if self._recorder is not None:
+            rows = self._recorder.note(stamp, stretches)
+            if rows is not None:
+                tables[LEFT_OUT.name] = rows
         letters = tables["rejected_reports"] = self._letters.cut(letters, stamp.now_ms)
         tables["rounds"] = self._row(stamp, counts)
         self._arrivals = self._arrivals_of(counts, refused, stamp.now_ms)
@@ -185,8 +201,9 @@ class QuotaFinisher(Finisher):
 
     def _left_out(self, stamp: Round, left_out: pa.Table, *, passed_over: bool) -> list[Stretch]:
         """The stretches that the round leaves to the recorder."""
-        self._is_behind = passed_over or len(left_out) > 0
-        if self._recorder is None or not self._is_behind:
+        surplus = pc.is_in(left_out["reason"], value_set=_SURPLUS)
+        self._is_behind = passed_over or bool(pc.any(surplus).as_py())
+        if self._recorder is None or not (passed_over or len(left_out)):
             return []
         begin, end = self._between(stamp.seq)
         if passed_over:

@@ -243,7 +243,5 @@ def quota_program(
         ),
         epoch=epoch,
         max_reports_per_broker=settings.reports.max_reports_per_broker,
-        bounds=BrokerBounds(
-            "reports", settings.reports.max_brokers, settings.reports.max_new_brokers_per_round
-        ),
+        bounds=BrokerBounds.of(settings.reports),
     )

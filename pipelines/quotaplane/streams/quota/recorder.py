@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from quotaplane.history.left_out import (
     RECORDER,
     Stretch,
     defined_groups,
+    known_brokers,
     rows_of,
     stretch,
     waiting,
@@ -32,7 +34,8 @@ from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, Round
 from quotaplane.quota.report_tables import summed, used_entries
 from quotaplane.settings import Settings
 from quotaplane.streams.letter_budget import LetterBudget
-from quotaplane.streams.letters import letters_of
+from quotaplane.streams.letters import letters_of, letters_of_senders
+from quotaplane.streams.new_brokers import BrokerBounds, turned_away
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.program import usage_history
 from quotaplane.streams.sender_checks import SenderChecks
@@ -59,8 +62,8 @@ _MOST_STRETCHES: Final = 8
 """Stretches of a portion: to begin one may take a tenth of a second, for a new connection."""
 _AT_ONCE: Final = 100
 """Reports that are decoded together, as by Spark."""
-_GROUPS_S: Final = 60.0
-"""How long the list of groups is used before it is read again."""
+_KNOWN_S: Final = 60.0
+"""How long the lists of groups and brokers are used before they are read again."""
 _SHOWN: Final = 3
 
 
@@ -72,7 +75,7 @@ class Recorder:
         transport: reads the reports again.
         settings: of the job.
         allowed: the names that brokers may have; None: every name.
-        most_reports, most_bytes: of a portion.
+        most_reports, most_bytes: of a portion. It also ends after a quarter of an interval.
         clock: monotonic, in seconds.
     """
 
@@ -89,8 +92,11 @@ class Recorder:
     ) -> None:
         self._history, self._tables, self._transport = history, settings.history, transport
         self._reports, self._allowed = settings.reports, allowed
+        self._bounds = BrokerBounds.of(settings.reports)
         self._checks = SenderChecks.of(settings.reports, settings.own_topics[0])
         self._most_reports, self._most_bytes, self._clock = most_reports, most_bytes, clock
+        # Reports that rounds used lie between them: a lot may have to be read for a few.
+        self._may_last_s = settings.reports.interval_s / 4
         # Where own reports can be read again, observations of the same usage would count twice.
         observed = settings.enforce.report_topic
         others = [topic for topic in settings.own_topics[0] if topic != observed]
@@ -101,7 +107,9 @@ class Recorder:
         self._reading: _Reading | None = None
         self._groups: _Groups | None = None
         self._gone = self._undefined = 0
-        self._not_until_s = self._no_line_until_s = self._groups_until_s = float("-inf")
+        self._not_until_s = self._no_line_until_s = self._known_until_s = float("-inf")
+        self._taken_in: set[str] = set()
+        """Brokers that no round knew, of which a report was recorded."""
 
     @property
     def reports_waiting(self) -> int:
@@ -135,17 +143,18 @@ class Recorder:
         if not self._waiting or now_s < self._not_until_s:
             return []
         try:
-            self._portion(stamp, budget)
+            self._portion(stamp, budget, until_s=now_s + self._may_last_s)
         except TransportError as error:
             # The portion is begun anew.
-            self._reading, self._not_until_s = None, now_s + AGAIN_AFTER_S
+            self._reading, self._not_until_s = None, self._clock() + AGAIN_AFTER_S
             self._waiting = deque(waiting(self._tables, self._done).stretches)
             text = f"{self.reports_waiting} reports wait to be recorded in usage: {error}"
             return [("warning", f"{text}; they are tried again in {AGAIN_AFTER_S:.0f} s")]
         return self._gone_line(now_s)
 
-    def _portion(self, stamp: Round, budget: LetterBudget) -> None:
-        rows, letters = [], [REJECTED.empty_table()]
+    def _portion(self, stamp: Round, budget: LetterBudget, *, until_s: float) -> None:
+        found: list[tuple[Decoded, BoolArray]] = []
+        letters = [REJECTED.empty_table()]
         self._undefined = 0
         reports = size_bytes = ended = gone = 0
         done = self._done
@@ -154,14 +163,17 @@ class Recorder:
             and reports < self._most_reports
             and size_bytes < self._most_bytes
             and ended < _MOST_STRETCHES
+            and self._clock() < until_s
         ):
             reading = self._opened()
             piece = reading.next_piece()
             done = reading.stretch.number + reading.taken
             if piece is not None:
+                if not len(piece):
+                    continue
                 reports, size_bytes = reports + len(piece), size_bytes + piece.nbytes
                 decoded = self._decoded(piece, stamp.now_ms)
-                rows.append(self._rows(decoded, reading))
+                found.append((decoded, reading.first_of(decoded.headers)))
                 letters.append(decoded.rejected)
                 continue
             done = reading.stretch.last
@@ -170,6 +182,7 @@ class Recorder:
             ended += 1
             self._reading = None
             self._waiting.popleft()
+        rows = [self._rows(*each) for each in self._let_in(found, letters, stamp)]
         letters.append(self._undefined_letter(stamp))
         refused = budget.cut(condensed(pa.concat_tables(letters)), stamp.now_ms)
         self._commit(stamp, rows, refused, done)
@@ -180,27 +193,52 @@ class Recorder:
         if self._reading is None:
             found = stretch(self._tables, *self._waiting[0])
             self._reading = _Reading(found, self._transport, max(self._done - found.number, 0))
-            if self._clock() >= self._groups_until_s:
+            if self._clock() >= self._known_until_s:
                 self._groups = _Groups(defined_groups(self._tables))
-                self._groups_until_s = self._clock() + _GROUPS_S
+                self._brokers = known_brokers(self._tables)
+                self._known_until_s = self._clock() + _KNOWN_S
         return self._reading
 
     def _decoded(self, piece: pa.RecordBatch, now_ms: int) -> Decoded:
+        allowed = self._allowed()
+        if allowed is not None and not allowed.patterns:
+            # A broker that left the cluster's list since was in it when it reported.
+            allowed = replace(allowed, names=allowed.names | self._brokers)
         return decode(
             piece["value"].to_pylist(),
             piece["published_at_ms"].to_numpy(),
             piece["position"].to_pylist(),
             now_ms=now_ms,
             reports=self._reports,
-            senders=SenderRules(self._checks.named(piece), self._checks.source, self._allowed()),
+            senders=SenderRules(self._checks.named(piece), self._checks.source, allowed),
         )
 
-    def _rows(self, decoded: Decoded, reading: _Reading) -> pa.Table:
+    def _let_in(
+        self, found: list[tuple[Decoded, BoolArray]], letters: list[pa.Table], stamp: Round
+    ) -> Iterator[tuple[Decoded, BoolArray]]:
+        """``found``, without reports of brokers beyond the bounds that rounds have, too."""
+        if not found:
+            return
+        names = ["broker", "position", "published_at_ms"]
+        headers = pa.concat_tables([decoded.headers.select(names) for decoded, _ in found])
+        known = [*self._brokers | self._taken_in]
+        kept = np.ones(len(headers), bool)
+        for one in turned_away(known, headers["broker"], self._bounds, stamp):
+            of_reason = headers.filter(pa.array(one.reports))
+            letters.append(letters_of_senders(of_reason, one.reason, one.detail))
+            kept &= ~one.reports
+        recorded = pc.unique(headers["broker"].filter(pa.array(kept))).to_pylist()
+        self._taken_in |= set(recorded) - self._brokers
+        at = 0
+        for decoded, first in found:
+            yield decoded, first & kept[at : at + len(first)]
+            at += len(first)
+
+    def _rows(self, decoded: Decoded, kept: BoolArray) -> pa.Table:
         """Rows of ``usage``."""
         headers = decoded.headers
-        kept = reading.first_of(headers)
         if "observed" in headers.column_names and not self._with_observed:
-            kept &= ~headers["observed"].to_numpy(zero_copy_only=False)
+            kept = kept & ~headers["observed"].to_numpy(zero_copy_only=False)
         headers, entries = some_reports(headers, decoded.entries, kept)
         assert self._groups is not None  # the stretch is open
         chosen, group = self._groups.of(entries)
@@ -257,7 +295,7 @@ class _Reading:
         self._pieces = self._read(transport, skip)
 
     def next_piece(self) -> pa.RecordBatch | None:
-        """The next reports (``READ_AGAIN``), few at a time; None: there are no more."""
+        """The next reports (``READ_AGAIN``), few at a time or none; None: there are no more."""
         piece = next(self._pieces, None)
         self.taken += 0 if piece is None else len(piece)
         return piece
@@ -300,7 +338,8 @@ class _Reading:
                     self._missing.pop(position, None)
             left -= len(rows)
             skipped, skip = min(skip, len(rows)), max(skip - len(rows), 0)
-            for at in range(skipped, len(rows), _AT_ONCE):
+            rows = rows.slice(skipped)
+            for at in range(0, max(len(rows), 1), _AT_ONCE):  # none: reading them took time, too
                 yield rows.slice(at, _AT_ONCE)
             if left <= 0:
                 return
