@@ -1,4 +1,4 @@
-"""Under strict: a broker whose reports are too old to issue limits on, beside others that are not."""
+"""Under strict: a broker whose reports are too old to issue limits on, beside another one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Cluster:
         """A round half a second after these brokers reported."""
         payloads = []
         for name in names:
-            used = self.limit(name, at_s)
+            used, applied = self.limit(name, at_s), self.held.get(name, (0.0, -1, 0.0))[1]
             value = encode_report(
                 broker=name,
                 started_at_ms=1,
