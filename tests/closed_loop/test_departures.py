@@ -22,8 +22,9 @@ DIES_S = 20
 """From this second on ``c`` neither uses nor reports."""
 END_S = 40
 QUOTA = 90.0
-SETTINGS = {
-    "reports": {"interval_s": 5.0},
+EXPIRE_S = 15
+SETTINGS: dict[str, Any] = {
+    "brokers": {"stale_after_intervals": 10, "expire_after_intervals": EXPIRE_S},
     "limits": {"lease_s": 100.0, "refresh_rounds": 5},
 }
 
@@ -78,13 +79,13 @@ def test_the_share_is_in_force_elsewhere_in_the_round_after_the_list() -> None:
     # Limits that are decided in a round are in force in the next.
     assert first_s(by_list) == DIES_S + 3
     # Its last report was read a moment after it was published, from when on silence counts.
-    assert first_s(by_silence) == DIES_S + 3 * 5 + 1
+    assert first_s(by_silence) == DIES_S + EXPIRE_S + 1
     assert unused_s(by_list) < 0.25 * unused_s(by_silence)
 
 
 def test_strict_waits_for_the_lease_end() -> None:
     strict: dict[str, Any] = {
-        "reports": {"interval_s": 1.0},
+        "brokers": {},
         "limits": {"transition": "strict", "lease_s": 10.0, "refresh_rounds": 5},
     }
     by_list, by_silence = run(Dead(listed_until_s=DIES_S + 2), **strict), run(Dead(), **strict)

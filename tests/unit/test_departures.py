@@ -84,6 +84,24 @@ def test_a_broker_whose_report_is_newer_than_the_list_is_alive_whatever_the_list
     assert reasons == [("b3", "silent")]
 
 
+def test_a_broker_that_reports_is_alive_although_its_clock_is_behind() -> None:
+    """It lost its session and serves on; then it dies, and the next list that says so is right."""
+    shard = three()
+    behind_ms = 60_000
+    for second in range(1, 60, 2):
+        at_ms = T0 + 1000 * second
+        made = [wanting("b1", at_ms), wanting("b2", at_ms)]
+        if second % 4 == 1:  # rounds without its report come between
+            made.append(wanting("b3", at_ms - behind_ms) | {"started_at_ms": 1})
+        departures = {} if second < 13 else {"b3": T0 + 12_500}
+        outcome = shard.run(left(reports(*made), **departures), now_ms=at_ms)
+        assert ended(outcome) == []
+    died_ms = at_ms
+    made = [wanting("b1", died_ms + 5000), wanting("b2", died_ms + 5000)]
+    outcome = shard.run(left(reports(*made), b3=died_ms + 4000), now_ms=died_ms + 5000)
+    assert ended(outcome) == [("b3", "departed")]
+
+
 def test_a_report_from_before_the_list_does_not_bring_it_back() -> None:
     shard = three()
     shard.run(left(b3=T0 + 500), now_ms=T0 + 1000)

@@ -17,7 +17,7 @@ from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, Round
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import fresh_leases
-from quotaplane.quota.state_codec import dump, load
+from quotaplane.quota.state_codec import FORMAT, dump, load
 from quotaplane.quota.step import step
 from quotaplane.quota.track import Doubt
 from tests.unit.step_cases import CONFIG, STRICT, T0, WITH_PRICE, Shard, quotas, report, reports
@@ -412,7 +412,7 @@ def test_a_state_of_all_dimensions_is_kept_to_the_bit() -> None:
     assert dump(again) == dump(state)
 
 
-def test_a_state_of_the_format_is_read_and_written_as_it_was() -> None:
+def test_a_state_of_format_4_is_read_and_written_as_it_was() -> None:
     """Written before the codec had a file of its own: a checkpoint of then goes on."""
     blob = gzip.decompress((Path(__file__).parent / "state_format_4.gz").read_bytes())
     state = load(blob)
@@ -427,13 +427,17 @@ def test_a_state_of_the_format_is_read_and_written_as_it_was() -> None:
     assert (state.leases.track.doubt[saturated] == Doubt.SATURATED).all()
     assert np.isfinite(state.leases.track.old_demand).all()
     for before, after in zip(tables, again[: len(tables)], strict=True):
-        # The time at which a broker's report was read came later; the number of rounds is gone.
-        kept = [name for name in after.column_names if name != "read_at_ms"]
+        # When a broker's report was read, and which are known, came later.
+        kept = [name for name in after.column_names if name not in ("read_at_ms", "known")]
         # NaN differs from itself.
         assert repr(after.select(kept).to_pydict()) == repr(before.to_pydict())
-        metadata = before.schema.metadata.items() - {(b"rounds", before.schema.metadata[b"rounds"])}
-        assert metadata < after.schema.metadata.items()
+        # The number of rounds is gone; the newest format is written.
+        metadata = {**before.schema.metadata, b"format": str(FORMAT).encode()}
+        del metadata[b"rounds"]
+        assert metadata.items() < after.schema.metadata.items()
     assert state.brokers.read_at_ms.tolist() == state.brokers.seen_at_ms.tolist()
+    # No report from before counts as new.
+    assert (state.brokers.known == np.iinfo(np.uint64).max).all()
 
 
 def test_a_state_of_before_there_were_totals_is_gone_on_with() -> None:

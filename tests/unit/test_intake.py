@@ -189,6 +189,8 @@ def test_reports_set_aside_are_recorded_and_decide_nothing() -> None:
         if aside is not None:
             assert recorded(outcome) == {9: True, 2: False, 3: False, 4: False}
             assert outcome.counts.reports == 1
+            # That they do not count is told where they are set aside.
+            assert (outcome.counts.outdated, outcome.counts.duplicates) == (0, 0)
     assert outcomes[0] == outcomes[1]
 
 

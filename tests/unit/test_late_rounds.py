@@ -75,6 +75,30 @@ def test_a_broker_that_died_expires_in_its_time_whatever_its_clock_said(behind_m
     assert ("g", "b") not in cluster.in_force
 
 
+@BOTH
+@pytest.mark.parametrize("step_ms", [4_000, 6_000, 60_000, 119_000])
+def test_a_clock_that_is_corrected_forward_ends_no_lease(config: StepConfig, step_ms: int) -> None:
+    """Stock brokers leave unchanged groups out; a group that is left out for good ends in time."""
+    shard = Shard(config)
+    shard.run(quotas(("g", 100), ("h", 100)), now_ms=T0)
+    end_ms = 0
+
+    def told(at_ms: int, *groups: str, behind_ms: int) -> None:
+        nonlocal end_ms
+        made = report("b", at_ms - behind_ms, dict.fromkeys(groups, 40.0))
+        shard.run(reports(made), now_ms=at_ms)
+        if not end_ms and len(shard.state.leases) == 1:
+            end_ms = at_ms
+
+    # h is in every third report, and last in that of 30 s.
+    for second in range(0, 35, 5):
+        told(T0 + 1000 * second, *("g" if second % 15 else "gh"), behind_ms=step_ms)
+    forgotten_ms = int(config.lease.forgotten_after_ms)
+    for at_ms in range(T0 + 35_000, T0 + 50_000 + forgotten_ms, 5_000):
+        told(at_ms, "g", behind_ms=0)
+    assert forgotten_ms - 5_000 < end_ms - (T0 + 30_000) <= forgotten_ms + 5_000
+
+
 @pytest.mark.parametrize("round_ms", [3_000, 8_000, 20_000])
 def test_a_broker_that_died_expires_in_the_first_round_after_its_time(round_ms: int) -> None:
     cluster = Cluster(CONFIG, a=0, b=0)

@@ -17,6 +17,9 @@ def find_departed(brokers: Brokers, departures: pa.Table | None, config: StepCon
     Nobody, if more than half of the known brokers are said to have left: then the list is more
     likely wrong than they are dead, and silence decides. Nobody under strict: what a broker has
     may be in force until its lease end, whether it is alive or not.
+
+    A report is older than the list if its publish time says so, unless it was read so long after
+    that time that the clock that stamps it may be behind: then by the round that read it.
     """
     left_at_ms = np.full(len(brokers), -1, np.int64)
     if departures is not None and len(departures) and not config.lease.strict:
@@ -27,5 +30,7 @@ def find_departed(brokers: Brokers, departures: pa.Table | None, config: StepCon
     left = left_at_ms >= 0
     if 2 * np.count_nonzero(left) > len(brokers):
         return np.zeros(len(brokers), bool)
-    departed: BoolArray = left & (brokers.seen_at_ms <= left_at_ms)
+    late = brokers.read_at_ms - brokers.seen_at_ms > config.stale_after_ms
+    reported_at_ms = np.where(late, brokers.read_at_ms, brokers.seen_at_ms)
+    departed: BoolArray = left & (reported_at_ms <= left_at_ms)
     return departed

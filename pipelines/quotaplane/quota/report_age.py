@@ -25,6 +25,28 @@ def too_old(sender: IntArray, published_at_ms: IntArray, most_ms: float) -> Bool
     return late
 
 
+def on_hold(
+    sender: IntArray, published_at_ms: IntArray, known_ms: int, timely_from_ms: float
+) -> BoolArray:
+    """(m,) reports of senders whose limits ``strict`` can't renew, while it can renew others'.
+
+    ``strict`` issues no limit on a report that was published before ``timely_from_ms``, so its
+    sender may soon use nothing. If such reports counted, its share would be kept for it all the
+    same, and would be nobody's. While all reports are that old, as in a backlog, others could not
+    get the share either, and a sender's own clock can't be told from a late round. ``known_ms``:
+    when the newest report of the rounds before was published.
+
+    >>> on_hold(np.array([0, 0, 1]), np.array([60, 80, 95]), 0, timely_from_ms=90).tolist()
+    [True, True, False]
+    >>> on_hold(np.array([0, 0, 1]), np.array([60, 80, 85]), 0, timely_from_ms=90).tolist()
+    [False, False, False]
+    """
+    late: BoolArray = newest_ms(sender, published_at_ms)[sender] < timely_from_ms
+    if max(known_ms, int(published_at_ms.max(initial=0))) < timely_from_ms:
+        late[:] = False
+    return late
+
+
 def newest_ms(sender: IntArray, published_at_ms: IntArray) -> IntArray:
     """(s,) when each of s senders published its newest report, by the index in ``sender`` (m,)."""
     newest = np.full(sender.max(initial=-1) + 1, np.iinfo(np.int64).min)

@@ -24,6 +24,7 @@ from quotaplane.model import (
     IntArray,
     Round,
 )
+from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import Leases, fresh_leases
@@ -72,7 +73,7 @@ class TakenReports:
     entries: int = 0
     """Their entries of defined groups."""
     duplicates: int = 0
-    """Reports that repeat one."""
+    """Reports that repeat one; like ``outdated`` without those set aside."""
     outdated: int = 0
     """Reports that are older than one used before."""
 
@@ -143,6 +144,9 @@ def take_reports(
     leases, adopted = adopt_limits(leases, lease_index, earlier, limits, shard.groups)
     usage, throttled = with_totals(reported.usage, reported.throttled, leases, lease_index)
     reported = replace(reported, usage=usage, throttled=throttled)
+    has_entries = np.bincount(entries["report"].to_numpy(), minlength=len(headers)) > 0
+    after = note_newest(brokers, ordered, headers, has_entries, round_.now_ms)
+    leases = _by_clocks_of_now(leases, brokers, after, config)
     seen_before_ms = leases.seen_at_ms
     leases = update_usage(
         leases,
@@ -152,8 +156,6 @@ def take_reports(
         epoch=round_.epoch,
         saturated_from=config.saturated_from,
     )
-    has_entries = np.bincount(entries["report"].to_numpy(), minlength=len(headers)) > 0
-    after = note_newest(brokers, ordered, headers, has_entries, round_.now_ms)
     touched = np.zeros(len(shard.groups), bool)
     touched[matched.group] = True
     reporting = np.zeros(len(brokers), bool)
@@ -186,8 +188,8 @@ def take_reports(
         ),
         reports=int(ordered.counts.sum()),
         entries=len(matched.chosen),
-        duplicates=int(ordered.duplicate.sum()),
-        outdated=int((~ordered.counts & ~ordered.duplicate).sum()),
+        duplicates=int((ordered.duplicate & ~is_aside).sum()),
+        outdated=int((~ordered.counts & ~ordered.duplicate & ~is_aside).sum()),
     )
 
 
@@ -299,6 +301,24 @@ def _with_leases(
     fresh = fresh_leases(new // brokers, new % brokers, leases.dimensions)
     merged = leases.merged(fresh)
     return merged, np.searchsorted(merged.group * brokers + merged.broker, wanted)
+
+
+def _by_clocks_of_now(
+    leases: Leases, before: Brokers, after: Brokers, config: StepConfig
+) -> Leases:
+    """The leases, where a broker's clock was set forward with their times set forward alike.
+
+    Otherwise all groups that its report does not name would seem unnamed for so much longer. The
+    clock went on by more than the time between the rounds that read the two reports; by up to a
+    third of the time of expiry more it may do so because reports take different times to be read.
+    """
+    set_by_ms = (after.seen_at_ms - before.seen_at_ms) - (after.read_at_ms - before.read_at_ms)
+    was_set = (before.read_at_ms >= 0) & (set_by_ms > config.expire_after_ms / 3)
+    if not was_set.any():
+        return leases
+    set_by_ms = np.where(was_set, set_by_ms, 0)[leases.broker]
+    known = leases.seen_at_ms >= 0
+    return replace(leases, seen_at_ms=leases.seen_at_ms + np.where(known, set_by_ms, 0))
 
 
 def _reported_usage(

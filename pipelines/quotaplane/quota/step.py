@@ -142,7 +142,7 @@ def _reports(
 ) -> TakenReports:
     """Apply the reports that arrived to the shard."""
     headers, entries = events.headers, events.entries
-    if headers is None or entries is None or not len(headers):
+    if headers is None or entries is None or (not len(headers) and events.aside is None):
         return no_reports(shard)
     reports = take_reports(
         shard, headers, entries, events.aside, round_, config, may_adopt=may_adopt

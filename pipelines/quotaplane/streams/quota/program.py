@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from quotaplane.arrow_ipc import pack
 from quotaplane.history.tables import LEFT_OUT
 from quotaplane.laws import get_law
-from quotaplane.model import BoolArray, Round
+from quotaplane.model import BoolArray, Round, Transition
 from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits, Events, StepConfig
-from quotaplane.quota.report_age import newest_ms, too_old
+from quotaplane.quota.report_age import newest_ms, on_hold, too_old
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step
@@ -87,14 +87,15 @@ class QuotaProgram:
             groups, clashes = without_clashes(changes, state.groups)
             events = replace(events, groups=groups)
             definitions = bad_definitions(changes, clashes)
-        not_counted = None
+        not_counted, old_reports_s = None, dict[str, float]()
         if arrived.get("reports"):
             reports, letters_here = self._let_in(state, arrived["reports"], round_)
-            headers, entries, aside, not_counted = self._chosen(*reports)
+            if not batch.shard:
+                old_reports_s = self._old_reports_s(state, reports[0], round_)
+            headers, entries, aside, not_counted = self._chosen(state, *reports, round_)
             events = replace(events, headers=headers, entries=entries, aside=aside)
         if arrived.get(DEPARTURES):
             events = replace(events, departures=unpack_departures(arrived[DEPARTURES]))
-        old_reports_s = {} if batch.shard else self._old_reports_s(state, events.headers, round_)
         state, outcome = step(state, events, round_, self.step)
 
         lease_ms = int(self.step.lease_ms)
@@ -149,11 +150,11 @@ class QuotaProgram:
         ]
 
     def _chosen(
-        self, headers: pa.Table, entries: pa.Table
+        self, state: ShardState, headers: pa.Table, entries: pa.Table, round_: Round
     ) -> tuple[pa.Table, pa.Table, tuple[pa.Table, pa.Table] | None, pa.Table | None]:
         """The reports to decide with, those to record only, and why (``REJECTED``)."""
         surplus = ~newest_reports(headers, self.max_reports_per_broker)
-        late = self._too_old(headers) & ~surplus
+        late = self._too_old(state, headers, round_) & ~surplus
         aside = surplus | late
         if not aside.any():
             return headers, entries, None, None
@@ -167,18 +168,23 @@ class QuotaProgram:
             pa.concat_tables(reasons),
         )
 
-    def _too_old(self, headers: pa.Table) -> BoolArray:
+    def _too_old(self, state: ShardState, headers: pa.Table, round_: Round) -> BoolArray:
         sender = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
         if OBSERVED.name in headers.column_names:  # the enforcer's clock is another one
             sender = 2 * sender + headers[OBSERVED.name].to_numpy()
-        most_ms = self.step.lease.quarter_ms
-        return too_old(sender, headers["published_at_ms"].to_numpy(), most_ms)
+        published_at_ms = headers["published_at_ms"].to_numpy()
+        late = too_old(sender, published_at_ms, self.step.lease.quarter_ms)
+        if self.step.transition is Transition.STRICT:
+            known_ms = int(state.brokers.seen_at_ms.max(initial=0))
+            timely_from_ms = round_.now_ms - self.step.stale_after_ms
+            late |= on_hold(sender, published_at_ms, known_ms, timely_from_ms)
+        return late
 
     def _old_reports_s(
-        self, state: ShardState, headers: pa.Table | None, round_: Round
+        self, state: ShardState, headers: pa.Table, round_: Round
     ) -> dict[str, float]:
         """See ``RoundCounts``. Slow rounds make no report that old."""
-        if headers is None or not len(headers) or not state.last_round_ms:
+        if not len(headers) or not state.last_round_ms:
             return {}
         if OBSERVED.name in headers.column_names:
             headers = headers.filter(pc.invert(headers[OBSERVED.name]))
