@@ -60,7 +60,7 @@ class Cluster:
         """A round half a second after these brokers reported."""
         payloads = []
         for name in names:
-            used, applied = self.limit(name, at_s), self.held.get(name, (0.0, -1, 0.0))[1]
+            used = self.limit(name, at_s)
             value = encode_report(
                 broker=name,
                 started_at_ms=1,
