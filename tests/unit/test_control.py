@@ -146,7 +146,8 @@ def test_duplicates_and_reordered_reports_change_nothing_and_are_counted() -> No
         reports(report("b1", T0, {"g": 10}), report("b2", T0 - 5_000, {"g": 99})), now_ms=T0
     )
     assert (outcome.counts.duplicates, outcome.counts.outdated) == (1, 1)
-    assert outcome.counts.reports == len(outcome.limits) == len(outcome.usage) == 0
+    assert outcome.counts.reports == len(outcome.limits) == 0
+    assert outcome.usage["counted"].to_pylist() == [False]  # that of b2 was not recorded before
     assert load(state).leases.usage.tolist() == shard.state.leases.usage.tolist()
 
 

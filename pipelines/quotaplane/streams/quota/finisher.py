@@ -163,12 +163,10 @@ class QuotaFinisher(Finisher):
         counts = merged(of_round, self._of_shards.values())
         left_out = tables.pop(LEFT_OUT.name, REJECTED.empty_table())
         not_counted = _refused(left_out, *packed.get(NOT_COUNTED, ()))
-        noted = 0
-        if self._recorder is not None:
-            noted = self._notes.spend(len(left_out), stamp.now_ms)
-        stretches = self._left_out(
-            stamp, left_out.slice(0, noted), passed_over=PASSED_OVER in packed
-        )
+        surplus = pc.any(pc.is_in(left_out["reason"], value_set=_SURPLUS)).as_py()
+        self._is_behind = PASSED_OVER in packed or bool(surplus)
+        noted, left_out = self._divided(left_out, stamp.now_ms)
+        stretches = self._left_out(stamp, noted, passed_over=PASSED_OVER in packed)
         passed_over = sum(each.reports for each in stretches if each.chosen is None)
         counts = replace(counts, uncounted=len(not_counted) + passed_over)
         # Before a shard has run, it is not known which groups there are.
@@ -180,8 +178,8 @@ class QuotaFinisher(Finisher):
             tables["brokers"] = _distinct(tables["brokers"])
         letters = tables.get("rejected_reports", REJECTED.empty_table())
         refused = pa.concat_tables([letters, not_counted])
-        if noted < len(left_out):
-            letters = condensed(pa.concat_tables([letters, left_out.slice(noted)]))
+        if len(left_out):
+            letters = condensed(pa.concat_tables([letters, left_out]))
         if self._recorder is not None:
             rows = self._recorder.note(stamp, stretches)
             if rows is not None:
@@ -199,18 +197,23 @@ class QuotaFinisher(Finisher):
             status.gauges["unrecorded"] = self._recorder.reports_waiting
         return Finished(tables, messages, status)
 
+    def _divided(self, left_out: pa.Table, now_ms: int) -> tuple[pa.Table, pa.Table]:
+        """Of what a round left out: what is noted for the recorder, and what becomes letters."""
+        if self._recorder is None:
+            return left_out.slice(0, 0), left_out
+        # A new checkpoint may read reports again that an earlier one has recorded.
+        new = left_out.filter(pc.greater(left_out["published_at_ms"], self._recorded_ms))
+        noted = self._notes.spend(len(new), now_ms)
+        return new.slice(0, noted), new.slice(noted)
+
     def _left_out(self, stamp: Round, left_out: pa.Table, *, passed_over: bool) -> list[Stretch]:
         """The stretches that the round leaves to the recorder."""
-        surplus = pc.is_in(left_out["reason"], value_set=_SURPLUS)
-        self._is_behind = passed_over or bool(pc.any(surplus).as_py())
         if self._recorder is None or not (passed_over or len(left_out)):
             return []
         begin, end = self._between(stamp.seq)
         if passed_over:
             return passed_over_stretches(begin, end)
-        # A new checkpoint may read reports again that an earlier one has recorded.
-        new = left_out.filter(pc.greater(left_out["published_at_ms"], self._recorded_ms))
-        return left_out_stretch(new["position"].to_pylist(), begin, end)
+        return left_out_stretch(left_out["position"].to_pylist(), begin, end)
 
     def idle(self, stamp: Round) -> Mapping[str, pa.Table]:
         """A row of ``rounds`` if the last one is old: the history shows that the job runs."""
