@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from quotaplane.model import DIMENSIONS
 from quotaplane.quota.config import Events
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state_codec import dump
-from quotaplane.wire.shard_inputs import OBSERVED
+from quotaplane.wire.shard_inputs import OBSERVED, newest_reports
 from tests.unit.step_cases import CONFIG, NOTHING, STRICT, T0, Shard, quotas, report, reports
 
 QUOTA = 100.0
@@ -357,3 +358,32 @@ def test_the_column_is_the_wires() -> None:
     events: Events = reports(seen("b", 1, g=1.0))
     assert events.headers is not None
     assert OBSERVED.name in events.headers.column_names
+
+
+@pytest.mark.parametrize(("seen_rate", "counted"), [(100.0, "reports"), (200.0, "observed")])
+def test_of_reports_set_aside_those_of_the_source_that_counts_are_recorded(
+    seen_rate: float, counted: str
+) -> None:
+    """After 25 s without a round; both sources tell of the same seconds."""
+    watched = Watched().follow(1, 31, 200.0, seen_rate)
+    made = [own("b", at_s, g=200.0) for at_s in range(35, 60, 5)]
+    made += [seen("b", at_s + 0.3, g=seen_rate) for at_s in range(31, 56)]
+    late = [one for one in made if one["published_at_ms"] < T0 + 50_000]
+    aside, now = reports(*late), reports(*(one for one in made if one not in late))
+    assert aside.headers is not None
+    assert aside.entries is not None
+    events = replace(now, aside=(aside.headers, aside.entries))
+    outcome = watched.shard.run(events, now_ms=T0 + 56_000)
+    assert outcome.usage is not None
+    recorded = outcome.usage["position"].to_pylist()
+    assert {position.split("/")[0] for position in recorded} == {counted}
+    assert len(recorded) == {"reports": 5, "observed": 25}[counted]
+
+
+def test_each_source_has_room_of_its_own_in_a_round() -> None:
+    made = [own("b", at_s, g=1.0) for at_s in range(5, 30, 5)]
+    made += [seen("b", at_s, g=1.0) for at_s in range(1, 26)]
+    events = reports(*made)
+    assert events.headers is not None
+    kept = newest_reports(events.headers, 16)
+    assert kept.tolist() == [True] * 5 + [at_s > 9 for at_s in range(1, 26)]

@@ -60,7 +60,7 @@ class Cluster:
         """A round half a second after these brokers reported."""
         payloads = []
         for name in names:
-            used = self.limit(name, at_s)
+            used, applied = self.limit(name, at_s), self.held.get(name, (0.0, -1, 0.0))[1]
             value = encode_report(
                 broker=name,
                 started_at_ms=1,
@@ -70,9 +70,7 @@ class Cluster:
                 usage=np.array([[used, 0, 0, 0]]),
                 throttled=np.array([[QUOTA - used, 0, 0, 0]]),
                 applied=(1, self.seq - 1) if self.seq else None,
-                applied_seqs=np.array([self.held.get(name, (0.0, -1, 0.0))[1]])
-                if self.seq
-                else None,
+                applied_seqs=np.array([applied]) if self.seq else None,
             )
             made_ms = T0 + round(1000 * (at_s - 0.5 - self.behind_s[name]))
             now_ms = T0 + round(1000 * at_s)

@@ -49,10 +49,12 @@ class ChosenReports:
     """Pairs whose own report in this round differed from what was observed."""
 
 
-def recorded_aside(pairs: ObservedPairs, headers: pa.Table, entries: pa.Table) -> pa.Table:
+def recorded_aside(
+    pairs: ObservedPairs, headers: pa.Table, entries: pa.Table, round_: Round, config: StepConfig
+) -> pa.Table:
     """Those of the entries that are recorded although no limit is decided with them.
 
-    Where a pair is observed, the observations are; else the broker's own reports.
+    They are from the source that counts for the pair after this round: both tell of the same time.
     """
     report = entries["report"].to_numpy()
     broker = places(headers["broker"], pa.array(pairs.brokers, pa.string()))
@@ -60,7 +62,8 @@ def recorded_aside(pairs: ObservedPairs, headers: pa.Table, entries: pa.Table) -
     if "observed" in headers.column_names:
         observed = headers["observed"].to_numpy()
     pair = pairs.find(broker[report], entries["group_id"].to_numpy())
-    return entries.filter(pa.array((pair >= 0) == observed[report])).combine_chunks()
+    by_observation = np.append(_count(pairs, round_, config), False)[pair]  # -1: not observed
+    return entries.filter(pa.array(by_observation == observed[report])).combine_chunks()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from quotaplane.quota.group_changes import GroupChanges, change_groups, no_chang
 from quotaplane.quota.groups import whole_trees
 from quotaplane.quota.issue import IssuedLimits, RoundChanges, issue_limits
 from quotaplane.quota.learning import DONE
-from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.outcome import (
     Outcome,
     ended_table,
@@ -56,7 +55,10 @@ def step(
     known = Shard(changes.groups, state.brokers, changes.leases)
     read_ms = read_up_to_ms(events.headers, round_.now_ms)
     sources = choose_sources(state.observed, known, events, round_, config)
-    events = replace(sources.events, aside=_to_record(sources.pairs, events.aside))
+    aside = events.aside
+    if aside is not None:
+        aside = (aside[0], recorded_aside(sources.pairs, *aside, round_, config))
+    events = replace(sources.events, aside=aside)
     # Limits of an earlier epoch are taken over from reports only until learning mode is done.
     may_adopt = state.learning.until_ms != DONE
     shard = _in_dimensions(known, events, may_adopt)
@@ -154,13 +156,6 @@ def _reports(
     unchanged = enforced(after.groups, after.brokers, after.leases) | ~reports.adopted
     leases = replace(after.leases, enforced=after.leases.enforced & unchanged)
     return replace(reports, shard=replace(after, leases=leases))
-
-
-def _to_record(
-    pairs: ObservedPairs, aside: tuple[pa.Table, pa.Table] | None
-) -> tuple[pa.Table, pa.Table] | None:
-    """``Events.aside`` without what another source has recorded."""
-    return None if aside is None else (aside[0], recorded_aside(pairs, *aside))
 
 
 def _overuse(

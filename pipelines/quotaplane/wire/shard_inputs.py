@@ -24,6 +24,7 @@ from quotaplane.model import (
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
     BoolArray,
+    IntArray,
     shard_of,
 )
 from quotaplane.wire.batch_caps import newest
@@ -169,11 +170,11 @@ def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
 
 
 def newest_reports(headers: pa.Table, most: int) -> BoolArray:
-    """(n,) the reports that are among the newest ``most`` of their brokers.
+    """(n,) the reports that are among the newest ``most`` of their senders.
 
     The result does not depend on the order of the reports.
     """
-    code = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
+    code = senders(headers)
     if not len(code) or np.bincount(code).max() <= most:
         return np.ones(len(code), bool)
     started, sequence, published = (
@@ -182,7 +183,16 @@ def newest_reports(headers: pa.Table, most: int) -> BoolArray:
     _, place = np.unique(headers["position"].to_numpy(), return_inverse=True)
     later = np.empty(len(code), np.int64)
     later[np.lexsort((place, published))] = np.arange(len(code))
-    return newest(code.astype(np.int64), started, sequence, later, most)
+    return newest(code, started, sequence, later, most)
+
+
+def senders(headers: pa.Table) -> IntArray:
+    """(n,) an index of each report's sender: its broker, or the enforcer that observes that one."""
+    broker = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
+    code: IntArray = 2 * broker.astype(np.int64)
+    if OBSERVED.name in headers.column_names:
+        code += headers[OBSERVED.name].to_numpy()
+    return code
 
 
 def some_reports(

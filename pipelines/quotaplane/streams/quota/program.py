@@ -37,6 +37,7 @@ from quotaplane.wire.reasons import STALE, TOO_MANY_REPORTS
 from quotaplane.wire.shard_inputs import (
     OBSERVED,
     newest_reports,
+    senders,
     some_reports,
     unpack_groups,
     unpack_reports,
@@ -169,9 +170,7 @@ class QuotaProgram:
         )
 
     def _too_old(self, state: ShardState, headers: pa.Table, round_: Round) -> BoolArray:
-        sender = headers["broker"].combine_chunks().dictionary_encode().indices.to_numpy()
-        if OBSERVED.name in headers.column_names:  # the enforcer's clock is another one
-            sender = 2 * sender + headers[OBSERVED.name].to_numpy()
+        sender = senders(headers)  # each has a clock of its own
         published_at_ms = headers["published_at_ms"].to_numpy()
         late = too_old(sender, published_at_ms, self.step.lease.quarter_ms)
         if self.step.transition is Transition.STRICT:
