@@ -117,6 +117,12 @@ def test_a_rate_that_an_enforcer_left_is_not_an_administrators(
     assert "quotaplane enforce pulsar --remove" in command.err
 
 
+def test_the_usage_is_without_topics_of_the_brokers_own(cluster: Cluster, command: Command) -> None:
+    before = command.answer()[ORDERS]["used"]
+    cluster.used[full("__change_events")] = 5.0
+    assert command.answer()[ORDERS]["used"] == before
+
+
 def test_without_apply_it_writes_nothing_anywhere(cluster: Cluster, command: Command) -> None:
     answer = command.answer()
     assert states(answer) == {

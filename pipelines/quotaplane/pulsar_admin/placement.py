@@ -25,7 +25,7 @@ from quotaplane.topic_layout import Layout
 
 _PERSISTENT: Final = "persistent://"
 _PARTITION: Final = re.compile(r"^(.+)-partition-\d+$")
-_SYSTEM: Final = re.compile(
+SYSTEM_TOPIC: Final = re.compile(
     r"/(__change_events|__transaction_[^/]*|transaction_coordinator_assign"
     r"|[^/]*__transaction_pending_ack)(-partition-\d+)?$"
 )
@@ -187,7 +187,7 @@ class Placement:
         if lists is _FAILED:
             return
         topics, partitioned = lists
-        ours = sorted(t for t in topics if t.startswith(_PERSISTENT) and not _SYSTEM.search(t))
+        ours = sorted(t for t in topics if t.startswith(_PERSISTENT) and not SYSTEM_TOPIC.search(t))
         read = Namespace(group, ours, set(partitioned))
         known = self._namespaces.get(name)
         if known == read:

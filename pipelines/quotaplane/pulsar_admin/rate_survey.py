@@ -29,6 +29,7 @@ from quotaplane.pulsar_admin.configured_rates import (
     rates_of_brokers,
     rates_of_namespace,
 )
+from quotaplane.pulsar_admin.placement import SYSTEM_TOPIC
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
@@ -189,7 +190,7 @@ class _Reader:
                 return
             for topic, usage in zip(sample.topics, sample.usage, strict=True):
                 name = "/".join(topic.split("/")[2:4])
-                if name in used:
+                if name in used and not SYSTEM_TOPIC.search(topic):
                     used[name] += usage
 
         try:
