@@ -1,4 +1,4 @@
-"""What observed usage costs on a broker with many topics; prints a line of JSON. Some minutes.
+"""Measures the cost of observed usage on a broker with many topics; prints a line of JSON. Minutes.
 
 .venv/bin/python -m benchmarks.observed_cost --topics 50000 --heap-mb 6144
 

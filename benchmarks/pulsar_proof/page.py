@@ -258,7 +258,7 @@ def _judged(contender: Contender, records: Sequence[Record]) -> tuple[list[str],
 
 
 def _in_short(records: Sequence[Record]) -> list[str]:
-    """What holds with the shipped settings, and what does not; nothing if that was not measured."""
+    """The scenarios that hold with the shipped settings, and the others; empty if not measured."""
     met, missed = _judged(OBSERVED, records)
     if not met and not missed:
         return []

@@ -154,7 +154,7 @@ def test_a_steady_quota_of_100_is_used_but_for_the_price_with_windows_of_a_secon
 
 
 RATES = 30.0, 20.0
-"""What the satisfied broker wants before the change and after it, per second."""
+"""Demand of the satisfied broker before the change and after it, per second."""
 ALARMS_EVERY = 120.0
 """Windows between two false alarms of ``learn``."""
 

@@ -89,7 +89,7 @@ def _removals(one: Proposal) -> Iterator[str]:
         for word, rate, side in zip(KINDS, rates, SIDES, strict=False):
             if rate is None or rate.relative:
                 continue
-            # What some topics may use without bounds has no quota: the others' rates stay.
+            # A dimension that is unlimited for some topics has no quota: the others' rates stay.
             if np.isfinite(one.quotas[side])[np.isfinite(rate.per_s)].all():
                 yield _command(namespace, topic, f"remove-{word}-rate")
 

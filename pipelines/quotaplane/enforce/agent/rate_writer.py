@@ -286,7 +286,7 @@ class RateWriter:
                     record.lost(topic, kind)
         if found.policy is not None:
             ceiling = found.rates
-            # What stands there may be lower than what the table has, while that can't be read.
+            # The rate there may be lower than the table's, while the table can't be read.
             if record.loaded:
                 recorded = record.found(topic, kind, group, found.rates, found.policy)
         elif found.mark is Mark.NONE:

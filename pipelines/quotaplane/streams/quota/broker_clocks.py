@@ -68,7 +68,7 @@ class BrokerClocks:
         return dict(sorted(found.items(), key=lambda item: (-abs(item[1]), item[0])))
 
     def lines(self, now_s: float, *, quiet: bool) -> list[Line]:
-        """What to print after a round; ``quiet``: no report was used, which another line says."""
+        """The lines to print after a round; ``quiet``: no report was used, as another line says."""
         ended = {
             name: broker
             for name, broker in self._brokers.items()
