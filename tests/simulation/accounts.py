@@ -3,7 +3,8 @@
 * **no quota lost**: the state has exactly the quotas that the table had when the batch was planned.
 * **accounted** (strict): a broker never has more in force than the state says: all of a limit of
   this epoch, and of one of an earlier epoch what was counted once.
-* **forward**: of each broker, the newest report that counts never gets older.
+* **forward**: of each broker, the newest report that counts never gets older, until the broker is
+  forgotten.
 * **removed**: a group's removal is published to each broker that has a limit of it.
 * **handed back** (strict): limits of an earlier epoch that brokers report are published again.
 * **accepted**: no report of a broker is refused as malformed.
@@ -46,7 +47,8 @@ class Accounts:
 
     def __init__(self, world: World, fail: Callable[[str], NoReturn]) -> None:
         self.world, self.fail = world, fail
-        self._newest_report: dict[tuple[int, int, str], tuple[int, int]] = {}
+        self._newest_report: dict[tuple[int, int], dict[str, tuple[int, int]]] = {}
+        """(start, sequence) by broker, of each (epoch, shard)."""
         self._published: dict[tuple[int, str, str], FloatArray] = {}
         """(dimensions,) newest limit by (epoch, broker, group)."""
         self._removed: dict[tuple[int, int], set[tuple[str, str]]] = {}
@@ -113,12 +115,15 @@ class Accounts:
                 continue
             brokers = state.brokers
             pairs = zip(brokers.started_at_ms.tolist(), brokers.sequence.tolist(), strict=True)
-            for name, newest in zip(brokers.names, pairs, strict=True):
-                key = process.checkpoint.epoch, shard, name
-                before = self._newest_report.get(key, (-1, -1))
-                if newest < before and newest != (-1, -1):
-                    self.fail(f"forward: the newest report of {name} was {before}, now {newest}")
-                self._newest_report[key] = newest
+            newest = dict(zip(brokers.names, pairs, strict=True))
+            before = self._newest_report.get((process.checkpoint.epoch, shard), {})
+            for name in newest.keys() & before.keys():
+                if (-1, -1) != newest[name] < before[name]:
+                    self.fail(
+                        f"forward: the newest report of {name} was {before[name]}, now "
+                        f"{newest[name]}"
+                    )
+            self._newest_report[process.checkpoint.epoch, shard] = newest
 
     def _check_in_force(self, process: JobProcess, seq: int, state: Any) -> None:
         names = state.groups.names.to_pylist()

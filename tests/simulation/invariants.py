@@ -3,7 +3,8 @@
 * **strict**: what all brokers may use of a quota is at most that quota (docs/laws.md has the terms:
   from the beginning of the promise on, and a lowered quota holds two leases later).
 * **one content**: a limit of one (epoch, seq), broker and group is always the same.
-* **sound**: no published limit is NaN, negative, or above the quotas over its group.
+* **sound**: no published limit is NaN, negative, or above the quotas over its group, unless its
+  lease is over: a process that was frozen goes on with what it decided.
 * **one leader**: only the process that claimed to lead last writes a round.
 * **recorded**: a round's rows are in the history before its limits are published.
 * **again**: a batch that runs again on the same input leaves the same state.
@@ -277,6 +278,7 @@ class Invariants:
         limits = message.limits[at]
         safe = limits[:0] if message.safe_limits is None else message.safe_limits[at]
         now_ms = self.world.timeline.now_ms
+        over = now_ms > message.issued_at_ms + message.lease_ms + STALE_MS
         if not (limits >= 0).all() or not (safe >= 0).all():
             self.fail(f"sound: {group} for {message.broker}: {limits} (safe {safe})")
         for dimension in self.world.scenario.dimensions:
@@ -284,7 +286,7 @@ class Invariants:
                 self._ceilings[each].most(dimension, now_ms) for each in self.world.above[group]
             )
             highest = max(limits[dimension], safe[dimension] if len(safe) else 0.0)
-            if highest > most * (1.0 + _ROUNDING):
+            if highest > most * (1.0 + _ROUNDING) and not over:
                 self.fail(
                     f"sound: {group} for {message.broker}: {highest:g} of a quota of {most:g}, in "
                     f"seq {message.seq}"

@@ -385,6 +385,20 @@ def test_a_slow_rise_under_a_limit_is_found() -> None:
     assert np.median(limit) > 180
 
 
+def test_a_broker_held_at_its_level_without_noise_is_asked_whether_it_wants_more() -> None:
+    """A limit that the job did not know made it learn the usage under that limit as the level."""
+    wants, limit = np.array([300.0, 3.0]), np.full(2, 3.0)
+    track, before, most = follow(np.full((6, 2), 3.0))[-1], np.full(2, 3.0), []
+    for _ in range(40):
+        used = np.minimum(wants, limit)
+        track = learn(track, Window(before, used, limit, np.full(2, NAN)))
+        before, limit = used, np.clip(track.demand, 3.0, 20.0)
+        most.append(limit)
+    assert most[-1][0] == 20.0
+    assert np.mean(most, axis=0)[1] < 3.2, "if satisfied, it has more now and then"
+    assert track.demand[1] < 4.0
+
+
 def test_a_claim_is_believed_until_it_is_refuted_again_and_again() -> None:
     """It uses 44 at most, says each time that 500 were refused, and is given 60."""
     track, used = Track.blank((1,)), np.array([44.0])

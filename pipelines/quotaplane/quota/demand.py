@@ -172,7 +172,7 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
     variance = track.noise * track.noise
     distrust, reading = _read(track, window, variance, saturated_from)
     level, near, suspected, shown = reading.level, reading.near, reading.suspected, reading.shown
-    z = deviations(shown - level.base, level.spread)
+    z = deviations(shown - level.base, level.spread, near)
     changes, sums = find_changes(track, window, z, near, suspected)
     base_after, windows = new_level(level, shown, changes, sums, window.most_windows)
     demand, doubt = _asked_for(base_after, level, window, suspected, changes)

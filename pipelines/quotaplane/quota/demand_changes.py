@@ -37,6 +37,8 @@ _MOST_RUN: Final = 15
 SUM_STEPS: Final = 16
 """A sum is kept in 16ths: up to 15.9 in a byte."""
 
+_HIDDEN: Final = float(hazard(np.zeros(1))[0])
+"""Standard deviations by which the values above a limit at the level exceed it, on average."""
 _NEAR_LIMIT: Final = 0.25
 """The top part of its headroom in which a broker counts as at its limit."""
 _READ_ERROR: Final = 0.05
@@ -164,9 +166,19 @@ def uncensored(seen: FloatArray, near: BoolArray, level: Level) -> FloatArray:
     return np.maximum(shown, seen)
 
 
-def deviations(difference: FloatArray, spread: FloatArray) -> FloatArray:
-    """In standard deviations, at most ``_MOST_DEVIATION``; where these are 0, all or nothing."""
+def deviations(difference: FloatArray, spread: FloatArray, near: BoolArray) -> FloatArray:
+    """In standard deviations, at most ``_MOST_DEVIATION``; where these are 0, all or nothing.
+
+    ``near``: the window is at the limit. At a limit that is the level itself, a deviation is 0.8 on
+    average (``uncensored``), also where noise is so small that it is 0: usage that a limit holds
+    constant looks like that.
+
+    >>> difference, spread = np.array([0.0, 0.0, 8.0, 5.0]), np.array([0.0, 0.0, 0.0, 2.0])
+    >>> deviations(difference, spread, near=np.array([False, True, True, True])).round(1)
+    array([0. , 0.8, 8. , 2.5])
+    """
     z = np.sign(difference) * _MOST_DEVIATION
+    z[near & (difference == 0.0)] = _HIDDEN
     np.divide(difference, spread, out=z, where=spread > 0.0)
     return np.clip(z, -_MOST_DEVIATION, _MOST_DEVIATION)
 
