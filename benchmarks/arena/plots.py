@@ -13,7 +13,7 @@ from benchmarks.arena.scenarios import CONDITIONS, Scenario, draw
 from benchmarks.arena.svg import COLOURS, GRID, INK, QUIET, Picture, shade
 from quotaplane.model import FloatArray
 
-_LEFT, _TOP, _CELL_W, _CELL_H = 232, 96, 74, 26
+_LEFT, _TOP, _CELL_W, _CELL_H = 268, 96, 74, 26
 _PANEL_W, _PANEL_H, _PER_ROW = 300, 120, 3
 
 
@@ -80,7 +80,7 @@ def _heat(
     show: Callable[[Cell], tuple[str, float | None]],
 ) -> str:
     scenes = list(dict.fromkeys(key.scenario for key in table if key.condition == condition))
-    picture = Picture(_LEFT + _CELL_W * len(scenes) + 70, _TOP + _CELL_H * len(laws) + 12)
+    picture = Picture(_LEFT + _CELL_W * len(scenes) + 84, _TOP + _CELL_H * len(laws) + 12)
     for column, scene in enumerate(scenes):
         picture.text(_LEFT + _CELL_W * (column + 0.4), _TOP - 8, scene, turned=True)
     for row, law in enumerate(laws):
