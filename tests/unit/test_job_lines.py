@@ -243,14 +243,16 @@ def test_signals_end_a_job_that_only_starts(
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("spark_fails", [False, True], ids=["it goes on", "Spark fails"])
 @pytest.mark.parametrize(
     ("number", "raised", "says"),
     [(signal.SIGINT, KeyboardInterrupt, "Ctrl-C"), (signal.SIGTERM, SystemExit, "SIGTERM")],
 )
-def test_a_signal_that_came_in_a_destructor_is_no_failure_of_spark(
+def test_a_signal_that_came_in_a_destructor_ends_the_job_all_the_same(
     lines: JobLines,
     printed: list[str],
     tmp_path: Path,
+    spark_fails: bool,
     number: signal.Signals,
     raised: type[BaseException],
     says: str,
@@ -260,9 +262,12 @@ def test_a_signal_that_came_in_a_destructor_is_no_failure_of_spark(
             signal.raise_signal(number)
 
     def run() -> None:
-        with speaking("quota", f"{tmp_path}/checkpoint", lines):
+        with speaking("quota", f"{tmp_path}/checkpoint", lines) as (_, end_if_asked):
+            end_if_asked()
             Interrupted()  # Python drops what is raised here
-            raise QuotaplaneError("Spark did not start")
+            if spark_fails:
+                raise QuotaplaneError("Spark did not start")
+            end_if_asked()
 
     with pytest.raises(raised):
         run()

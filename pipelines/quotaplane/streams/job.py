@@ -250,10 +250,12 @@ def run_stream_job(
         lines = JobLines(status)
         # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
         # one-line message. The log files of all jobs share one folder and have different names.
-        with spec.beside(lines), speaking(spec.name, spec.settings.checkpoint, lines) as log:
+        checkpoint = spec.settings.checkpoint
+        with spec.beside(lines), speaking(spec.name, checkpoint, lines) as (log, end_if_asked):
             status.waits_for("spark")
             with own_signal_handlers():
                 spark = session(log)
+            end_if_asked()
             # At most two batches run alone: an unfinished one, and one that skips a backlog.
             may_pass_over = iter((True, True))
 
@@ -263,6 +265,7 @@ def run_stream_job(
                     spark, spec, transport, skip, pass_over=passing, lines=lines, traces=traces
                 )
                 job.reserve_of = spec.settings.history
+                end_if_asked()
                 return job
 
             lines.end(run_until_stopped(start, skip_batch))

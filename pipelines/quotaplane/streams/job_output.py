@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -20,8 +20,13 @@ from quotaplane.streams.spark_log import SparkLog, open_log
 
 
 @contextmanager
-def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
+def speaking(
+    job: str, checkpoint: str, lines: JobLines
+) -> Iterator[tuple[SparkLog, Callable[[], None]]]:
     """A context in which a job prints its lines and has a log for Spark's output.
+
+    The second value ends the job if a signal asked for that and Python dropped the exception (see
+    ``end_at_once_on_signals``); it is to be called after each step of the start.
 
     However the job ends, one line says why. The traceback of an unforeseen error goes to the log,
     and so does all output on ``sys.stderr`` until the process ends: PySpark's threads print
@@ -37,12 +42,16 @@ def speaking(job: str, checkpoint: str, lines: JobLines) -> Iterator[SparkLog]:
     lines.start()
     lines.say("starting", f"the {job} job (process {os.getpid()}), Spark's log {log.path}")
     sys.stderr = log.as_text()
+
+    def end_if_asked() -> None:
+        if requests:
+            raise requests[0]
+
     try:
         try:
-            yield log
+            yield log, end_if_asked
         except Exception as error:
-            # Python drops an exception that a signal raises in a destructor, and the JVM gets
-            # Ctrl-C as well: then Spark's complaint is all that is left of it.
+            # The JVM gets Ctrl-C as well: then Spark's complaint may be all that is left of it.
             if requests:
                 raise requests[0] from error
             raise
@@ -84,6 +93,8 @@ def own_signal_handlers() -> Iterator[None]:
 
 def end_at_once_on_signals() -> list[BaseException]:
     """Let SIGTERM and Ctrl-C end the process; for the time before the job runs.
+
+    Python drops an exception that a signal raises in a destructor or in a callback from C.
 
     Returns:
         The exceptions that signals have raised so far; it grows with each signal.
