@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.machine import machine
 from benchmarks.pulsar_proof.contenders import OBSERVED, Contender
 from benchmarks.pulsar_proof.figures import (
     SETTLED_S,
@@ -88,6 +89,8 @@ def page(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
             "with *own reports only* it does not. All other settings are the defaults, with one "
             "shard and the JVM options for [a small machine](deploy.md#a-small-machine)."
         ),
+        "",
+        *_wrapped(machine("pyspark", "pulsar-client")),
         "",
         *_wrapped(
             "Each topic has a producer on a connection of its own, which drops what does not fit "
