@@ -86,7 +86,7 @@ def test_rates_of_administrators_hold_survive_and_come_back(
 
     def all_in_force() -> bool:
         return (
-            # What the one of 5 may not use, the other one of the broker has.
+            # The broker's other topic has the rest of its limit, which the one of 5 may not use.
             rate(held) == publish_rate(5)
             and (rate(high) or {}).get("publishThrottlingRateInMsg", 0) in range(250, LIMIT)
             and rate(far) == publish_rate(200, -2)  # the brokers' own

@@ -91,7 +91,7 @@ def settle(sandbox: Sandbox, cluster: PulsarCluster) -> None:
 
 
 def answer(sandbox: Sandbox, *words: str) -> str:
-    """What a command of ours prints."""
+    """The output of one of our commands."""
     command = ["quotaplane", *words, "--conf", "conf/pulsar.yaml"]
     return subprocess.run(
         command, **sandbox.place, capture_output=True, text=True, check=True

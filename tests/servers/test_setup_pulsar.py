@@ -42,7 +42,7 @@ def shipped_conf(cluster: PulsarCluster, folder: Path) -> Path:
 
 
 def observed_pairs(settings: Settings) -> int:
-    """What a running job shows; 0 before it runs."""
+    """The value that a running job shows; 0 before it runs."""
     with suppress(OSError):
         url = f"http://127.0.0.1:{settings.metrics.job_port}/metrics"
         with urllib.request.urlopen(url, timeout=5) as answer:
@@ -97,7 +97,7 @@ def test_from_a_fresh_cluster_to_observed_usage(tmp_path: Path) -> None:
                 job.wait_until(lambda: observes(job))
                 job.wait_until(lambda: enforcer.status().get("taken_over") == 1)
                 ended_in_order(job)
-            # What the job has not read is gone, as after a time longer than retention.
+            # Reports that the job has not read are gone, as after a time longer than retention.
             rest.call("DELETE", f"{OBSERVED.replace('://', '/')}?force=true")
             assert set_up(conf, "--apply")[0] == 0
             sent = enforcer.status()["usage_reports"]

@@ -173,7 +173,7 @@ def test_a_portion_ends_with_the_report_that_reaches_its_bytes(world: World) -> 
     world.leave_out(*range(6))
     world.start(most_reports=1000, most_bytes=3000)
     world.record()
-    # What was read at once is not divided; without the bound all six would be one portion.
+    # One read is not divided; without the bound all six would be one portion.
     assert world.recorder.reports_waiting == 3
 
 

@@ -53,7 +53,7 @@ class Admin(RestServer):
         """Policies by their paths; without a topic: for all topics."""
         self.permissions: dict[str, dict[str, list[str]]] = {}
         self.hidden_looks = 0
-        """So many reads of policies do not show yet what was made."""
+        """The number of reads of policies that do not show yet what was made."""
         self._earlier: dict[str, Any] = {}
 
     def find(self, method: str, path: str) -> Answer:
@@ -101,7 +101,7 @@ class Admin(RestServer):
 
 
 def _parent(place: str) -> str | None:
-    """What must be there before a tenant, namespace or topic."""
+    """The part of a name that must be there first, of a tenant, namespace or topic."""
     kind, tenant, *names = place.split("/")
     if kind == "tenants":
         return None

@@ -64,7 +64,7 @@ class Job:
         self.used = self.made = 0
 
     def rounds(self, count: int, took_ms: Callable[[], int], arrive_late_ms: int = 0) -> Job:
-        """So many rounds one behind the other; reports arrive so much after they were published."""
+        """Rounds one behind the other; reports arrive some time after they were published."""
         for _ in range(count):
             made = []
             while self.made_ms + arrive_late_ms < self.now_ms:
@@ -121,7 +121,7 @@ def test_rounds_are_called_slow_again_after_ten_minutes_only() -> None:
 
 
 def read(finisher: QuotaFinisher, **counts: Any) -> Arrivals:
-    """What the finisher makes of a round with these counts."""
+    """The arrivals that the finisher counts in a round with these counts."""
     finisher.begin()
     packed = {"counts": [RoundCounts(shard=0, **counts).to_bytes()]}
     finisher.finish(Round(1, 1, T0), packed)
