@@ -372,7 +372,7 @@ def _why(wish: Wish, found: Measured, cell: Cell) -> str:
     if wish.figure != "movement" and (
         found.best is None or not _meets(wish, found.best, found.wanted)
     ):
-        return "nor does the causal optimum, which is told nothing wrong, only one round late"
+        return "nor does the causal optimum, which learns nothing wrong, only one round late"
     if wish.figure == "settled_worst":
         return f"after: {cell.worst_shift}; {cell.last_off}"
     if wish.figure in ("of_causal", "used_later"):
