@@ -11,11 +11,11 @@ import os
 import pickle
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +32,10 @@ from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.shard_program import Batch
 from quotaplane.streams.sink import BatchSink
 from quotaplane.streams.sources import _to_group_events, _to_report_events
-from quotaplane.transport.base import Message
+from quotaplane.transport.base import READ_AGAIN, Message
+
+_KEPT_BYTES: Final = 64 << 20
+"""Of reports: the retention of the topic."""
 
 
 class Reported(NamedTuple):
@@ -82,11 +85,18 @@ class QuotaProcess:
         self._now_ms = 0
         self._status = spec.status()
         self._metrics = registry_of("quota", self._status.readings)
-        no_positions: Any = SimpleNamespace(positions=lambda seq: {})
-        topic: Any = SimpleNamespace(publish=self._published.extend)
+        self._topic = _ReportTopic()
+        no_positions: Any = SimpleNamespace(
+            positions=lambda seq: {}, reports_between=self._topic.between
+        )
+        topic: Any = SimpleNamespace(
+            publish=self._published.extend, read_between=self._topic.read_between
+        )
         history = HistoryWriter(settings.history, self._checkpoint.id, spec.tables, spec.last_table)
+        finisher = spec.finisher(no_positions)
+        finisher.connect(history, topic)
         self._sink = BatchSink(
-            spec.finisher(no_positions),
+            finisher,
             history,
             topic,
             lambda seq: self._now_ms,
@@ -115,7 +125,7 @@ class QuotaProcess:
         self._published.clear()
         self._now_ms = now_ms
         if before.seq == seq:  # else it was committed, but not answered
-            arrived, version = self._arrived(now_ms, reports)
+            arrived, version = self._arrived(seq, now_ms, reports)
             states: dict[int, bytes] = {}
             outputs = []
             for shard in range(self._settings.shards):
@@ -137,12 +147,14 @@ class QuotaProcess:
         )
 
     def _arrived(
-        self, now_ms: int, reports: Sequence[Reported]
+        self, seq: int, now_ms: int, reports: Sequence[Reported]
     ) -> tuple[list[dict[str, list[bytes]]], int]:
         arrived: list[dict[str, list[bytes]]] = [
             defaultdict(list) for _ in range(self._settings.shards)
         ]
-        batches = [*self._reports([_batch_of(reports, now_ms)])] if reports else []
+        batch = _batch_of(reports, now_ms)
+        self._topic.keep(seq, batch)
+        batches = [*self._reports([batch])] if reports else []
         changes, version = self._changed()
         for batch in [*batches, *self._changes(changes)]:
             columns = (batch[name].to_pylist() for name in ("kind", "key", "payload"))
@@ -160,6 +172,34 @@ class QuotaProcess:
         found = _without_views(pa.table(table.load_cdf(since + 1, version)))
         wanted = found.filter(pc.not_equal(found["_change_type"], "update_preimage"))
         return wanted.combine_chunks().to_batches(), version
+
+
+class _ReportTopic:
+    """The newest reports, which the recorder reads again; it ends with the process."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, pa.RecordBatch] = {}
+        self._kept_bytes = 0
+
+    def keep(self, seq: int, batch: pa.RecordBatch) -> None:
+        """Keep the reports of a round, and let go of the oldest ones."""
+        self._batches[seq] = batch
+        self._kept_bytes += batch.nbytes
+        while self._kept_bytes > _KEPT_BYTES and len(self._batches) > 1:
+            self._kept_bytes -= self._batches.pop(min(self._batches)).nbytes
+
+    def between(self, seq: int) -> tuple[Any, Any]:
+        """The offsets of a round's reports."""
+        return seq, seq + 1
+
+    def read_between(self, begin: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        """See ``transport.base.Transport``."""
+        for seq in range(begin, end):
+            batch = self._batches.get(seq)
+            if batch is not None:
+                nothing = pa.nulls(len(batch), pa.binary()), pa.nulls(len(batch), pa.string())
+                columns = [batch[name] for name in READ_AGAIN.names[:3]]
+                yield pa.record_batch([*columns, *nothing], schema=READ_AGAIN)
 
 
 def _without_views(table: pa.Table) -> pa.Table:

@@ -297,3 +297,29 @@ def test_both_ends_outlive_a_restart_of_the_cluster(kafka_rig: KafkaRig) -> None
     assert limits_of(link)[-1] == Message("a", b"after")
     transport.close()
     link.close()
+
+
+class _NotUtf8(str):
+    """The name of a header that Kafka's own clients read, and kafka-python does not."""
+
+    def encode(self, encoding: str = "", errors: str = "") -> bytes:
+        return b"\xff\xfe"
+
+
+def test_a_record_that_the_client_can_not_read_keeps_no_other_from_being_read_again(
+    kafka_rig: KafkaRig, spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = kafka_rig.settings()
+    topic = settings.report_topics[0]
+    producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
+    for number in range(5):
+        headers = [(_NotUtf8("h"), b"")] if number in (1, 2) else []
+        sent = producer.send(topic, b"%d" % number, headers=headers, partition=0)
+        sent.get(timeout=10)  # each in a batch of its own
+    producer.close()
+    transport = open_transport(settings)
+    assert len(drain(spark, transport, tmp_path / "checkpoint")) == 5
+    between = {topic: {"0": 0}}, {topic: {"0": 5}}
+    rows = [row for batch in transport.read_between(*between) for row in batch.to_pylist()]
+    assert [row["value"] for row in rows] == [b"0", b"3", b"4"]
+    transport.close()

@@ -310,6 +310,21 @@ def test_a_backlog_that_a_start_passed_over_is_read_as_a_whole(world: World) -> 
     assert world.topic.read == 5  # nothing of it twice
 
 
+def test_of_a_backlog_that_was_passed_over_nothing_is_recorded_again(world: World) -> None:
+    """A new checkpoint begins far back, and a restart passes over what it has not read yet."""
+    begin, end = {"r": {"0": 0}}, {"r": {"0": 9}}
+    world.topic.send(*map(own, range(9)))
+    recorded_ms = NOON_MS + 4000.0  # of the earlier epoch: reports 0 to 4
+    stretches = passed_over_stretches(begin, end, recorded_ms)
+    rows = world.recorder.note(Round(2, 0, NOON_MS), stretches)
+    world.writer.append_round(Round(2, 0, NOON_MS), {} if rows is None else {"left_out": rows})
+    world.start(most_reports=2)
+    while world.recorder.reports_waiting:
+        world.record()
+    assert used(world) == [5, 6, 7, 8]
+    assert world.letters() == []
+
+
 def test_names_and_ids_of_defined_groups_are_recorded_and_repeated_reports_once(
     world: World,
 ) -> None:

@@ -39,6 +39,8 @@ class Stretch(NamedTuple):
     """None: not known, as the row expired."""
     chosen: Sequence[str] | None = None
     """Their positions; None: all reports of the stretch."""
+    after_ms: float | None = None
+    """Reports published up to then are recorded already, by an earlier epoch; None: none are."""
 
     @property
     def last(self) -> int:
@@ -86,12 +88,16 @@ def stretch(history: History, number: int, reports: int) -> Stretch:
     if not rows:
         return Stretch(number, reports, None, None)
     between = json.loads(rows[0]["positions"])
-    return Stretch(number, reports, between["from"], between["to"], rows[0]["chosen"])
+    chosen, after_ms = rows[0]["chosen"], between.get("after_ms")
+    return Stretch(number, reports, between["from"], between["to"], chosen, after_ms)
 
 
 def rows_of(stretches: Sequence[Stretch]) -> pa.Table:
     """Rows of ``left_out``, without the columns of the round."""
-    between = [json.dumps({"from": each.begin, "to": each.end}) for each in stretches]
+    between = []
+    for each in stretches:
+        after = {} if each.after_ms is None else {"after_ms": each.after_ms}
+        between.append(json.dumps({"from": each.begin, "to": each.end, **after}))
     return pa.table(
         {
             "number": pa.array([each.number for each in stretches], pa.int64()),

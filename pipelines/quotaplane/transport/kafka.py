@@ -46,6 +46,7 @@ from quotaplane.transport.kafka_options import (
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition  # isort: skip
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec  # isort: skip
 from kafka.errors import (  # isort: skip
+    CorruptRecordError,
     KafkaError,
     KafkaTimeoutError,
     NoError,
@@ -360,7 +361,10 @@ def _consumer(settings: KafkaTransport) -> Iterator[KafkaConsumer]:
 def _records(
     consumer: KafkaConsumer, part: TopicPartition, since: int, last: int, wait_s: float
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a partition from an offset to before another, as ``READ_AGAIN``."""
+    """The records of a partition from an offset to before another, as ``READ_AGAIN``.
+
+    Without those that the client can't read, though Kafka's own can: see ``_readable_from``.
+    """
     consumer.assign([part])
     wait_ms = int(wait_s * 1000)
     since = max(since, consumer.beginning_offsets([part], timeout_ms=wait_ms)[part])
@@ -369,13 +373,47 @@ def _records(
     deadline = time.monotonic() + wait_s
     while consumer.position(part) < last:
         # A fetch has at most 1 MB of a partition, or one record.
-        polled = consumer.poll(timeout_ms=100, max_records=1000).get(part, [])
+        try:
+            polled = consumer.poll(timeout_ms=100, max_records=1000).get(part, [])
+        except CorruptRecordError:
+            consumer.seek(part, _readable_from(consumer, part, consumer.position(part), last))
+            deadline = time.monotonic() + wait_s
+            continue
         rows = [record for record in polled if record.offset < last]
         if rows:
             yield _read_again(rows)
             deadline = time.monotonic() + wait_s
         elif time.monotonic() > deadline:
             raise KafkaTimeoutError(f"no more from {part.topic}/{part.partition}@{since}")
+
+
+def _readable_from(consumer: KafkaConsumer, part: TopicPartition, bad: int, last: int) -> int:
+    """The first offset behind a record that can't be read from which others can; at most ``last``.
+
+    A batch is read from its beginning, so the rest of it is lost, too: for example behind a record
+    whose header has a name that is not UTF-8. Where the batch ends is found by trying.
+    """
+    good = bad + 1
+    while good < last and not _can_read(consumer, part, good):
+        bad, good = good, min(good + 2 * (good - bad), last)
+    while good - bad > 1:
+        middle = (bad + good) // 2
+        if _can_read(consumer, part, middle):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _can_read(consumer: KafkaConsumer, part: TopicPartition, offset: int) -> bool:
+    consumer.seek(part, offset)
+    try:
+        while not consumer.poll(timeout_ms=100, max_records=1):
+            if consumer.position(part) != offset:  # a batch without records
+                break
+    except CorruptRecordError:
+        return False
+    return True
 
 
 def _read_again(records: Sequence[Any]) -> pa.RecordBatch:

@@ -212,7 +212,9 @@ class QuotaFinisher(Finisher):
             return []
         begin, end = self._between(stamp.seq)
         if passed_over:
-            return passed_over_stretches(begin, end)
+            # A new checkpoint may begin far back in the topics.
+            after_ms = self._recorded_ms if math.isfinite(self._recorded_ms) else None
+            return passed_over_stretches(begin, end, after_ms)
         return left_out_stretch(left_out["position"].to_pylist(), begin, end)
 
     def idle(self, stamp: Round) -> Mapping[str, pa.Table]:

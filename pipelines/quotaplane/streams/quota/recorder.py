@@ -169,6 +169,7 @@ class Recorder:
             piece = reading.next_piece()
             done = reading.stretch.number + reading.taken
             if piece is not None:
+                piece = reading.new_of(piece)
                 if not len(piece):
                     continue
                 reports, size_bytes = reports + len(piece), size_bytes + piece.nbytes
@@ -300,6 +301,13 @@ class _Reading:
         self.taken += 0 if piece is None else len(piece)
         return piece
 
+    def new_of(self, piece: pa.RecordBatch) -> pa.RecordBatch:
+        """The reports that no earlier epoch recorded."""
+        after_ms = self.stretch.after_ms
+        if after_ms is None:
+            return piece
+        return piece.filter(pc.greater(piece["published_at_ms"], pa.scalar(after_ms, pa.float64())))
+
     def first_of(self, headers: pa.Table) -> BoolArray:
         """(n,) the reports that repeat no other one of the stretch: a broker sent it twice."""
         numbers = [headers[n].to_pylist() for n in ("broker", "started_at_ms", "sequence")]
@@ -372,8 +380,10 @@ class _Groups:
         return chosen, at[chosen]
 
 
-def passed_over_stretches(begin: Any, end: Any) -> list[Stretch]:
+def passed_over_stretches(begin: Any, end: Any, after_ms: float | None = None) -> list[Stretch]:
     """The stretches of a backlog that a start passed over, between two of Kafka's offsets.
+
+    ``after_ms``: see ``Stretch``.
 
     >>> [each.reports for each in passed_over_stretches({"r": {"0": 5}}, {"r": {"0": 7005}})]
     [5000, 2000]
@@ -384,7 +394,7 @@ def passed_over_stretches(begin: Any, end: Any) -> list[Stretch]:
             for at in range(begin[topic][part], last, PASSED_OVER_REPORTS):
                 until = min(at + PASSED_OVER_REPORTS, last)
                 between = {topic: {part: at}}, {topic: {part: until}}
-                found.append(Stretch(0, until - at, *between))
+                found.append(Stretch(0, until - at, *between, after_ms=after_ms))
     return found
 
 
