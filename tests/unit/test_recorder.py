@@ -399,6 +399,31 @@ def test_where_brokers_own_reports_are_stored_observations_are_not_recorded_besi
     assert [row["broker"] for row in world.recorded()] == ["b"]
 
 
+def test_observations_of_a_time_that_counted_reports_have_are_not_recorded(
+    tmp_path: Path,
+) -> None:
+    """An enforcer's clock is behind, or a busy round left them out; brokers' reports are not kept."""
+    topics = ["non-persistent://public/default/reports"]
+    observed = "persistent://public/default/observed"
+    world = World(
+        tmp_path,
+        transport={"kind": "pulsar", "service_url": "pulsar://h:1", "report_topics": topics}
+        | {"admin_url": "http://h:2", "limits_topic": "persistent://public/default/limits"},
+        enforce={"report_topic": observed},
+    )
+    rows = {"broker": ["b", "b"], "resource_group": ["g", "g"], "position": ["x", "y"]}
+    rows |= {"published_at_ms": [NOON_MS + 3000, NOON_MS + 9000], "window_ms": [2000, 2000]}
+    rows |= {"counted": [True, False], "publish_messages_per_s": [1.0, 1.0]}
+    world.writer.append_round(Round(0, 0, NOON_MS), {"usage": pa.table(rows)})
+    for sequence in range(11):
+        world.topic.send(own(sequence, observed=True))
+    world.leave_out(*range(11))
+    while world.recorder.reports_waiting:
+        world.record()
+    found = {row["publish_messages_per_s"] for row in world.recorded() if row["position"][0] == "r"}
+    assert found == {0, 1, 4, 5, 6, 7, 8, 9, 10}  # those of noon and so many seconds
+
+
 def test_a_new_checkpoint_goes_on_with_what_an_earlier_one_left(world: World) -> None:
     world.topic.send(*map(own, range(6)))
     world.leave_out(0, 1, 2)
