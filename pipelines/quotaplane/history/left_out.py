@@ -8,8 +8,8 @@ checkpoint goes on with what an earlier one left.
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -145,7 +145,8 @@ class CountedWindows:
 
     def __init__(self, history: History, since_ms: float, until_ms: float) -> None:
         begin, end = (
-            datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat() for ms in (since_ms, until_ms)
+            datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat()
+            for ms in (since_ms, until_ms)
         )
         # Rounds are not much later than the reports that they decide with.
         condition = (

@@ -231,7 +231,7 @@ def _to_decoded(
             letters, named = [], one.named
             refused = one.large | over | one.surplus
             left_out = REJECTED.empty_table()
-            stale = np.zeros(len(size), bool)
+            stale: BoolArray = np.zeros(len(size), bool)
             if newest_first and (refused | one.late).any():
                 later, left_out = _left_out(one, over, oldest_s, allowed)
                 over, one.surplus = over & ~later, one.surplus & ~later
@@ -275,7 +275,9 @@ def _left_out(
     place of others (``finisher.MOST_NOTED``).
     """
     late = one.shortened.copy()
-    names = pa.array(report_senders(one.batch["value"].filter(pa.array(late)).to_pylist()), pa.string())
+    names = pa.array(
+        report_senders(one.batch["value"].filter(pa.array(late)).to_pylist()), pa.string()
+    )
     is_name = names.is_valid().to_numpy(zero_copy_only=False)
     if allowed is not None and allowed.patterns:
         is_name &= allowed.of(names.fill_null(""))

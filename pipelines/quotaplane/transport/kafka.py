@@ -408,9 +408,7 @@ def _readable_from(
     return good
 
 
-def _can_read(
-    consumer: KafkaConsumer, part: TopicPartition, offset: int, wait_s: float
-) -> bool:
+def _can_read(consumer: KafkaConsumer, part: TopicPartition, offset: int, wait_s: float) -> bool:
     consumer.seek(part, offset)
     deadline = time.monotonic() + wait_s
     try:
