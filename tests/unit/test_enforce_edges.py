@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.registry import change_feed
+from quotaplane.registry.recorded_rates import AdministratorRate
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of
 from tests.unit.enforce_cluster import (
@@ -337,3 +339,30 @@ def test_a_log_that_cant_be_read_is_an_error_of_the_history(
         pytest.raises(HistoryError, match=r"files are missing$"),
     ):
         change_feed.group_changes(settings_for(cluster, tmp_path).history)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_topic_that_comes_back_while_its_rate_is_given_back_keeps_its_row(
+    comes_back: bool,
+) -> None:
+    """A write of ours in place of the administrator's may already be under way again."""
+
+    async def scene() -> None:
+        rig = Rig(1)
+        rig.settled(5.0)
+        key = "t0000", "publish"
+        seen_at = datetime(2026, 3, 1, tzinfo=timezone.utc)
+        row = AdministratorRate("c", *key, "g", 100.0, None, None, seen_at, "x")
+        rig.record._rows[key] = row
+        rig.has()
+        rig.rest.answers.clear()
+        rig.rest.rate = ours_of(5)
+        rig.writer.begin(rig.moves(5.0), 0.0)
+        await asyncio.sleep(0)
+        if comes_back:
+            rig.has("t0000")
+        rig.rest.answers.set()
+        await rig.writer.idle(5.0)
+        assert (rig.record._changes.get(key, "kept") is None) == (not comes_back)
+
+    run(scene)

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from quotaplane.errors import HistoryError, TransportError
 from quotaplane.history.table_parts import replacing
 from quotaplane.history.writer import HistoryWriter
-from quotaplane.model import Round, group_id
+from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, Round, group_id
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.letter_budget import LetterBudget
+from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.recorder import (
     Recorder,
     left_out_stretch,
@@ -30,7 +31,7 @@ from quotaplane.transport.base import READ_AGAIN
 from quotaplane.wire.reports import encode_report, encode_stock_report
 from quotaplane.wire.sender_rules import AllowedBrokers
 from tests.histories import make_history
-from tests.job import history_table, put_quotas
+from tests.job import history_table, put_quotas, write_round
 from tests.unit.history_cases import NOON_MS
 
 NAN = np.nan
@@ -116,6 +117,16 @@ class World:
         stretches = left_out_stretch([f"r/0@{n}" for n in offsets], {"r": {"0": 0}}, end)
         rows = self.recorder.note(stamp, stretches)
         self.writer.append_round(stamp, {} if rows is None else {"left_out": rows})
+
+    def have_used(self, *reports: tuple[int, bool]) -> None:
+        """A round that recorded reports of windows of 2 s: when they were published, and whether
+        they counted."""
+        n = len(reports)
+        rates = dict.fromkeys((*RATE_COLUMNS, *THROTTLED_COLUMNS), pa.nulls(n, pa.float64()))
+        times, counted = ([*column] for column in zip(*reports, strict=True))
+        rows = {"broker": ["b"] * n, "resource_group": ["g"] * n, "position": ["x"] * n}
+        rows |= {"published_at_ms": times, "window_ms": [2000] * n, "counted": counted}
+        self.writer.append_round(Round(0, 0, NOON_MS), {"usage": pa.table({**rows, **rates})})
 
     def know(self, in_changes: str, in_leases: str) -> None:
         """A round with a broker that changed its status, and one that did so too long ago."""
@@ -399,6 +410,28 @@ def test_where_brokers_own_reports_are_stored_observations_are_not_recorded_besi
     assert [row["broker"] for row in world.recorded()] == ["b"]
 
 
+def test_observations_of_a_time_that_counted_reports_have_are_not_recorded(
+    tmp_path: Path,
+) -> None:
+    """An enforcer's clock is behind, or a busy round left them out."""
+    observed = "persistent://public/default/observed"
+    topics = ["non-persistent://public/default/reports", observed]
+    world = World(
+        tmp_path,
+        transport={"kind": "pulsar", "service_url": "pulsar://h:1", "report_topics": topics}
+        | {"admin_url": "http://h:2", "limits_topic": "persistent://public/default/limits"},
+        enforce={"report_topic": observed},
+    )
+    world.have_used((NOON_MS + 3000, True), (NOON_MS + 9000, False))
+    for sequence in range(11):
+        world.topic.send(own(sequence, observed=True))
+    world.leave_out(*range(11))
+    while world.recorder.reports_waiting:
+        world.record()
+    found = {row["publish_messages_per_s"] for row in world.recorded() if row["position"][0] == "r"}
+    assert found == {0, 1, 4, 5, 6, 7, 8, 9, 10}  # those of noon and so many seconds
+
+
 def test_a_new_checkpoint_goes_on_with_what_an_earlier_one_left(world: World) -> None:
     world.topic.send(*map(own, range(6)))
     world.leave_out(0, 1, 2)
@@ -439,3 +472,15 @@ def test_a_row_that_expired_before_its_reports_were_recorded_is_not_forgotten(
     assert used(world) == [2, 3]
     (letter,) = world.letters()
     assert (letter["reason"], letter["reports"]) == ("gone", 2)
+
+
+@pytest.mark.parametrize(("starting", "noted"), [("earliest", NOON_MS + 5.0), ("latest", None)])
+def test_a_checkpoint_that_reads_nothing_again_drops_no_usage(
+    tmp_path: Path, starting: str, noted: float | None
+) -> None:
+    """Also of brokers whose clocks are behind the newest report of all."""
+    transport = {"kind": "delta", "path": str(tmp_path / "topics"), "starting": starting}
+    world = World(tmp_path, transport=transport)
+    world.have_used((NOON_MS + 5, True))
+    write_round(world.settings.history, 1)
+    assert QuotaSpec(world.settings).checkpoint_note["earlier_recorded_ms"] == noted

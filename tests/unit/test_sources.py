@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from quotaplane.arrow_ipc import unpack
 from quotaplane.settings import Reports
 from quotaplane.streams import sources
+from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.wire import surplus_reports
 from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
 from quotaplane.wire.reports import encode_stock_report
@@ -198,3 +199,53 @@ def test_what_is_left_out_of_a_topic_that_stores_it_is_recorded_later_and_has_no
         "too_many_reports": 3,
         "too_much": 2,
     }
+
+
+def test_late_reports_are_not_held_whole_however_many_arrive() -> None:
+    """A pause of the job ends with thousands of them in one micro-batch."""
+    value = report("b", 1 << 20)
+    to_events = sources._to_report_events(Reports(), shards=1, oldest_s=120.0)
+    before = pa.total_allocated_bytes()
+
+    def arriving() -> Iterator[pa.RecordBatch]:
+        for first in range(0, 200, 5):
+            assert pa.total_allocated_bytes() - before < 40 << 20
+            yield pa.record_batch(
+                {
+                    "value": pa.array([value] * 5, pa.binary()),
+                    "size": pa.array([len(value)] * 5, pa.int32()),
+                    "published_at_ms": [NOW_MS - 180_000] * 5,
+                    "position": [f"t/0@{first + number}" for number in range(5)],
+                    "now_ms": [NOW_MS] * 5,
+                }
+            )
+
+    noted = 0
+    for events in to_events(arriving()):
+        for kind, payload in zip(
+            events["kind"].to_pylist(), events["payload"].to_pylist(), strict=True
+        ):
+            noted += sum(map(len, unpack(payload))) if kind == "left_out" else 0
+    assert noted == 200
+
+
+@pytest.mark.parametrize("junk", [b"", b"0123456789", b"\x00" * 500])
+def test_late_junk_takes_no_room_of_reports_that_are_recorded_later(junk: bytes) -> None:
+    used, letters, left_out = divided([rows([junk, report("b")], [300.0, 300.0])])
+    assert used == []
+    assert [row["position"] for row in left_out] == ["t/0@1"]
+    assert [(row["position"], row["reason"]) for row in letters] == [("t/0@0", "stale")]
+
+
+def test_late_reports_of_brokers_that_no_pattern_allows_are_letters() -> None:
+    checks = SenderChecks(patterns=("broker-*",))
+    to_events = sources._to_report_events(Reports(max_report_bytes=MOST), 1, 120.0, checks)
+    batch = rows([report("broker-1"), report("ghost")], [300.0, 300.0])
+    found = {
+        kind: [row["position"] for table in unpack(payload) for row in table.to_pylist()]
+        for events in to_events([batch])
+        for kind, payload in zip(
+            events["kind"].to_pylist(), events["payload"].to_pylist(), strict=True
+        )
+    }
+    assert (found["left_out"], found["rejected"]) == (["t/0@0"], ["t/0@1"])

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
@@ -18,8 +20,8 @@ from deltalake.exceptions import DeltaError
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import one_line, open_table
-from quotaplane.history.tables import BROKERS, LEASES, LEFT_OUT, RESOURCE_GROUPS
-from quotaplane.model import RATE_COLUMNS
+from quotaplane.history.tables import BROKERS, LEASES, LEFT_OUT, RESOURCE_GROUPS, USAGE
+from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.settings import History
 
 RECORDER: Final = "quotaplane-recorder"
@@ -128,6 +130,50 @@ def known_brokers(history: History) -> frozenset[str]:
     # The change of a broker that has been live for longer than rows are kept is not there any more.
     tables = (_read(history, each.name, ["broker"]) for each in (BROKERS, LEASES))
     return frozenset(name for rows in tables for name in pc.unique(rows["broker"]).to_pylist())
+
+
+class CountedWindows:
+    """The times in which reports measured that limits were decided with, by broker.
+
+    Args:
+        history: has them in ``usage``.
+        since_ms, until_ms: only reports that were published within this time.
+
+    Raises:
+        HistoryError: the table can't be read.
+    """
+
+    def __init__(self, history: History, since_ms: float, until_ms: float) -> None:
+        begin, end = (
+            datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat()
+            for ms in (since_ms, until_ms)
+        )
+        # Rounds are not much later than the reports that they decide with.
+        condition = (
+            f"published_at >= '{begin}' AND published_at <= '{end}' AND date >= '{begin[:10]}'"
+        )
+        names = ["broker", "published_at", "window_ms", "counted"]
+        rows = _read(history, USAGE.name, names, condition)
+        rows = rows.filter(pc.fill_null(rows["counted"], True))
+        rows = rows.group_by(names[:3], use_threads=False).aggregate([]).sort_by("published_at")
+        self._broker = np.array(rows["broker"].to_pylist(), object)
+        self._ends_ms = rows["published_at"].cast(pa.int64()).to_numpy() / 1000
+        self._lasts_ms = rows["window_ms"].fill_null(0).to_numpy()
+
+    def cover(self, brokers: Sequence[str], at_ms: FloatArray) -> BoolArray:
+        """(n,) whether a broker's usage at a time is in such a report."""
+        names = np.array(brokers, object)
+        covered: BoolArray = np.zeros(len(names), bool)
+        for name in np.unique(names):
+            mine, asked = self._broker == name, names == name
+            ends_ms, lasts_ms = self._ends_ms[mine], self._lasts_ms[mine]
+            if not len(ends_ms):
+                continue
+            after = np.searchsorted(ends_ms, at_ms[asked])
+            last = np.minimum(after, len(ends_ms) - 1)
+            inside = ends_ms[last] - lasts_ms[last] <= at_ms[asked]
+            covered[asked] = (after < len(ends_ms)) & inside
+        return covered
 
 
 def _read(

@@ -122,8 +122,10 @@ def _sum_of_parts(kind: str) -> str:
     return ", ".join(f"{text} AS {of[total]}" for total, text in sums.items())
 
 
+# Kafka may give all records of a producer's batch one time. No counter gets smaller.
 _OF_INCARNATION: Final = (
-    f"PARTITION BY broker, resource_group, broker_started_at ORDER BY {_REPORTED_AT}, epoch, seq"
+    "PARTITION BY broker, resource_group, broker_started_at "
+    f"ORDER BY {_REPORTED_AT}, {', '.join(COUNTER_COLUMNS)}, epoch, seq"
 )
 _BEFORE: Final = ", ".join(
     f"lag({name}) OVER in_order AS before_{name}" for name in COUNTER_COLUMNS

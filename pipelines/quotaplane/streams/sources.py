@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -24,9 +25,10 @@ from quotaplane.streams.sender_checks import NO_CHECKS, SenderChecks
 from quotaplane.transport.base import is_stored
 from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
 from quotaplane.wire.reasons import STALE, TOO_LARGE, TOO_MANY_REPORTS, TOO_MUCH
-from quotaplane.wire.report_heads import HEAD_BYTES, senders
+from quotaplane.wire.report_heads import HEAD_BYTES
+from quotaplane.wire.report_heads import senders as report_senders
 from quotaplane.wire.reports import REJECTED, decode
-from quotaplane.wire.sender_rules import SenderRules
+from quotaplane.wire.sender_rules import AllowedBrokers, SenderRules
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from quotaplane.wire.surplus_reports import surplus
 
@@ -127,11 +129,29 @@ class _Arrived:
         self.named: pa.BinaryArray | None = None
         """The broker that each message's key or topic names; None: it does not matter."""
 
+    @cached_property
+    def shortened(self) -> BoolArray:
+        """(n,) late messages that can be read again later."""
+        return self.late & ~self.large & self.stored if self.late.any() else self.late
+
     @property
     def stored(self) -> BoolArray:
         """(n,) messages that can be read again later."""
         places = self.batch["position"].to_pylist()
         return np.fromiter(map(is_stored, places), bool, len(places))
+
+    def with_short_values(self) -> _Arrived:
+        """The same, with only the beginnings of reports that are not decoded in this round.
+
+        Late ones cost nothing of what a task may decode, so it holds any number of them.
+        """
+        if self.shortened.any():
+            whole = self.batch["value"]
+            beginnings = pc.binary_slice(whole, 0, _KEPT_BYTES)
+            cut = pc.if_else(pa.array(self.shortened), beginnings, whole)
+            place = self.batch.schema.get_field_index("value")
+            self.batch = self.batch.set_column(place, "value", cut)
+        return self
 
     def named_by(self, senders: SenderChecks) -> _Arrived:
         """The same, with what key or topic say."""
@@ -153,7 +173,7 @@ def _newest_first(arrived: Iterable[_Arrived]) -> Iterator[_Arrived]:
     ahead: list[_Arrived] = []
     ahead_bytes = 0
     for one in arrived:
-        ahead.append(one)
+        ahead.append(one.with_short_values())
         ahead_bytes += int(one.size[one.wanted].sum())
         if ahead_bytes >= TASK_BYTES:
             yield from _marked(ahead)
@@ -211,11 +231,15 @@ def _to_decoded(
             letters, named = [], one.named
             refused = one.large | over | one.surplus
             left_out = REJECTED.empty_table()
+            stale: BoolArray = np.zeros(len(size), bool)
             if newest_first and (refused | one.late).any():
-                later, left_out = _left_out(one, over, oldest_s)
-                over, one.surplus, refused = over & ~later, one.surplus & ~later, refused | later
+                later, left_out = _left_out(one, over, oldest_s, allowed)
+                over, one.surplus = over & ~later, one.surplus & ~later
+                stale = one.shortened & ~later
+                refused = refused | later | stale
             if refused.any():
                 letters = [
+                    _late(batch, stale, oldest_s),
                     _too_large(batch, one.large, most_bytes),
                     _too_much(batch, over),
                     _superseded(batch, one.surplus),
@@ -242,13 +266,27 @@ def _to_decoded(
     return to_events
 
 
-def _left_out(one: _Arrived, over: BoolArray, oldest_s: float) -> tuple[BoolArray, pa.Table]:
-    """(n,) the messages that are recorded later, and rows (``REJECTED``) about them."""
-    later = (over | one.surplus | one.late) & ~one.large & ~one.repeats & one.stored
+def _left_out(
+    one: _Arrived, over: BoolArray, oldest_s: float, allowed: AllowedBrokers | None
+) -> tuple[BoolArray, pa.Table]:
+    """(n,) the messages that are recorded later, and rows (``REJECTED``) about them.
+
+    Late ones that name no broker that may have a name like that are no reports: they would take the
+    place of others (``finisher.MOST_NOTED``).
+    """
+    late = one.shortened.copy()
+    names = pa.array(
+        report_senders(one.batch["value"].filter(pa.array(late)).to_pylist()), pa.string()
+    )
+    is_name = names.is_valid().to_numpy(zero_copy_only=False)
+    if allowed is not None and allowed.patterns:
+        is_name &= allowed.of(names.fill_null(""))
+    late[late] = is_name
+    later = (over | one.surplus | late) & ~one.large & ~one.repeats & one.stored
     rows = [
         _too_much(one.batch, over & later),
         _superseded(one.batch, one.surplus & later),
-        _late(one.batch, one.late & later, oldest_s),
+        _late(one.batch, late, oldest_s),
     ]
     return later, pa.concat_tables(rows)
 
@@ -300,7 +338,7 @@ def _letters(
         "counts_as_bad": [counts_as_bad] * len(rows),
         "reports": [1] * len(rows),
         "raw": raw,
-        "sender": senders([value or b"" for value in rows["value"].to_pylist()]),
+        "sender": report_senders([value or b"" for value in rows["value"].to_pylist()]),
     }
     return pa.table(columns, schema=REJECTED)
 

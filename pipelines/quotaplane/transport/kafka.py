@@ -376,7 +376,8 @@ def _records(
         try:
             polled = consumer.poll(timeout_ms=100, max_records=1000).get(part, [])
         except CorruptRecordError:
-            consumer.seek(part, _readable_from(consumer, part, consumer.position(part), last))
+            bad = consumer.position(part)
+            consumer.seek(part, _readable_from(consumer, part, bad, last, wait_s))
             deadline = time.monotonic() + wait_s
             continue
         rows = [record for record in polled if record.offset < last]
@@ -387,30 +388,35 @@ def _records(
             raise KafkaTimeoutError(f"no more from {part.topic}/{part.partition}@{since}")
 
 
-def _readable_from(consumer: KafkaConsumer, part: TopicPartition, bad: int, last: int) -> int:
+def _readable_from(
+    consumer: KafkaConsumer, part: TopicPartition, bad: int, last: int, wait_s: float
+) -> int:
     """The first offset behind a record that can't be read from which others can; at most ``last``.
 
     A batch is read from its beginning, so the rest of it is lost, too: for example behind a record
     whose header has a name that is not UTF-8. Where the batch ends is found by trying.
     """
     good = bad + 1
-    while good < last and not _can_read(consumer, part, good):
+    while good < last and not _can_read(consumer, part, good, wait_s):
         bad, good = good, min(good + 2 * (good - bad), last)
     while good - bad > 1:
         middle = (bad + good) // 2
-        if _can_read(consumer, part, middle):
+        if _can_read(consumer, part, middle, wait_s):
             good = middle
         else:
             bad = middle
     return good
 
 
-def _can_read(consumer: KafkaConsumer, part: TopicPartition, offset: int) -> bool:
+def _can_read(consumer: KafkaConsumer, part: TopicPartition, offset: int, wait_s: float) -> bool:
     consumer.seek(part, offset)
+    deadline = time.monotonic() + wait_s
     try:
         while not consumer.poll(timeout_ms=100, max_records=1):
             if consumer.position(part) != offset:  # a batch without records
                 break
+            if time.monotonic() > deadline:
+                raise KafkaTimeoutError(f"no more from {part.topic}/{part.partition}@{offset}")
     except CorruptRecordError:
         return False
     return True

@@ -354,8 +354,10 @@ class RateWriter:
                 self._count_removal(policy)
         self._failure_log.note(_WRITES, item, None)
         to_remove.pop((topic, kind), None)
-        record.gone(topic, kind)
-        # The topic may be in a group again by now; then its rate must be written again.
+        # The topic may be in a group again by now; then its rate must be written again, and a write
+        # in place of the administrator's may be under way.
+        if topic not in self._ledger.layout.place:
+            record.gone(topic, kind)
         self._ledger.mark_unknown(topic, kind)
 
     def _count_removal(self, policy: Mapping[str, Any] | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -73,7 +74,10 @@ class QuotaSpec(JobSpec):
         """Under strict the lease, and when earlier limits end."""
         earlier = self._earlier
         left_ms = max(earlier.until_ms - int(time.time() * 1000), 0)
-        limits = EarlierLimits(earlier.until_ms, left_ms, earlier.recorded_ms)
+        # A checkpoint that begins at the end of the topics reads nothing again.
+        again = self.settings.transport.starting == "earliest"
+        recorded_ms = earlier.recorded_ms if again else -math.inf
+        limits = EarlierLimits(earlier.until_ms, left_ms, recorded_ms)
         return {_LEASE: self._strict_lease_s, **limits.noted()}
 
     @property

@@ -21,6 +21,7 @@ from quotaplane.errors import TransportError
 from quotaplane.groups.ids import ids_of
 from quotaplane.history.left_out import (
     RECORDER,
+    CountedWindows,
     Stretch,
     defined_groups,
     known_brokers,
@@ -238,8 +239,8 @@ class Recorder:
     def _rows(self, decoded: Decoded, kept: BoolArray) -> pa.Table:
         """Rows of ``usage``."""
         headers = decoded.headers
-        if "observed" in headers.column_names and not self._with_observed:
-            kept = kept & ~headers["observed"].to_numpy(zero_copy_only=False)
+        if "observed" in headers.column_names:
+            kept = kept & ~self._known_otherwise(headers)
         headers, entries = some_reports(headers, decoded.entries, kept)
         assert self._groups is not None  # the stretch is open
         chosen, group = self._groups.of(entries)
@@ -249,6 +250,24 @@ class Recorder:
         return usage_history(
             used_entries(entries, headers, chosen, self._groups.names, group, totals, counted)
         )
+
+    def _known_otherwise(self, headers: pa.Table) -> BoolArray:
+        """(n,) observations of usage that other reports tell of.
+
+        Those are brokers' own that can be read again, or reports that limits were decided with:
+        the job was there, and did not need these observations.
+        """
+        observed: BoolArray = headers["observed"].to_numpy(zero_copy_only=False)
+        if not self._with_observed or not observed.any():
+            return observed
+        of = headers.filter(pa.array(observed))
+        window_ms = of["window_s"].to_numpy() * 1000
+        middle_ms = of["published_at_ms"].to_numpy() - window_ms / 2
+        longest_ms = 1000 * max(self._reports.interval_s, window_ms.max() / 1000)
+        counted = CountedWindows(self._tables, middle_ms.min(), middle_ms.max() + longest_ms)
+        known = observed.copy()
+        known[observed] = counted.cover(of["broker"].to_pylist(), middle_ms)
+        return known
 
     def _undefined_letter(self, stamp: Round) -> pa.Table:
         """A dead letter, if entries of the portion are of groups that are not defined."""
@@ -336,10 +355,16 @@ class _Reading:
     def _read(self, transport: Transport, skip: int) -> Iterator[pa.RecordBatch]:
         of = self.stretch
         chosen = None if of.chosen is None else pa.array(of.chosen, pa.string())
-        left = of.reports
+        left = of.reports - (skip if of.chosen is None else 0)
+        begin = of.begin
         if of.end is None:
             return
-        for rows in transport.read_between(of.begin, of.end):
+        if skip and of.chosen is None:
+            # By offset: retention may have taken some of those that are done.
+            [(topic, offsets)] = begin.items()
+            begin = {topic: {part: offset + skip for part, offset in offsets.items()}}
+            skip = 0
+        for rows in transport.read_between(begin, of.end):
             if chosen is not None:
                 rows = rows.filter(pc.is_in(rows["position"], value_set=chosen))
                 for position in rows["position"].to_pylist():
