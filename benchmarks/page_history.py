@@ -30,7 +30,7 @@ from quotaplane.history.table_parts import replacing
 from quotaplane.history.tables import LIMITS, RATE_COLUMNS, ROUNDS, STAMP_COLUMNS, USAGE, Table
 from quotaplane.history.writer import HistoryWriter, stamped
 from quotaplane.laws import Reason
-from quotaplane.model import DIMENSIONS, Round
+from quotaplane.model import COUNTER_COLUMNS, DIMENSIONS, Round
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 
@@ -100,6 +100,10 @@ def _usage(name: str) -> str:
         "published_at": "instant(published_ms)",
         "position": "'reports:' || broker_no % 12 || ':' || minute * 100 + broker_no",
         "window_ms": "CAST(60000 AS BIGINT)",
+        "counted": "true",
+        # Stock brokers' reports have neither.
+        "broker_started_at": "CAST(NULL AS TIMESTAMPTZ)",
+        **dict.fromkeys(COUNTER_COLUMNS, "CAST(NULL AS DOUBLE)"),
     }[name]
 
 
