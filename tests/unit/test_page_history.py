@@ -1,0 +1,14 @@
+"""The history of the page's benchmark has all columns that the tables have now."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.page_history import _query
+from quotaplane.history.tables import LIMITS, USAGE, Table
+
+
+@pytest.mark.parametrize("table", [USAGE, LIMITS], ids=lambda table: table.name)
+def test_it_makes_every_column(table: Table) -> None:
+    query = _query(table, range(1), range(1))
+    assert all(f" AS {name}" in query for name in table.schema.names if name != "date")
