@@ -153,6 +153,8 @@ def _query(table: Table, hours: range, groups: range, *, with_stamp: bool = True
         what = made.get(name) or make(name)
         if name == "published_at" and not with_stamp:
             what, name = "CAST(published_ms AS BIGINT)", "published_at_ms"
+        elif name == "broker_started_at" and not with_stamp:
+            what, name = "CAST(NULL AS BIGINT)", "broker_started_at_ms"
         columns.append(f"{what} AS {name}")
     if not with_stamp:
         columns += ["CAST(seq AS BIGINT) AS of_seq", "CAST(now_ms AS BIGINT) AS of_ms"]
