@@ -10,11 +10,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, timezone
 from typing import Any, Final
 
 from quotaplane.terminal import one_line
-from quotaplane.text_table import render
+from quotaplane.text_table import plain_value, render
 
 TABLE: Final = "table"
 JSON: Final = "json"
@@ -95,8 +94,8 @@ def table_text(columns: Columns, rows: Rows) -> str:
 
 
 def json_of(row: object) -> str:
-    """An answer as JSON on one line; times are UTC."""
-    return json.dumps(row, ensure_ascii=False, default=_plain)
+    """An answer as JSON on one line: see ``text_table.plain_value``."""
+    return json.dumps(plain_value(row), ensure_ascii=False, allow_nan=False)
 
 
 def json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -111,12 +110,3 @@ def _cell(value: object) -> object:
 
 def _printable(value: object) -> object:
     return one_line(value) if isinstance(value, str) else value
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, datetime):
-        text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
-        return text.replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    raise TypeError(f"no JSON for {type(value).__name__}")

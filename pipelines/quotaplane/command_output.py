@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import os
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TextIO, cast
 
@@ -15,14 +19,23 @@ INTERRUPTED: Final = 130
 """Exit code: Ctrl-C before a job ran, or in a command that is not a job."""
 READER_LEFT: Final = 141
 """Exit code: the reader of stdout has left (``... | head -1``)."""
+UNFORESEEN: Final = 70
+"""Exit code: an error that nobody foresaw, so a bug; sysexits.h has this number for it."""
+
 _STDERR: Final = 2
+_MOST_OF_A_BUG: Final = 500
+"""Characters of an unforeseen error in its line."""
+
+_ESCAPED: Final = "quotaplane_escaped"
+"""Name of an error handler for encodings: ``escaped``."""
 
 
 def exit_code_of(run: Callable[[], int | None], say: Callable[[str], None]) -> int:
     """Run a command or job; returns its exit code, one of those in docs/cli.md.
 
     ``say`` prints the line of an error. A reader of stdout that has left ends a command without a
-    line, as a shell expects. Exceptions that are not ours are bugs, and are raised.
+    line, as a shell expects. Exceptions that are not ours are bugs: their traceback goes to a file
+    in the system's temporary folder.
     """
     try:
         with command_output():
@@ -36,11 +49,48 @@ def exit_code_of(run: Callable[[], int | None], say: Callable[[str], None]) -> i
         return INTERRUPTED
     except SystemExit as finished:  # --help, --version; SIGTERM to a job that is still starting
         return finished.code if isinstance(finished.code, int) else 0
+    except BaseException as error:  # a panic in deltalake's Rust is no Exception
+        say(f"quotaplane: error: {one_line(_bug(error))}")
+        return UNFORESEEN
+
+
+def _bug(error: BaseException) -> str:
+    """The line of an unforeseen error, whose traceback is kept."""
+    text = f"{type(error).__name__}: {error}"
+    if len(text) > _MOST_OF_A_BUG:
+        text = f"{text[:_MOST_OF_A_BUG]}..."
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="quotaplane-", suffix=".traceback", delete=False, errors="backslashreplace"
+        ) as file:
+            file.writelines(traceback.format_exception(error))
+    except OSError as failure:
+        return f"a bug: {text}; its traceback can't be written ({failure.strerror or failure})"
+    return f"a bug: {text}; please report it with its traceback, which is in {file.name}"
+
+
+def escaped(error: UnicodeError) -> tuple[str, int]:
+    r"""Characters that an encoding lacks, as a text of JSON escapes them.
+
+    >>> codecs.register_error("shown", escaped)
+    >>> "caf\u00e9 \U0001f600".encode("latin-1", "shown")
+    b'caf\xe9 \\ud83d\\ude00'
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    units = lacking.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
+
+
+codecs.register_error(_ESCAPED, escaped)
 
 
 @contextlib.contextmanager
 def command_output() -> Iterator[None]:
     """Run a command with a stdout that raises ``OutputError`` if it can't be written.
+
+    Characters that the terminal's encoding lacks are escaped.
 
     Raises:
         OutputError: stdout is closed, or a write of the command failed.
@@ -48,6 +98,8 @@ def command_output() -> Iterator[None]:
     if sys.stdout is None:
         # The next file or socket that the command opens would be its stdout.
         raise OutputError("stdout is closed; nothing was done (> /dev/null discards the output)")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=_ESCAPED)
     output = _CheckedOutput(sys.stdout)
     try:
         with contextlib.redirect_stdout(cast(TextIO, output)):
@@ -58,10 +110,11 @@ def command_output() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_library_output() -> Iterator[None]:
-    """Drop what libraries write to stderr past Python, unless a bug ends the command.
+    """Keep from the terminal what libraries write to stderr past Python.
 
     For each file that can't be written, deltalake prints a panic of several lines, before or after
-    it raises the error that becomes our one line. So after such an error its output stays dropped.
+    it raises the error that becomes our one line. So after such an error its output stays dropped;
+    with a bug it belongs to the traceback.
     """
     # Not a file: the disk may be full. Without Linux, or with another stderr (tests): no change.
     if sys.stderr is not sys.__stderr__ or sys.stderr is None or not hasattr(os, "memfd_create"):
@@ -77,8 +130,10 @@ def without_library_output() -> Iterator[None]:
         os.close(hidden)
         raise
     except BaseException as error:
-        if isinstance(error, Exception):
-            os.write(shown, os.pread(hidden, os.fstat(hidden).st_size, 0))
+        if not isinstance(error, KeyboardInterrupt | SystemExit):
+            text = os.pread(hidden, os.fstat(hidden).st_size, 0).decode(errors="replace")
+            if text:
+                setattr(error, "__notes__", [text])  # noqa: B010 (Python 3.10 has no add_note)
         _show_again(stream, shown, hidden)
         raise
     _show_again(stream, shown, hidden)

@@ -1,7 +1,7 @@
 """All exceptions that quotaplane raises. A message says what went wrong, where, and what to do.
 
 Commands print ``str(error)`` on one line of stderr and exit with ``error.exit_code``. Any other
-exception is a bug and keeps its traceback.
+exception is a bug: exit code 70, and its traceback goes to a file.
 """
 
 

@@ -25,3 +25,13 @@ def set_umask() -> None:
     if not re.fullmatch("0{0,2}[0-7]{2}", text):
         raise ConfigError(f"{VARIABLE}: {text!r} must be octal, such as 077 or 027")
     os.umask(int(text, 8))
+
+
+def umask_of_hadoop() -> dict[str, str]:
+    """The Spark option by which Hadoop gives new files of this process's JVM the same rights.
+
+    Hadoop sets the rights of a checkpoint's files itself, to 644 by default, whatever the umask.
+    """
+    umask = os.umask(0o077)  # there is no way to read it alone
+    os.umask(umask)
+    return {"spark.hadoop.fs.permissions.umask-mode": f"{umask:03o}"}

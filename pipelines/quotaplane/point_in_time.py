@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
+from typing import Final
 
 from quotaplane.errors import InputError
+
+EARLIEST: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+LATEST: Final = datetime(2200, 1, 1, tzinfo=timezone.utc)
+"""No history has other times; far ones would overflow where they are computed with."""
 
 
 def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
@@ -20,8 +25,36 @@ def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
     '2026-02-28T00:00:00+00:00'
 
     Raises:
-        InputError: it is neither.
+        InputError: it is neither, or not between ``EARLIEST`` and ``LATEST``.
     """
+    try:
+        at = _parsed(text, now, option)
+    except OverflowError:
+        at = None
+    if at is None or not EARLIEST <= at <= LATEST:
+        raise InputError(f"{option}: {text!r} must be between {EARLIEST.year} and {LATEST.year}")
+    return at
+
+
+def check_order(
+    since: datetime | None,
+    until: datetime | None,
+    options: tuple[str, str] = ("--since", "--until"),
+) -> None:
+    """Check that a period does not end before it begins; None: it has no such end.
+
+    ``options`` are named in errors.
+
+    Raises:
+        InputError: it ends before it begins.
+    """
+    if since is not None and until is not None and until < since:
+        raise InputError(
+            f"{options[1]}: {until.isoformat()} is before {options[0]}, {since.isoformat()}"
+        )
+
+
+def _parsed(text: str, now: datetime, option: str) -> datetime:
     ago = re.fullmatch(r"(\d{1,6})([smhd])", text)
     if ago:
         unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[ago[2]]
@@ -34,4 +67,4 @@ def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
             f"{option}: {text!r} is neither a time (2026-03-01T12:00:00Z) "
             "nor an age (30s, 15m, 2h, 7d)"
         ) from None
-    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+    return at.astimezone(timezone.utc) if at.tzinfo else at.replace(tzinfo=timezone.utc)

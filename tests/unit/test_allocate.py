@@ -280,3 +280,12 @@ def test_only_what_the_subcommand_needs_is_imported(
     heavy = {"pyspark", "pandas", "pyarrow", "deltalake", "rich", "plotly", "yaml"}
     assert not heavy & loaded
     assert not {"quotaplane.cli.simulate", "quotaplane.cli.groups"} & loaded
+
+
+def test_a_law_that_divides_without_usage_asks_for_none(allocate: Any) -> None:
+    case = {"quota": 90, "brokers": {"a": {}, "b": {"weight": 2}}}
+    code, out, err = allocate(case, "--law", "static")
+    assert (code, out["limits"], err) == (0, {"a": 30.0, "b": 60.0}, "")
+    for law in ("max_min", "pip82", "proportional"):
+        code, _, err = allocate(case, "--law", law)
+        assert (code, "brokers.a.usage: is required" in err) == (2, True)

@@ -118,7 +118,8 @@ def broken(**changes: object) -> dict[str, Any]:
         (
             {"rounds": [], "conf": {"lowerBoundaryShedding": True}},
             ("--shed", "ThresholdShedder"),
-            "/cases.json: conf: Pulsar has no setting 'lowerBoundaryShedding'; do you mean lowerB",
+            "/cases.json: conf: Pulsar's load balancer has no setting 'lowerBoundaryShedding'; "
+            "do you mean lowerB",
         ),
         ({"rounds": [], "options": {"start_over": 1}}, (), "/cases.json: options.start_over: "),
         (broken(cpu=[-1, 100]), (), "rounds.0.b1.cpu.0: must be at least 0"),

@@ -205,7 +205,7 @@ def test_a_setting_of_pulsar_changes_what_its_strategy_does(
         (
             ["--strategy", "AvgShedder", "--set", "x=1"],
             ConfigError,
-            "--set Pulsar has no setting 'x'",
+            "--set Pulsar's load balancer has no setting 'x'",
         ),
         (["--cluster", "west"], InputError, "no rounds of cluster 'west'"),
         (["--since", "yesterday"], InputError, "--since: 'yesterday' is neither a time"),

@@ -138,6 +138,18 @@ def ctrl_c(place: Place) -> tuple[int, str]:
     return process.returncode, said
 
 
+def bug(place: Place) -> tuple[int, str]:
+    code = (
+        "from unittest import mock\n"
+        "from quotaplane.cli import main\n"
+        "with mock.patch('quotaplane.cli.allocate.run', lambda _: 1 // 0):\n"
+        "    raise SystemExit(main.main(['allocate', '-']))\n"
+    )
+    where = {**environment(), "TMPDIR": str(place.folder)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=where)
+    return done.returncode, done.stderr
+
+
 def no_reader(place: Place) -> tuple[int, str]:
     read, write = os.pipe()
     os.close(read)
@@ -158,6 +170,7 @@ CODES: dict[int, tuple[Callable[[Place], tuple[int, str]], str]] = {
     10: (found_broken, ""),
     11: (mended, ""),
     12: (would_change, ""),
+    70: (bug, "a bug: ZeroDivisionError"),
     130: (ctrl_c, ""),
     141: (no_reader, ""),
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quotaplane.errors import ConfigError
-from quotaplane.file_modes import VARIABLE, set_umask
+from quotaplane.file_modes import VARIABLE, set_umask, umask_of_hadoop
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +63,14 @@ def test_what_is_no_umask_is_refused_by_commands_and_jobs(
     with pytest.raises(ConfigError, match=VARIABLE):
         set_umask()
     assert os.umask(0) == 0o022
+
+
+@pytest.mark.parametrize(("mask", "text"), [(0o077, "077"), (0o007, "007"), (0o027, "027")])
+def test_hadoop_gets_the_umask_of_the_process(mask: int, text: str) -> None:
+    """tests/spark/test_checkpoint_modes.py has the files; Hadoop would make them 644."""
+    os.umask(mask)
+    assert umask_of_hadoop() == {"spark.hadoop.fs.permissions.umask-mode": text}
+    assert os.umask(0) == mask
 
 
 def test_the_launcher_sets_it_for_the_job_alone() -> None:

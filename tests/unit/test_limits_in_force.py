@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
+from quotaplane.cli.main import main
 from quotaplane.history.store import open_table
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limits_in_force import limits_in_force
@@ -41,3 +46,23 @@ def test_a_limit_that_ended_since_the_lease_was_recorded_is_not_listed(history: 
     recording.delete("g").run(2).write()
     assert snapshot_second(history) == before, "or the test shows nothing"
     assert listed(history) == {}
+
+
+def test_a_name_that_nothing_has_is_refused(
+    history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Recording(history, WANTS, shards=1).put("g", 100.0).put("unused", 5.0).run(21).write()
+
+    def asked(*words: str) -> tuple[int, str, str]:
+        code = main([*words, "--json", "--history", history.path])
+        return code, *capsys.readouterr()
+
+    code, out, _ = asked("limits", "unused")
+    assert (code, json.loads(out)) == (0, [])
+    code, out, _ = asked("limits", "g", "--broker", "a")
+    assert (code, len(json.loads(out))) == (0, 1)
+    for words in (("limits", "NOPE"), ("groups", "history", "NOPE"), ("groups", "get", "NOPE")):
+        assert asked(*words) == (2, "", "quotaplane: error: group 'NOPE' does not exist\n")
+    code, out, err = asked("limits", "g", "--broker", "NOPE")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "there is no broker 'NOPE'" in err

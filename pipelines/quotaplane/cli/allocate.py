@@ -86,7 +86,8 @@ def allocate(case: AllocationCase, law: str | None = None, source: str = "case")
         source: name of the case in errors.
 
     Raises:
-        InputError: a broker has neither usage nor demand, or the case's law or options are wrong.
+        InputError: a broker has neither usage nor demand and the law divides by them, or the case's
+            law or options are wrong.
         ConfigError: ``law`` is unknown.
 
     >>> case = AllocationCase(quota=100, brokers={"a": {"usage": 10}, "b": {"demand": 300}})
@@ -94,7 +95,7 @@ def allocate(case: AllocationCase, law: str | None = None, source: str = "case")
     {'a': 10.2, 'b': 89.8}
     """
     name, chosen = _law(case, law, source)
-    problem = _problem(case, source)
+    problem = _problem(case, source, needs_usage=LAWS[name].uses_usage)
     allocation = chosen(problem)
     return {
         "law": name,
@@ -117,9 +118,9 @@ def _law(case: AllocationCase, law: str | None, source: str) -> tuple[str, Law]:
         raise InputError(f"{source}: {error}") from None
 
 
-def _problem(case: AllocationCase, source: str) -> Problem:
+def _problem(case: AllocationCase, source: str, *, needs_usage: bool) -> Problem:
     for broker, given in case.brokers.items():
-        if given.usage is None and given.demand is None:
+        if needs_usage and given.usage is None and given.demand is None:
             raise InputError(f"{source}: brokers.{broker}.usage: is required (or give its demand)")
     brokers = list(case.brokers.values())
 
@@ -130,7 +131,7 @@ def _problem(case: AllocationCase, source: str) -> Problem:
     quota = column([case.quota], np.inf)
     limit = column([broker.limit for broker in brokers], np.inf)
     weight = column([broker.weight for broker in brokers], 1.0)
-    exact = column([broker.demand for broker in brokers], np.nan)
+    exact = column([broker.demand for broker in brokers], np.nan if needs_usage else 0.0)
     usage = column([broker.usage for broker in brokers], np.nan)
     usage = np.where(np.isnan(usage), np.minimum(exact, limit), usage)
     problem = Problem(

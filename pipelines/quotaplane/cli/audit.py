@@ -11,10 +11,11 @@ from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 from quotaplane.answers import add_answer_options, json_lines, print_answer
+from quotaplane.cli.places import history_at
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
 from quotaplane.option_parser import OptionParser
-from quotaplane.point_in_time import parse_since
+from quotaplane.point_in_time import check_order, parse_since
 from quotaplane.query.answer import Answer
 from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.views import BEGINNING
@@ -145,13 +146,12 @@ def _request(args: argparse.Namespace) -> _Request:
     if (args.conf is None) == (args.history is None):
         raise ConfigError("audit needs either --conf FILE or --history PATH")
     settings = None if args.conf is None else load_settings(args.conf)
-    history = History(path=args.history) if settings is None else settings.history
+    history = history_at(args.history) if settings is None else settings.history
     security = Protections() if settings is None else settings.security
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now) if args.since else BEGINNING
     until = parse_since(args.until, now, "--until") if args.until else None
-    if until is not None and until < since:
-        raise InputError("--until: is before --since")
+    check_order(since, until)
     audit = load_audit(args.name)
     of_settings = {} if settings is None else audit.of_settings(settings.limits)
     given = {name: getattr(args, name) for name in audit.parameters}

@@ -35,6 +35,8 @@ _TITLES: Final = {
     "imbalance_max": "max",
     "imbalance_last": "last",
 }
+_WIDEST: Final = 60
+"""Characters of a column's heading."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +150,13 @@ def _value(text: str) -> object:
 
 
 def _title(name: str, changes: Sequence[str]) -> str:
-    return " ".join([name, *changes])
+    """The heading of the alternative's column, as wide as a column may be.
+
+    >>> _title("stock", ["a=1"]), _title("stock", ["a=1"] * 500)
+    ('stock a=1', 'stock with 500 changes')
+    """
+    title = " ".join([name, *changes])
+    return title if len(title) <= _WIDEST else f"{name} with {len(changes)} changes"
 
 
 def _shown(value: float) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from datetime import datetime, timezone
 from typing import Final
 
 from quotaplane.answers import add_answer_options, json_lines, print_answer
 from quotaplane.cli.places import add_place_options, history_of
-from quotaplane.errors import ConfigError
+from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
+from quotaplane.query.cluster_status import broker_status
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limits_in_force import COLUMNS, limits_in_force
+from quotaplane.registry.table import get_group
+from quotaplane.settings import History
 
 TOP: Final = 50
 
@@ -31,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: an option or the settings are wrong, or there is no history.
+        InputError: there is no such group, or no such broker.
         HistoryError: the history can't be read.
     """
     if args.top < 1:
@@ -39,6 +44,22 @@ def run(args: argparse.Namespace) -> int:
     require_history(history)
     with DuckDBEngine(history) as engine:
         found = limits_in_force(engine, args.group, args.broker, args.top)
+        if not found:
+            _check_names(history, engine, args.group, args.broker)
     rows = [tuple(row.values()) for row in found]
     print_answer(args, lambda: json_lines(found), lambda: (COLUMNS, rows))
     return 0
+
+
+def _check_names(
+    history: History, engine: DuckDBEngine, group: str | None, broker: str | None
+) -> None:
+    """Refuse names that nothing has: no limits would be the wrong answer."""
+    if group is not None:
+        get_group(history, group)
+    if broker is not None:
+        now = datetime.now(timezone.utc)
+        if broker not in {row["broker"] for row in broker_status(engine, now)}:
+            raise InputError(
+                f"there is no broker {broker!r}; `quotaplane brokers` lists those that report"
+            )

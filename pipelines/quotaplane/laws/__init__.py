@@ -49,6 +49,8 @@ class LawInfo:
     summary: str
     conserving: bool
     """Whether the limits of a group never exceed its quota together, not even briefly."""
+    uses_usage: bool
+    """Whether the limits depend on usage or demand."""
     options: Mapping[str, tuple[Any, ...]]
     """Allowed values of each option, the default first."""
 
@@ -58,13 +60,15 @@ LAWS: Final[Mapping[str, LawInfo]] = {
         max_min,
         "exact weighted max-min with floors, ceilings and priorities; spare quota as headroom",
         True,
+        True,
         {},
     ),
-    "static": LawInfo(static, "the quota divided evenly, by weight", True, {}),
+    "static": LawInfo(static, "the quota divided evenly, by weight", True, False, {}),
     "pip82": LawInfo(
         pip82,
         "PIP-82 as it is worded: residual, reduction, stealing",
         False,
+        True,
         {
             "residual": ("each", "proportional"),
             "reduction": ("proportional", "dominant"),
@@ -72,7 +76,7 @@ LAWS: Final[Mapping[str, LawInfo]] = {
         },
     ),
     "proportional": LawInfo(
-        proportional, "what stock Pulsar computes: in proportion to usage", False, {}
+        proportional, "what stock Pulsar computes: in proportion to usage", False, True, {}
     ),
 }
 """All laws by name."""

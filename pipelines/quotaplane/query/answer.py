@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 
@@ -10,3 +11,21 @@ class Answer(NamedTuple):
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
+
+
+def told_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of columns, with a number behind those that repeat one, as DuckDB numbers them.
+
+    >>> told_apart(["broker", "used", "broker", "broker", "broker_1"])
+    ('broker', 'used', 'broker_2', 'broker_3', 'broker_1')
+    """
+    found: list[str] = []
+    taken = set(names)
+    for name in names:
+        unlike, number = name, 0
+        while unlike in (taken if number else found):
+            number += 1
+            unlike = f"{name}_{number}"
+        found.append(unlike)
+        taken.add(unlike)
+    return tuple(found)

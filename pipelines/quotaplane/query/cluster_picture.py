@@ -90,12 +90,15 @@ class ClusterPicture:
         """How many rows the ``chosen`` (g,) groups have, and ``most`` of them from ``begin`` on.
 
         ``dimension``: rows of this one only; ``sort``: one of ``SORTS``. A row has the columns of
-        ``GroupStatus`` and ``parent``, the group above (None: there is none); None for NaN.
+        ``GroupStatus``, ``unreported`` and ``parent``, the group above (None: there is none); None
+        for NaN.
         """
         found = self._found(chosen, dimension, sort)
         at = found[begin : begin + most]
         columns = {name: self._rows[name][at].tolist() for name in GROUP_COLUMNS}
-        above = self._leases.parent[self._rows["place"][at]]
+        place = self._rows["place"][at]
+        columns["unreported"] = self._leases.unreported[place].tolist()
+        above = self._leases.parent[place]
         columns["parent"] = [
             None if place < 0 else str(self._leases.names[place]) for place in above.tolist()
         ]

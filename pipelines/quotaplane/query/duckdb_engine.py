@@ -25,7 +25,7 @@ from quotaplane.history.spill_folder import NAME as SPILL_NAME
 from quotaplane.history.spill_folder import spill_folder
 from quotaplane.history.store import has_table, one_line, open_table, place
 from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
-from quotaplane.query.answer import Answer
+from quotaplane.query.answer import Answer, told_apart
 from quotaplane.query.duckdb_rows import (
     escaped,
     no_rows,
@@ -182,7 +182,7 @@ class DuckDBEngine:
                 statement = _only_select(session, sql)
                 used = {n: v for n, v in values.items() if n in wanted}
                 rows = interruptible(session, lambda: session.execute(statement, used).fetchall())
-                return Answer(tuple(str(c[0]) for c in session.description or ()), rows)
+                return Answer(told_apart([c[0] for c in session.description or ()]), rows)
 
     def columns(
         self,

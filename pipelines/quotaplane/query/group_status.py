@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from quotaplane.groups.hierarchy import parents_of, subtree_totals
+from quotaplane.groups.scope import templates
 from quotaplane.model import (
     DEMAND_COLUMNS,
     DIMENSIONS,
@@ -41,7 +42,8 @@ _BROKER_PLACES: Final = (
     "min(broker_status) = 'stale' AS stale FROM leases GROUP BY broker"
 )
 _GROUPS: Final = f"""
-SELECT places.resource_group, coalesce(mode, 'hard') AS mode, {", ".join(RATE_COLUMNS)}
+SELECT places.resource_group, coalesce(mode, 'hard') AS mode,
+  coalesce(updated_at > :a_day_ago, false) AS lately, {", ".join(RATE_COLUMNS)}
 FROM resource_groups
 JOIN ({_PLACES}) AS places ON places.resource_group = resource_groups.resource_group
 ORDER BY place
@@ -51,7 +53,7 @@ _OF_LEASES: Final = (*USED_COLUMNS, *DEMAND_COLUMNS, *LIMIT_COLUMNS)
 _BROKERS: Final = f"SELECT broker, stale FROM ({_BROKER_PLACES}) AS numbered ORDER BY broker_place"
 _LEASES: Final = f"""
 SELECT place, broker_place, broker_status = 'stale' AS stale, has_limit AND enforced AS limited,
-  {", ".join(_OF_LEASES)}
+  seen_at > :a_day_ago AS lately, {", ".join(_OF_LEASES)}
 FROM leases
 JOIN ({_PLACES}) AS places ON places.resource_group = leases.resource_group
 JOIN ({_BROKER_PLACES}) AS numbered ON numbered.broker = leases.broker
@@ -154,6 +156,16 @@ class StandingLeases:
         """(g,) those of them that are silent."""
         return self.by_group(self.leases["stale"])
 
+    @cached_property
+    def unreported(self) -> BoolArray:
+        """(g,) no broker reports the group or one below it, and it was not changed for a day.
+
+        Templates are not among them: reports name the scopes that they are for.
+        """
+        lately = self.by_group(self.leases["lately"]) + self.groups["lately"]
+        silent: BoolArray = subtree_totals(self.parent, lately) == 0.0
+        return silent & ~templates(pa.array(self.names, pa.string()))
+
     def by_group(self, values: npt.NDArray[Any]) -> FloatArray:
         """(g,) sums of the leases' values."""
         sums = np.bincount(self.group, weights=values, minlength=len(self.names))
@@ -191,7 +203,8 @@ def standing_leases(engine: DuckDBEngine, now: datetime) -> StandingLeases:
         HistoryError: the history can't be read.
     """
     queries = (_GROUPS, _BROKERS, _LEASES, _THROTTLED)
-    return StandingLeases(*engine.columns(queries, {"recent": now - RECENT}))
+    times = {"recent": now - RECENT, "a_day_ago": now - timedelta(days=1)}
+    return StandingLeases(*engine.columns(queries, times))
 
 
 def row_dicts(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:

@@ -18,12 +18,7 @@ def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
         set_umask()
         return main(sys.argv[1:])
 
-    try:
-        code = exit_code_of(run, write_line)
-    except Exception:
-        sys.stderr = sys.__stderr__  # a job redirects it to Spark's log
-        raise
-    sys.exit(code)
+    sys.exit(exit_code_of(run, write_line))
 
 
 def add_skip_batch(parser: OptionParser, what: str) -> None:

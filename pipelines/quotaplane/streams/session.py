@@ -17,6 +17,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.file_modes import umask_of_hadoop
 from quotaplane.settings import Protections
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.spark_protection import check_protected
@@ -67,17 +68,18 @@ def build_session(
             f"{name}: no Spark options in {LAUNCHED_BY}; start jobs with ./spark-submit.sh JOB"
         )
     os.environ.setdefault("QUOTAPLANE_LOG_LEVEL", log_level)
+    conf = {**umask_of_hadoop(), **(conf or {})}
     builder = SparkSession.builder
     if "--name" not in (submit_args or "").split():
         builder = builder.appName(name)
-    for key, value in (conf or {}).items():
+    for key, value in conf.items():
         builder = builder.config(key, value)
     try:
         if SparkContext._active_spark_context is None:
-            _start_jvm(conf or {}, log)
+            _start_jvm(conf, log)
             if not security.allow_unprotected_spark:
                 # The JVM has read all places where options may be: command line and files.
-                check_protected({**dict(SparkConf().getAll()), **(conf or {})})
+                check_protected({**dict(SparkConf().getAll()), **conf})
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         reason = " ".join(str(error).split())

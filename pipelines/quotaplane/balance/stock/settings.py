@@ -176,15 +176,15 @@ def stock_settings(conf: Mapping[str, object]) -> StockSettings:
     """Settings from a case's ``conf``; what is not in it has Pulsar's default.
 
     Raises:
-        InputError: a name that Pulsar 4.0.8 does not have (says the closest one), or a value that
-            is not of the setting's type.
+        InputError: a name that the balancer of Pulsar 4.0.8 does not have (says one like it), or a
+            value that is not of the setting's type.
 
     >>> stock_settings({"maxUnloadPercentage": 0.5}).maxUnloadPercentage
     0.5
     >>> stock_settings({"maxUnloadPercent": 0.5})
     Traceback (most recent call last):
-    quotaplane.errors.InputError: conf: Pulsar has no setting 'maxUnloadPercent'; do you mean \
-maxUnloadPercentage?
+    quotaplane.errors.InputError: conf: Pulsar's load balancer has no setting 'maxUnloadPercent'; \
+do you mean maxUnloadPercentage?
     """
     return StockSettings(**{name: _checked(name, value) for name, value in conf.items()})
 
@@ -244,8 +244,9 @@ def _shown(value: object) -> str:
 
 def _declaration(name: str) -> Field[Any]:
     if name not in DECLARED:
-        near = get_close_matches(name, DECLARED, 1, 0.0)[0]
-        raise InputError(f"conf: Pulsar has no setting {name[:200]!r}; do you mean {near}?")
+        near = get_close_matches(name, DECLARED, 1)
+        meant = f"do you mean {near[0]}?" if near else "docs/balance-stock.md lists them"
+        raise InputError(f"conf: Pulsar's load balancer has no setting {name[:200]!r}; {meant}")
     return DECLARED[name]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 from delta.tables import DeltaTable
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from quotaplane.answers import add_answer_options, answer_text, json_of, table_text
@@ -35,6 +35,9 @@ TOPIC: Final = "topic"
 """The value of ``--events`` that stands for the events topic."""
 
 _TABLES: Final = ("decisions", "metrics", "rejected")
+
+_OF_FILES: Final = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "PARQUET")
+"""Beginnings of Spark's conditions for files that are damaged, or no Parquet files."""
 
 TOP: Final = 20
 """Number of entities shown: those with the most refused or delayed requests."""
@@ -126,7 +129,14 @@ def run_dry(
     else:
         require_history(settings.history, "or give the quotas to try with --quotas")
         definitions = list_groups(settings.history)
-    print(dry_run(session(), settings, definitions, args))
+    spark = session()
+    try:
+        print(dry_run(spark, settings, definitions, args))
+    except PySparkException as error:
+        # Spark looks at one file first, and at the others when it reads their rows.
+        if (error.getCondition() or "").startswith(_OF_FILES):
+            raise _unreadable(args.events, error) from None
+        raise
 
 
 def _recorded(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -139,14 +149,18 @@ def _recorded(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def _read(spark: SparkSession, path: str) -> DataFrame:
-    form = "delta" if DeltaTable.isDeltaTable(spark, path) else "parquet"
     try:
+        form = "delta" if DeltaTable.isDeltaTable(spark, path) else "parquet"
         return spark.read.format(form).load(path)
-    except AnalysisException as error:
-        why = " ".join(str(error).splitlines()[0].split())
-        if "TIMESTAMP(NANOS" in why:
-            why += " (write microseconds; pandas: to_parquet(..., coerce_timestamps='us'))"
-        raise InputError(f"--events: {path}: can't be read: {why}") from None
+    except PySparkException as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: str, error: PySparkException) -> InputError:
+    why = " ".join(str(error).splitlines()[0].split())
+    if "TIMESTAMP(NANOS" in why:
+        why += " (write microseconds; pandas: to_parquet(..., coerce_timestamps='us'))"
+    return InputError(f"--events: {path}: can't be read: {why}")
 
 
 def _summary(
