@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quotaplane.bounded_json import is_unicode
+from quotaplane.decimals import NEGATIVE_ZERO, is_negative_zero
 from quotaplane.errors import InputError
 from quotaplane.model import MAX_RATE
 
@@ -52,7 +53,7 @@ def source_name(path: str) -> str:
 
 
 def read_json(path: str) -> object:
-    """Parse a JSON file strictly: UTF-8, no duplicate keys, no NaN or Infinity.
+    """Parse a JSON file strictly: UTF-8, no duplicate keys, no NaN, Infinity or ``-0``.
 
     Raises:
         InputError: the file can't be read, or is not such JSON.
@@ -85,7 +86,9 @@ def read_text(path: str) -> str:
 
 
 def parse_json(text: str, source: str) -> object:
-    """Parse JSON strictly: no duplicate keys, no NaN or Infinity; ``source`` names it in errors.
+    """Parse JSON strictly: no duplicate keys, no NaN, Infinity or ``-0``.
+
+    ``source`` names it in errors.
 
     Raises:
         InputError: the text is not such JSON.
@@ -99,11 +102,18 @@ def parse_json(text: str, source: str) -> object:
             result[key] = value
         return result
 
+    def fraction(digits: str) -> float:
+        if is_negative_zero(digits):
+            raise InputError(f"{source}: {digits}: {NEGATIVE_ZERO}")
+        return float(digits)
+
     def refuse(name: str) -> NoReturn:
         raise InputError(f"{source}: {name} is not a JSON number; leave the key out or use null")
 
     try:
-        parsed: object = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+        parsed: object = json.loads(
+            text, object_pairs_hook=unique, parse_float=fraction, parse_constant=refuse
+        )
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise InputError(f"{source}: not JSON: {error.msg} ({where})") from None

@@ -1,4 +1,7 @@
-"""Reads YAML of users strictly: keys are text and occur once; errors name the line.
+"""Reads and writes YAML of users strictly: keys are text and occur once; errors name the line.
+
+A text without quotes that programs read differently is refused, and written with quotes: in YAML
+1.1 ``0100`` is 64, ``1:30`` is 90 and ``no`` is false, in YAML 1.2 they are 100 and two texts.
 
 What a text may cost is bounded before it is composed: libyaml takes minutes for ``[`` a quarter of
 a million times. Only the number of its nodes is the caller's choice.
@@ -7,17 +10,17 @@ a million times. Only the number of its nodes is the caller's choice.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import yaml
 
 from quotaplane.bounded_json import MALFORMED
+from quotaplane.decimals import DECIMAL, NEGATIVE_ZERO, is_negative_zero
 from quotaplane.errors import InputError
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""What the text holds decides the types, of which these have only plain ones. With libyaml it is
-ten times as fast."""
 _MOST_LEVELS: Final = 32
 """Most mappings and lists within each other."""
 _TIMES: Final = 10
@@ -25,10 +28,59 @@ _MOST_REPEATED: Final = 100_000
 """With all aliases and ``<<`` written out, a text may have ``_TIMES`` as many nodes, and so many
 more. Aliases of aliases grow exponentially."""
 _MOST_DIGITS: Final = 100
-"""Most characters of what is no text: YAML has ``1:59:59`` for 7199, which takes quadratic time."""
+"""Most characters of what is no text."""
 
-_MERGE: Final = "tag:yaml.org,2002:merge"
-_TEXT: Final = "tag:yaml.org,2002:str"
+_STANDARD: Final = "tag:yaml.org,2002:"
+_MERGE: Final = f"{_STANDARD}merge"
+_TEXT: Final = f"{_STANDARD}str"
+_NUMBERS: Final = (f"{_STANDARD}int", f"{_STANDARD}float")
+_CONTAINERS: Final = (f"{_STANDARD}seq", f"{_STANDARD}map")
+_UNCLEAR: Final = "!unclear"
+"""The tag of a text without quotes that programs read differently."""
+
+_DIGITS: Final = "0123456789"
+_PLAIN: Final = (
+    (f"{_STANDARD}null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    (f"{_STANDARD}bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    (f"{_STANDARD}int", r"[-+]?(0|[1-9][0-9]*)", list("-+" + _DIGITS)),
+    (
+        f"{_STANDARD}float",
+        rf"{DECIMAL}|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+." + _DIGITS),
+    ),
+    (_MERGE, r"<<", ["<"]),
+    (_UNCLEAR, r"=|y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF", list("=yYnNoO")),
+    (
+        _UNCLEAR,
+        r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9_]+)?"
+        r"|[-+]?0([oO][0-7_]+|[xX][0-9a-fA-F_]+|[bB][01_]+)"
+        r"|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?",
+        list("-+." + _DIGITS),
+    ),
+    (
+        _UNCLEAR,
+        r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+        r"(([Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?"
+        r"([ \t]*(Z|[-+][0-9]{1,2}(:?[0-9]{2})?))?)?",
+        list(_DIGITS),
+    ),
+)
+"""Tag, form and first characters of a text without quotes, the first that fits: as YAML 1.2 has
+it, then the other numbers, words and times of YAML 1.1. Any other is a text."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """With libyaml it is ten times as fast."""
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+for _class in (_Loader, _Dumper):
+    _class.yaml_implicit_resolvers = {}
+    for _tag, _form, _first in _PLAIN:
+        _class.add_implicit_resolver(_tag, re.compile(rf"(?:{_form})\Z"), _first)
 
 
 class YamlMapping(NamedTuple):
@@ -57,11 +109,8 @@ def read_mappings(text: str, source: str, *, most_nodes: float = math.inf) -> It
     Raises:
         InputError: the text is not such YAML; names the line.
     """
-    try:
-        nodes = _count(text, source, most_nodes)
-        check = _Check(source, min(_TIMES * nodes + _MOST_REPEATED, 2 * most_nodes))
-        loader = _LOADER(text)
-        node = loader.get_single_node()
+    with _errors_of(source):
+        loader, node, check = _composed(text, source, most_nodes)
         items = node.value if isinstance(node, yaml.SequenceNode) else [node] if node else []
         for item in items:
             if not isinstance(item, yaml.MappingNode):
@@ -72,19 +121,63 @@ def read_mappings(text: str, source: str, *, most_nodes: float = math.inf) -> It
             check.node(item)
             lines = {key.value: _line(key) for key, _ in item.value if key.tag == _TEXT}
             yield YamlMapping(loader.construct_object(item, deep=True), _line(item), lines)
+
+
+def read_value(text: str, source: str, *, most_nodes: float = math.inf) -> object:
+    """The value that a document is; None if there is none.
+
+    >>> read_value("0.5", "--set"), read_value("[a, 1e3]", "--set")
+    (0.5, ['a', 1000.0])
+
+    Raises:
+        InputError: the text is not such YAML; names the line.
+    """
+    with _errors_of(source):
+        loader, node, check = _composed(text, source, most_nodes)
+        if node is None:
+            return None
+        check.node(node)
+        value: object = loader.construct_object(node, deep=True)
+        return value
+
+
+def write_yaml(value: object) -> str:
+    """A document of plain values; all programs read it alike.
+
+    >>> print(write_yaml([{"group": "no"}, {"group": "0o17"}, {"weight": 1e18}]), end="")
+    - group: 'no'
+    - group: '0o17'
+    - weight: 1.0e+18
+    """
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+@contextmanager
+def _errors_of(source: str) -> Iterator[None]:
+    try:
+        yield
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}: " if mark else ""
         raise InputError(f"{source}: {where}not YAML: {error.problem}") from None
-    except (yaml.YAMLError, *MALFORMED) as error:
-        # A control character; a date such as 2026-02-30; ``!!int`` or ``!!bool`` before another.
+    except (yaml.YAMLError, *MALFORMED) as error:  # a control character
         raise InputError(f"{source}: not YAML: {' '.join(str(error).split())[:300]}") from None
+
+
+def _composed(
+    text: str, source: str, most_nodes: float
+) -> tuple[_Loader, yaml.Node | None, _Check]:
+    nodes = _count(text, source, most_nodes)
+    loader = _Loader(text)
+    check = _Check(source, min(_TIMES * nodes + _MOST_REPEATED, 2 * most_nodes), loader)
+    return loader, loader.get_single_node(), check
 
 
 def _count(text: str, source: str, most_nodes: float) -> int:
     """The number of nodes; reads only as much of the text as the bounds allow."""
     nodes = levels = 0
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.NodeEvent):
             nodes += 1
         if isinstance(event, yaml.CollectionStartEvent):
@@ -105,8 +198,8 @@ def _count(text: str, source: str, most_nodes: float) -> int:
 class _Check:
     """Checks nodes, and counts them as if every alias were written out; ``most``: of those."""
 
-    def __init__(self, source: str, most: float) -> None:
-        self._source, self._most = source, most
+    def __init__(self, source: str, most: float, loader: _Loader) -> None:
+        self._source, self._most, self._loader = source, most, loader
         self._size: dict[yaml.Node, int | None] = {}
         """By node that was looked at: how many nodes it has; None: it is being looked at."""
 
@@ -120,11 +213,9 @@ class _Check:
         self._size[node] = None
         size = 1
         if isinstance(node, yaml.ScalarNode):
-            if node.tag != _TEXT and len(node.value) > _MOST_DIGITS:
-                raise InputError(
-                    f"{self._place(node)}: a number or time of more than {_MOST_DIGITS} "
-                    "characters; quote it if it is text"
-                )
+            self._check_scalar(node)
+        elif node.tag not in _CONTAINERS:
+            raise self._unknown_tag(node)
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
                 size = self._sum(size, item)
@@ -143,6 +234,29 @@ class _Check:
                 f"{self._most} keys and values"
             )
         return size
+
+    def _check_scalar(self, node: yaml.ScalarNode) -> None:
+        if node.tag == _TEXT:
+            return
+        if len(node.value) > _MOST_DIGITS:
+            raise InputError(
+                f"{self._place(node)}: a number or time of more than {_MOST_DIGITS} "
+                "characters; quote it if it is text"
+            )
+        read_as = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))
+        if node.tag != read_as:
+            raise self._unknown_tag(node)
+        if node.tag == _UNCLEAR:
+            raise InputError(
+                f"{self._place(node)}: {node.value} means different things to different programs: "
+                "write a plain decimal number, true or false; or quote it if it is text"
+            )
+        if node.tag in _NUMBERS and is_negative_zero(node.value):
+            raise InputError(f"{self._place(node)}: {node.value}: {NEGATIVE_ZERO}")
+
+    def _unknown_tag(self, node: yaml.Node) -> InputError:
+        tag = node.tag.replace(_STANDARD, "!!", 1)
+        return InputError(f"{self._place(node)}: the tag {tag} can't be used here: leave it out")
 
     def _check_keys(self, node: yaml.MappingNode) -> None:
         seen = set()

@@ -268,7 +268,7 @@ def test_an_object_store_is_not_looked_into(capsys: pytest.CaptureFixture[str]) 
     assert main(["doctor", "--history", "s3://bucket/history"]) == 0
     out, err = capsys.readouterr()
     assert "not checked" in err
-    assert json.loads(out) == {"tables": [], "problems": []}
+    assert json.loads(out) == {"tables": [], "problems": [], "doubts": []}
 
 
 def test_a_table_of_another_version_is_told(doctor: Doctor) -> None:
@@ -458,6 +458,24 @@ def test_a_long_loss_is_told_in_short(doctor: Doctor) -> None:
     told = doctor()[1]
     assert f"; {13 - diagnosing._SHOWN} more up to 15; 12 rows in all that can be read" in told
     assert os.linesep.join(told.splitlines()).count("more up to") == 1
+
+
+def test_names_that_no_report_will_have_are_listed_and_are_no_damage(doctor: Doctor) -> None:
+    assert "client-id" not in doctor()[1]
+    names = ["client-id=app", "G", "acme "]
+    put_groups(doctor.history, names, np.full((3, len(RATE_COLUMNS)), 1.0), "ann")
+    code, told = doctor()
+    assert code == 0
+    states, _, doubts = told.partition("\n\n")
+    assert "broken" not in states
+    assert [line.partition(": ")[0] for line in doubts.splitlines()] == [
+        "group 'acme '",
+        "group 'client-id=app'",
+        "group 'G'",
+        "group 'g'",
+    ]
+    cut(commit(doctor.root / "history" / "resource_groups"))
+    assert "client-id" not in doctor()[1]
 
 
 def test_a_script_gets_json(doctor: Doctor, capsys: pytest.CaptureFixture[str]) -> None:

@@ -267,7 +267,7 @@ def test_history_says_who_when_from_and_to(groups: Command) -> None:
     assert [(c["from"], c["to"]) for c in changes] == steps
     assert sorted(c["at"] for c in changes) == [c["at"] for c in changes]
     assert len(groups("history")) == 4
-    assert groups("history", "nobody") == []
+    assert groups.refused("history", "nobody") == "group 'nobody' does not exist"
 
 
 @given(st.text(max_size=30) | st.text(":a", max_size=6))

@@ -117,9 +117,8 @@ def test_secrets_of_signatures_are_neither_printed_nor_recorded(
         ("x: 1" + ":59" * 40, "line 4: a number or time of more than 100 characters"),
         ("x: 0x" + "f" * 200, "line 4: a number or time of more than 100 characters"),
         ("a: &a {b: *a}", "line 4: contains itself"),
-        ("a: !!int ''", "not YAML: string index out of range"),
-        ("a: !!bool x", "not YAML: 'x'"),
-        ("a: !!timestamp x", "not YAML"),
+        ("a: !!int ''", "line 4: the tag !!int can't be used here"),
+        ("a: !!timestamp x", "line 4: the tag !!timestamp can't be used here"),
     ],
 )
 def test_a_file_that_costs_too_much_is_refused(tmp_path: Path, more: str, says: str) -> None:
@@ -150,3 +149,11 @@ def test_an_alias_may_be_used(tmp_path: Path) -> None:
     )
     first, second = load_settings(file).balance.policies["isolation"]
     assert first == second == {"namespaces": ["x"], "primary": ["b"]}
+
+
+@pytest.mark.parametrize("text", ["- history: {path: h}\n", "[]", "", "- a", "a"])
+def test_settings_that_are_a_list_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="expected a mapping of settings at the top"):
+        load_settings(file)

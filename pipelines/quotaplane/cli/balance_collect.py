@@ -8,6 +8,7 @@ import asyncio
 from quotaplane.cli.agent_process import print_line, print_status, stop_at_signal
 from quotaplane.settings import PulsarTransport, Settings, load_settings
 from quotaplane.settings.balance_agents import pulsar_cluster
+from quotaplane.strict_yaml import write_yaml
 from quotaplane.terminal import warn
 
 _EPILOG = """\
@@ -43,15 +44,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _print_policies(transport: PulsarTransport) -> int:
-    import yaml
-
     from quotaplane.balance.agent.cluster_view import read_policies
     from quotaplane.pulsar_admin.resource_groups import read_runtime
     from quotaplane.pulsar_admin.rest import Rest
 
     async with Rest(transport) as rest:
         policies = await read_policies(rest, (await read_runtime(rest)).cluster)
-    print(yaml.safe_dump({"balance": {"policies": policies}}, sort_keys=False), end="")
+    print(write_yaml({"balance": {"policies": policies}}), end="")
     return 0
 
 

@@ -21,7 +21,7 @@ from quotaplane.answers import (
     table_text,
 )
 from quotaplane.cli.doctor_checkpoint import checkpoint_findings
-from quotaplane.cli.places import add_place_options
+from quotaplane.cli.places import add_place_options, history_at
 from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
 from quotaplane.deltalog.error_text import one_line, with_advice
 from quotaplane.deltalog.log import LOG, local_folder
@@ -29,7 +29,9 @@ from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.store import nobody_writing, open_table, place
-from quotaplane.history.tables import OPTIONAL, TABLES
+from quotaplane.history.tables import OPTIONAL, RESOURCE_GROUPS, TABLES
+from quotaplane.registry.policies import doubtful_names
+from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
 from quotaplane.terminal import tell
 from quotaplane.transport.base import REPORTS_AND_LIMITS
@@ -42,7 +44,8 @@ MENDED: Final = 11
 _EPILOG: Final = f"""\
 Checks the log and the data files of each table of the history and of the embedded transport's
 topics, and the job's checkpoint folder. Prints a line for each, and each broken file with what
-mending would lose. Only reads, so it may run beside the jobs.
+mending would lose. Only reads, so it may run beside the jobs. It also lists groups and brokers
+whose names hardly any report will have, such as client-id=app; they are no damage.
 
 --mend sets each broken table back to its last whole commit. Nothing is deleted: broken files and
 the commits after them are moved to a folder doctor-TIME beside the tables. Stop the jobs first.
@@ -81,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         TransportError: the same for a topic.
     """
     settings = load_settings(args.conf) if args.conf else None
-    history = settings.history if settings else History(path=args.history)
+    history = settings.history if settings else history_at(args.history)
     if local_folder(history.path) is None:
         tell(f"history at {place(history)}: not checked, as object stores keep files whole")
     tables = [*_tables_of(history), *(_topics_of(settings) if settings else ())]
@@ -131,19 +134,24 @@ class _Examination(NamedTuple):
     """Rows of ``_STATE``."""
     problems: list[tuple[object, ...]]
     """Rows of ``_PROBLEM``; none: nothing is broken."""
+    doubts: list[str]
+    """Lines about names of groups and brokers that no report will have."""
 
     def as_json(self) -> dict[str, object]:
         return {
             "tables": [dict(zip(_STATE, row, strict=True)) for row in self.states],
             "problems": [dict(zip(_PROBLEM, row, strict=True)) for row in self.problems],
+            "doubts": self.doubts,
         }
 
     def as_text(self) -> str:
-        states = table_text(_STATE, self.states)
-        if not self.problems:
-            return states
-        titles = [name.replace("_", " ") for name in _PROBLEM]
-        return f"{states}\n\n{table_text(titles, self.problems)}"
+        parts = [table_text(_STATE, self.states)]
+        if self.problems:
+            titles = [name.replace("_", " ") for name in _PROBLEM]
+            parts.append(table_text(titles, self.problems))
+        if self.doubts:
+            parts.append("\n".join(self.doubts))
+        return "\n\n".join(parts)
 
 
 _STATE: Final = ("table", "version", "files", "state")
@@ -167,7 +175,15 @@ def _examine(tables: Sequence[_Table], settings: Settings | None) -> _Examinatio
             findings = [_unreadable(checkpoint, error)]
         states.append(("checkpoint", None, None, "broken" if findings else "whole"))
         problems += [("checkpoint", *finding) for finding in findings]
-    return _Examination(states, problems)
+    return _Examination(states, problems, _doubts(tables, problems))
+
+
+def _doubts(tables: Sequence[_Table], problems: Sequence[tuple[object, ...]]) -> list[str]:
+    broken = {name for name, *_ in problems}
+    for table in tables:
+        if table.name == RESOURCE_GROUPS.name and table.name not in broken and table.history:
+            return list(doubtful_names(list_groups(table.history)))
+    return []
 
 
 def _checkpoints_of(settings: Settings) -> Iterator[Path]:

@@ -115,6 +115,11 @@ def configure_apply(apply: argparse.ArgumentParser) -> None:
     )
     apply.add_argument("--prune", action="store_true", help="delete groups that are not in there")
     apply.add_argument(
+        "--delete-all",
+        action="store_true",
+        help="with --prune: also more than a third of all groups, or where a file is empty",
+    )
+    apply.add_argument(
         "--exit-code",
         action="store_true",
         help=f"with --dry-run: exit code {WOULD_CHANGE} if something would change",
@@ -184,12 +189,15 @@ def apply(history: History, args: argparse.Namespace) -> int:
     """
     if args.exit_code and not args.dry_run:
         raise ConfigError("--exit-code goes with --dry-run")
-    given = read_group_files(args.file)
+    if args.delete_all and not args.prune:
+        raise ConfigError("--delete-all goes with --prune")
+    given = read_group_files(args.file, may_be_empty=args.delete_all or not args.prune)
     done = apply_groups(
         history,
         given,
         author_of(args),
         prune=args.prune,
+        delete_all=args.delete_all,
         why=args.why,
         dry_run=args.dry_run,
         ready=_ready(args),

@@ -48,8 +48,9 @@ of null in JSON answers means unlimited. What `list --json` or `list --csv` prin
 
 apply makes groups what YAML files say: what is left out is unlimited or has its default. A file has
 one group or a list of groups, with the keys of put --file. A folder stands for all *.yaml and *.yml
-in and below it. --prune deletes the groups that are in no file. All of it is one change. export
-prints the groups as such a file.
+in and below it. --prune deletes the groups that are in no file; --delete-all, too, lets it delete
+more than a third of all groups, or those of an empty file. All of it is one change. export prints
+the groups as such a file.
 
 acme::orders is a child of acme: it shares what acme has. --weight, --priority and the floors are
 the group's among its siblings; --brokers gives single brokers of the group terms of their own:
@@ -187,6 +188,8 @@ def run(args: argparse.Namespace) -> int:
         _print_resolved(history, args)
     else:
         found = group_changes(history, args.group)
+        if args.group is not None and not found:
+            get_group(history, args.group)  # raises if there is none
         print_answer(args, lambda: json_lines(shown_changes(found)), lambda: change_rows(found))
     return 0
 

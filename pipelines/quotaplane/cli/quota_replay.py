@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import yaml
 
 from quotaplane.answers import add_answer_options, json_lines, json_of, print_answer, table_text
 from quotaplane.cli.places import add_place_options, history_of
@@ -22,6 +21,7 @@ from quotaplane.replay.player import Changes, changed_groups
 from quotaplane.replay.quota_what_if import what_if
 from quotaplane.replay.verify import Verified, verify
 from quotaplane.settings import History
+from quotaplane.strict_yaml import read_value
 from quotaplane.terminal import one_line
 from quotaplane.text_table import render
 
@@ -159,7 +159,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings to try.
 
     Raises:
-        ConfigError: ``--set`` is not KEY=VALUE.
+        ConfigError: ``--set`` is not KEY=VALUE, or the value is not YAML.
     """
     found: dict[str, Any] = {} if args.law is None else {"law.name": args.law}
     for text in args.changes:
@@ -167,9 +167,9 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         if not equals or "." not in key:
             raise ConfigError(f"--set {text}: must be KEY=VALUE, such as limits.max_step=0.2")
         try:
-            found[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise ConfigError(f"--set {text}: the value is not YAML") from None
+            found[key] = read_value(value, f"--set {key}")
+        except InputError as error:
+            raise ConfigError(str(error)) from None
     return found
 
 

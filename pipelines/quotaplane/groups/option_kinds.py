@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
+from quotaplane.decimals import parse_decimal
 from quotaplane.errors import InputError
 from quotaplane.groups.terms_by_broker import TermsByBroker
 from quotaplane.model import RATE_COLUMNS, FloatArray
@@ -27,8 +28,8 @@ from quotaplane.throttle.terms import TermsByDimension
 OptionArray: TypeAlias = npt.NDArray[Any]
 """An option of a shard's groups: (groups,), or (dimensions, groups)."""
 
-_MOST_WHOLE: Final = 2**62
-"""Whole numbers beyond it, which a column could not hold, become it: it is out of every range."""
+_MOST_WHOLE: Final = 2**53 - 1
+"""Whole numbers beyond it are out of every range, and a float does not have all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +94,7 @@ class Option(ABC):
         bad = pc.and_not(pc.is_valid(values), self.fits(values).fill_null(True))
         for row in np.flatnonzero(bad.to_numpy(False)).tolist():
             value = values[row].as_py()
-            shown = repr(value) if isinstance(value, str) else f"{value:g}"
-            yield row, f"{column}: must be {self.rule}, not {shown}"
+            yield row, f"{column}: must be {self.rule}, not {repr(value).removesuffix('.0')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,9 @@ class NumberOption(ArrayOption):
             return value
         if value != round(value):
             raise InputError(f"{field}: must be a whole number, not {given!r}")
-        return int(max(min(value, _MOST_WHOLE), -_MOST_WHOLE))
+        if abs(value) > _MOST_WHOLE:
+            raise InputError(f"{field}: must be {self.rule}, not {given!r}")
+        return int(value)
 
     def fits(self, values: pa.Array) -> pa.BooleanArray:
         """Those within the range."""
@@ -356,15 +358,17 @@ class JsonOption(Option):
 
 
 def number(given: object) -> float:
-    """A number, or NaN for what is none.
+    """A number, or NaN for what is none, and for a text that not all programs read alike.
 
-    >>> number("1e3"), number(True), number("x")
+    >>> number("1e3"), number(True), number("0100")
     (1000.0, nan, nan)
     """
+    if isinstance(given, str):
+        return parse_decimal(given)
     try:
         # A bool is a number to Python, not to whoever wrote true into a quota.
         return math.nan if isinstance(given, bool) else float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, OverflowError):
         return math.nan
 
 

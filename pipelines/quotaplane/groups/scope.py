@@ -23,7 +23,8 @@ DEFAULT: Final = "<default>"
 SCOPE_KEYS: Final = ("user", "client")
 """What a scope may name, in this order."""
 
-_FORMS: Final = "user=NAME, client=NAME or user=NAME,client=NAME"
+FORMS: Final = "user=NAME, client=NAME or user=NAME,client=NAME"
+"""Of scopes, for messages."""
 
 
 class Scope(NamedTuple):
@@ -110,10 +111,10 @@ def parse_scope(group: str) -> Scope:
         )
     parts = [part.partition("=") for part in group.split(",")]
     if not all(equals for _, equals, _ in parts):
-        raise InputError(f"must be {_FORMS}; a comma in a name is %2C")
+        raise InputError(f"must be {FORMS}; a comma in a name is %2C")
     keys = [key for key, _, _ in parts]
     if keys not in (["user"], ["client"], ["user", "client"]):
-        raise InputError(f"must be {_FORMS}, in this order")
+        raise InputError(f"must be {FORMS}, in this order")
     for key, _, name in parts:
         if name != DEFAULT:
             _check(key, name)

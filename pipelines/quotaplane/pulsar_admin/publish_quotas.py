@@ -18,29 +18,10 @@ from quotaplane.errors import ClusterError
 from quotaplane.model import PUBLISH, BoolArray, FloatArray
 from quotaplane.pulsar_admin.resource_groups import RATE_KEYS, group_path, rates_of, to_cluster
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.quota_copies import copy_of
 
-_COPY: Final = ".taken-over"
 _NOT_FOUND: Final = 404
 _PUBLISH_RATES: Final = 2
-
-
-def copy_of(group: str) -> str:
-    """The group that has the copy of a group's quota.
-
-    >>> copy_of("orders"), is_copy("orders.taken-over"), original_of("orders.taken-over")
-    ('orders.taken-over', True, 'orders')
-    """
-    return f"{group}{_COPY}"
-
-
-def is_copy(group: str) -> bool:
-    """Whether a group of the cluster is such a copy, and nobody's own group."""
-    return group.endswith(_COPY) and group != _COPY
-
-
-def original_of(copy: str) -> str:
-    """The group whose quota a copy has."""
-    return copy.removesuffix(_COPY)
 
 
 class Given(Enum):

@@ -16,8 +16,8 @@ import numpy as np
 
 from quotaplane.model import BASIC, DIMENSIONS, SEPARATOR, FloatArray
 from quotaplane.pulsar_admin.configured_rates import NO_RATES, SUBSCRIPTION, TopicRates, per_s
-from quotaplane.pulsar_admin.publish_quotas import is_copy
 from quotaplane.pulsar_admin.resource_groups import to_cluster
+from quotaplane.quota_copies import is_copy
 
 _UNITS: Final = 2
 

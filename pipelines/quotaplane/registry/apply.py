@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from quotaplane.errors import InputError
 from quotaplane.history.store import ensure_history, only_one
 from quotaplane.registry.attachments import LOCK, check_unattached
 from quotaplane.registry.change_feed import group_changes
@@ -18,6 +19,9 @@ from quotaplane.settings import History
 
 CLUSTER_WRITER: Final = "pulsar:"
 """How the author of groups that a Pulsar cluster has begins; they are copied from the cluster."""
+
+_NAMED: Final = 5
+"""So many of the groups that would be deleted are named."""
 
 
 def _ignore(_: str) -> None:
@@ -30,6 +34,7 @@ def apply_groups(
     by: str,
     *,
     prune: bool,
+    delete_all: bool = False,
     why: str | None = None,
     dry_run: bool = False,
     ready: Callable[[History], None] = ensure_history,
@@ -39,11 +44,13 @@ def apply_groups(
 ) -> GroupsPut:
     """Make the given groups all that they say; with ``prune`` delete the others.
 
+    More than a third of all groups are deleted only with ``delete_all``.
     Groups that were copied from a Pulsar cluster are not deleted, as they would come again;
     ``tell`` is given a line about them. The other arguments, the answer and the errors are those of
     ``change_groups``.
 
     Raises:
+        InputError: also if that many groups would be deleted.
         GroupInUseError: a group that would be deleted has tenants or namespaces attached to it.
     """
     spared: set[str] = set()
@@ -53,6 +60,8 @@ def apply_groups(
         spared.clear()
         spared.update(_of_a_cluster(history, rows) & unnamed if unnamed else ())
         doomed = sorted(unnamed - spared)
+        if not delete_all:
+            _check_share(doomed, len(rows) - len(spared))
         check_unattached(history, doomed)
         return doomed
 
@@ -83,6 +92,17 @@ def apply_groups(
             f"{', '.join(sorted(spared))}"
         )
     return put
+
+
+def _check_share(doomed: Sequence[str], of: int) -> None:
+    """Of the groups that could be deleted, more than a third are a mistake unless it is said."""
+    if 3 * len(doomed) > of:
+        more = len(doomed) - _NAMED
+        named = ", ".join(doomed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        raise InputError(
+            f"--prune would delete {len(doomed)} of {of} groups, more than a third: {named}; "
+            "if that is meant, give --delete-all as well"
+        )
 
 
 def _of_a_cluster(history: History, rows: pa.Table) -> set[str]:

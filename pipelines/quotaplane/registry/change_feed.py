@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from quotaplane.deltalog.log import commit_time
 from quotaplane.deltalog.read import read_changes
 from quotaplane.errors import HistoryError
 from quotaplane.history.commits import WHY
@@ -53,6 +53,8 @@ def read_feed(history: History, before: ChangeFeed | None = None) -> ChangeFeed:
     try:
         new = newest - before.version if before is not None else None
         log = {int(entry["version"]): entry for entry in table.history(new)}
+        for entry in log.values():
+            commit_time(entry)  # one that is no time is said here
         since = min(log) if before is None else before.version + 1
         rows = read_changes(table, since=since, upto=newest)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
@@ -71,7 +73,7 @@ def changes_in(rows: pa.Table, log: Mapping[int, Mapping[str, Any]]) -> list[dic
     for row in rows.to_pylist():
         version, kind = row["_commit_version"], row["_change_type"]
         committed = log[version]
-        at = datetime.fromtimestamp(committed["timestamp"] / 1000, tz=timezone.utc)
+        at = commit_time(committed)
         by = committed.get("userName", row["updated_by"])
         change = changes.setdefault(
             (version, row[GROUP]),

@@ -12,8 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import yaml
-
 from quotaplane.errors import InputError
 from quotaplane.groups.flaws import option_flaws
 from quotaplane.groups.names import check_name
@@ -28,7 +26,7 @@ from quotaplane.registry.group_input import (
 )
 from quotaplane.registry.group_json import shown
 from quotaplane.strict_json import read_text, source_name
-from quotaplane.strict_yaml import read_mappings
+from quotaplane.strict_yaml import read_mappings, write_yaml
 
 SUFFIXES: Final = (".yaml", ".yml")
 
@@ -45,10 +43,11 @@ class _Place(NamedTuple):
         return f"{self.file}: line {self.line}"
 
 
-def read_group_files(path: str) -> GivenGroups:
+def read_group_files(path: str, *, may_be_empty: bool = True) -> GivenGroups:
     """All that the groups in a file have, or those in the files of a folder and of those in it.
 
-    ``-`` is stdin. Files and folders whose names begin with a dot are left out.
+    ``-`` is stdin. Files and folders whose names begin with a dot are left out. ``may_be_empty``:
+    also where ``--prune`` would delete the groups that an empty file once had.
 
     Raises:
         InputError: names the file, the line, the key, and what is wrong with it; or there is no
@@ -57,7 +56,7 @@ def read_group_files(path: str) -> GivenGroups:
     places: dict[str, _Place] = {}
     groups: list[GivenGroup] = []
     for file in _files(path):
-        source = source_name(file)
+        source, before = source_name(file), len(groups)
         for found in read_mappings(read_text(file), source):
             place = _Place(source, found.line)
             name, group = _read(found.values, found.lines, place)
@@ -65,6 +64,11 @@ def read_group_files(path: str) -> GivenGroups:
                 raise InputError(f"{place}: group {name!r} is given twice: also {places[name]}")
             places[name] = place
             groups.append(group)
+        if len(groups) == before and not may_be_empty:
+            raise InputError(
+                f"{source}: has no group, and --prune would delete those that it had: if that is "
+                "meant, remove the file from its folder, or give --delete-all as well"
+            )
     given = given_groups(list(places), groups)
     if given.policy is not None:
         first = min(option_flaws(given.policy), key=lambda flaw: flaw.row, default=None)
@@ -115,8 +119,7 @@ def _files(path: str) -> Iterator[str]:
 def group_file(rows: Sequence[Mapping[str, Any]]) -> str:
     """A file of these groups, rows of ``list_groups``, with what is not the default."""
     groups = [_written(row) for row in rows]
-    text = yaml.safe_dump(groups, sort_keys=False, allow_unicode=True, width=100)
-    return _HEAD + (text if groups else "[]\n")
+    return _HEAD + write_yaml(groups)
 
 
 def _written(row: Mapping[str, Any]) -> dict[str, Any]:

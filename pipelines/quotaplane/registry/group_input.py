@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,7 @@ from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
 from quotaplane.groups.quota_text import parse_quota
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
 from quotaplane.strict_json import json_type, parse_json, read_json, source_name
-from quotaplane.text_table import unescape_formula
+from quotaplane.text_table import unescape_cell
 from quotaplane.throttle.terms import ALL_DIMENSIONS
 
 JSON_COLUMNS: Final = (*JSON_OPTIONS, "quotas")
@@ -62,7 +63,7 @@ def read_groups(path: str) -> GivenGroups:
         records = _json_items(path)
     else:
         raise InputError(f"{source_name(path)}: must end in .csv or .json")
-    names: list[str] = []
+    places: dict[str, str] = {}
     groups: list[GivenGroup] = []
     for where, record in records:
         unknown = record.keys() - {*KEYS, *DERIVED}
@@ -71,9 +72,11 @@ def read_groups(path: str) -> GivenGroups:
         group = record.get("group")
         if not isinstance(group, str) or not group:
             raise InputError(f"{where}: group: must be a name")
-        names.append(group)
+        if group in places:
+            raise InputError(f"{where}: group {group!r} is given twice: also {places[group]}")
+        places[group] = where
         groups.append(read_group(record, f"{where}: {{}}".format))
-    return given_groups(names, groups)
+    return given_groups(list(places), groups)
 
 
 def given_state(state: Mapping[str, Any]) -> GivenGroup:
@@ -201,14 +204,13 @@ def _csv(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, restkey="", strict=True)
-            if "group" not in (reader.fieldnames or ()):
-                raise InputError(f"{source}: line 1: there is no column group")
+            _check_header(reader.fieldnames or (), f"{source}: line 1")
             for record in reader:
                 where = f"{source}: line {reader.line_num}"
                 if "" in record or None in record.values():
                     raise InputError(f"{where}: has not as many cells as the header")
                 cells: dict[str, object] = {
-                    key: unescape_formula(cell) or None for key, cell in record.items()
+                    key: unescape_cell(cell) or None for key, cell in record.items()
                 }
                 for column in JSON_COLUMNS:
                     if cells.get(column):
@@ -218,6 +220,16 @@ def _csv(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
         raise InputError(f"{source}: can't be read: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(f"{source}: not CSV: {error}") from None
+
+
+def _check_header(columns: Sequence[str], where: str) -> None:
+    if "group" not in columns:
+        raise InputError(f"{where}: there is no column group")
+    if "" in columns:
+        raise InputError(f"{where}: column {columns.index('') + 1} has no name")
+    for column, times in Counter(columns).items():
+        if times > 1:
+            raise InputError(f"{where}: the column {column} occurs {times} times: keep one")
 
 
 def _json_items(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:

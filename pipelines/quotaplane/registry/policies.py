@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from quotaplane.errors import InputError
 from quotaplane.groups.flaws import option_flaws, refuse
 from quotaplane.groups.hierarchy import parents_of
+from quotaplane.groups.name_doubts import broker_doubts, name_doubts
 from quotaplane.groups.policy_options import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import (
     DIMENSIONS,
@@ -103,12 +104,17 @@ def doubts(
     """What is strange about the named groups, given all there are and their parents: a line each.
 
     A child may have a quota above its parent's (the parent's still holds), floors may add up to
-    more than there is to guarantee (they are then cut), and a quota may be given per second where
-    other windows are kept: often a mistake, never an error.
+    more than there is to guarantee (they are then cut), a quota may be given per second where
+    other windows are kept, and a group or broker may have a name that no report has: often a
+    mistake, never an error.
 
     The first n rows are those of ``names``; ``timeframe_s`` is as ``put_groups`` takes it.
     """
-    lines = [*_family_doubts(rows, parent, names), *_window_doubts(rows, timeframe_s)]
+    lines = [
+        *_family_doubts(rows, parent, names),
+        *_window_doubts(rows, timeframe_s),
+        *doubtful_names(rows, len(names)),
+    ]
     yield from lines[:_MOST_WARNINGS]
     if len(lines) > _MOST_WARNINGS:
         yield f"and {len(lines) - _MOST_WARNINGS} more"
@@ -155,6 +161,15 @@ def _window_doubts(rows: pa.Table, timeframe_s: FloatArray | None) -> Iterator[s
                 f"{kept.samples} x {kept.window_s:g} s as before: a quota per second sets no "
                 "windows"
             )
+
+
+def doubtful_names(rows: pa.Table, named: int | None = None) -> Iterator[str]:
+    """A line for each group and broker that no report will have, of the first ``named`` rows."""
+    named = len(rows) if named is None else named
+    yield from name_doubts(rows["group"].combine_chunks(), np.arange(len(rows)) < named)
+    put = rows.slice(0, named)
+    for group, terms in zip(put["group"].to_pylist(), put["brokers"].to_pylist(), strict=True):
+        yield from broker_doubts(group, terms)
 
 
 def _filled(rows: pa.Table, name: str, default: float) -> FloatArray:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple
 
+from deltalake.exceptions import DeltaError
+
+from quotaplane.deltalog.log import commit_time
 from quotaplane.errors import InputError, TableChangedError
 from quotaplane.groups.policy_options import POLICY_COLUMNS
-from quotaplane.history.store import open_table
+from quotaplane.history.store import not_written, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.change_feed import group_changes
@@ -155,12 +158,15 @@ def last_states(
 
 def _versions(history: History, newest: int) -> list[tuple[int, datetime]]:
     """The table's versions that its log still has, oldest first, and when they were made."""
-    log = open_table(history, RESOURCE_GROUPS.name).history()
+    table = open_table(history, RESOURCE_GROUPS.name)
+    try:
+        made = {int(entry["version"]): commit_time(entry) for entry in table.history()}
+    except (DeltaError, OSError, ValueError) as error:
+        raise not_written(history, RESOURCE_GROUPS.name, error) from None
     found: list[tuple[int, datetime]] = []
-    for entry in sorted(log, key=lambda entry: int(entry["version"])):
-        at = datetime.fromtimestamp(entry["timestamp"] / 1000, tz=timezone.utc)
+    for version, at in sorted(made.items()):
         # Writers' clocks differ: no version is older than the one before.
-        found.append((int(entry["version"]), max(at, found[-1][1]) if found else at))
+        found.append((version, max(at, found[-1][1]) if found else at))
     return [(version, at) for version, at in found if version <= newest]
 
 

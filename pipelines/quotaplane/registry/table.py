@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from quotaplane.deltalog.log import commit_time
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import (
     GroupIdTakenError,
@@ -279,10 +280,10 @@ def groups_if_put(history: History, given: GivenGroups, at: datetime) -> pa.Tabl
     """
     table = open_table(history, RESOURCE_GROUPS.name)
     try:
-        log = {int(e["version"]): e["timestamp"] / 1000 for e in table.history()}
-        versions = [version for version, made_s in log.items() if made_s <= at.timestamp()]
+        log = {int(e["version"]): commit_time(e) for e in table.history()}
+        versions = [version for version, made_at in log.items() if made_at <= at]
         table.load_as_version(max(versions, default=min(log)))
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, ValueError) as error:
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
     return rows_if_put(_read(table), given)
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
 from quotaplane.errors import ConfigError, InputError
+from quotaplane.folders import FolderUri
 from quotaplane.model import Transition
 from quotaplane.settings.balancing import Balance as Balance
 from quotaplane.settings.broker_topics import brokers_of, is_per_broker
@@ -38,7 +39,7 @@ from quotaplane.settings.transports import PulsarSecurity as PulsarSecurity
 from quotaplane.settings.transports import PulsarTransport as PulsarTransport
 from quotaplane.settings.usage_reports import Reports as Reports
 from quotaplane.strict_json import explain
-from quotaplane.strict_yaml import read_mappings
+from quotaplane.strict_yaml import read_value
 from quotaplane.terminal import warn
 
 TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
@@ -137,7 +138,7 @@ class Limits(Section):
 class History(Section):
     """Location of the Delta tables."""
 
-    path: str
+    path: FolderUri
     storage_options: dict[str, SecretStr] = Field(default={})
     """For object stores: passed unchanged to the deltalake package. Spark, which reads the same
     tables, needs its own options (``--spark-conf spark.hadoop.fs...``)."""
@@ -185,7 +186,7 @@ class Settings(Section):
 
     transport: Annotated[TransportSettings, Field(discriminator="kind")]
     history: History
-    checkpoint: str
+    checkpoint: FolderUri
     """Folder of the streaming checkpoint; a new one starts a new epoch."""
     shards: int = Field(default=2, ge=1, le=4096)
     """Number of state partitions, about one per executor core; fixed in the checkpoint."""
@@ -362,15 +363,14 @@ def load_settings(path: str | Path) -> Settings:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise InputError(f"{source}: has more than {_MOST_BYTES} bytes: no settings file")
-        mappings = read_mappings(data.decode("utf-8"), source, most_nodes=_MOST_NODES)
-        raw = [mapping.values for mapping in mappings]
+        raw = read_value(data.decode("utf-8"), source, most_nodes=_MOST_NODES)
     except OSError as error:
         raise ConfigError(f"{source}: can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
     except InputError as error:
         raise ConfigError(str(error)) from None
-    return parse_settings(raw[0] if len(raw) == 1 else None, source=source)
+    return parse_settings(raw, source=source)
 
 
 def parse_settings(raw: object, source: str = "settings") -> Settings:

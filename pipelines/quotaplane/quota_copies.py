@@ -1,0 +1,26 @@
+"""Names of the groups in which a Pulsar cluster keeps copies of publish quotas taken over."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_COPY: Final = ".taken-over"
+
+
+def copy_of(group: str) -> str:
+    """The group that has the copy of a group's quota.
+
+    >>> copy_of("orders"), is_copy("orders.taken-over"), original_of("orders.taken-over")
+    ('orders.taken-over', True, 'orders')
+    """
+    return f"{group}{_COPY}"
+
+
+def is_copy(group: str) -> bool:
+    """Whether a group of the cluster is such a copy, and nobody's own group."""
+    return group.endswith(_COPY) and group != _COPY
+
+
+def original_of(copy: str) -> str:
+    """The group whose quota a copy has."""
+    return copy.removesuffix(_COPY)
