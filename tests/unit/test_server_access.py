@@ -8,12 +8,13 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from quotaplane.errors import ConfigError
 from quotaplane.history.store import open_table
 from quotaplane.registry.attachments import attach
 from quotaplane.registry.table import put_groups
 from quotaplane.server.access import Role
 from tests.unit.groups_cases import quota
-from tests.unit.server_cases import TOKENS, Served, settings_with, token
+from tests.unit.server_cases import SECRET, TOKENS, Served, settings_with, token
 
 OPEN, ANY, FILTERED, TENANT, ALL = "open", "any", "filtered", "tenant", "all"
 """Whom a route is for: everybody; whoever has a token; whoever has one, and the answer is cut down
@@ -95,7 +96,15 @@ CALLERS: Final[dict[str, tuple[str, ...]]] = {
     "operator of all": ("operator:*",),
     "admin of all": ("admin",),
     "viewer of all, operator of one": ("viewer:*", "operator:acme"),
-    "cook": ("cook:acme", "administrator", "ADMIN", "admin:", ":acme", "operator:acme:x"),
+    "cook": (
+        "cook:acme",
+        "administrator",
+        "ADMIN",
+        "admin:",
+        ":acme",
+        "operator:acme:x",
+        "operator:acme/x",
+    ),
 }
 RIGHTS: Final[dict[str, tuple[int, int]]] = {
     "nobody's": (0, 0),
@@ -243,3 +252,25 @@ def test_beside_tokens_an_anonymous_viewer_is_asked_for_one(tmp_path: Path) -> N
     assert "no JWT" in served.refused(401, "GET", "/api/v1/groups", Authorization="Bearer x")
     served.token = token("operator:a")
     assert served.ask("PUT", "/api/v1/groups/a", {}).status_code == 201
+
+
+def test_errors_of_the_history_show_paths_to_those_who_see_all(served: Served) -> None:
+    log = Path(served.history.path) / "resource_groups" / "_delta_log"
+    away = log.with_name("away")
+    log.rename(away)
+    try:
+        for roles, shown in ((("viewer:acme",), False), (("viewer",), True), (("admin",), True)):
+            served.token = token(*roles)
+            reason = served.refused(503, "GET", GROUPS)
+            assert (served.history.path in reason) == shown, roles
+    finally:
+        away.rename(log)
+
+
+def test_a_grant_for_a_namespace_is_refused(tmp_path: Path) -> None:
+    """It would give nobody anything: roles are for tenants."""
+    auth = {"hs256_secret": SECRET, "grants": {"team-a": ["operator:acme/x"]}}
+    with pytest.raises(
+        ConfigError, match=r"server\.auth\.grants: team-a: 'operator:acme/x' must be"
+    ):
+        settings_with(tmp_path, {"auth": auth})

@@ -214,10 +214,56 @@ def test_slow_and_huge_requests_end(tmp_path: Path) -> None:
         chunks = b"%x\r\n%b\r\n" % (1500, b" " * 1500)
         chunked = head + json_type + b"Transfer-Encoding: chunked\r\n\r\n" + 2 * chunks
         assert b"413" in sent(chunked).splitlines()[0]
+        both = sent(
+            head + json_type + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX"
+        )
+        assert b"400" in both.splitlines()[0]
+        assert both.count(b"HTTP/1.1") == 1
         long_header = sent(head + b"X: " + b"x" * 70_000 + b"\r\n\r\n")
         assert b"400" in long_header.splitlines()[0]
         assert httpx.get(f"{server.url}/healthz").status_code == 200
         assert server.end() == 0
+
+
+def test_idle_connections_are_bounded_and_said_once(tmp_path: Path) -> None:
+    limited = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))\n"
+    with running(conf(tmp_path, OPEN), limited) as server, contextlib.ExitStack() as stack:
+        idle = []
+        for _ in range(1100):
+            address = ("127.0.0.1", server.port)
+            idle.append(stack.enter_context(socket.create_connection(address, timeout=10)))
+        assert b"503" in receive(idle[-1]).splitlines()[0]
+        for connection in idle[:20]:
+            connection.close()
+        for _ in range(50):  # until the server has seen it
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"{server.url}/healthz").status_code == 200:
+                    break
+            time.sleep(0.1)
+        else:
+            raise AssertionError("nobody is served any more")
+        assert server.end() == 0
+    said = server.lines[1:]
+    assert len(said) == 2, said
+    assert "connections are open: more are refused (503)" in said[0]
+
+
+def test_an_origin_that_is_no_url_and_two_lengths_of_a_body(tmp_path: Path) -> None:
+    with running(conf(tmp_path, OPEN)) as server:
+        path = f"{server.url}/admin/v2/tenants/acme/resourcegroup/g"
+        assert httpx.post(path, headers={"Origin": "http://["}).status_code == 403
+        two = (
+            b"PUT /api/v1/groups/a HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 2\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(two)
+            answer = receive(connection)  # until it is closed
+        assert answer.count(b"HTTP/1.1") == 1
+        assert b" 400 " in answer.splitlines()[0]
+        assert server.end() == 0
+        assert len(server.lines) == 2, server.lines
 
 
 def test_pages_of_other_sites_are_kept_out(tmp_path: Path) -> None:
@@ -230,7 +276,8 @@ def test_pages_of_other_sites_are_kept_out(tmp_path: Path) -> None:
         path = "/admin/v2/tenants/acme/resourcegroup/g"
         cross = client.post(path, headers={"Origin": "https://evil.example"})
         assert (cross.status_code, "another site" in cross.text) == (403, True)
-        assert client.post(path, headers={"Origin": "null"}).status_code == 403
+        for strange in ("null", "http://[", "http://[::1", "//", "\x7f"):
+            assert client.post(path, headers={"Origin": strange}).status_code == 403
         assert client.post(path, headers={"Origin": server.url}).status_code == 412
 
 

@@ -67,7 +67,7 @@ def test_a_policy_of_ours_stays(served: Served) -> None:
     ("body", "reason"),
     [
         ({"publishRateInMsg": 1}, "body: publishRateInMsg: unknown key"),
-        ({"publishrateinmsgs": 1}, "body: publishrateinmsgs: unknown key"),
+        ({"publishRate": 1}, "body: publishRate: unknown key"),
         ({"publishRateInMsgs": "5"}, "body: publishRateInMsgs: must be a whole number, not a str"),
         ({"publishRateInMsgs": 1.5}, "body: publishRateInMsgs: must be a whole number"),
         ({"dispatchRateInBytes": -2}, "body: dispatchRateInBytes: must be at least -1"),
@@ -356,3 +356,93 @@ def test_which_rates_are_set_in_the_cluster(
     found = rates_to_set(np.array(wanted), np.array(table), has, take_over=take_over)
     keys = list(rates(0, 0, 0, 0))
     assert found == {keys[place]: rate for place, rate in set_.items()}
+
+
+def test_rates_are_those_that_pulsars_clients_can_read(served: Served) -> None:
+    """`pulsar-admin` reads messages as a Java int, and bytes as a long."""
+    served.ok("PUT", f"{RG}/a", rates(10**18, 10**18, 2**31, 2**31))
+    assert served.ok("GET", f"{RG}/a") == rates(2**31 - 1, 10**18, 2**31 - 1, 2**31)
+    served.ok("PUT", "/api/v1/groups/b", {"publish_messages_per_s": 2147483646.5})
+    assert served.ok("GET", f"{RG}/b") == rates(2**31 - 1, -1, -1, -1)
+
+
+def test_pip82_spells_paths_keys_and_verbs_otherwise(served: Served) -> None:
+    singular = "/admin/v2/resourcegroup"
+    keys = {
+        "publishRateInmsgs": 1,
+        "PublishRateInbytes": 2,
+        "DispatchRateInmsgs": 3,
+        "DispatchRateInbytes": 4,
+    }
+    assert served.ask("PUT", f"{singular}/a", keys).status_code == 204
+    assert served.ok("GET", f"{singular}/a") == served.ok("GET", f"{RG}/a") == rates(1, 2, 3, 4)
+    for path in (singular, f"{singular}/", RG, f"{RG}/"):
+        assert served.ok("GET", path) == ["a"]
+    for place in (f"{NS}/acme/orders/resourcegroup", f"{TENANTS}/acme/resourcegroup"):
+        assert served.ask("PUT", f"{place}/a").status_code == 204
+        for spelling in (place, f"{place}/"):
+            assert served.ask("GET", spelling).text == "a"
+        assert served.ask("DELETE", f"{place}/").status_code == 204
+    assert served.ask("DELETE", f"{singular}/a").status_code == 204
+    twice = {"publishRateInMsgs": 1, "PublishRateInmsgs": 2}
+    assert "twice" in served.refused(400, "PUT", f"{singular}/a", twice)
+
+
+def test_a_slash_at_the_end_of_a_name_is_part_of_it(served: Served) -> None:
+    served.ok("PUT", "/api/v1/groups/a", {})
+    assert [row["group"] for row in served.ok("GET", "/api/v1/groups/")["groups"]] == ["a"]
+    served.refused(404, "GET", "/api/v1/groups/a/")
+    served.refused(404, "GET", f"{RG}/a/")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/healthz/", "/api/v1/groups", RG])
+def test_head_is_get_without_the_body(served: Served, path: str) -> None:
+    head, get = served.ask("HEAD", path), served.ask("GET", path)
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    assert head.headers["content-length"] == str(len(get.content))
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_options_of_health(served: Served, path: str) -> None:
+    answer = served.ask("OPTIONS", path)
+    assert (answer.status_code, answer.headers["allow"]) == (204, "GET, HEAD, OPTIONS")
+
+
+def test_if_match_holds_where_another_program_changed_the_cluster(
+    cluster: WritableCluster, tmp_path: Path
+) -> None:
+    served = served_beside(cluster, tmp_path)
+    served.ok("PUT", f"{RG}/a", rates(100, -1, 7, -1))
+    path, body = "/api/v1/groups/a", {"publish_messages_per_s": 5}
+    tag = served.ask("GET", path).headers["ETag"]
+    cluster.put("a", dispatchRateInMsgs=9)  # not copied yet
+    for method in ("PUT", "PATCH"):
+        reason = served.refused(412, method, path, body, If_Match=tag)
+        assert "was changed in the Pulsar cluster" in reason
+    served.refused(412, "DELETE", path, If_Match=tag)
+    assert cluster.groups["a"] == rates(100, -1, 9, -1)
+    cluster.put("a", dispatchRateInMsgs=7)
+    served.ok("PATCH", path, body, If_Match=tag)
+    assert cluster.groups["a"] == rates(5, -1, 7, -1)
+    cluster.put("b", dispatchRateInMsgs=9)
+    served.refused(412, "PUT", "/api/v1/groups/b", {}, If_None_Match="*")
+    served.ok("PUT", "/api/v1/groups/c", {}, If_None_Match="*")
+
+
+def test_if_match_after_a_take_over(cluster: WritableCluster, tmp_path: Path) -> None:
+    served = served_beside(cluster, tmp_path)
+    served.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
+    tag = served.ask("GET", "/api/v1/groups/a").headers["ETag"]
+    cluster.put("a", publishRateInMsgs=-1)  # by the enforcer
+    served.ok("PATCH", "/api/v1/groups/a", {"weight": 2}, If_Match=tag)
+
+
+def test_nobody_but_the_enforcer_changes_a_copy(cluster: WritableCluster, tmp_path: Path) -> None:
+    served = served_beside(cluster, tmp_path)
+    cluster.put("a.taken-over", publishRateInMsgs=100)
+    for path in (f"{RG}/a.taken-over", "/api/v1/groups/a.taken-over"):
+        for method in ("PUT", "DELETE"):
+            body = {} if method == "PUT" else None
+            reason = served.refused(409, method, path, body)
+            assert "keeps the quota of group 'a' for the enforcer" in reason
+    assert cluster.groups["a.taken-over"]["publishRateInMsgs"] == 100

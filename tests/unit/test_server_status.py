@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import ensure_tables
+from quotaplane.query.cluster_picture import cluster_picture
+from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.query.group_status import StandingLeases
 from quotaplane.registry.table import put_groups
 from quotaplane.server.fresh_picture import MOST_AGE_S, FreshPicture
 from quotaplane.server.refusals import AnswerError
@@ -98,6 +102,40 @@ def test_search_and_dimension(served: Served) -> None:
     answer = served.ok("GET", f"{STATUS}?dimension=publish_bytes")
     assert (answer["total"], answer["groups"]) == (0, [])
     assert "dimension: must be one of" in served.refused(400, "GET", f"{STATUS}?dimension=x")
+
+
+def test_groups_that_nobody_reports_are_marked_after_a_day(tmp_path: Path) -> None:
+    record(tmp_path)
+    history = History(path=str(tmp_path / "history"))
+    unseen = ["client-id=app", "user=<default>", "silent", "silent::child"]
+    put_groups(history, unseen, quota(5.0).repeat(len(unseen), axis=0), "ann")
+    now = datetime.now(timezone.utc)
+
+    def unreported(days: float) -> set[str]:
+        with DuckDBEngine(history) as engine:
+            picture = cluster_picture(engine, now + timedelta(days=days))
+        _, rows = picture.page(np.full(len(picture.names), True), None, "group", 0, 100)
+        return {row["group"] for row in rows if row["unreported"]}
+
+    assert unreported(0.99) == set()
+    assert unreported(1.01) == {*QUOTAS, *unseen} - {"user=<default>"}
+
+
+def test_a_group_is_reported_if_one_below_it_is() -> None:
+    names = np.array(["a", "a::b", "changed", "old", "seen"], object)
+    lately = np.array([False, False, True, False, False])
+    leases = StandingLeases(
+        {"resource_group": names, "mode": names, "lately": lately},
+        {"broker": np.array(["x"], object), "stale": np.array([True])},
+        {
+            "place": np.array([1, 3, 4]),
+            "broker_place": np.array([0, 0, 0]),
+            "limited": np.array([True, True, True]),
+            "lately": np.array([True, False, True]),
+        },
+        {},
+    )
+    assert leases.unreported.tolist() == [False, False, False, True, False]
 
 
 def test_counts_are_of_the_callers_groups_whatever_the_search(served: Served) -> None:

@@ -22,8 +22,11 @@ RATE_KEYS: Final = (
 )
 """Pulsar's names of the first four of ``model.DIMENSIONS``."""
 
-_MOST: Final = np.array([2.0**31 - 1, MAX_RATE])
-"""The highest publish quotas that Pulsar can store; messages are a 32-bit number."""
+MOST_RATES: Final = (2**31 - 1, int(MAX_RATE)) * 2
+"""The highest of each that Pulsar can store and its clients can read: messages have 32 bits."""
+
+_MOST: Final = np.array(MOST_RATES[:2], np.float64)
+"""Those of publish quotas."""
 
 GROUPS: Final = Rest.path("resourcegroups")
 _RUNTIME: Final = Rest.path("brokers", "configuration", "runtime")

@@ -29,6 +29,7 @@ from quotaplane.server.request_metrics import Measured
 from quotaplane.server.request_parts import only_known_parameters, operation_id, query_parameters
 from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
 from quotaplane.server.services import Services, authenticated
+from quotaplane.server.spellings import Spellings, fixed_paths
 from quotaplane.server.what_if_schemas import WhatIfBody
 from quotaplane.settings import Server, Settings
 from quotaplane.settings.loopback import is_loopback
@@ -42,6 +43,11 @@ Quotas that are shared fairly among many brokers: groups, their history, attachm
 of it. Rates are per second. Every error is `{"reason": "..."}`.
 """
 _BODIES: Final = (GroupBody, PulsarGroup, RollbackBody, WhatIfBody)
+_ROUTERS: Final = (
+    *(pulsar_routes.routes, group_routes.routes, change_routes.routes, status_routes.routes),
+    *(history_routes.routes, series_routes.routes, what_if_routes.routes, system_routes.routes),
+    system_routes.health,
+)
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -66,6 +72,7 @@ def create_app(
     app = _routed(lifespan=lifespan)
     app.state.services = Services(settings, server, conf, say)
     add_error_answers(app)
+    app.add_middleware(Spellings, paths=fixed_paths(_ROUTERS))
     app.add_middleware(Guard, max_body_bytes=server.max_body_bytes, hosts=_hosts(server))
     app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one
     app.openapi = _openapi  # type: ignore[method-assign]
@@ -87,12 +94,9 @@ def _routed(**more: Any) -> FastAPI:
         generate_unique_id_function=lambda route: operation_id(route.endpoint),
     )
     everywhere = [Depends(authenticated), Depends(only_known_parameters)]
-    for module in (
-        *(pulsar_routes, group_routes, change_routes, status_routes, history_routes),
-        *(series_routes, what_if_routes, system_routes),
-    ):
-        app.include_router(module.routes, dependencies=everywhere)
-    app.include_router(system_routes.health)
+    for router in _ROUTERS:
+        open_to_all = router is system_routes.health
+        app.include_router(router, dependencies=None if open_to_all else everywhere)
     app.include_router(page_routes.routes)
     return app
 

@@ -136,6 +136,7 @@ async def put_group(
         reason_of(why, raw.get("why")),
         condition(group, if_match, if_none_match),
         dry_run,
+        is_conditional=if_match is not None or if_none_match is not None,
     )
     return _answer(*await served.group_writer.put(group, given, change), dry_run=dry_run)
 
@@ -163,6 +164,7 @@ async def patch_group(
         reason_of(why, raw.get("why")),
         condition(group, if_match, if_none_match),
         dry_run,
+        is_conditional=if_match is not None or if_none_match is not None,
     )
     return _answer(*await served.group_writer.put(group, given, change), dry_run=dry_run)
 
@@ -178,7 +180,13 @@ async def delete_group(
 ) -> Response:
     """Delete a group; refused (412) while a tenant or namespace is attached to it."""
     allow_group(caller, Role.OPERATOR, group, served)
-    change = ChangeRequest(caller.name, reason_of(why), condition(group, if_match, None), dry_run)
+    change = ChangeRequest(
+        caller.name,
+        reason_of(why),
+        condition(group, if_match, None),
+        dry_run,
+        is_conditional=if_match is not None,
+    )
     (row,) = (await served.group_writer.delete(group, change)).to_pylist()
     answer: dict[str, Any] = {
         "group": group,

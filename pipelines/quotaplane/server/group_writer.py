@@ -13,11 +13,13 @@ import pyarrow.compute as pc
 from quotaplane.errors import UnknownGroupError
 from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
+from quotaplane.quota_copies import is_copy, original_of
 from quotaplane.registry.attachments import delete_unattached
 from quotaplane.registry.group_input import GivenGroup, given_groups
 from quotaplane.registry.table import GroupsPut, change_groups
 from quotaplane.server.cluster_groups import ClusterGroups, rates_to_set
 from quotaplane.server.fresh_groups import FreshGroups
+from quotaplane.server.refusals import AnswerError
 from quotaplane.server.workers import Workers
 from quotaplane.settings import Settings
 
@@ -30,6 +32,8 @@ class ChangeRequest(NamedTuple):
     check: Callable[[pa.Table], None]
     """Is given all rows before the change, and raises to prevent it."""
     dry_run: bool = False
+    is_conditional: bool = False
+    """``check`` compares the group with what somebody has read of it."""
 
 
 class GroupWriter:
@@ -61,6 +65,7 @@ class GroupWriter:
         """
         if self._cluster is None:
             return await self._put(group, given, request)
+        _refuse_copies(group)
         async with self._one_by_one:
             # All checks before anything is changed anywhere.
             planned = await self._put(group, given, request._replace(dry_run=True))
@@ -68,9 +73,10 @@ class GroupWriter:
             cluster = await self._cluster.rates(group)
             if cluster is None and not in_cluster:
                 return await self._put(group, given, request)
-            rates = rates_to_set(
-                wanted, _stock_rates(planned[0].before), cluster, take_over=self._take_over
-            )
+            table = _stock_rates(planned[0].before)
+            if request.is_conditional:
+                self._check_same(group, table, cluster, exists=_exists(planned[0].before))
+            rates = rates_to_set(wanted, table, cluster, take_over=self._take_over)
             if request.dry_run:
                 return planned
             await self._cluster.put(group, rates)
@@ -113,16 +119,39 @@ class GroupWriter:
         """
         if self._cluster is None:
             return await self._delete(group, request)
+        _refuse_copies(group)
         async with self._one_by_one:
             before = await self._delete(group, request._replace(dry_run=True))
+            cluster = await self._cluster.rates(group)
+            if request.is_conditional:
+                self._check_same(group, _stock_rates(before), cluster, exists=True)
             if request.dry_run:
                 return before
-            if await self._cluster.rates(group) is not None:
+            if cluster is not None:
                 await self._cluster.delete(group)
             try:
                 return await self._delete(group, request._replace(check=_anything))
             except UnknownGroupError:  # the sync was faster
                 return before
+
+    def _check_same(
+        self, group: str, table: FloatArray, cluster: FloatArray | None, *, exists: bool
+    ) -> None:
+        """Refuse if the cluster's group is not the table's: another program changed it.
+
+        Raises:
+            AnswerError: it is not.
+        """
+        if cluster is None:
+            return
+        table = np.maximum(table, 1.0)  # the least that a cluster can have
+        same = exists and not rates_to_set(table, table, cluster, take_over=self._take_over)
+        if not same:
+            raise AnswerError(
+                412,
+                f"group {group!r} was changed in the Pulsar cluster, and the quota job has not "
+                "copied that yet: read the group again in some seconds",
+            )
 
     async def _delete(self, group: str, request: ChangeRequest) -> pa.Table:
         def delete() -> pa.Table:
@@ -144,9 +173,28 @@ def _anything(_: pa.Table) -> None:
     pass
 
 
+def _refuse_copies(group: str) -> None:
+    """Leave the enforcer's copies of quotas alone: a quota would be given back wrong.
+
+    Raises:
+        AnswerError: the group is one.
+    """
+    if is_copy(group):
+        raise AnswerError(
+            409,
+            f"group {group!r} keeps the quota of group {original_of(group)!r} for the enforcer, "
+            "which alone changes it",
+        )
+
+
+def _exists(before: pa.Table) -> bool:
+    """Whether there was a group before the change."""
+    return bool(pc.all(before["group"].is_valid(), min_count=0).as_py())
+
+
 def _stock_rates(before: pa.Table) -> FloatArray:
     """The first four quotas (4,) of the row before a change; inf for unlimited or no group."""
-    if not pc.all(before["group"].is_valid(), min_count=0).as_py():
+    if not _exists(before):
         return np.full(BASIC, np.inf)
     row = before.to_pylist()[0]
     return np.array([np.inf if row[c] is None else row[c] for c in RATE_COLUMNS[:BASIC]])

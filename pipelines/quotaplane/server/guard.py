@@ -101,11 +101,18 @@ class Guard:
             unquote_to_bytes(scope.get("raw_path") or b"").decode("utf-8")
         except UnicodeDecodeError:
             raise AnswerError(400, "the path is not UTF-8 after percent-decoding") from None
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            # A proxy may read the end of the body elsewhere (RFC 9112, 6.1).
+            raise AnswerError(
+                400,
+                "Content-Length and Transfer-Encoding exclude each other",
+                {"Connection": "close"},
+            )
         host = headers.get(b"host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
             raise AnswerError(400, "the Host header names another server than this one")
         origin = headers.get(b"origin")
-        if origin is not None and scope["method"] not in _READS and urlsplit(origin).netloc != host:
+        if origin is not None and scope["method"] not in _READS and not _is_own(origin, host):
             raise AnswerError(403, "a page of another site may not change anything here")
 
     async def _body(self, headers: dict[bytes, str], receive: Receive, hold: _Hold) -> bytes:
@@ -141,6 +148,18 @@ def _is_json(content_type: str) -> bool:
     return kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")
     )
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """Whether an Origin header names the host of the Host header.
+
+    >>> _is_own("http://a:8460", "a:8460"), _is_own("http://[", "a:8460"), _is_own("null", "")
+    (True, False, False)
+    """
+    try:
+        return bool(host) and urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def _name(host: str) -> str:

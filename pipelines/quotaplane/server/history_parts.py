@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from quotaplane.point_in_time import parse_since
+from quotaplane.point_in_time import check_order, parse_since
 
 LONGEST_SINCE: Final = 64
 A_DAY_AGO: Final = "1d"
@@ -28,11 +28,13 @@ def period(since: str, until: str | None) -> tuple[datetime, datetime]:
     """The times of two query parameters.
 
     Raises:
-        InputError: one is neither a time nor an age.
+        InputError: one is neither a time nor an age, or the second is before the first.
     """
     at = now()
-    begin = parse_since(since, at, option="query parameter since")
-    end = at if until is None else parse_since(until, at, option="query parameter until")
+    options = "query parameter since", "query parameter until"
+    begin = parse_since(since, at, options[0])
+    end = at if until is None else parse_since(until, at, options[1])
+    check_order(begin, end, options)
     return begin, end
 
 

@@ -19,6 +19,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import place
 from quotaplane.server.app import create_app
+from quotaplane.server.connection_bound import (
+    BACKLOG,
+    REFUSAL,
+    ConnectionBound,
+    connections_within,
+    raise_open_files,
+)
 from quotaplane.server.services import Services
 from quotaplane.settings import Server, Settings
 from quotaplane.settings.server import Tls
@@ -26,7 +33,6 @@ from quotaplane.terminal import warn, write_line
 
 _HEADERS_WITHIN_S: Final = 10.0
 _MOST_HEADER_BYTES: Final = 32 * 1024
-_MOST_CONNECTIONS: Final = 1000
 _KEEP_ALIVE_S: Final = 15
 _STOP_WITHIN_S: Final = 10
 
@@ -34,13 +40,19 @@ _STOP_WITHIN_S: Final = 10
 class _Protocol(H11Protocol):
     """HTTP whose clients must send a request's headers in time, or the connection is closed.
 
-    uvicorn has a time limit only between an answer and the first byte of the next request.
+    uvicorn has a time limit only between an answer and the first byte of the next request, and a
+    bound of connections only where a request is complete.
     """
 
+    bound: ConnectionBound
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if not self.bound.admits(len(self.connections)):
+            transport.write(REFUSAL)
+            transport.close()
+            return
         self._watch()
 
     def handle_events(self) -> None:
@@ -98,15 +110,17 @@ async def serve(settings: Settings, conf: str, stop: asyncio.Event) -> None:
     options = _tls(server.tls)
     app = create_app(settings, server, conf)
     listening = _listen(server)
+    bound = ConnectionBound(connections_within(raise_open_files()), warn)
+    asyncio.get_running_loop().set_exception_handler(bound.on_loop_error)
     config = uvicorn.Config(
         app,
-        http=_Protocol,
+        http=type("_Bounded", (_Protocol,), {"bound": bound}),
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
-        limit_concurrency=_MOST_CONNECTIONS,
+        backlog=BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_STOP_WITHIN_S,
         **options,
@@ -149,7 +163,7 @@ def _listen(server: Server) -> socket.socket:
     try:
         found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
         family, *_, address = found[0]
-        listening = socket.create_server(address[:2], family=family, backlog=1024)
+        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(

@@ -1,6 +1,7 @@
 """Pulsar's own paths for resource groups, with its verbs and answers: pulsar-admin works on them.
 
-Beside what Pulsar 4.0 has, a name may have slashes, and tenants are attached as PIP-82 lists it.
+Beside what Pulsar 4.0 has, a name may have slashes, and tenants are attached as PIP-82 lists it;
+``spellings`` has PIP-82's other paths and verbs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from quotaplane.errors import UnknownGroupError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
-from quotaplane.pulsar_admin.resource_groups import RATE_KEYS
+from quotaplane.pulsar_admin.resource_groups import MOST_RATES, RATE_KEYS
 from quotaplane.registry.attachments import Kind
 from quotaplane.registry.group_input import GivenGroup
 from quotaplane.server.access import Principal, Role, belongs
@@ -60,7 +61,11 @@ async def list_groups(caller: Caller, served: Served) -> Response:
 
 @routes.get(_GROUPS + "/{group:path}", response_model=PulsarGroup, responses=answers(404))
 async def get_group(group: GroupName, caller: Caller, served: Served) -> Response:
-    """A group's rates per second, rounded up; -1 is unlimited."""
+    """A group's rates per second, rounded up; -1 is unlimited.
+
+    A rate above the greatest that Pulsar's clients can read is that one: their messages have 32
+    bits.
+    """
     allow_group(caller, Role.VIEWER, group, served)
     groups = await served.groups.get()
     place = groups.find(group)
@@ -68,7 +73,10 @@ async def get_group(group: GroupName, caller: Caller, served: Served) -> Respons
         raise UnknownGroupError("ResourceGroup does not exist")
     row = groups.rows.slice(place, 1).to_pylist()[0]
     rates = (row[column] for column in RATE_COLUMNS[: len(RATE_KEYS)])
-    whole = [_UNLIMITED if rate is None else math.ceil(rate) for rate in rates]
+    whole = [
+        _UNLIMITED if rate is None else min(math.ceil(rate), most)
+        for rate, most in zip(rates, MOST_RATES, strict=True)
+    ]
     return json_answer(dict(zip(RATE_KEYS, whole, strict=True)))
 
 

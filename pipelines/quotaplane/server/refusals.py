@@ -84,9 +84,14 @@ def add_error_answers(app: FastAPI) -> None:
         assert isinstance(error, AnswerError)
         return error_answer(error.status, error.reason, error.headers)
 
-    async def ours(_: Request, error: Exception) -> Response:
+    async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, QuotaplaneError)
-        return error_answer(status_of(error), str(error), _challenge(status_of(error)))
+        status, reason = status_of(error), str(error)
+        if isinstance(error, HistoryError) and not getattr(request.state, "sees_all", False):
+            # It names folders of this host.
+            warn(f"{request.method} {request.url.path}: {reason}")
+            reason = "the history can't be read or written; the server's stderr says why"
+        return error_answer(status, reason, _challenge(status))
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -51,6 +51,7 @@ class Measured:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        method = _method(scope)
         status = 500  # unless an answer begins
 
         async def noted(message: Message) -> None:
@@ -64,7 +65,7 @@ class Measured:
             await self._app(scope, receive, noted)
         finally:
             seconds = time.perf_counter() - begun
-            self._metrics.count(_method(scope), _route(scope), status, seconds)
+            self._metrics.count(method, _route(scope), status, seconds)
 
 
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"})

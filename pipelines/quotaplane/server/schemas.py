@@ -9,7 +9,14 @@ import math
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, create_model
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 
 from quotaplane.groups.option_kinds import ChoiceOption, JsonOption, NumberOption, Option, number
 from quotaplane.groups.policy_options import BY_COLUMN
@@ -237,13 +244,28 @@ class ResolvedQuota(BaseModel):
 class PulsarGroup(CaseModel):
     """A resource group as Pulsar's clients know it: whole numbers per second, -1 is unlimited.
 
-    In a request null or an absent key keeps what the group has, and is -1 for a new group.
+    In a request null or an absent key keeps what the group has, and is -1 for a new group. PIP-82
+    writes the keys in other cases (``PublishRateInbytes``), which are read, too.
     """
 
     publishRateInMsgs: int | None = Field(default=None, ge=-1, le=10**18, examples=[1000])  # noqa: N815
     publishRateInBytes: int | None = Field(default=None, ge=-1, le=10**18)  # noqa: N815
     dispatchRateInMsgs: int | None = Field(default=None, ge=-1, le=10**18)  # noqa: N815
     dispatchRateInBytes: int | None = Field(default=None, ge=-1, le=10**18)  # noqa: N815
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_pulsar_writes_them(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        known = {name.lower(): name for name in cls.model_fields}
+        found: dict[object, object] = {}
+        for key, value in given.items():
+            name = known.get(str(key).lower(), key)
+            if name in found:
+                raise ValueError(f"{name} is given twice, in different cases")
+            found[name] = value
+        return found
 
 
 class Attachment(BaseModel):

@@ -114,13 +114,14 @@ async def authenticated(
         AnswerError: there is none, and without one nothing may be done (401).
     """
     services = await services_of(request)
-    if services.verifier is None:
-        return services.anonymous
-    if credentials is not None:
-        return await services.verifier.verify(credentials.credentials)
-    if "authorization" in request.headers or not services.anonymous.roles:
-        raise no_token()
-    return services.anonymous
+    caller = services.anonymous
+    if services.verifier is not None:
+        if credentials is not None:
+            caller = await services.verifier.verify(credentials.credentials)
+        elif "authorization" in request.headers or not caller.roles:
+            raise no_token()
+    request.state.sees_all = caller.may(Role.VIEWER, None)
+    return caller
 
 
 Caller = Annotated[Principal, Depends(authenticated)]

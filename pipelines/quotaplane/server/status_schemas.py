@@ -49,6 +49,10 @@ class GroupStanding(BaseModel):
         "no broker wants more."
     )
     mode: str = Field(examples=["hard"])
+    unreported: bool = Field(
+        description="No broker reports the group or one below it (or none did for a day), and it "
+        "was not changed for a day. Often its name is not the one that brokers use."
+    )
     parent: str | None = Field(description="The group above it in its tree; null: none.")
 
 

@@ -65,6 +65,13 @@ async def tables(caller: Caller, served: Served) -> Response:
     return json_answer({"history": place(history), "whole": whole, "tables": listed})
 
 
+@health.options("/healthz", include_in_schema=False)
+@health.options("/readyz", include_in_schema=False)
+async def options() -> Response:
+    """The methods of the health checks."""
+    return Response(status_code=204, headers={"Allow": "GET, HEAD, OPTIONS"})
+
+
 @health.get("/healthz", response_model=AliveAnswer)
 async def healthz() -> Response:
     """The process answers; nothing else is looked at."""

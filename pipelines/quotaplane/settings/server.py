@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from quotaplane.settings.loopback import clear_to
 from quotaplane.settings.section import Section
 
-GRANT: Final = r"(admin|operator|viewer)(:[^\s:]+)?"
+GRANT: Final = r"(admin|operator|viewer)(:[^\s:/]+)?"
 """A role, and the tenant that it is for; without one, all."""
 
 _LEAST_SECRET: Final = 32

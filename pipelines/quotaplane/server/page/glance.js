@@ -16,6 +16,8 @@ const SORTS = [
   ["-throttled", "Most throttled"],
   ["group", "Name"],
 ];
+const UNREPORTED =
+  "No broker reports this group, and nobody changed it for a day. Is its name the one that brokers use?";
 export const groupLink = (group, dimension) =>
   `#/groups/${encodeURIComponent(group)}${query({ dimension })}`;
 
@@ -74,7 +76,8 @@ const COLUMNS = [
   {
     title: "Group",
     cell: (row) => html`<a href=${groupLink(row.group, row.dimension)}><bdi>${row.group}</bdi></a>
-      ${row.mode !== "hard" && html` <span class="tag">${row.mode}</span>`}`,
+      ${row.mode !== "hard" && html` <span class="tag">${row.mode}</span>`}
+      ${row.unreported && html` <abbr class="tag" title=${UNREPORTED}>no reports</abbr>`}`,
   },
   { title: "Dimension", cell: (row) => named(row.dimension) },
   {
