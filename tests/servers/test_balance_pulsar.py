@@ -50,10 +50,11 @@ class Rig:
             "admin_url": cluster.admin_urls[0],
             "limits_topic": "persistent://public/quotaplane/limits",
         }
-        self.conf = write_conf(folder, transport)
+        self.brokers = [url.partition("://")[2] for url in cluster.admin_urls]
+        balance = {"policies": {"drained_brokers": self.brokers[:1]}}
+        self.conf = write_conf(folder, transport, balance=balance)
         self.settings: Settings = settings_in(self.conf)
         ensure_tables(self.settings.history)
-        self.brokers = [url.partition("://")[2] for url in cluster.admin_urls]
         self._seq = 0
 
     def namespace(self, name: str) -> str:
@@ -81,7 +82,7 @@ class Rig:
         transport = open_transport(self.settings.transport, TOPICS)
         transport.publish([Message("plan", value)])
         transport.close()
-        return plan.plan_hash()
+        return plan.plan_hash(now_ms)
 
     def run(self, *words: str) -> int:
         command, *options = words

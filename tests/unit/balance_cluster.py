@@ -116,4 +116,4 @@ def message(
 ) -> PlanMessage:
     """A plan as it comes from the topic."""
     now_ms = int((time.time() - age_s) * 1000)
-    return PlanMessage(1, seq, now_ms, mode, plan.plan_hash(), plan)
+    return PlanMessage(1, seq, now_ms, mode, plan.plan_hash(now_ms), plan)

@@ -96,7 +96,7 @@ def test_the_unit_of_load_does_not_matter(held: dict[str, list[float]], factor: 
     _, decided = once(cluster(held))
     scaled = {name: [x * factor for x in row] for name, row in held.items()}
     _, same = once(cluster(scaled))
-    assert same.plan_hash() == decided.plan_hash()
+    assert [move[:3] for move in same.moves] == [move[:3] for move in decided.moves]
 
 
 @FEW

@@ -107,7 +107,7 @@ def plan(number: int, moves: int) -> PlanMessage:
         seq=number,
         decided_at_ms=1000 + number,
         mode="propose",
-        plan_hash=decisions.plan_hash(),
+        plan_hash=decisions.plan_hash(1000 + number),
         decisions=decisions,
     )
 

@@ -127,6 +127,46 @@ def test_nor_does_one_that_finds_a_mistake_of_ours(
     assert rig.lines == ["limits topic: limits@0: message for 'b' refused: ZeroDivisionError: oops"]
 
 
+YEAR_MS = 365 * 86_400_000
+LEASE_MS = 120_000
+
+
+def test_a_message_that_is_a_year_old_sets_no_safe_limit(rig: Rig) -> None:
+    """Not even of an enforcer that knows no newer one; a signature of then is still valid."""
+    rig.hears()
+    safe = {"safe_limits": np.array([[500.0]])}
+    for ago_ms in (YEAR_MS, 3_600_000 + LEASE_MS + 1):
+        old = message("b1", 1_000.0, issued_at_ms=NOW_MS - ago_ms, **safe)
+        rig.hears(old)
+        assert np.isnan(rig.limit("b1"))
+    assert rig.listener.refused == 2
+    assert "its lease was over 31535880 s before the newest round in the history" in rig.lines[0]
+
+
+def test_safe_limits_of_a_job_that_is_down_hold_however_long(rig: Rig) -> None:
+    """The newest round is as old as the limits: nobody renewed them since."""
+    asyncio.run(rig.table.look_at_epochs())
+    rig.table.newest_round_ms = NOW_MS - YEAR_MS
+    rig.hears(message("b1", issued_at_ms=NOW_MS - YEAR_MS, safe_limits=np.array([[5.0]])))
+    assert rig.limit("b1") == 5.0
+    assert not rig.lines
+
+
+def test_what_a_topic_kept_for_years_is_passed_over_without_a_line(rig: Rig) -> None:
+    old = [message(issued_at_ms=NOW_MS - YEAR_MS, seq=seq) for seq in range(5)]
+    rig.opened_with = 6
+    rig.hears(*old, message(limit=7.0, seq=9))
+    assert rig.limit() == 7.0
+    assert (rig.listener.refused, rig.lines) == (0, [])
+
+
+def test_a_round_of_a_clock_that_was_ahead_makes_no_limit_outdated(rig: Rig) -> None:
+    asyncio.run(rig.table.look_at_epochs())
+    rig.table.newest_round_ms = NOW_MS + YEAR_MS
+    rig.hears(message(limit=7.0))
+    assert rig.limit() == 7.0
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

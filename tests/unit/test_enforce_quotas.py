@@ -132,6 +132,7 @@ def test_the_newest_epoch_is_that_of_all_rounds(history: History) -> None:
     write_round(history, EPOCH + 20)
     asyncio.run(table.look_at_epochs())
     assert table.newest_epoch == EPOCH + 20
+    assert table.newest_round_ms == 1_790_000_000_000
     shutil.rmtree(history.path)
     table._rounds._table = None
     asyncio.run(table.look_at_epochs())

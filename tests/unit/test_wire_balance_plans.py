@@ -28,7 +28,7 @@ GOOD = encode_plan(DECISIONS, epoch=5, seq=6, decided_at_ms=7, mode="propose")
 
 
 def test_a_plan_is_read_as_it_was_written() -> None:
-    assert decode_plan(GOOD) == PlanMessage(5, 6, 7, "propose", DECISIONS.plan_hash(), DECISIONS)
+    assert decode_plan(GOOD) == PlanMessage(5, 6, 7, "propose", DECISIONS.plan_hash(7), DECISIONS)
 
 
 def test_skips_are_not_on_the_wire() -> None:
@@ -55,8 +55,13 @@ def _encoded(*moves: Move, splits: tuple[Split, ...] = ()) -> bytes:
         (_changed(mode="now"), "mode is 'now'; expected propose or auto"),
         (_changed(epoch=2**63), "epoch is 9223372036854775808"),
         (_changed(plan_hash="x"), "plan_hash is 'x'"),
-        (_changed(plan_hash="0" * 16), "plan_hash is '0000000000000000', but that of its moves"),
-        (_changed(targets=["b3:8080", ""]), "but that of its moves and splits is"),
+        (_changed(plan_hash="0" * 16), "plan_hash is '0000000000000000'"),
+        (_changed(plan_hash="0" * 64), "but that of its contents is"),
+        (_changed(targets=["b3:8080", ""]), "but that of its contents is"),
+        (_changed(bytes_per_s=[1.0, 2.5]), "but that of its contents is"),
+        (_changed(labels=["Drain", "Drain"]), "but that of its contents is"),
+        (_changed(reasons=["b1 is 9 times the mean", ""]), "but that of its contents is"),
+        (_changed(decided_at_ms=8), "but that of its contents is"),
         (_changed(targets=["b3:8080"]), "targets has 1 values for 2 moves"),
         (_changed(bytes_per_s=[1.0, float("nan")]), "bytes_per_s is below zero or not finite"),
         (_changed(bytes_per_s=[1.0]), "bytes_per_s has 1 values for 2 moves"),
@@ -102,6 +107,20 @@ def test_a_plan_that_is_not_sound_is_refused(value: bytes, message: str) -> None
     assert message in str(error.value)
 
 
+def test_a_hash_is_of_all_that_is_approved_and_too_long_for_a_colliding_pair() -> None:
+    move, split = MOVES[0], DECISIONS.splits[0]
+    others = [move._replace(**{name: "x"}) for name in ("bundle", "source", "target", "label")]
+    others += [move._replace(reason="x"), move._replace(bytes_per_s=1e6 + 1)]
+    plans = [(Decisions([each]), 7) for each in (move, *others)]
+    plans += [(Decisions([move]), 8), (Decisions([move], [split]), 7), (Decisions([], [split]), 7)]
+    plans += [(Decisions([], [split._replace(boundaries=(0x0480_0000,))]), 7)]
+    plans += [(Decisions(MOVES), 7), (Decisions(MOVES[::-1]), 7)]
+    hashes = {plan.plan_hash(at_ms) for plan, at_ms in plans}
+    assert len(hashes) == len(plans)
+    assert {len(each) for each in hashes} == {64}  # 256 bits: a pair needs 2^128 tries
+    assert Decisions().plan_hash(7) == ""
+
+
 @given(damaged(st.just(GOOD)))
 def test_a_damaged_plan_orders_nothing_else(value: bytes) -> None:
     """What the hash covers is as it was, or the plan is refused."""
@@ -109,7 +128,7 @@ def test_a_damaged_plan_orders_nothing_else(value: bytes) -> None:
         plan = decode_plan(value)
     except InputError:
         return
-    assert plan.plan_hash == plan.decisions.plan_hash()
+    assert plan.plan_hash == plan.decisions.plan_hash(plan.decided_at_ms)
 
 
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -94,16 +95,18 @@ class Decisions(NamedTuple):
     splits: Sequence[Split] = ()
     skips: Sequence[Skip] = ()
 
-    def plan_hash(self) -> str:
-        """Identifies what would be done; equal for equal moves and splits in any order, whatever
-        the reasons are. 16 hexadecimal digits; "" = nothing would be done.
+    def plan_hash(self, decided_at_ms: int) -> str:
+        """The SHA-256 of all that an administrator approves: every field of the moves and splits,
+        their order, and when they were decided. 64 hexadecimal digits; "" = nothing would be done.
 
         >>> move = Move("acme/orders/0x00000000_0xffffffff", "b1", "b2", 1e6, "Overloaded", "")
-        >>> Decisions([move]).plan_hash()
-        '60d19e315c846d7c'
+        >>> Decisions([move]).plan_hash(1_700_000_000_000)[:16]
+        '1e9eee78f4099667'
         """
-        lines = sorted(
-            [f"move {move.bundle} {move.source} {move.target}" for move in self.moves]
-            + [f"split {split.bundle} {split.owner} {split.boundaries}" for split in self.splits]
-        )
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] if lines else ""
+        if not (self.moves or self.splits):
+            return ""
+        splits = [
+            split._replace(boundaries=tuple(map(int, split.boundaries))) for split in self.splits
+        ]
+        approved = json.dumps([int(decided_at_ms), list(self.moves), splits])
+        return hashlib.sha256(approved.encode()).hexdigest()

@@ -13,6 +13,7 @@ from quotaplane.balance.plan_size import fitting
 from quotaplane.balance.planner import BalanceState, decide
 from quotaplane.balance.reports_intake import GONE, round_of
 from quotaplane.cli.balance_record import add_record_options, recorded_rounds, settings_in_force
+from quotaplane.history.damage import round_of_record
 from quotaplane.history.load_record import RecordedRound
 from quotaplane.terminal import one_line
 
@@ -59,15 +60,17 @@ def differences_of(recorded: Sequence[RecordedRound]) -> list[dict[str, Any]]:
     for each in recorded:
         if each.epoch != epoch:
             state, epoch = BalanceState.empty(), each.epoch
-        options, policies = settings_in_force(each)
-        seen = round_of(each.loads, each.now_ms)
-        # The job stores its memory as bytes after each round.
-        state = BalanceState.from_bytes(state.to_bytes())
-        state, decided = decide(state, seen.round, options, policies)
-        if each.mode == "propose":
-            state = state.as_proposed()
-        decisions = fitting(decided._replace(skips=(*decided.skips, *seen.skips)))
-        for what in _differences(each, decisions):
+        with round_of_record("balance_rounds", each.epoch, each.seq):
+            options, policies = settings_in_force(each)
+            seen = round_of(each.loads, each.now_ms)
+            # The job stores its memory as bytes after each round.
+            state = BalanceState.from_bytes(state.to_bytes())
+            state, decided = decide(state, seen.round, options, policies)
+            if each.mode == "propose":
+                state = state.as_proposed()
+            decisions = fitting(decided._replace(skips=(*decided.skips, *seen.skips)))
+            differences = _differences(each, decisions)
+        for what in differences:
             found.append({"epoch": each.epoch, "round": each.seq, "what": what})
     return found
 
@@ -84,8 +87,9 @@ def _differences(each: RecordedRound, decisions: Decisions) -> list[str]:
     texts += [f"decided now, not recorded: {row}" for row in now if row not in then]
     if not texts and now != then:
         texts.append("the same decisions in another order")
-    if decisions.plan_hash() != each.plan_hash:
-        texts.append(f"plan {decisions.plan_hash() or '-'}, recorded {each.plan_hash or '-'}")
+    plan_hash = decisions.plan_hash(each.now_ms)
+    if plan_hash != each.plan_hash:
+        texts.append(f"plan {plan_hash or '-'}, recorded {each.plan_hash or '-'}")
     return texts
 
 

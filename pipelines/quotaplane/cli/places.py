@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from pydantic import ValidationError
+
+from quotaplane.errors import ConfigError
 from quotaplane.settings import History, load_settings
+from quotaplane.strict_json import explain
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +22,18 @@ def history_of(args: argparse.Namespace) -> History:
     """The history that the options name.
 
     Raises:
-        ConfigError: the settings are wrong.
+        ConfigError: the settings, or the path, are wrong.
     """
-    return History(path=args.history) if args.history else load_settings(args.conf).history
+    return load_settings(args.conf).history if args.history is None else history_at(args.history)
+
+
+def history_at(path: str) -> History:
+    """The history at ``--history PATH``.
+
+    Raises:
+        ConfigError: no folder can have this path.
+    """
+    try:
+        return History(path=path)
+    except ValidationError as error:
+        raise ConfigError(f"--history: {explain(error.errors()[0], path)}") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,13 +19,15 @@ from quotaplane.deltalog.error_text import disk_error
 from quotaplane.deltalog.log import (
     LAST_CHECKPOINT,
     LOG,
+    UNEXPECTED,
     Commit,
     DataFile,
+    commit_time,
     file_fault,
     first_gap,
     hinted_checkpoint,
     list_log,
-    parse_commit,
+    read_commit,
 )
 
 NOTHING: Final = "nothing"
@@ -58,13 +59,13 @@ class Mending:
     """Some of these added data; move files aside that no commit names any more."""
     taken_out: list[str] = field(default_factory=list)
     """Data files to move aside and remove from the table."""
+    strangers: list[str] = field(default_factory=list)
+    """Other files of the log to move aside, which no writer makes."""
     log: bool = False
     """Move the whole log aside: the table had no rows yet, and will be created again."""
 
     def __bool__(self) -> bool:
-        return bool(
-            self.checkpoints or self.hint or self.emptied or self.cut or self.taken_out or self.log
-        )
+        return self != Mending()
 
 
 class Diagnosis(NamedTuple):
@@ -99,12 +100,13 @@ class _Examination:
         self._findings: list[Finding] = []
         self._mending = Mending()
         self._faults: dict[str, str | None] = {}
+        self._report_strangers()
         self._base, self._first = self._whole_checkpoint()
         self._commits: dict[int, Commit] = {}
         self._unreadable: dict[int, str] = {}
         for version in sorted(self._log.commits):
             try:
-                self._commits[version] = parse_commit(self._log.commit(version).read_bytes())
+                self._commits[version] = read_commit(self._log.commit(version))
             except FileNotFoundError:  # cleaned up meanwhile
                 if version > self._base:
                     self._unreadable[version] = "is missing"
@@ -138,6 +140,14 @@ class _Examination:
         self._report_change_data(last_good)
         return Diagnosis(newest, len(live), self._findings, self._mending)
 
+    def _report_strangers(self) -> None:
+        read = {self._log.commit(version).name for version in self._log.commits}
+        read |= {self._log.checkpoint(version).name for version in self._log.checkpoints}
+        for name, problem in self._log.strangers.items():
+            if name not in read:  # of the others the reader says it
+                self._mending.strangers.append(name)
+                self._findings.append(Finding(f"{LOG}/{name}", problem, NOTHING))
+
     def _nothing_whole(self, last: int) -> Diagnosis:
         newest = self._log.newest
         loss = NOTHING if newest == 0 else _COPY
@@ -157,7 +167,7 @@ class _Examination:
                 try:
                     checkpoint = version, _files_of(file)
                     break
-                except (OSError, pa.ArrowException) as error:
+                except (OSError, pa.ArrowException, *UNEXPECTED) as error:
                     if disk_error(error) is not None:
                         raise
                     problem = " ".join(str(error).split())
@@ -260,21 +270,24 @@ class _Examination:
             return f"commit {version}, which can't be read"
         info: Mapping[str, object] = commit.info
         by = f" by {info['userName']}" if "userName" in info else ""
-        return f"commit {version}{by}{_at(info.get('timestamp'))}"
+        return f"commit {version}{by}{_at(info)}"
 
 
 def _files_of(checkpoint: Path) -> dict[str, DataFile]:
     with pq.ParquetFile(checkpoint) as opened:
         adds = opened.read(columns=["add"])["add"].to_pylist()
-    files = (DataFile.of(add) for add in adds if add is not None)
+    try:
+        files = [DataFile.of(add) for add in adds if add is not None]
+    except UNEXPECTED:
+        raise ValueError("names a file without a path, or a size that is no number") from None
     return {file.path: file for file in files}
 
 
-def _at(timestamp_ms: object) -> str:
-    if not isinstance(timestamp_ms, int):
+def _at(info: Mapping[str, object]) -> str:
+    try:
+        return f" at {commit_time(info):%Y-%m-%dT%H:%M:%SZ}"
+    except ValueError:
         return ""
-    at = datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc)
-    return f" at {at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _in_log(file: Path) -> str:

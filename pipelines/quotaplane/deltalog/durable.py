@@ -14,7 +14,7 @@ from typing import Final
 
 from deltalake import DeltaTable, PostCommitHookProperties
 
-from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, Log, list_log, local_folder, parse_commit
+from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, Log, list_log, local_folder, read_commit
 from quotaplane.file_sync import fsync
 
 COMMIT_ONLY: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -90,7 +90,7 @@ def _each(paths: Iterable[Path]) -> None:
 
 def _names(commit: Path) -> list[str]:
     try:
-        made = parse_commit(commit.read_bytes())
+        made = read_commit(commit)
     except FileNotFoundError:
         return []
     except ValueError as error:

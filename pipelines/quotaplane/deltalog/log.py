@@ -8,10 +8,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote, urlsplit
+from types import MappingProxyType
+from typing import IO, Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from quotaplane.folders import local_folder as local_folder  # for all that use this module
 
 LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
@@ -19,6 +25,18 @@ _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _MAGIC: Final = b"PAR1"
 """The last four bytes of a Parquet file."""
+_MOST_BYTES: Final = 1 << 28
+"""A larger commit is not read: nothing here makes one, and parsing takes ten times as much."""
+_MOST_MISSING: Final = 10_000
+"""A version that is further from the one before does not belong to the table."""
+_NO_FILE: Final = "is no regular file"
+_YEAR_10000_MS: Final = 253_402_300_800_000
+
+UNEXPECTED: Final = (
+    *(ValueError, KeyError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),  # of numbers beyond all bounds, and of deep JSON
+)
+"""Raised by values that no writer makes."""
 
 _COUNTS: Final = (
     ("num_added_files", "num_removed_files"),
@@ -62,11 +80,17 @@ class DataFile(NamedTuple):
 
         Raises:
             OSError: it is outside the table's folder.
+            UNEXPECTED: something of it is missing or damaged.
         """
         stats = json.loads(action.get("stats") or "{}")
-        return cls(
-            inside(unquote(action["path"])), int(action["size"]), int(stats.get("numRecords", 0))
-        )
+        size, rows = _count(action["size"]), _count(stats.get("numRecords", 0))
+        return cls(inside(unquote(action["path"])), size, rows)
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError("not a number of rows or bytes")
+    return value
 
 
 class Commit(NamedTuple):
@@ -92,6 +116,8 @@ class Log(NamedTuple):
     """Size in bytes of each commit, by version."""
     checkpoints: dict[int, int]
     """Size in bytes of each checkpoint, by version."""
+    strangers: Mapping[str, str] = MappingProxyType({})
+    """What no writer makes, with the problem, by name; may name commits and checkpoints."""
 
     def commit(self, version: int) -> Path:
         """The path of a commit."""
@@ -112,28 +138,17 @@ class Log(NamedTuple):
         return max(self.checkpoints, default=-1)
 
 
-def local_folder(uri: str) -> Path | None:
-    """The folder of a table; None if it is on an object store.
-
-    >>> local_folder("file:///data/my%20history/usage")
-    PosixPath('/data/my history/usage')
-    >>> local_folder("s3://bucket/history/usage") is None
-    True
-    """
-    if "://" not in uri:
-        return Path(uri).absolute()
-    parts = urlsplit(uri)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
-
-
 def list_log(folder: Path) -> Log:
     """The log of a table; empty if the folder has none."""
-    log = Log(folder, {}, {})
+    log, strangers = Log(folder, {}, {}), dict[str, str]()
     try:
         entries = list(os.scandir(folder / LOG))
     except (FileNotFoundError, NotADirectoryError):
         return log
     for entry in entries:
+        # A reader would wait for a FIFO, and read a device for ever; links are followed.
+        if not (entry.is_file() or entry.is_dir()) and os.path.lexists(entry.path):
+            strangers[entry.name] = _NO_FILE
         for pattern, sizes in ((_COMMIT, log.commits), (_CHECKPOINT, log.checkpoints)):
             match = pattern.fullmatch(entry.name)
             if match:
@@ -141,7 +156,74 @@ def list_log(folder: Path) -> Log:
                     sizes[int(match[1])] = entry.stat().st_size
                 except FileNotFoundError:  # cleaned up meanwhile
                     continue
-    return log
+    return log._replace(strangers=strangers | _without_far(log))
+
+
+def _without_far(log: Log) -> dict[str, str]:
+    """Take versions out of a log that do not belong to it; their names, with the problem.
+
+    Loops over versions would not end. Versions behind a gap belong to the table if a checkpoint,
+    and commits from there on, make those before superfluous.
+    """
+    for before, version in pairwise(sorted({*log.commits, *log.checkpoints})):
+        base = min((at for at in log.checkpoints if at >= version), default=None)
+        continued = base is not None and any(at >= base for at in log.commits)
+        if version - before > _MOST_MISSING and not continued:
+            problem = f"is {version - before} versions after the one before"
+            far = [log.commit(at) for at in log.commits if at >= version]
+            far += [log.checkpoint(at) for at in log.checkpoints if at >= version]
+            for sizes in (log.commits, log.checkpoints):
+                for at in [at for at in sizes if at >= version]:
+                    del sizes[at]
+            return {file.name: problem for file in far}
+    return {}
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file to read, but no FIFO, device or folder, whose reader would wait or never end.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: the disk does not let it be read.
+        ValueError: it is no regular file; the message is to follow its name.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(_NO_FILE)
+    return os.fdopen(descriptor, "rb")
+
+
+def read_commit(path: Path) -> Commit:
+    """Read a commit's file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it can't be read, or is larger than any that is made.
+        ValueError: as of ``parse_commit``, or it is no regular file.
+    """
+    with open_regular(path) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        if size > _MOST_BYTES:
+            raise OSError(f"{path}: has {size} bytes; a commit of {_MOST_BYTES} or fewer is read")
+        return parse_commit(opened.read(_MOST_BYTES))
+
+
+def commit_time(info: Mapping[str, Any]) -> datetime:
+    """When a commit was made, by its ``commitInfo`` or an entry of delta-rs' ``history``.
+
+    Raises:
+        ValueError: it does not say, or not a time of the years 1970 to 9999.
+
+    >>> commit_time({"timestamp": 1_772_366_400_000}).isoformat()
+    '2026-03-01T12:00:00+00:00'
+    """
+    made_ms = info.get("timestamp")
+    if type(made_ms) is not int or not 0 <= made_ms < _YEAR_10000_MS:
+        version = info.get("version")
+        name = f"{version:020}.json" if isinstance(version, int) else "a commit"
+        raise ValueError(f"{LOG}/{name} has the timestamp {made_ms!r:.40}, which is no time")
+    return datetime.fromtimestamp(made_ms / 1000, tz=timezone.utc)
 
 
 def parse_commit(raw: bytes) -> Commit:
@@ -170,7 +252,7 @@ def parse_commit(raw: bytes) -> Commit:
                 info = dict(action)
         except OSError as error:
             raise ValueError(f"{error} (line {number})") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except UNEXPECTED:
             raise ValueError(f"is cut off or damaged in line {number}") from None
     commit = Commit(tuple(added), tuple(removed), tuple(change_data), info)
     _check_counts(commit)
@@ -183,6 +265,8 @@ def _check_counts(commit: Commit) -> None:
     metrics = commit.info.get("operationMetrics")
     if not str(commit.info.get("engineInfo", "")).startswith("delta-rs") or metrics is None:
         return
+    if not isinstance(metrics, Mapping):
+        raise ValueError("is damaged: operationMetrics are no numbers by name")
     added = len(commit.added) + len(commit.change_data)
     for adds, removes in _COUNTS:
         if (metrics.get(adds, added), metrics.get(removes, len(commit.removed))) != (
@@ -199,7 +283,7 @@ def file_fault(folder: Path, file: DataFile) -> str | None:
         OSError: the disk does not let it be read, so it is not known.
     """
     try:
-        with (folder / file.path).open("rb") as opened:
+        with open_regular(folder / file.path) as opened:
             size = os.fstat(opened.fileno()).st_size
             if size != file.size:
                 return f"has {size} bytes, the log says {file.size}"
@@ -209,6 +293,8 @@ def file_fault(folder: Path, file: DataFile) -> str | None:
             return None if opened.read() == _MAGIC else "does not end as a Parquet file does"
     except FileNotFoundError:
         return "is missing"
+    except ValueError as error:
+        return str(error)
 
 
 def find_fault(uri: str) -> str | None:
@@ -234,6 +320,8 @@ def find_fault(uri: str) -> str | None:
 
 
 def _find_fault(log: Log) -> str | None:
+    for name, problem in log.strangers.items():
+        return f"{LOG}/{name} {problem}"
     for version, size in log.commits.items():
         if size == 0:
             return f"{_named(log.commit(version))} is empty"
@@ -253,7 +341,7 @@ def _find_fault(log: Log) -> str | None:
         return None
     last = log.commit(log.newest)
     try:
-        commit = parse_commit(last.read_bytes())
+        commit = read_commit(last)
     except FileNotFoundError:  # the log was cleaned up meanwhile
         return None
     except ValueError as error:
@@ -284,8 +372,9 @@ def stamp(folder: Path, version: int) -> tuple[int, int, int] | None:
 def hinted_checkpoint(log: Log) -> int:
     """The checkpoint that ``_last_checkpoint`` names; -1 if that file is absent or unreadable."""
     try:
-        return int(json.loads((log.folder / LOG / LAST_CHECKPOINT).read_bytes())["version"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with open_regular(log.folder / LOG / LAST_CHECKPOINT) as opened:
+            return int(json.loads(opened.read(_MOST_BYTES))["version"])
+    except (OSError, *UNEXPECTED):
         return -1
 
 

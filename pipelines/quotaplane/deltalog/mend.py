@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from quotaplane.deltalog.diagnose import Mending
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
-from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, list_log, parse_commit
+from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, list_log, read_commit
 from quotaplane.file_sync import fsync
 
 
@@ -33,6 +33,8 @@ def mend(folder: Path, mending: Mending, aside: Path) -> None:
         DeltaError, OSError: it failed.
     """
     log = list_log(folder)
+    for name in mending.strangers:
+        _set_aside(folder, folder / LOG / name, aside)
     for version in mending.checkpoints:
         _set_aside(folder, log.checkpoint(version), aside)
     if mending.hint:
@@ -92,7 +94,7 @@ def _named(folder: Path, without: Collection[int]) -> set[str]:
     log = list_log(folder)
     named: set[str] = set()
     for version in log.commits.keys() - set(without):
-        commit = parse_commit(log.commit(version).read_bytes())
+        commit = read_commit(log.commit(version))
         named |= {file.path for file in (*commit.added, *commit.change_data)} | {*commit.removed}
     for version in log.checkpoints:
         with pq.ParquetFile(log.checkpoint(version)) as file:

@@ -21,6 +21,7 @@ from quotaplane.balance.reported_loads import (
 )
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, InputError
+from quotaplane.history.damage import round_of_record
 from quotaplane.history.store import one_line, open_table
 from quotaplane.model import IntArray
 from quotaplane.settings import History
@@ -60,7 +61,7 @@ def read_record(
 
     Raises:
         InputError: there is no such cluster, or none is named and there are several.
-        HistoryError: the tables are missing or can't be read.
+        HistoryError: the tables are missing or can't be read, or a round is damaged.
     """
     rounds = _read(history, "balance_rounds", since, until)
     rounds = _of_cluster(rounds, cluster)
@@ -83,20 +84,26 @@ def read_record(
         newest.update(zip(brokers, places.tolist(), strict=True))
         if not begun:
             continue
-        chosen = np.array([newest[broker] for broker in row["brokers"]], np.int64)
-        texts = decisions.take(pa.array(decided_at.get(key, np.zeros(0, np.int64))))
-        yield RecordedRound(
-            row["epoch"],
-            row["seq"],
-            _ms(row["round_at"]),
-            loads_of_rows(load.take(pa.array(chosen))),
-            row["strategy"],
-            json.loads(row["settings"]),
-            row["mode"],
-            row["first"],
-            row["plan_hash"],
-            texts.drop(["epoch", "seq", "round_at", "date"]).sort_by("place").to_pylist(),
-        )
+        with round_of_record("balance_rounds", *key):
+            chosen = np.array([newest[broker] for broker in row["brokers"]], np.int64)
+            texts = decisions.take(pa.array(decided_at.get(key, np.zeros(0, np.int64))))
+            recorded = _recorded(row, load.take(pa.array(chosen)), texts)
+        yield recorded
+
+
+def _recorded(row: Mapping[str, Any], load: pa.Table, decisions: pa.Table) -> RecordedRound:
+    return RecordedRound(
+        row["epoch"],
+        row["seq"],
+        _ms(row["round_at"]),
+        loads_of_rows(load),
+        row["strategy"],
+        json.loads(row["settings"]),
+        row["mode"],
+        row["first"],
+        row["plan_hash"],
+        decisions.drop(["epoch", "seq", "round_at", "date"]).sort_by("place").to_pylist(),
+    )
 
 
 def loads_of_rows(rows: pa.Table) -> ReportedLoads:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from quotaplane.deltalog.log import commit_time
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import has_table, one_line, open_table
 from quotaplane.history.tables import OPTIONAL, TABLES, Table
@@ -44,9 +45,9 @@ def _state(history: History, table: Table) -> TableState:
             return TableState(table.name, False, None, None, None, None, fault)
         opened = open_table(history, table.name)
         files = pa.table(opened.get_add_actions())
-        last = opened.history(1)[0].get("timestamp")
+        (last,) = opened.history(1)
+        at = None if last.get("timestamp") is None else commit_time(last)
     except (HistoryError, DeltaError, OSError, ValueError) as error:
         return TableState(table.name, True, None, None, None, None, one_line(error))
-    at = None if last is None else datetime.fromtimestamp(last / 1000, tz=timezone.utc)
     size = pc.sum(files["size_bytes"]).as_py() if len(files) else 0
     return TableState(table.name, True, opened.version(), at, len(files), size or 0, None)

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.arrow_ipc import unpack
+from quotaplane.errors import ConfigError
 from quotaplane.groups.ids import ids_of
-from quotaplane.history.tables import LIMITS
+from quotaplane.history.damage import round_of_record
+from quotaplane.history.tables import LIMITS, RECORDING
 from quotaplane.history.writer import stamped
 from quotaplane.model import Round
 from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits
@@ -69,10 +71,13 @@ class Player:
 
         Raises:
             InputError, ConfigError: the changed settings are wrong.
+            HistoryError: a round is damaged.
         """
         for recorded in rounds:
-            self._prepare(recorded)
-            yield self._round(recorded)
+            with round_of_record(RECORDING.name, recorded.stamp.epoch, recorded.stamp.seq):
+                self._prepare(recorded)
+                played = self._round(recorded)
+            yield played
 
     def _prepare(self, recorded: RoundInputs) -> None:
         if recorded.stamp.epoch != self._epoch:
@@ -80,10 +85,20 @@ class Player:
         if recorded.settings is not None:
             self._settings, self._program = recorded.settings, None
         if self._program is None and self._settings is not None:
-            settings = changed_settings(self._settings["settings"], self._changes.settings)
+            settings = self._changed()
             earlier = EarlierLimits.of(self._settings) or NO_EARLIER_LIMITS
             program = quota_program(settings, self._epoch, earlier)
             self._program = RecordedProgram(program, records=True)
+
+    def _changed(self) -> Settings:
+        assert self._settings is not None
+        recorded = self._settings["settings"]
+        try:
+            return changed_settings(recorded, self._changes.settings)
+        except ConfigError as error:
+            if self._changes.settings:
+                raise
+            raise ValueError(str(error)) from None  # nobody changed them
 
     def _round(self, recorded: RoundInputs) -> Played:
         tables: dict[str, list[pa.Table]] = {"limits": [], "usage": []}
@@ -157,9 +172,9 @@ def changed_settings(recorded: Mapping[str, Any], changes: Mapping[str, Any]) ->
         ConfigError: there is no such key, or the value is wrong.
     """
     raw: dict[str, Any] = {
-        "transport": {"kind": "delta", "path": "unused"},
-        "history": {"path": "unused"},
-        "checkpoint": "unused",
+        "transport": {"kind": "delta", "path": "/unused"},
+        "history": {"path": "/unused"},
+        "checkpoint": "/unused",
         **{name: dict(v) if isinstance(v, Mapping) else v for name, v in recorded.items()},
     }
     if isinstance(raw.get("reports"), dict):  # earlier versions had no such bounds

@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, InputError
+from quotaplane.history.damage import round_of_record
 from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import RECORDING
 from quotaplane.model import BoolArray, IntArray, Round
@@ -105,10 +106,11 @@ def _rounds(history: History, first: tuple[int, int], last: tuple[int, int]) -> 
     found: dict[tuple[int, int], RoundInputs] = {}
     for row in rows.select(["epoch", "seq", "round_at", "shard", "kind", "payload"]).to_pylist():
         key = row["epoch"], row["seq"]
-        if key not in found:
-            now_ms = round(row["round_at"].timestamp() * 1000)
-            found[key] = RoundInputs(Round(*key, now_ms))
-        _add(found[key], row)
+        with round_of_record(RECORDING.name, *key):
+            if key not in found:
+                now_ms = round(row["round_at"].timestamp() * 1000)
+                found[key] = RoundInputs(Round(*key, now_ms))
+            _add(found[key], row)
     return list(found.values())
 
 

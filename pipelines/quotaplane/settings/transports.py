@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from quotaplane.folders import FolderUri
 from quotaplane.settings.broker_topics import check_topic_names, is_per_broker
 from quotaplane.settings.section import Section
 
@@ -23,7 +24,7 @@ class DeltaTransport(Section):
     """The embedded transport: two Delta tables instead of topics; no server is needed."""
 
     kind: Literal["delta"]
-    path: str
+    path: FolderUri
     """Folder that holds the tables ``reports`` and ``limits_topic``."""
     max_files_per_trigger: int | None = Field(default=None, ge=1)
     """Most appends that one micro-batch reads."""

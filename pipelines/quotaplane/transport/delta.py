@@ -9,7 +9,6 @@ file and one version of the table.
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import time
 import uuid
@@ -17,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +24,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.error_text import with_advice
-from quotaplane.deltalog.log import find_fault
+from quotaplane.deltalog.log import Log, find_fault, read_commit
 from quotaplane.deltalog.read import read_changes
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
@@ -293,12 +291,12 @@ def _inserted(table: DeltaTable, since: int, upto: int) -> pa.Table:
 
 def _is_whole(uri: str, version: int) -> bool:
     """Is a version in the table's log, and are all files there that it added?"""
-    commit = Path(uri) / "_delta_log" / f"{version:020}.json"
-    if not commit.exists():
+    log = Log(Path(uri), {}, {})
+    try:
+        commit = read_commit(log.commit(version))
+    except (OSError, ValueError):
         return False
-    actions = map(json.loads, commit.read_text().splitlines())
-    added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
-    return all((Path(uri) / path).exists() for path in added)
+    return all((log.folder / file.path).exists() for file in commit.added)
 
 
 def _polled(rows: pa.Table) -> list[Polled]:

@@ -27,7 +27,7 @@ MODES: Final = ("propose", "auto")
 """Whether an executor needs an approval."""
 _MAGIC: Final = int.from_bytes(PLAN_HEAD[1:], "little")
 _COLUMNS: Final = ("bundles", "sources", "targets", "labels", "reasons")
-_HASH: Final = re.compile("[0-9a-f]{16}|")
+_HASH: Final = re.compile("[0-9a-f]{64}|")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PlanMessage:
     mode: str
     """One of ``MODES``."""
     plan_hash: str
-    """``Decisions.plan_hash()`` of the moves and splits; "" = there are none."""
+    """``Decisions.plan_hash`` of the moves, splits and time; "" = nothing is to be done."""
     decisions: Decisions
     """Moves and splits; skips are in the history only."""
 
@@ -60,7 +60,7 @@ def encode_plan(
         epoch=epoch,
         seq=seq,
         decided_at_ms=decided_at_ms,
-        plan_hash=decisions.plan_hash(),
+        plan_hash=decisions.plan_hash(decided_at_ms),
         mode=mode,
         bundles=[move.bundle for move in decisions.moves],
         sources=[move.source for move in decisions.moves],
@@ -90,7 +90,7 @@ def decode_plan(value: bytes, keys: SigningKeys | None = None) -> PlanMessage:
 
     Raises:
         InputError: the bytes are not a ``BalancePlan``, a value is invalid, the signature is
-            missing or wrong, or the hash is not that of its moves and splits.
+            missing or wrong, or the hash is not that of its contents.
     """
     if len(value) > MAX_PLAN_BYTES:
         raise InputError(f"BalancePlan of {len(value)} bytes (at most {MAX_PLAN_BYTES})")
@@ -113,10 +113,11 @@ def decode_plan(value: bytes, keys: SigningKeys | None = None) -> PlanMessage:
         raise InputError(f"BalancePlan: plan_hash is {shown(message.plan_hash)}")
     decisions = Decisions(_moves(message), tuple(map(_split, message.splits)))
     _check_together(decisions)
-    if decisions.plan_hash() != message.plan_hash:
+    expected = decisions.plan_hash(message.decided_at_ms)
+    if expected != message.plan_hash:
         raise InputError(
-            f"BalancePlan: plan_hash is {message.plan_hash!r}, but that of its moves and splits is "
-            f"{decisions.plan_hash()!r}"
+            f"BalancePlan: plan_hash is {message.plan_hash!r}, but that of its contents is "
+            f"{expected!r}"
         )
     return PlanMessage(
         message.epoch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -31,7 +31,8 @@ NOT_DONE: Final = "not done"
 _MOST_TIMES: Final = 1000
 """Durations of moves that the status line is made from."""
 _DRAIN: Final = "Drain"
-"""The planner's label of moves away from a broker that is taken out."""
+"""The planner's label of moves away from a broker that is taken out. The check believes only its
+own settings, as everybody who writes to the topic can write a label."""
 
 
 class PlanVerdict(NamedTuple):
@@ -68,6 +69,7 @@ class Executor:
         self._settings, self._rest, self._cluster = settings, rest, cluster
         self._resources = read_options(balance.options).resources
         self._policies = read_policies(balance.policies)
+        self._drained = self._policies.drained_brokers.union(balance.collect.draining)
         self._record, self._say, self._now_ms = record, say, now_ms
         self.pace = MovePace(settings.max_moves_at_once, settings.slow_move_s)
         self.counts: Counter[str] = Counter()
@@ -84,10 +86,8 @@ class Executor:
         """
         view = await read_cluster(self._rest, self._cluster)
         decisions, load = plan.decisions, view.load
-        draining = {move.source for move in decisions.moves if move.label == _DRAIN}
         tolerance = Tolerance(self._settings.changed_share, self._settings.receiver_share)
-        drained = draining | self._policies.drained_brokers
-        out = np.array([name in drained for name in load.brokers], np.bool_)
+        out = np.array([name in self._drained for name in load.brokers], np.bool_)
         weights = self._policies.weights(load.brokers)
         check = check_plan(decisions, load, tolerance, weights, out, self._resources)
         refusals = list(check.refusals)
@@ -95,8 +95,18 @@ class Executor:
         if age_s > self._settings.max_plan_age_s:
             limit = self._settings.max_plan_age_s
             refusals.insert(0, f"it is {age_s:.0f} s old; at most {limit:g} s are allowed")
+        refusals += self._not_drained(decisions.moves)
         refusals += _forbidden(decisions.moves, view)
         return PlanVerdict(view, check, tuple(refusals))
+
+    def _not_drained(self, moves: Sequence[Move]) -> list[str]:
+        sources = dict.fromkeys(move.source for move in moves if move.label == _DRAIN)
+        return [
+            f"it takes out broker {name}, which neither balance.collect.draining nor"
+            " balance.policies.drained_brokers of the executor's own settings has"
+            for name in sources
+            if name not in self._drained
+        ]
 
     async def execute(
         self, plan: PlanMessage, verdict: PlanVerdict, ended: Callable[[], str]

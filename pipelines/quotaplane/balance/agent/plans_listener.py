@@ -29,7 +29,8 @@ class PlansListener:
     A plan with a later (epoch, seq) is newer. So is any plan that was decided ``max_plan_age_s``
     after another one: a plan with a number that is too high does not block the others for longer.
     A message that is not a valid plan, is not signed with one of the keys of ``signing`` (None: no
-    signature is needed), or was decided in the future, is refused, and said.
+    signature is needed), has the hash of another plan, or was decided in the future, is refused,
+    and said.
     """
 
     def __init__(
@@ -92,17 +93,23 @@ class PlansListener:
         """Take in a plan.
 
         Raises:
-            InputError: it was decided in the future.
+            InputError: it was decided in the future, or another plan has its hash.
         """
         ahead_ms = plan.decided_at_ms - self._now_ms()
         if ahead_ms > _MAX_CLOCK_SKEW_MS:
             raise InputError(f"it was decided {ahead_ms / 1000.0:.0f} s in the future")
         if plan.plan_hash:
-            known = self._by_hash.pop(plan.plan_hash, None)
-            # The same moves may be proposed again: the latest proposal has the latest numbers.
-            later = plan if known is None or self._replaces(plan, known) else known
-            self._by_hash[plan.plan_hash] = later
-            self._actions += _actions(later) - (0 if known is None else _actions(known))
+            known = self._by_hash.get(plan.plan_hash)
+            if known == plan:  # the job publishes a plan again after a crash
+                return
+            if known is not None:
+                raise InputError(
+                    f"another plan has the hash {plan.plan_hash}: epoch {known.epoch}, seq"
+                    f" {known.seq}, mode {known.mode}; this one says epoch {plan.epoch}, seq"
+                    f" {plan.seq}, mode {plan.mode}"
+                )
+            self._by_hash[plan.plan_hash] = plan
+            self._actions += _actions(plan)
             while len(self._by_hash) > 1 and (
                 len(self._by_hash) > _KEPT or self._actions > _KEPT_ACTIONS
             ):

@@ -25,6 +25,9 @@ _EPOCHS_EVERY_S: Final = 1.0
 """An unknown epoch makes the listener read the history at most this often."""
 _EPOCHS_AFTER_FAILURE_S: Final = 30.0
 """The same after a read that failed."""
+_OUTDATED_MS: Final = 3_600_000.0
+"""A lease that was over so long before the newest round is no limit of the job any more: it renews
+each before its lease ends. Removals are not renewed; ``setup pulsar`` keeps them for so long."""
 
 Decoded: TypeAlias = "list[tuple[Polled, LimitsMessage | Exception]]"
 
@@ -145,6 +148,8 @@ class LimitsListener:
 
     def _receive(self, polled: Polled, message: LimitsMessage) -> None:
         now_ms, steady_ms = self._now_ms(), self._steady_ms()
+        if not self.caught_up and self._over_for_ms(message, now_ms) > _OUTDATED_MS:
+            return  # a topic may keep messages for longer than they are needed
         if self.caught_up:  # before that, messages have waited in the topic
             self.clock.arrived(message.issued_at_ms, now_ms)
         try:
@@ -171,6 +176,12 @@ class LimitsListener:
                 f"its lease is {message.lease_ms / 1000.0:g} s (limits.lease_s is "
                 f"{self._lease_s:g}); give the job and the enforcer the same settings"
             )
+        over_ms = self._over_for_ms(message, now_ms)
+        if over_ms > _OUTDATED_MS:
+            raise InputError(
+                f"its lease was over {over_ms / 1000.0:.0f} s before the newest round in the "
+                "history: somebody published an old message again"
+            )
         newest = self._table.newest_epoch
         if newest is not None and message.epoch > newest:
             raise InputError(
@@ -182,6 +193,15 @@ class LimitsListener:
                 f"epoch {message.epoch} is ahead of this host's clock, and the history, which "
                 "would show whether it is the job's, can't be read"
             )
+
+    def _over_for_ms(self, message: LimitsMessage, now_ms: float) -> float:
+        """For how long a lease was over when the newest known round was decided.
+
+        Both are times of the job's clock, so a wrong clock here makes no limit outdated. While the
+        job is down, its last limits stay what they are, and their safe limits hold.
+        """
+        newest_ms = min(self._table.newest_round_ms, now_ms)
+        return newest_ms - (message.issued_at_ms + message.lease_ms)
 
     def _refuse(self, polled: Polled, error: Exception) -> None:
         message = f"{polled.position}: message for {shown(polled.key)}"

@@ -1,4 +1,4 @@
-"""Reads the quotas and the quota job's newest epoch from the history."""
+"""Reads the quotas and the quota job's newest round from the history."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ class QuotaTable:
         """None: they could not be read so far."""
         self.newest_epoch: int | None = None
         """Highest epoch of all rounds, 0 = no rounds; None: the last read failed."""
+        self.newest_round_ms = -np.inf
+        """When the newest round that was read was decided, by the job's clock."""
 
     async def look(self) -> None:
         """Read the quotas again if the table changed."""
@@ -62,7 +64,9 @@ class QuotaTable:
     async def look_at_epochs(self) -> None:
         """Read the newest epoch again."""
         meanwhile = "epochs of limits are checked against the clock only"
-        self.newest_epoch = await self._in_thread(_EPOCHS, self._read_epoch, meanwhile)
+        newest = await self._in_thread(_EPOCHS, self._read_rounds, meanwhile)
+        self.newest_epoch, round_ms = newest or (None, -np.inf)
+        self.newest_round_ms = max(self.newest_round_ms, round_ms)
 
     async def _in_thread(
         self, part: str, read: Callable[[], _Read], meanwhile: str
@@ -106,19 +110,26 @@ class QuotaTable:
             pc.less(percent, 100.0).to_numpy(),
         )
 
-    def _read_epoch(self) -> int:
+    def _read_rounds(self) -> tuple[int, float]:
+        """The highest epoch, and when the newest round of it was decided; 0 and -inf: no rounds."""
         table = self._rounds.open()
+        columns = ["epoch", "seq", "round_at"]
         try:
             # There are many rounds, so use the files' statistics where possible.
             files = pa.table(table.get_add_actions(flatten=True))
-            if not len(files):
-                return 0
-            if "max.epoch" in files.column_names and not files["max.epoch"].null_count:
-                return int(pc.max(files["max.epoch"]).as_py())
-            rows = pa.RecordBatchReader.from_stream(table.scan(columns=["epoch"])).read_all()
+            of_files = [f"max.{name}" for name in columns]
+            known = [files[name] for name in of_files if name in files.column_names]
+            if len(known) == len(columns) and not any(each.null_count for each in known):
+                rows = pa.table(known, columns)
+            else:
+                rows = pa.RecordBatchReader.from_stream(table.scan(columns=columns)).read_all()
+            if not len(rows):
+                return 0, -np.inf
+            newest = rows.sort_by([(name, "descending") for name in columns]).slice(0, 1)
+            at = newest["round_at"].cast(pa.timestamp("ms", "UTC"), safe=False)
+            return int(newest["epoch"][0].as_py()), float(at.cast(pa.int64())[0].as_py())
         except (DeltaError, OSError, ValueError) as error:
             raise HistoryError(f"history table rounds: {one_line(error)}") from None
-        return int(pc.max(rows["epoch"]).as_py() or 0)
 
 
 _NOT_ENFORCED: Final = (Mode.SOFT.name.lower(), Mode.SHADOW.name.lower())

@@ -150,7 +150,7 @@ class BalanceProgram:
         after, decisions = self._decided(state, seen)
         hour = batch.now_ms // _HOUR_MS
         every = state.rounds == 0 or hour != state.full_hour
-        tables = self._rows(state, seen.round, decisions, every_broker=every)
+        tables = self._rows(state, batch, seen.round, decisions, every_broker=every)
         outputs = [Output(name, pack(table)) for name, table in tables.items() if len(table)]
         if decisions.moves or decisions.splits:
             plan = encode_plan(
@@ -189,6 +189,7 @@ class BalanceProgram:
     def _rows(
         self,
         state: BalanceJobState,
+        batch: Batch,
         round_: BalanceRound,
         decisions: Decisions,
         *,
@@ -198,10 +199,12 @@ class BalanceProgram:
         balance = self.balance
         brokers = state.latest.reports["broker"].to_pylist()
         rows = [place for place, name in enumerate(brokers) if every_broker or name in state.fresh]
-        enforced = balance.mode == "auto"
+        plan_hash, enforced = decisions.plan_hash(batch.now_ms), balance.mode == "auto"
         return {
             "load": load_rows(state.latest.take(rows), balance.cluster),
-            "balance_decisions": decision_rows(decisions, balance.cluster, enforced=enforced),
+            "balance_decisions": decision_rows(
+                decisions, balance.cluster, plan_hash=plan_hash, enforced=enforced
+            ),
             "balance_rounds": round_row(
                 round_.load,
                 decisions,
@@ -211,6 +214,7 @@ class BalanceProgram:
                 first=state.rounds == 0,
                 every_broker=every_broker,
                 oldest_s=float(round_.age_s.max(initial=0.0)),
+                plan_hash=plan_hash,
                 mode=balance.mode,
             ),
         }

@@ -60,9 +60,10 @@ def load_rows(loads: ReportedLoads, cluster: str) -> pa.Table:
     return pa.table(columns)
 
 
-def decision_rows(decisions: Decisions, cluster: str, *, enforced: bool) -> pa.Table:
+def decision_rows(
+    decisions: Decisions, cluster: str, *, plan_hash: str, enforced: bool
+) -> pa.Table:
     """One row per move, split and skip."""
-    plan_hash = decisions.plan_hash()
     rows: list[tuple[Any, ...]] = [
         ("move", *move[:4], [], move.label, move.reason, 1) for move in decisions.moves
     ]
@@ -96,7 +97,6 @@ def round_row(load: ClusterLoad, decisions: Decisions, **given: Any) -> pa.Table
         "moved_bytes_per_s": float(sum(move.bytes_per_s for move in decisions.moves)),
         "splits": len(decisions.splits),
         "skips": len(decisions.skips),
-        "plan_hash": decisions.plan_hash(),
     }
     brokers = pa.array([list(load.brokers)], list_of(pa.string()))
     table = pa.table({name: [value] for name, value in columns.items()})
