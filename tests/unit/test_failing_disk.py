@@ -34,14 +34,19 @@ def history(tmp_path: Path) -> History:
 
 def _fail(monkeypatch: pytest.MonkeyPatch, ending: str, number: int) -> None:
     """Let files whose names end so be unreadable."""
-    open_path = Path.open
+    for owner in (Path, os):
+        _fail_of(monkeypatch, owner, ending, number)
 
-    def opened(path: Path, *args: Any, **how: Any) -> Any:
+
+def _fail_of(monkeypatch: pytest.MonkeyPatch, owner: Any, ending: str, number: int) -> None:
+    open_path = owner.open
+
+    def opened(path: Any, *args: Any, **how: Any) -> Any:
         if str(path).endswith(ending):
             raise OSError(number, os.strerror(number), str(path))
         return open_path(path, *args, **how)
 
-    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr(owner, "open", opened)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
