@@ -192,9 +192,7 @@ def test_a_setting_of_pulsar_changes_what_its_strategy_does(
     setting = "minUnloadMessageThroughput=2000000000"
     lazy = shown(capsys, record, *words, "--set", setting, "--set", "minUnloadMessage=2000000000")
     assert normal["moves"] > 0
-    [heading] = [key for key in lazy if key.startswith(f"UniformLoadShedder {setting}"[:40])]
-    assert len(heading) <= 60
-    assert lazy[heading]["moves"] == 0
+    assert lazy["UniformLoadShedder with 2 changes"]["moves"] == 0
 
 
 @pytest.mark.parametrize(
