@@ -43,8 +43,12 @@ class Spool:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._known: set[str] = set()
-        with suppress(OSError):  # ``keep`` reports it
+        self._unlisted: OSError | None = None
+        """``keep`` reports it: which files were there first is not known."""
+        try:
             self._known.update(path.name for path in self._files())
+        except OSError as error:
+            self._unlisted = error
 
     def keep(self, rows: Sequence[Row], start: Offset, end: Offset) -> None:
         """Store the messages of non-persistent topics that a batch read; on the disk afterwards.
@@ -113,6 +117,8 @@ class Spool:
         This one may have been frozen, and learns only at the end of a batch that it does not lead.
         The other one needs its files if it is killed, and may have planned a batch with this end.
         """
+        if self._unlisted is not None:
+            raise self._unlisted
         if any(path.name not in self._known for path in self._files()):
             raise TransportError(
                 f"{self._folder}: another process stores reports there by now, as it was started "
