@@ -56,9 +56,7 @@ def exit_code_of(run: Callable[[], int | None], say: Callable[[str], None]) -> i
 
 def _bug(error: BaseException) -> str:
     """The line of an unforeseen error, whose traceback is kept."""
-    text = f"{type(error).__name__}: {error}"
-    if len(text) > _MOST_OF_A_BUG:
-        text = f"{text[:_MOST_OF_A_BUG]}..."
+    text = one_line(f"{type(error).__name__}: {error}", _MOST_OF_A_BUG)
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="quotaplane-", suffix=".traceback", delete=False, errors="backslashreplace"

@@ -137,14 +137,16 @@ def plain_value(value: Any) -> Any:
 def _plain_number(value: float) -> float:
     if value.is_integer() or not -_MOST_SINGLE < value < _MOST_SINGLE:
         return value
-    if struct.unpack("f", struct.pack("f", value))[0] != value:
+    if _to_single(value) != value:
         return value
     texts = (f"{value:.{digits}g}" for digits in (6, 7, 8, 9))
-    return next(
-        number
-        for number in map(float, texts)
-        if struct.unpack("f", struct.pack("f", number))[0] == value
-    )
+    return next(number for number in map(float, texts) if _to_single(number) == value)
+
+
+def _to_single(value: float) -> float:
+    """The nearest number of 32 bits."""
+    single: float = struct.unpack("f", struct.pack("f", value))[0]
+    return single
 
 
 def _plain_key(key: Any) -> str:

@@ -124,7 +124,7 @@ def test_a_proposal_is_published_again_until_it_is_carried_out_an_order_only_onc
         found = [decode_plan(each["plan"][0]) for each in rounds if "plan" in each]
         assert len(found) >= plans
         assert len({plan.decisions for plan in found[:plans]}) == 1
-        # What is approved has a time: each proposal is a plan of its own.
+        # An approval names a time, too: each proposal is a plan of its own.
         assert len({plan.plan_hash for plan in found}) == len(found)
 
 

@@ -29,7 +29,7 @@ LOOK_ALIKE = """\
 
 
 def doubts(*names: str) -> dict[str, str]:
-    """What is said of each of the names."""
+    """The doubts about each of the names."""
     lines = name_doubts(pa.array(names, pa.string()), np.full(len(names), True))
     return {line.partition(": ")[0].removeprefix("group "): line for line in lines}
 

@@ -117,7 +117,7 @@ class Log(NamedTuple):
     checkpoints: dict[int, int]
     """Size in bytes of each checkpoint, by version."""
     strangers: Mapping[str, str] = MappingProxyType({})
-    """What no writer makes, with the problem, by name; may name commits and checkpoints."""
+    """Entries that no writer makes, with the problem, by name; also commits and checkpoints."""
 
     def commit(self, version: int) -> Path:
         """The path of a commit."""

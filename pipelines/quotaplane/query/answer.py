@@ -14,7 +14,7 @@ class Answer(NamedTuple):
 
 
 def told_apart(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of columns, with a number behind those that repeat one, as DuckDB numbers them.
+    """The names of columns, with a number behind those that repeat one.
 
     >>> told_apart(["broker", "used", "broker", "broker", "broker_1"])
     ('broker', 'used', 'broker_2', 'broker_3', 'broker_1')

@@ -263,7 +263,7 @@ class Recorder:
         of = headers.filter(pa.array(observed))
         window_ms = of["window_s"].to_numpy() * 1000
         middle_ms = of["published_at_ms"].to_numpy() - window_ms / 2
-        longest_ms = 1000 * max(self._reports.interval_s, window_ms.max() / 1000)
+        longest_ms = max(self._reports.interval_s * 1000, window_ms.max())
         counted = CountedWindows(self._tables, middle_ms.min(), middle_ms.max() + longest_ms)
         known = observed.copy()
         known[observed] = counted.cover(of["broker"].to_pylist(), middle_ms)
