@@ -218,17 +218,26 @@ class Recorder:
     def _let_in(
         self, found: list[tuple[Decoded, BoolArray]], letters: list[pa.Table], stamp: Round
     ) -> Iterator[tuple[Decoded, BoolArray]]:
-        """``found``, without reports of brokers beyond the bounds that rounds have, too."""
+        """``found``, without reports of brokers beyond the bounds that rounds have, too.
+
+        Observations of usage that is known otherwise are left out, too.
+        """
         if not found:
             return
-        names = ["broker", "position", "published_at_ms"]
-        headers = pa.concat_tables([decoded.headers.select(names) for decoded, _ in found])
+        names = ["broker", "position", "published_at_ms", "window_s", "observed"]
+        parts = [
+            decoded.headers.select([n for n in names if n in decoded.headers.column_names])
+            for decoded, _ in found
+        ]
+        headers = pa.concat_tables(parts, promote_options="default")
         known = [*self._brokers | self._taken_in]
         kept = np.ones(len(headers), bool)
         for one in turned_away(known, headers["broker"], self._bounds, stamp):
             of_reason = headers.filter(pa.array(one.reports))
             letters.append(letters_of_senders(of_reason, one.reason, one.detail))
             kept &= ~one.reports
+        if "observed" in headers.column_names:
+            kept &= ~self._known_otherwise(headers)
         recorded = pc.unique(headers["broker"].filter(pa.array(kept))).to_pylist()
         self._taken_in |= set(recorded) - self._brokers
         at = 0
@@ -238,10 +247,7 @@ class Recorder:
 
     def _rows(self, decoded: Decoded, kept: BoolArray) -> pa.Table:
         """Rows of ``usage``."""
-        headers = decoded.headers
-        if "observed" in headers.column_names:
-            kept = kept & ~self._known_otherwise(headers)
-        headers, entries = some_reports(headers, decoded.entries, kept)
+        headers, entries = some_reports(decoded.headers, decoded.entries, kept)
         assert self._groups is not None  # the stretch is open
         chosen, group = self._groups.of(entries)
         self._undefined += len(entries) - len(chosen)
@@ -257,7 +263,7 @@ class Recorder:
         Those are brokers' own that can be read again, or reports that limits were decided with:
         the job was there, and did not need these observations.
         """
-        observed: BoolArray = headers["observed"].to_numpy(zero_copy_only=False)
+        observed: BoolArray = headers["observed"].fill_null(False).to_numpy()
         if not self._with_observed or not observed.any():
             return observed
         of = headers.filter(pa.array(observed))
