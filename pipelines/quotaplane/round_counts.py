@@ -96,7 +96,7 @@ class RoundCounts:
     limits_sent: int = _count("limits that went out, changed or only renewed")
     messages_sent: int = _count("messages they went out in")
     brokers_live: int = _count("brokers that counted", Merge.MAX, Over.OF_EACH_SHARD)
-    soft_exceeded: int = _count("soft groups that used more than their quota", since_later=True)
+    soft_exceeded: int = _count("soft groups over their quota", since_later=True)
     limits_changed: int = _count("limits that changed", stored=False)
     brokers_stale: int = _state("brokers that fell silent", Merge.MAX)
     newest_report_ms: int = _count(
@@ -125,17 +125,17 @@ class RoundCounts:
     )
     groups: Mapping[str, int] = _state("resource groups, by mode", Merge.BY_KEY)
     groups_over_quota: Mapping[str, int] = _state(
-        "groups that use at least 5 % more than a quota of theirs, by mode", Merge.BY_KEY
+        "groups over a quota of theirs (by more than 5 %), by mode", Merge.BY_KEY
     )
-    worst_share: float = _state("the greatest share of a quota that a group uses", Merge.MAX)
+    worst_quota_used: float = _state("the greatest share of a quota that a group uses", Merge.MAX)
     shares: Mapping[str, float] = _state(
         "the share of its quota that a group uses (of several, the greatest share), of the "
         f"{MOST_NAMED} groups that use most",
         Merge.GREATEST,
     )
     groups_starving: int = _state(
-        "groups with a broker that uses all of its limit, has less than half an equal share, and "
-        "more than a tenth of the quota is free"
+        "groups with a broker that wants more and has less than half its share, while more than a "
+        "tenth of the quota is free"
     )
     limits_in_force: int = _state("enforced limits, one for each broker and group")
     groups_overcommitted: int = _state(

@@ -15,7 +15,7 @@ CREATE TABLE rounds (
   limits_sent BIGINT NOT NULL COMMENT 'limits that went out, changed or only renewed',
   messages_sent BIGINT NOT NULL COMMENT 'messages they went out in',
   brokers_live BIGINT NOT NULL COMMENT 'brokers that counted',
-  soft_exceeded BIGINT COMMENT 'soft groups that used more than their quota; null = 0',
+  soft_exceeded BIGINT COMMENT 'soft groups over their quota; null = 0',
   duration_ms BIGINT COMMENT 'from the micro-batch\'s start until its decisions were made: reading, deciding',
   previous_duration_ms BIGINT COMMENT 'the micro-batch before, with history and publishing; null: first',
   lag_ms BIGINT COMMENT 'age of the newest report, when the decisions were made; null: no report',

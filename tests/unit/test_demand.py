@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from quotaplane.laws import get_law
 from quotaplane.model import FloatArray
-from quotaplane.quota import demand as demands
 from quotaplane.quota import headroom
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.demand import learn, observe
@@ -59,7 +58,6 @@ def test_the_defaults_are_those_of_the_settings() -> None:
     settings, step = Demand(), StepConfig(law=get_law("max_min"))
     names = ("throttled_by_noise", "price", "saturated_from")
     assert [getattr(settings, name) for name in names] == [getattr(step, name) for name in names]
-    assert settings.saturated_from == demands.DEFAULT_SATURATED_FROM
     assert settings.throttled_by_noise == headroom.DEFAULT_THROTTLED_BY_NOISE
     assert settings.price == headroom.DEFAULT_PRICE
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from quotaplane.errors import HistoryError
+from quotaplane.groups.standing import NEAR_QUOTA, OVER_QUOTA, UNFAIR
 from quotaplane.history.store import ensure_tables
 from quotaplane.query.cluster_picture import cluster_picture
 from quotaplane.query.duckdb_engine import DuckDBEngine
@@ -142,9 +143,10 @@ def test_counts_are_of_the_callers_groups_whatever_the_search(served: Served) ->
     everything = served.ok("GET", STATUS)
     counts, rows = everything["counts"], everything["groups"]
     assert counts["groups"] == 4
-    assert counts["over_quota"] == sum(row["used_part"] > 1 for row in rows)
-    assert counts["near_quota"] == sum(0.8 <= row["used_part"] <= 1 for row in rows) > 0
-    assert counts["unfair"] == sum((row["worst_share"] or 1) < 0.9 for row in rows)
+    assert counts["over_quota"] == sum(row["used_part"] > OVER_QUOTA for row in rows)
+    near = sum(NEAR_QUOTA <= row["used_part"] <= OVER_QUOTA for row in rows)
+    assert counts["near_quota"] == near > 0
+    assert counts["unfair"] == sum((row["worst_share"] or 1) < UNFAIR for row in rows)
     assert counts["throttled"] == sum(row["throttled_per_s"] > 0 for row in rows)
     assert (counts["brokers_live"], counts["stale_brokers"]) == (4, 0)
     assert served.ok("GET", f"{STATUS}?search=web&limit=1")["counts"] == counts

@@ -9,7 +9,7 @@ import pytest
 
 from quotaplane.model import group_id
 from quotaplane.quota.shard import Shard as WorkingSet
-from quotaplane.quota.standing import standing
+from quotaplane.quota.standing_counts import standing
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import MOST_NAMED, RoundCounts, merged
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
@@ -38,7 +38,7 @@ def test_the_share_of_a_quota_that_groups_use() -> None:
     uses = {"g": 60, "h": 50, "free": 1e9}
     counts = shard.run(reports(report("a", T0, uses), report("b", T0, uses)), now_ms=T0).counts
     assert counts.shares == {"g": 1.2, "h": 0.5}
-    assert counts.worst_share == 1.2
+    assert counts.worst_quota_used == 1.2
     assert counts.groups == {"hard": 3, "soft": 0, "shadow": 0}
     assert counts.groups_over_quota == {"hard": 1, "soft": 0, "shadow": 0}
     assert counts.limits_in_force == 4, "those that have a quota"
@@ -60,7 +60,7 @@ def test_of_many_groups_the_worst_are_named() -> None:
     uses = {name: float(number) for number, name in enumerate(names)}
     counts = shard.run(reports(report("a", T0, uses)), now_ms=T0).counts
     assert sorted(counts.shares) == names[-MOST_NAMED:]
-    assert counts.worst_share == 0.099
+    assert counts.worst_quota_used == 0.099
 
 
 def test_limits_that_fit_the_quota_are_no_overcommitment() -> None:
@@ -132,17 +132,19 @@ def test_of_silent_brokers_no_renewal_is_expected() -> None:
 
 
 def test_a_shard_without_a_round_counts_as_it_stood_last() -> None:
-    first = RoundCounts(shard=0, reports=3, groups={"hard": 2}, worst_share=0.5, shares={"a": 0.5})
+    first = RoundCounts(
+        shard=0, reports=3, groups={"hard": 2}, worst_quota_used=0.5, shares={"a": 0.5}
+    )
     second = RoundCounts(
-        shard=1, reports=3, groups={"hard": 1, "soft": 1}, worst_share=2.0, shares={"b": 2.0}
+        shard=1, reports=3, groups={"hard": 1, "soft": 1}, worst_quota_used=2.0, shares={"b": 2.0}
     )
     both = merged([first, second])
     assert both.groups == {"hard": 3, "soft": 1}
-    assert (both.worst_share, both.shares) == (2.0, {"b": 2.0, "a": 0.5})
+    assert (both.worst_quota_used, both.shares) == (2.0, {"b": 2.0, "a": 0.5})
     again = RoundCounts(shard=0, reports=1, groups={"hard": 5}, oldest_renewal_ms=7)
     alone = merged([again], latest=[again, second])
     assert (alone.reports, alone.groups) == (1, {"hard": 6, "soft": 1})
-    assert (alone.worst_share, alone.oldest_renewal_ms) == (2.0, 7)
+    assert (alone.worst_quota_used, alone.oldest_renewal_ms) == (2.0, 7)
     assert alone.shard == -1
 
 

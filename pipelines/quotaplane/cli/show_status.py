@@ -13,6 +13,7 @@ import numpy as np
 from quotaplane.answers import add_answer_options, json_of, print_answer, table_text
 from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import ConfigError
+from quotaplane.groups.standing import OVER_QUOTA, UNFAIR
 from quotaplane.history.store import place, require_history
 from quotaplane.laws.explain import short
 from quotaplane.model import BoolArray
@@ -31,16 +32,16 @@ from quotaplane.query.group_status import (
 )
 
 TOP: Final = 20
-_UNFAIR: Final = 0.95
-"""A broker that has less than this part of its share is counted as short."""
 _LATE_S: Final = 60.0
 _STATUSES: Final = ("live", "stale", "gone")
 
 _EPILOG: Final = """\
 used, limits and demand are sums over the group's brokers and the groups below it, per second;
-used % is of the quota. demand is of the brokers whose demand is known. "saturated" brokers want
-more than their limit. worst: the least limit of a broker that wants more, in % of what it wants or
-of an even share, whichever is less. The numbers are as of the newest snapshot, a few seconds old.
+used % is of the quota: above 105 % a group is over it. demand is of the brokers whose demand is
+known. "saturated" brokers want more than their limit, by 5 % or an amount that is not known. worst:
+the least limit of a broker that wants more, in % of what it wants or of its fair share, whichever
+is less; below 90 % the group is unfair. The numbers are as of the newest snapshot, a few seconds
+old.
 """
 
 
@@ -98,9 +99,9 @@ def _summary(groups: GroupStatus) -> dict[str, Any]:
     shares = groups.worst_share[~np.isnan(groups.worst_share)]
     return {
         "groups_with_quota": len(set(groups.group.tolist())),
-        "groups_over_quota": count(groups.used_part > 1.0),
+        "groups_over_quota": count(groups.used_part > OVER_QUOTA),
         "groups_throttled": count(groups.throttled_per_s > 0.0),
-        "groups_with_short_brokers": count(groups.worst_share < _UNFAIR),
+        "groups_unfair": count(groups.worst_share < UNFAIR),
         "worst_share": float(shares.min()) if len(shares) else None,
     }
 
@@ -137,13 +138,13 @@ def _job_lines(job: RoundStatus | None, reasons: dict[str, int]) -> list[str]:
 def _summary_lines(summary: dict[str, Any]) -> list[str]:
     brokers = ", ".join(f"{summary[f'brokers_{name}']} {name}" for name in _STATUSES)
     worst = summary["worst_share"]
-    short_of = f" (the worst {100 * worst:.0f} %)" if worst is not None and worst < _UNFAIR else ""
+    is_unfair = worst is not None and worst < UNFAIR
+    least = f" (the least has {100 * worst:.0f} %)" if is_unfair else ""
     return [
         f"brokers  {brokers}",
         f"groups   {summary['groups_with_quota']} with a quota, {summary['groups_over_quota']} "
         f"over it, {summary['groups_throttled']} throttled, "
-        f"{summary['groups_with_short_brokers']} with a broker that has less than its share"
-        f"{short_of}",
+        f"{summary['groups_unfair']} unfair{least}",
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.enforce.subdivide import SATURATED
+from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.topic_layout import Layout, moved, nothing
 
@@ -77,7 +77,7 @@ class PartUsage:
     def add_sample(self, parts: IntArray, usage: FloatArray) -> None:
         """Take in the usage (n, 4) of n parts over a window that has just ended."""
         self.usage[parts] = usage
-        self.saturated[parts] = usage >= SATURATED * self._lowest[parts]
+        self.saturated[parts] = usage >= AT_LIMIT * self._lowest[parts]
         self._lowest[parts] = np.minimum(self._recent[parts], self._earlier[parts])
         above = parts[(usage > _TOO_MUCH * self._highest[parts]).any(axis=1)]
         topics = self.layout.topic[above].tolist()

@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from quotaplane.enforce.least_bytes import LEAST_BYTES_PER_S, PUBLISH_BYTES
+from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.laws.max_min import max_min
 from quotaplane.laws.problem import Problem
 from quotaplane.laws.segments import Segments
@@ -16,9 +17,6 @@ from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.topic_layout import KINDS, Layout, Pairs
 
 Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
-
-SATURATED: Final = 0.95
-"""A part that used at least this fraction of its rate is saturated: it is assumed to want more."""
 
 _LEAST_WEIGHT: Final = 1e-9
 """Of a part that uses nothing, where weights follow usage: laws need weights above 0."""
@@ -137,7 +135,7 @@ def subdivide(
 
 def _with_headroom(usage: FloatArray) -> FloatArray:
     """The lowest rate, rounded down, at which a part with this usage is not saturated."""
-    return usage / SATURATED + (usage > 0)
+    return usage / AT_LIMIT + (usage > 0)
 
 
 def _shares(

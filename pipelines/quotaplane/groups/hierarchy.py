@@ -154,6 +154,44 @@ def even_shares(parent: IntArray, quota: FloatArray, brokers: IntArray) -> Float
     return least_on_path(parent, quota / np.maximum(below, 1.0))
 
 
+def binding_quota(parent: IntArray, quota: FloatArray, is_hard: BoolArray) -> FloatArray:
+    """(g,) quotas (inf: none) that hold in trees: a parent's binds no child unless it is enforced.
+
+    >>> soft = np.array([False, False])
+    >>> binding_quota(np.array([-1, 0]), np.array([100.0, 60.0]), soft).tolist()
+    [inf, 60.0]
+    """
+    is_parent = np.zeros(len(parent), np.bool_)
+    is_parent[parent[parent >= 0]] = True
+    return np.where(is_parent & ~is_hard, np.inf, quota)
+
+
+def fair_shares(
+    parent: IntArray, quota: FloatArray, brokers: IntArray, weight: FloatArray
+) -> FloatArray:
+    """What ``effective_quota`` leaves to one broker of each group at least, if all want more.
+
+    A group's quota goes by ``weight`` (g,) to its children that have brokers, and to its own
+    brokers as one more child of weight 1. ``quota`` (g,): inf = none; ``brokers`` (g,): how many
+    each group has itself. Shape (g,), inf below no quota.
+
+    >>> parent, quota = np.array([-1, 0, 0]), np.array([120.0, np.inf, 30.0])
+    >>> fair_shares(parent, quota, np.array([1, 4, 2]), np.array([1.0, 1.0, 2.0]))
+    array([30. ,  7.5, 15. ])
+    """
+    taking = subtree_totals(parent, brokers.astype(np.float64)) > 0.0
+    total = (brokers > 0).astype(np.float64)  # of weights
+    child = np.flatnonzero((parent >= 0) & taking)
+    np.add.at(total, parent[child], weight[child])
+    total[total == 0.0] = 1.0  # nothing takes part
+    share = quota.copy()
+    for level in _levels(parent):
+        above = parent[level]
+        share[level] = np.minimum(share[level], share[above] / total[above] * weight[level])
+    each: FloatArray = share / total / np.maximum(brokers, 1)
+    return each
+
+
 def _levels(parent: IntArray) -> list[IntArray]:
     """The groups that have a parent, by depth: children of roots first."""
     below = np.flatnonzero(parent >= 0)

@@ -216,7 +216,7 @@ QUOTA_JOB: Final = (
     _counter("brokers_departed", _HELP["brokers_departed"], "brokers_departed"),
     _gauge("groups", _HELP["groups"], "groups", _MODE),
     _gauge("groups_over_quota", _HELP["groups_over_quota"], "groups_over_quota", _MODE),
-    _gauge("worst_quota_used", _HELP["worst_share"], "worst_share", unit="ratio"),
+    _gauge("worst_quota_used", _HELP["worst_quota_used"], "worst_quota_used", unit="ratio"),
     _gauge("group_quota_used", _HELP["shares"], "shares", _WORST, unit="ratio"),
     _gauge("groups_starving", _HELP["groups_starving"], "groups_starving"),
     _gauge("groups_overcommitted", _HELP["groups_overcommitted"], "groups_overcommitted"),

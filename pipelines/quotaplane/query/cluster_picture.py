@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.groups.hierarchy import and_below
+from quotaplane.groups.standing import NEAR_QUOTA, OVER_QUOTA, UNFAIR
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.query.cluster_status import RoundStatus, job_status
 from quotaplane.query.duckdb_engine import DuckDBEngine
@@ -23,11 +24,6 @@ from quotaplane.query.group_status import (
     standing_leases,
     status_columns,
 )
-
-NEAR: Final = 0.8
-"""From this part of its quota on a group is near it."""
-UNFAIR: Final = 0.9
-"""A group is unfair if a broker has less than this part of its share."""
 
 _SORTED_BY: Final[Mapping[str, str | None]] = {
     "used_part": "used_part",
@@ -118,8 +114,8 @@ class ClusterPicture:
         stale = self._leases.broker_stale
         return {
             "groups": int(chosen.sum()),
-            "over_quota": count(part > 1.0),
-            "near_quota": count((part >= NEAR) & (part <= 1.0)),
+            "over_quota": count(part > OVER_QUOTA),
+            "near_quota": count((part >= NEAR_QUOTA) & (part <= OVER_QUOTA)),
             "unfair": count(rows["worst_share"] < UNFAIR),
             "throttled": count(rows["throttled_per_s"] > 0.0),
             "stale_brokers": int((reporting & stale).sum()),

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from quotaplane.model import DEMAND_COLUMNS, LIMIT_COLUMNS
+from quotaplane.groups.standing import WANTS_MORE
+from quotaplane.model import DEMAND_COLUMNS, LIMIT_COLUMNS, USED_COLUMNS
 from quotaplane.query.duckdb_engine import DuckDBEngine
 
 RECENT: Final = timedelta(minutes=1)
@@ -30,9 +31,9 @@ GROUP BY reason ORDER BY reports DESC, reason
 """
 
 _REACHED: Final = " + ".join(
-    "CAST(coalesce(has_limit AND enforced AND "
-    f"{limit} < coalesce({demand}, CAST('Infinity' AS DOUBLE)), false) AS INT)"
-    for limit, demand in zip(LIMIT_COLUMNS, DEMAND_COLUMNS, strict=True)
+    f"CAST(coalesce(has_limit AND enforced AND {used} IS NOT NULL AND "
+    f"{WANTS_MORE} * {limit} < coalesce({demand}, CAST('Infinity' AS DOUBLE)), false) AS INT)"
+    for used, limit, demand in zip(USED_COLUMNS, LIMIT_COLUMNS, DEMAND_COLUMNS, strict=True)
 )
 _BROKERS: Final = f"""
 WITH seen AS (

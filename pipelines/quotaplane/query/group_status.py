@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.groups.hierarchy import parents_of, subtree_totals
+from quotaplane.groups.hierarchy import binding_quota, parents_of, subtree_totals
+from quotaplane.groups.policy_options import FLOOR_COLUMNS
 from quotaplane.groups.scope import templates
+from quotaplane.groups.standing import QuotaTree, used_part, wants_more, worst_shares
 from quotaplane.model import (
     DEMAND_COLUMNS,
     DIMENSIONS,
@@ -30,9 +32,6 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
-_MORE_THAN_LIMIT: Final = 1.05
-"""A broker wants more than its limit if that is by this factor: less is not published."""
-
 _PLACES: Final = (
     "SELECT resource_group, row_number() OVER (ORDER BY resource_group) - 1 AS place "
     "FROM resource_groups"
@@ -42,8 +41,10 @@ _BROKER_PLACES: Final = (
     "min(broker_status) = 'stale' AS stale FROM leases GROUP BY broker"
 )
 _GROUPS: Final = f"""
-SELECT places.resource_group, coalesce(mode, 'hard') AS mode,
-  coalesce(updated_at > :a_day_ago, false) AS lately, {", ".join(RATE_COLUMNS)}
+SELECT places.resource_group, coalesce(mode, 'hard') AS mode, coalesce(weight, 1) AS weight,
+  coalesce(updated_at > :a_day_ago, false) AS lately, {", ".join(RATE_COLUMNS)},
+  brokers IS NOT NULL OR coalesce(priority, 0) <> 0
+    OR coalesce(greatest({", ".join(FLOOR_COLUMNS)}), 0) > 0 AS has_terms
 FROM resource_groups
 JOIN ({_PLACES}) AS places ON places.resource_group = resource_groups.resource_group
 ORDER BY place
@@ -104,8 +105,8 @@ class GroupStatus:
     stale: IntArray
     """Those of them that are silent."""
     worst_share: FloatArray
-    """The least limit of a broker that wants more, as a part of what it wants or of an even share,
-    whichever is less; NaN: no broker wants more."""
+    """The least limit of a broker that wants more, as a part of its share: see
+    ``groups.standing``; NaN: no broker wants more, or the group is not judged."""
     mode: npt.NDArray[Any]
     """hard, soft or shadow."""
 
@@ -184,10 +185,21 @@ class StandingLeases:
         return used, demand, limit
 
     def wants_more(self, dimension: int) -> BoolArray:
-        """(n,) the limit is reached: the broker wants more."""
-        _, demand, limit = self.rates(dimension)
-        reached: BoolArray = self.limited & (limit < np.where(np.isnan(demand), np.inf, demand))
-        return reached
+        """(n,) the broker wants more than its limit, and must obey it."""
+        return self.limited & wants_more(*self.limits_and_demand(dimension))
+
+    def limits_and_demand(self, dimension: int) -> tuple[FloatArray, FloatArray]:
+        """(n,) limits (inf: none), and demand (inf: not known; 0: nothing is reported)."""
+        used, demand, limit = self.rates(dimension)
+        known = np.where(np.isnan(used), 0.0, np.where(np.isnan(demand), np.inf, demand))
+        return np.where(np.isnan(limit), np.inf, limit), known
+
+    def tree(self, dimension: int) -> QuotaTree:
+        """The groups, for what fair shares are in a dimension."""
+        quota = np.nan_to_num(self.quota(dimension), nan=np.inf)
+        quota = binding_quota(self.parent, quota, self.modes == "hard")
+        weight, has_terms = self.groups["weight"], self.groups["has_terms"].astype(bool)
+        return QuotaTree(self.parent, quota, self.counts.astype(np.int64), weight, has_terms)
 
     def refused(self, name: str) -> FloatArray:
         """(g,) refused per second."""
@@ -248,19 +260,16 @@ def _of_dimension(dimension: int, sums: StandingLeases) -> Columns:
     def over_brokers(values: npt.NDArray[Any]) -> FloatArray:
         return total(sums.by_group(np.nan_to_num(values)))
 
-    # A demand that is not known (NaN) is more than the limit, too.
-    enough = demand <= _MORE_THAN_LIMIT * np.where(np.isnan(limit), np.inf, limit)
-    saturated = ~enough & ~np.isnan(used)
-    used_now = over_brokers(used)
-    part = np.where(used_now > 0, np.inf, 0.0)
-    np.divide(used_now, quota[at], out=part, where=quota[at] > 0)
+    saturated = wants_more(*sums.limits_and_demand(dimension))
+    quota_or_none = np.nan_to_num(quota, nan=np.inf)
+    part = used_part(sums.parent, sums.group, np.nan_to_num(used), quota_or_none)[at]
     return {
         "place": at,
         "dimension_place": np.full(len(at), dimension),
         "group": sums.names[at],
         "dimension": np.full(len(at), DIMENSIONS[dimension], object),
         "quota_per_s": quota[at],
-        "used_per_s": used_now,
+        "used_per_s": over_brokers(used),
         "used_part": part,
         "limits_per_s": over_brokers(limit),
         "demand_per_s": over_brokers(demand),
@@ -274,15 +283,7 @@ def _of_dimension(dimension: int, sums: StandingLeases) -> Columns:
 
 
 def _worst_share(sums: StandingLeases, dimension: int) -> FloatArray:
-    """(g,) the least part that a broker has of what it wants or of an even share; NaN: none."""
-    quota, (_, demand, limit) = sums.quota(dimension), sums.rates(dimension)
-    wants_more = sums.wants_more(dimension)
-    wanted = np.where(np.isnan(demand), np.inf, demand)
-    group = sums.group[wants_more]
-    even = (quota / np.maximum(sums.counts, 1.0))[group]
-    fair = np.fmin(wanted[wants_more], even)
-    share = np.ones(len(group))
-    np.divide(limit[wants_more], fair, out=share, where=fair > 0)
-    worst = np.full(len(quota), np.inf)
-    np.minimum.at(worst, group, np.minimum(share, 1.0))
-    return np.where(np.isinf(worst), np.nan, worst)
+    """(g,) see ``GroupStatus``."""
+    limit, demand = sums.limits_and_demand(dimension)
+    held = sums.limited & ~sums.leases["stale"].astype(bool)
+    return worst_shares(sums.tree(dimension), sums.group, limit, demand, held)

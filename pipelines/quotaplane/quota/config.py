@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.laws import Law
 from quotaplane.model import Transition
 from quotaplane.quota.lease_times import LeaseTimes
@@ -91,7 +92,7 @@ class StepConfig:
     """Fraction of its demand that noise may throttle of a broker below its fair share."""
     price: float = 0.05
     """Fraction of its fair share that a broker which is held back gives for that, at most."""
-    saturated_from: float = 0.95
+    saturated_from: float = AT_LIMIT
     """Fraction of its limit; a broker that uses as much counts as saturated: it may want more."""
     significant_change: float = 0.05
     """Fraction of a limit; smaller changes are not published (hysteresis)."""

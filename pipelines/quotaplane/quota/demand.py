@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.claims import discount_claims
 from quotaplane.quota.demand_changes import (
@@ -42,8 +43,6 @@ from quotaplane.quota.noise import (
 )
 from quotaplane.quota.track import Doubt, Track, Window, joined
 
-DEFAULT_SATURATED_FROM: Final = 0.95
-
 _BLOCK: Final = 8192
 """Columns per block: for 4 dimensions twice as fast as all at once (measured), as a block's
 intermediate arrays stay in the CPU's cache."""
@@ -68,7 +67,7 @@ def observe(
     limit: FloatArray,
     throttled: FloatArray | None = None,
     *,
-    saturated_from: float = DEFAULT_SATURATED_FROM,
+    saturated_from: float = AT_LIMIT,
 ) -> FloatArray:
     """The demand that one window shows.
 
@@ -100,7 +99,7 @@ def observe(
     return np.where(reported, usage + throttled, np.where(saturated, np.inf, usage))
 
 
-def learn(track: Track, window: Window, *, saturated_from: float = DEFAULT_SATURATED_FROM) -> Track:
+def learn(track: Track, window: Window, *, saturated_from: float = AT_LIMIT) -> Track:
     """Update demand estimates with the observation of one window.
 
     *Noise.* The level is the mean of at most six windows, of short ones of more. A deviation of

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from quotaplane.arrays import to_single
-from quotaplane.groups.hierarchy import even_shares, subtree_totals
+from quotaplane.groups.hierarchy import binding_quota, even_shares, subtree_totals
 from quotaplane.laws import Allocation, Problem, Reason
 from quotaplane.laws.max_min import max_min
 from quotaplane.laws.reason import ReasonArray
@@ -370,11 +370,8 @@ def _significant(
 
 
 def tree_quota(groups: Groups, dimension: int) -> FloatArray:
-    """(G,) quotas that hold in trees: that of a parent binds no child unless it is enforced."""
-    is_parent = np.zeros(len(groups), np.bool_)
-    is_parent[groups.parent[groups.parent >= 0]] = True
-    not_enforced = is_parent & (groups.mode != Mode.HARD)
-    return np.where(not_enforced, np.inf, groups.quota[dimension])
+    """(G,) see ``binding_quota``."""
+    return binding_quota(groups.parent, groups.quota[dimension], groups.mode == Mode.HARD)
 
 
 def _renumbered(parent: IntArray, chosen: BoolArray) -> IntArray | None:

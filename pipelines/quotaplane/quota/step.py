@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.groups.hierarchy import subtree_totals
+from quotaplane.groups.standing import OVER_QUOTA, used_part
 from quotaplane.model import BoolArray, FloatArray, Mode, Round
 from quotaplane.quota.clock_set_back import without_future
 from quotaplane.quota.config import Events, StepConfig
@@ -36,7 +36,7 @@ from quotaplane.quota.report_sources import choose_sources, recorded_aside
 from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import Silence, find_silence, without_absence, without_silent
-from quotaplane.quota.standing import standing
+from quotaplane.quota.standing_counts import standing
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts
 
@@ -194,15 +194,14 @@ def _counts(
 
 
 def _soft_exceeded(shard: Shard, touched: BoolArray) -> int:
-    """Number of touched soft groups whose usage, with all groups below them, exceeds the quota."""
+    """Number of touched soft groups that are over their quota (``groups.standing``)."""
     groups, leases = shard.groups, shard.leases
     soft = whole_trees(groups, touched) & (groups.mode == Mode.SOFT)
     if not soft.any():
         return 0
     exceeded: BoolArray = np.zeros(len(groups), bool)
     for usage, quota in zip(leases.usage, groups.quota, strict=True):
-        used = np.bincount(leases.group, weights=usage, minlength=len(groups)).astype(float)
-        exceeded |= subtree_totals(groups.parent, used) > quota
+        exceeded |= used_part(groups.parent, leases.group, usage, quota) > OVER_QUOTA
     return int((exceeded & soft).sum())
 
 

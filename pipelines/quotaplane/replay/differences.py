@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray
-
-SATURATED_FROM: Final = 0.95
-"""A broker that used this part of its recorded limit would have used more, had it been allowed."""
 
 
 def less_and_more(
@@ -20,7 +18,7 @@ def less_and_more(
     """How much less than was used a changed limit allows, and how much more; all of one shape.
 
     A recorded limit below the usage allowed that usage no more than the changed one. More is
-    allowed only to those who used their recorded limit.
+    allowed only to those that used their recorded limit.
 
     >>> used, limit = np.array([80.0, 50.0, 10.0]), np.array([100.0, 50.0, 50.0])
     >>> less_and_more(used, limit, np.array([60.0, 70.0, 70.0]))
@@ -29,7 +27,7 @@ def less_and_more(
     less = np.maximum(np.minimum(used, limit) - changed, 0.0)
     with np.errstate(invalid="ignore"):  # unlimited both before and after
         higher = np.maximum(changed - limit, 0.0)
-    more = np.where((used >= SATURATED_FROM * limit) & np.isfinite(higher), higher, 0.0)
+    more = np.where((used >= AT_LIMIT * limit) & np.isfinite(higher), higher, 0.0)
     return less, more
 
 

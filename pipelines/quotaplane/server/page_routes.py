@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from quotaplane.groups.standing import NEAR_QUOTA, OVER_QUOTA, UNFAIR
 from quotaplane.laws import LAWS
 from quotaplane.model import DECLARED_DIMENSIONS
 from quotaplane.registry.group_json import etag
@@ -77,7 +78,9 @@ def page_files() -> dict[str, PageFile]:
 
 def _with_declarations(index: str) -> str:
     dimensions = {dimension.name: dimension.unit for dimension in DECLARED_DIMENSIONS}
-    for name, value in (("$dimensions", dimensions), ("$laws", list(LAWS))):
+    standing = {"over": OVER_QUOTA, "near": NEAR_QUOTA, "unfair": UNFAIR}
+    declared = (("$dimensions", dimensions), ("$laws", list(LAWS)), ("$standing", standing))
+    for name, value in declared:
         index = index.replace(name, html.escape(json.dumps(value)))
     return index
 

@@ -6,6 +6,8 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
+from quotaplane.groups.standing import NEAR_QUOTA, OVER_QUOTA, UNFAIR
+
 
 class JobAnswer(BaseModel):
     """The quota job's last round, and the last minute."""
@@ -40,13 +42,16 @@ class GroupStanding(BaseModel):
     )
     limits_per_s: float = Field(description="Sum of the brokers' limits.")
     demand_per_s: float = Field(description="Sum over the brokers whose demand is known.")
-    saturated: int = Field(description="Brokers that want more than their limit.")
+    saturated: int = Field(
+        description="Brokers that want more than their limit, by 5 % or an amount not known."
+    )
     throttled_per_s: float = Field(description="Refused or delayed, as far as it is reported.")
     brokers: int
     stale: int = Field(description="Of these, silent ones.")
     worst_share: float | None = Field(
-        description="The least part that a broker has of what it wants or of an even share; null: "
-        "no broker wants more."
+        description="The least part that a broker that wants more has of what it wants or of its "
+        "fair share, whichever is less; null: no broker wants more, or floors, priorities or terms "
+        "of brokers say who has less."
     )
     mode: str = Field(examples=["hard"])
     unreported: bool = Field(
@@ -60,9 +65,13 @@ class Counts(BaseModel):
     """Groups of the caller's tenants, whatever the search; each counted once."""
 
     groups: int
-    over_quota: int = Field(description="They use more than a quota.")
-    near_quota: int = Field(description="They use at least 80 % of a quota, and not more than it.")
-    unfair: int = Field(description="A broker that wants more has less than 90 % of its share.")
+    over_quota: int = Field(description=f"They use more than {OVER_QUOTA:.0%} of a quota.")
+    near_quota: int = Field(
+        description=f"They use {NEAR_QUOTA:.0%} to {OVER_QUOTA:.0%} of a quota."
+    )
+    unfair: int = Field(
+        description=f"A broker that wants more has less than {UNFAIR:.0%} of its share."
+    )
     throttled: int = Field(description="Something was refused or delayed in the last minute.")
     stale_brokers: int = Field(description="Silent brokers among those that report these groups.")
     brokers_live: int = Field(description="The others of them.")

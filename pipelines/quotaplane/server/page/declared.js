@@ -5,3 +5,5 @@ const declared = (name) => JSON.parse(document.querySelector(`meta[name="${name}
 export const UNITS = declared("dimensions");
 export const DIMENSIONS = Object.keys(UNITS);
 export const LAWS = declared("laws");
+/** Parts of a quota (over, near) and of a fair share (unfair). */
+export const STANDING = declared("standing");

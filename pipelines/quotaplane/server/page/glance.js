@@ -1,7 +1,7 @@
 // All groups beside their quotas, the job, and the map of groups and brokers.
 import { html } from "./vendor/preact-htm.js";
 import { query, useAnswer } from "./api.js";
-import { DIMENSIONS } from "./declared.js";
+import { DIMENSIONS, STANDING } from "./declared.js";
 import { NOTHING, ago, duration, named, percent, rate, whole } from "./format.js";
 import { HeatMap } from "./heat_map.js";
 import { Bar, Choice, Empty, Failure, Pager, Search, Table, Time } from "./parts.js";
@@ -50,9 +50,9 @@ function NoJob() {
 function Counts({ counts, sort, choose }) {
   const tiles = [
     ["Groups", counts.groups, null, ""],
-    ["Over quota", counts.over_quota, MOST_USED, "They use more than a quota"],
-    ["Near quota", counts.near_quota, MOST_USED, "They use 80 % of a quota or more"],
-    ["Unfair", counts.unfair, "worst_share", "A broker that wants more has less than 90 % of its share"],
+    ["Over quota", counts.over_quota, MOST_USED, `They use more than ${percent(STANDING.over)} of a quota`],
+    ["Near quota", counts.near_quota, MOST_USED, `They use ${percent(STANDING.near)} of a quota or more`],
+    ["Unfair", counts.unfair, "worst_share", `A broker that wants more has less than ${percent(STANDING.unfair)} of its share`],
     ["Throttled", counts.throttled, "-throttled", "Brokers refused or delayed something in the last minute"],
   ];
   const brokers = `${whole(counts.brokers_live)} live`;
@@ -96,9 +96,9 @@ const COLUMNS = [
   },
   {
     title: "Worst share",
-    hint: "The least limit of a broker that wants more, as a part of what it wants or of an even share",
+    hint: "The least limit of a broker that wants more, as a part of what it wants or of its fair share, whichever is less",
     isNumber: true,
-    cell: (row) => html`<span class=${row.worst_share !== null && row.worst_share < 0.9 ? "bad" : ""}>${percent(row.worst_share)}</span>`,
+    cell: (row) => html`<span class=${row.worst_share !== null && row.worst_share < STANDING.unfair ? "bad" : ""}>${percent(row.worst_share)}</span>`,
   },
   {
     title: "Brokers",

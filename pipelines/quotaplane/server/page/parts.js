@@ -1,5 +1,6 @@
 // Pieces that several views have: tables, pages of rows, refusals, dialogs.
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { STANDING } from "./declared.js";
 import { time, utc, whole } from "./format.js";
 
 /** A time with its UTC in a tooltip. */
@@ -107,6 +108,6 @@ export function Dialog({ title, onClose, children }) {
 /** A bar of a part of a whole; above the whole it is full and of another colour. */
 export function Bar({ part }) {
   const shown = part === null ? 1 : Math.min(1, part);
-  const level = part === null || part > 1.0005 ? "over" : part >= 0.8 ? "near" : "";
+  const level = part === null || part > STANDING.over ? "over" : part >= STANDING.near ? "near" : "";
   return html`<span class="bar ${level}" aria-hidden="true"><span style=${{ width: `${shown * 100}%` }}></span></span>`;
 }

@@ -7,21 +7,16 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.groups.hierarchy import even_shares, least_on_path, subtree_totals
+from quotaplane.groups.standing import OVER_QUOTA, QuotaTree, starving, used_part, worst_shares
 from quotaplane.model import MODES, BoolArray, CodeArray, FloatArray, IntArray
 from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.shard import Shard
 from quotaplane.round_counts import MOST_NAMED
 
-OVER_QUOTA: Final = 1.05
-"""Share of its quota from which a group counts as above it; the audit `exceeded` tolerates as
-much."""
 _OVERCOMMITTED: Final = 1.001
 """The same for limits, beside ``limits.over``. They are rounded to seven digits, so their sum may
 be a little more."""
-_STARVING: Final = 0.5
-_CROWDED: Final = 0.9
 
 
 def standing(
@@ -36,18 +31,21 @@ def standing(
     live = ~shard.brokers.stale[leases.broker]
     used: FloatArray = np.zeros(len(groups))
     limited: FloatArray = np.zeros(len(groups))
-    starving: BoolArray = np.zeros(len(groups), np.bool_)
+    starved: BoolArray = np.zeros(len(groups), np.bool_)
     for dimension in range(len(leases.dimensions)):
         quota = groups.quota[dimension]
         if np.isinf(quota).all():
             continue
-        share = _share(groups, leases.group, leases.usage[dimension], quota)
+        share = used_part(groups.parent, leases.group, leases.usage[dimension], quota)
         used = np.maximum(used, share)
         highest = np.maximum(leases.limit[dimension], leases.max_in_force[dimension])
         enforced = np.where(in_force, highest, 0.0)
         binding = tree_quota(groups, dimension)
-        limited = np.maximum(limited, _share(groups, leases.group, enforced, binding))
-        starving |= _starving(shard, dimension, in_force & live, share)
+        limited = np.maximum(limited, used_part(groups.parent, leases.group, enforced, binding))
+        tree = _tree(groups, binding, leases.group)
+        limit, demand = leases.limit[dimension], leases.track.demand[dimension]
+        worst = worst_shares(tree, leases.group, limit, demand, in_force & live)
+        starved |= starving(tree, worst, share)
     mode = groups.mode
     renewed = leases.has_limit & leases.notified & live
     overcommitted = _OVERCOMMITTED + over
@@ -55,9 +53,9 @@ def standing(
     return {
         "groups": _by_mode(mode),
         "groups_over_quota": _by_mode(mode[used > OVER_QUOTA]),
-        "worst_share": float(used.max(initial=0.0)),
+        "worst_quota_used": float(used.max(initial=0.0)),
         "shares": _greatest(used, groups.names, above=0.0),
-        "groups_starving": int(starving.sum()),
+        "groups_starving": int(starved.sum()),
         "limits_in_force": int(in_force.sum()),
         "groups_overcommitted": int((limited > overcommitted).sum()),
         "worst_overcommit": float(limited.max(initial=0.0)),
@@ -67,40 +65,12 @@ def standing(
     }
 
 
-def _share(groups: Groups, group: IntArray, rates: FloatArray, quota: FloatArray) -> FloatArray:
-    """(g,) the sums of rates (n,) by group, with all groups below, as a share of the quota.
-
-    0 without a quota; infinite above a quota of 0.
-    """
-    total = np.bincount(group, weights=rates, minlength=len(groups)).astype(np.float64)
-    total = subtree_totals(groups.parent, total)
-    share = np.where(total > 0.0, np.inf, 0.0)
-    share[np.isinf(quota)] = 0.0
-    with np.errstate(over="ignore"):  # a quota may be as small as numbers go
-        np.divide(total, quota, out=share, where=np.isfinite(quota) & (quota > 0.0))
-    return share
-
-
-def _starving(shard: Shard, dimension: int, counts: BoolArray, share: FloatArray) -> BoolArray:
-    """(g,) groups of which a broker has too little while quota is free.
-
-    Groups with broker terms are left out: a ceiling or a weight may explain it. ``counts`` (n,):
-    leases with an enforced limit and a live broker; ``share`` (g,): of the quota that is used.
-    """
-    groups, leases = shard.groups, shard.leases
-    suspects = np.flatnonzero(counts & np.isinf(leases.track.demand[dimension]))
-    starving: BoolArray = np.zeros(len(groups), np.bool_)
-    if not len(suspects):
-        return starving
-    quota = tree_quota(groups, dimension)
-    brokers = np.bincount(leases.group, minlength=len(groups))
-    even = even_shares(groups.parent, quota, brokers)
-    group = leases.group[suspects]
-    few = leases.limit[dimension, suspects] < _STARVING * even[group]
-    starving[group[few & np.isfinite(even[group])]] = True
-    starving &= -least_on_path(groups.parent, -share) < _CROWDED
-    starving[groups.overrides.group] = False
-    return starving
+def _tree(groups: Groups, quota: FloatArray, group: IntArray) -> QuotaTree:
+    """``group`` (n,): of each lease; ``quota`` (g,)."""
+    has_terms: BoolArray = (groups.priority != 0) | (groups.floor > 0.0).any(axis=0)
+    has_terms[groups.overrides.group] = True
+    brokers = np.bincount(group, minlength=len(groups))
+    return QuotaTree(groups.parent, quota, brokers, groups.weight, has_terms)
 
 
 def _by_mode(modes: CodeArray) -> dict[str, int]:
