@@ -21,6 +21,7 @@ CREATE TABLE resource_groups (
   floor_controller_mutations_per_s DOUBLE COMMENT 'guaranteed to the group within its parent, per second; null = 0',
   brokers STRING COMMENT 'JSON: weight, priority, floor and ceiling of single brokers; null = none',
   throttle STRING COMMENT 'JSON: by dimension, how requests are held to the limit (law, mode: refused or delayed, window_s, samples); null = token_bucket, soft',
+  pulsar_fields STRING COMMENT 'JSON: more fields of the group in Pulsar, such as replicationDispatchRateInMsgs: kept for its tools, not enforced; null = none',
   updated_at TIMESTAMP NOT NULL COMMENT 'when the row was last written',
   updated_by STRING NOT NULL COMMENT 'who wrote it'
 )

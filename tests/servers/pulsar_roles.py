@@ -14,7 +14,7 @@ from tests.servers.tools import end, fetched_once, ivy_retrieve, run
 
 DISTRIBUTION: Final = Path(__file__).parents[2] / "deploy" / "pulsar-server.xml"
 CLUSTER: Final = "quotaplane"
-"""The cluster's name, in its own metadata."""
+"""A cluster's name, in its own metadata."""
 TRANSPORT: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportManager"
 
 _MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
@@ -105,7 +105,9 @@ class Role:
         self._process = None
 
 
-def initialize_metadata(folder: Path, metadata: str, web_url: str, service_url: str) -> None:
+def initialize_metadata(
+    folder: Path, metadata: str, web_url: str, service_url: str, cluster: str = CLUSTER
+) -> None:
     """Write the cluster's metadata: without it the usage transport keeps a broker from starting.
 
     Args:
@@ -113,9 +115,10 @@ def initialize_metadata(folder: Path, metadata: str, web_url: str, service_url: 
         metadata: The store's URL: ``rocksdb://...`` or ``zk:...``.
         web_url: The REST API's URL, as others shall know it.
         service_url: The binary protocol's.
+        cluster: Its name.
     """
     command = [str(pulsar_home() / "bin" / "pulsar"), "initialize-cluster-metadata"]
-    command += ["--cluster", CLUSTER, "--metadata-store", metadata]
+    command += ["--cluster", cluster, "--metadata-store", metadata]
     command += ["--configuration-metadata-store", metadata]
     command += ["--web-service-url", web_url, "--broker-service-url", service_url]
     run("writing Pulsar's metadata", command, _environment(folder, 256))

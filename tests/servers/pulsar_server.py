@@ -19,6 +19,7 @@ from types import TracebackType
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import (
+    CLUSTER,
     Role,
     bookie_conf,
     broker_conf,
@@ -50,15 +51,17 @@ class PulsarServer:
         report_interval_s: int = 2,
         stats_interval_s: int = 5,
         secure: bool = False,
+        cluster: str = CLUSTER,
     ) -> None:
         self._folder = folder
+        self.cluster = cluster
         self._metadata = f"rocksdb://{folder / 'metadata'}"
         self._port, self._web_port, bookie, self._tls_port, self._web_tls_port = free_ports(5)
         self.certificates: Certificates | None = None
         self.tokens: Tokens | None = None
         broker = broker_conf(self._metadata, self._port, self._web_port)
         # One broker has nothing to balance; it takes every topic.
-        broker |= {"loadBalancerEnabled": "false"}
+        broker |= {"loadBalancerEnabled": "false", "clusterName": cluster}
         broker |= usage_transport(report_interval_s, stats_interval_s)
         # By default the first update is after a minute, and a young broker differs from others.
         broker |= {"statsUpdateInitialDelayInSecs": str(stats_interval_s)}
@@ -110,7 +113,8 @@ class PulsarServer:
             RuntimeError: it did not come up; the message ends with its log.
         """
         if not (self._folder / "metadata").exists():
-            initialize_metadata(self._folder, self._metadata, self.admin_url, self.service_url)
+            urls = self.admin_url, self.service_url
+            initialize_metadata(self._folder, self._metadata, *urls, self.cluster)
         self._role.start()
         self.rest = PulsarRest(self.admin_url, token=self.admin_token)
         self._role.wait_until(self.rest.is_ready)

@@ -143,7 +143,7 @@ class FakeCluster(RestServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.groups: dict[str, dict[str, int]] = {}
+        self.groups: dict[str, dict[str, Any]] = {}
         self.namespaces: dict[str, str | None] = {}
         self.runtime = {
             "clusterName": "blue",
@@ -151,8 +151,8 @@ class FakeCluster(RestServer):
             "resourceUsageTransportPublishIntervalInSecs": "5",
         }
 
-    def put(self, group: str, **rates: int) -> None:
-        """Set rates of a group; other rates stay, as with Pulsar."""
+    def put(self, group: str, **rates: Any) -> None:
+        """Set rates and other fields of a group; the rest stays, as with Pulsar."""
         unlimited = {
             f"{kind}RateIn{unit}": -1 for kind in ("publish", "dispatch") for unit in KINDS
         }

@@ -20,6 +20,7 @@ from quotaplane.group_sync.changes import (
 )
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
+from quotaplane.pulsar_fields import NO_FIELDS
 from quotaplane.registry.table import ROWS
 from tests.unit.test_collisions import ONE, OTHER
 
@@ -48,7 +49,8 @@ def planned(
 ) -> Puts:
     """``puts`` of groups that are all silent, or none."""
     known = {group: np.array(publish) for group, publish in (last or {}).items()}
-    return puts(groups, rates, rows, silent=np.full(len(groups), silent), last=known)
+    fields = dict.fromkeys(groups, NO_FIELDS)
+    return puts(groups, rates, fields, rows, silent=np.full(len(groups), silent), last=known)
 
 
 def put(cluster: list[float], row: list[float | None] | None, *, silent: bool) -> object:

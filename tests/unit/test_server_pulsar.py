@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,10 @@ from quotaplane.errors import GroupInUseError, UnknownGroupError
 from quotaplane.history.store import open_table
 from quotaplane.registry.attachments import attach, delete_unattached, list_attachments
 from quotaplane.registry.change_feed import group_changes
-from quotaplane.registry.table import get_group, list_groups
+from quotaplane.registry.current_groups import GroupSnapshot
+from quotaplane.registry.table import get_group, list_groups, put_groups
 from quotaplane.server.cluster_groups import rates_to_set
+from quotaplane.server.fresh_groups import FreshGroups
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import Rig
 from tests.unit.server_cases import Served, WritableCluster, served_beside, settings_with
@@ -446,3 +449,110 @@ def test_nobody_but_the_enforcer_changes_a_copy(cluster: WritableCluster, tmp_pa
             reason = served.refused(409, method, path, body)
             assert "keeps the quota of group 'a' for the enforcer" in reason
     assert cluster.groups["a.taken-over"]["publishRateInMsgs"] == 100
+
+
+MSGS, BYTES = "replicationDispatchRateInMsgs", "replicationDispatchRateInBytes"
+"""Fields that not all versions of Pulsar have."""
+
+
+def fields(served: Served, group: str) -> Any:
+    return json.loads(get_group(served.history, group)["pulsar_fields"] or "{}")
+
+
+def test_other_fields_of_pulsar_are_kept_and_given_back(served: Served) -> None:
+    served.ok("PUT", f"{RG}/a", {**rates(100, -1, -1, -1), MSGS: 400})
+    assert served.ok("GET", f"{RG}/a") == {**rates(100, -1, -1, -1), MSGS: 400}
+    # A partial update: the rest stays.
+    served.ok("PUT", f"{RG}/a", {BYTES.lower(): 2**40, MSGS: None})
+    served.ok("PUT", f"{RG}/a", {"publishRateInMsgs": 7, "replicatorDispatchRate": {}})
+    assert served.ok("GET", f"{RG}/a") == {**rates(7, -1, -1, -1), MSGS: 400, BYTES: 2**40}
+    by_cluster = {"b->c": {"dispatchThrottlingRateInMsg": 5}}
+    served.ok("PUT", f"{RG}/a", {MSGS: -1, "replicatorDispatchRate": by_cluster})
+    assert fields(served, "a") == {BYTES: 2**40, "replicatorDispatchRate": by_cluster}
+    shown = served.ok("GET", "/api/v1/groups/a")["pulsar_fields"]
+    assert shown == {BYTES: 2**40, "replicatorDispatchRate": by_cluster}
+    served.ok("PATCH", "/api/v1/groups/a", {"weight": 2})
+    assert fields(served, "a") == shown
+    served.ok("PATCH", "/api/v1/groups/a", {"pulsar_fields": {"any": 1}})
+    assert served.ok("GET", f"{RG}/a") == {**rates(7, -1, -1, -1), "any": 1}
+    served.ok("PUT", "/api/v1/groups/a", {})
+    assert served.ok("GET", f"{RG}/a") == rates(-1, -1, -1, -1)
+    versions = served.ok("GET", "/api/v1/changes")["changes"]
+    back = {"groups": ["a"], "version": versions[-1]["version"]}
+    served.ok("POST", "/api/v1/rollback", back)
+    assert served.ok("GET", f"{RG}/a") == {**rates(100, -1, -1, -1), MSGS: 400}
+
+
+@pytest.mark.parametrize(
+    ("base", "body", "reason"),
+    [
+        (RG, {MSGS: "5"}, f"body: {MSGS}: must be a whole number"),
+        (RG, {MSGS: -2}, f"body: {MSGS}: must be at least -1"),
+        (RG, {MSGS: 1, MSGS.lower(): 2}, "is given twice"),
+        (RG, {"replicatorDispatchRate": {"x": "y" * 5000}}, "at most 4096 characters"),
+        ("/api/v1/groups", {"pulsar_fields": {"PublishRateInMsgs": 5}}, "column of its own"),
+        ("/api/v1/groups", {"pulsar_fields": {"a b": 5}}, "letters, digits or _"),
+        ("/api/v1/groups", {"pulsar_fields": [5]}, "must be an object"),
+    ],
+)
+def test_a_wrong_field_of_pulsar_is_refused(
+    served: Served, base: str, body: Any, reason: str
+) -> None:
+    assert reason in served.refused(400, "PUT", f"{base}/a", body)
+
+
+def test_a_field_that_was_changed_at_the_same_time_is_not_lost(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.ok("PUT", f"{RG}/a", {MSGS: 1})
+
+    class Stale(FreshGroups):
+        async def get(self) -> GroupSnapshot:
+            found = await FreshGroups.get(self)
+            policy = pa.table({"pulsar_fields": [json.dumps({MSGS: 5})]})
+            put_groups(served.history, ["a"], np.full((1, 7), NAN), "x", policy=policy)
+            return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(served.services.groups, "get", Stale.get.__get__(served.services.groups))
+        assert "make the request again" in served.refused(409, "PUT", f"{RG}/a", {BYTES: 2})
+    served.services.groups.expire()
+    served.ok("PUT", f"{RG}/a", {BYTES: 2})
+    assert fields(served, "a") == {MSGS: 5, BYTES: 2}
+
+
+def test_other_fields_of_a_cluster_pass_through(cluster: WritableCluster, tmp_path: Path) -> None:
+    served = served_beside(cluster, tmp_path)
+    rig = Rig(cluster, served.history)
+    served.ok("PUT", f"{RG}/a", {**rates(100, -1, -1, -1), MSGS: 400})
+    assert cluster.groups["a"] == {**rates(100, -1, -1, -1), MSGS: 400}
+    # Somebody changes it in the cluster, and adds what nobody here knows.
+    cluster.put("a", **{MSGS: 500, BYTES: -1, "storageRateInBytes": 9, "name": "x"})
+    served.ok("PUT", f"{RG}/a", {"dispatchRateInMsgs": 3})
+    rig.sync()
+    found = {**rates(100, -1, 3, -1), MSGS: 500, "storageRateInBytes": 9, "name": "x"}
+    assert served.ok("GET", f"{RG}/a") == found
+    assert cluster.groups["a"] == {**found, BYTES: -1}
+    # Before the sync has copied the cluster's, a request builds on the cluster's.
+    cluster.put("a", **{MSGS: 600})
+    served.ok("PUT", f"{RG}/a", {BYTES: 7})
+    assert cluster.groups["a"] == {**found, MSGS: 600, BYTES: 7}
+    assert served.ok("GET", f"{RG}/a") == {**found, MSGS: 600, BYTES: 7}
+    served.ok("PATCH", "/api/v1/groups/a", {"weight": 2})
+    assert cluster.groups["a"] == {**found, MSGS: 600, BYTES: 7}
+    served.ok("PATCH", "/api/v1/groups/a", {"pulsar_fields": {MSGS: 5}})
+    rest = {"storageRateInBytes": -1, "name": "x"}
+    assert cluster.groups["a"] == {**rates(100, -1, 3, -1), MSGS: 5, BYTES: -1, **rest}
+    rig.sync()
+    assert fields(served, "a") == {MSGS: 5, "name": "x"}
+    version = rig.version()
+    rig.sync()
+    assert rig.version() == version
+    # A group that is only in the table is created with what the table has.
+    served.ok("PUT", "/api/v1/groups/b", {"pulsar_fields": {MSGS: 8}})
+    served.ok("PUT", f"{RG}/b", {})
+    assert cluster.groups["b"] == {**rates(-1, -1, -1, -1), MSGS: 8}
+    del cluster.groups["a"]["name"]
+    cluster.put("a", **{MSGS: -1})
+    rig.sync()
+    assert fields(served, "a") == {}

@@ -126,7 +126,7 @@ async def _with_existing(
         if one.state is State.PROPOSED and group in table:
             one = taken(one, "in the history", table[group])
         if one.state is State.PROPOSED and group in listed:
-            found = await cluster.rates(group)
-            one = one if found is None else taken(one, "in the cluster", found)
+            found = await cluster.read(group)
+            one = one if found is None else taken(one, "in the cluster", found.rates)
         checked.append(one)
     return checked

@@ -59,7 +59,7 @@ async def _attached(cluster: ClusterGroups, proposal: Proposal) -> Proposal:
     other = await cluster.group_of(name)
     if other is not None:
         return proposal.becomes(State.ATTACHED, f"meanwhile to {other}")
-    if await cluster.rates(group) is None:
+    if await cluster.read(group) is None:
         unlimited = np.full(BASIC, np.inf)
         rates = rates_to_set(proposal.quotas, unlimited, None, take_over=False)
         await cluster.put(group, rates)

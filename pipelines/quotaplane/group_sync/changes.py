@@ -13,6 +13,7 @@ from quotaplane.errors import InputError
 from quotaplane.groups.names import check_name
 from quotaplane.model import BASIC, PUBLISH, RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
+from quotaplane.pulsar_fields import NO_FIELDS
 from quotaplane.registry.table import collisions
 
 
@@ -23,6 +24,8 @@ class Puts(NamedTuple):
     """(n,) groups to write."""
     quotas: FloatArray
     """(n, dimensions) quotas of ``groups``, as ``registry.table.put_groups`` takes them."""
+    fields: list[str]
+    """(n,) the column ``pulsar_fields`` of ``groups``."""
     revived: list[str]
     """New groups that get the last publish quota that is known of them."""
     unknown: list[str]
@@ -64,6 +67,7 @@ def taken(groups: Sequence[str], rows: pa.Table) -> dict[str, str]:
 def puts(
     groups: Sequence[str],
     rates: FloatArray,
+    fields: Mapping[str, str],
     rows: pa.Table,
     *,
     silent: BoolArray,
@@ -71,13 +75,14 @@ def puts(
 ) -> Puts:
     """Find the cluster's groups that differ from the table, and the quotas to write for them.
 
-    The cluster decides the basic dimensions, which it has; the others stay as they are. Where the
-    cluster's publish quota may be hidden, the table keeps its own, and a new group gets the last
-    one that is known of it. A new group without any is not written, as it would be unlimited.
+    The cluster decides the basic dimensions and its other fields; the rest stays as it is. Where
+    the cluster's publish quota may be hidden, the table keeps its own, and a new group gets the
+    last one that is known of it. A new group without any is not written, as it would be unlimited.
 
     Args:
         groups: n different names.
         rates: their quotas in the cluster, (n, 4) per second; inf = unlimited.
+        fields: what else each has in the cluster, by group.
         rows: the table, as ``registry.table.list_groups`` returns it.
         silent: (n,) groups whose unlimited publish rate in the cluster means nothing, as the
             enforcer may have set it (docs/adr/0010-take-over.md).
@@ -102,12 +107,17 @@ def puts(
             revived[at] = (hidden[at] & np.isfinite(publish[at])).any()
     unknown = ~in_table & silent & np.isinf(publish).all(axis=1)
     changed = ~in_table | ((quotas != recorded) & ~np.isnan(quotas)).any(axis=1)
+    others = np.array([fields[group] for group in groups], object)
+    changed |= others != recorded_rows["pulsar_fields"].fill_null(NO_FIELDS).to_numpy()
 
     def named(which: BoolArray) -> list[str]:
         return [groups[at] for at in np.flatnonzero(which).tolist()]
 
     chosen = changed & ~unknown
-    return Puts(named(chosen), quotas[chosen], named(revived), named(unknown), named(kept))
+    return Puts(
+        *(named(chosen), quotas[chosen], others[chosen].tolist()),
+        *(named(revived), named(unknown), named(kept)),
+    )
 
 
 def known(groups: Sequence[str], rows: pa.Table) -> BoolArray:

@@ -56,12 +56,14 @@ class HiddenQuotas:
         self,
         groups: Sequence[str],
         rates: FloatArray,
+        fields: Mapping[str, str],
         table: GroupSnapshot,
         copies: Mapping[str, FloatArray],
     ) -> Puts:
         """Plan what to write for these groups, which have rates (n, 4) in the cluster.
 
-        ``copies`` are the publish quotas (2,) of which the cluster has a copy.
+        ``fields`` are what else each has there (``pulsar_fields``), by group; ``copies`` are the
+        publish quotas (2,) of which the cluster has a copy.
         """
         in_table = known(groups, table.rows)
         agreed = np.array([group in self._agreed for group in groups], np.bool_)
@@ -83,7 +85,7 @@ class HiddenQuotas:
                 rates, silent = rates[~needs_history], silent[~needs_history]
         # The table's history is newer than a copy, which is made when a quota is taken over.
         last = {**copies, **self._last}
-        return puts(groups, rates, table.rows, silent=silent, last=last)
+        return puts(groups, rates, fields, table.rows, silent=silent, last=last)
 
     def done(self, groups: Collection[str], plan: Puts) -> list[str]:
         """Record that the plan of these groups was carried out; returns lines for the operator."""

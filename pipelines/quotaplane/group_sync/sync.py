@@ -32,6 +32,7 @@ from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_nam
 from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
 from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_fields import fields_in
 from quotaplane.quota_copies import is_copy, original_of
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
@@ -51,6 +52,8 @@ class _Read(NamedTuple):
 
     rates: list[float]
     """(4,) per second; inf = unlimited."""
+    fields: str
+    """What else it has, as ``pulsar_fields.fields_in`` writes it."""
     has_zero: bool
     """Some quota is 0."""
 
@@ -123,9 +126,8 @@ class GroupSync:
         table: GroupSnapshot | None = None
         try:
             if before is not None:
-                rates = {name: group.rates for name, group in read.items()}
-                copies = await self._copies(rest, names, rates, before)
-                table = self._put(fit, rates, before, copies)
+                copies = await self._copies(rest, names, read, before)
+                table = self._put(fit, read, before, copies)
         except QuotaplaneError as error:
             failures.append(error)
         if table is None:
@@ -162,7 +164,7 @@ class GroupSync:
         self,
         rest: Rest,
         names: Collection[str],
-        read: Mapping[str, Sequence[float]],
+        read: Collection[str],
         table: GroupSnapshot,
     ) -> dict[str, FloatArray]:
         """Copies of quotas that were taken over, of groups that are new to the table.
@@ -187,7 +189,7 @@ class GroupSync:
     def _put(
         self,
         listed: Sequence[str],
-        read: Mapping[str, Sequence[float]],
+        read: Mapping[str, _Read],
         before: GroupSnapshot,
         copies: Mapping[str, FloatArray],
     ) -> GroupSnapshot:
@@ -203,9 +205,10 @@ class GroupSync:
             # ``put_groups`` refuses all groups if one of them has the id of another.
             self._taken = taken(listed, table.rows)
             groups = [g for g in read if g not in self._taken and g not in touched]
-            rates: FloatArray = np.array([read[group] for group in groups], np.float64)
+            rates: FloatArray = np.array([read[group].rates for group in groups], np.float64)
             rates = rates.reshape(-1, BASIC)
-            plan = self._hidden.plan(groups, rates, table, copies)
+            fields = {group: read[group].fields for group in groups}
+            plan = self._hidden.plan(groups, rates, fields, table, copies)
             if plan.groups:
                 # If somebody changed the table meanwhile, plan again: the old plan could bring
                 # back a row that was just deleted or changed.
@@ -215,6 +218,7 @@ class GroupSync:
                         plan.groups,
                         plan.quotas,
                         self._by,
+                        policy=pa.table({"pulsar_fields": pa.array(plan.fields, pa.string())}),
                         at_version=table.version,
                         warn=self._say,
                     )
@@ -350,4 +354,4 @@ def _leader_topic(settings: Settings) -> str:
 
 
 def _parse(answer: Any) -> _Read:
-    return _Read(rates_of(answer), has_zero(answer))
+    return _Read(rates_of(answer), fields_in(answer), has_zero(answer))

@@ -22,6 +22,7 @@ from quotaplane.decimals import parse_decimal
 from quotaplane.errors import InputError
 from quotaplane.groups.terms_by_broker import TermsByBroker
 from quotaplane.model import RATE_COLUMNS, FloatArray
+from quotaplane.pulsar_fields import PulsarFields
 from quotaplane.strict_json import parse_case
 from quotaplane.throttle.terms import TermsByDimension
 
@@ -301,9 +302,11 @@ class ChoiceOption(ArrayOption):
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOption(Option):
-    """JSON in its one form, as ``model`` writes it; the quota step has arrays of its own for it."""
+    """JSON in its one form, as ``model`` writes it; where the quota step needs it, it has arrays of
+    its own for it.
+    """
 
-    model: type[TermsByBroker] | type[TermsByDimension]
+    model: type[TermsByBroker] | type[TermsByDimension] | type[PulsarFields]
     rule_in_words: str
     default_in_words: str
 

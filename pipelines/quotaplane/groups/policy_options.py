@@ -28,6 +28,7 @@ from quotaplane.groups.option_kinds import (
 )
 from quotaplane.groups.terms_by_broker import PRIORITIES, WEIGHTS, TermsByBroker
 from quotaplane.model import MAX_RATE, MODES
+from quotaplane.pulsar_fields import PulsarFields
 from quotaplane.throttle.terms import TermsByDimension
 
 OPTIONS: Final[tuple[Option, ...]] = (
@@ -80,6 +81,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         default_in_words="token_bucket, soft",
         help="by dimension, how requests are held to the limit (law, mode: refused or delayed, "
         "window_s, samples)",
+    ),
+    JsonOption(
+        name="pulsar_fields",
+        model=PulsarFields,
+        rule_in_words="fields of a group in Pulsar, as JSON",
+        default_in_words="none",
+        help="more fields of the group in Pulsar, such as replicationDispatchRateInMsgs: kept for "
+        "its tools, not enforced",
     ),
 )
 """In the order of the table's columns."""

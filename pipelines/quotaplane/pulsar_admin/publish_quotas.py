@@ -16,8 +16,9 @@ import numpy as np
 
 from quotaplane.errors import ClusterError
 from quotaplane.model import PUBLISH, BoolArray, FloatArray
-from quotaplane.pulsar_admin.resource_groups import RATE_KEYS, group_path, rates_of, to_cluster
+from quotaplane.pulsar_admin.resource_groups import group_path, rates_of, to_cluster
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_fields import RATE_KEYS
 from quotaplane.quota_copies import copy_of
 
 _NOT_FOUND: Final = 404

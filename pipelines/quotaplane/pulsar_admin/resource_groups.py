@@ -13,17 +13,11 @@ from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
 from quotaplane.model import MAX_RATE, UNLIMITED, FloatArray
 from quotaplane.pulsar_admin.rest import Rest
-
-RATE_KEYS: Final = (
-    "publishRateInMsgs",
-    "publishRateInBytes",
-    "dispatchRateInMsgs",
-    "dispatchRateInBytes",
-)
-"""Pulsar's names of the first four of ``model.DIMENSIONS``."""
+from quotaplane.pulsar_fields import RATE_KEYS
 
 MOST_RATES: Final = (2**31 - 1, int(MAX_RATE)) * 2
-"""The highest of each that Pulsar can store and its clients can read: messages have 32 bits."""
+"""The highest of ``RATE_KEYS`` that Pulsar can store and its clients can read: messages have 32
+bits."""
 
 _MOST: Final = np.array(MOST_RATES[:2], np.float64)
 """Those of publish quotas."""

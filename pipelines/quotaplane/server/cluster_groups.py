@@ -8,14 +8,13 @@ read of the cluster before that does not overwrite the table (``group_sync``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from quotaplane.errors import InputError
 from quotaplane.model import BASIC, PUBLISH, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.resource_groups import (
-    RATE_KEYS,
     group_of,
     group_path,
     namespace_path,
@@ -23,8 +22,8 @@ from quotaplane.pulsar_admin.resource_groups import (
     to_cluster,
 )
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_fields import RATE_KEYS, UNLIMITED, fields_in, read_fields
 
-_UNLIMITED: Final = -1
 _PUBLISH: Final = range(*PUBLISH.indices(BASIC))
 
 
@@ -64,8 +63,17 @@ def rates_to_set(
         hidden = take_over and place in _PUBLISH and np.isinf(cluster[place])
         same = whole[place] == cluster[place] or (hidden and wanted[place] == table[place])
         if creates or not (np.isnan(wanted[place]) or same):
-            rates[key] = _UNLIMITED if np.isinf(whole[place]) else int(whole[place])
+            rates[key] = UNLIMITED if np.isinf(whole[place]) else int(whole[place])
     return rates
+
+
+class ClusterGroup(NamedTuple):
+    """A group as the cluster has it."""
+
+    rates: FloatArray
+    """(4,) per second; inf = unlimited."""
+    fields: dict[str, Any]
+    """Others (``pulsar_fields``)."""
 
 
 class ClusterGroups:
@@ -76,8 +84,8 @@ class ClusterGroups:
         self.tenants = tenants
         """``cluster.tenants`` of the settings."""
 
-    async def rates(self, group: str) -> FloatArray | None:
-        """A group's rates (4,), inf for unlimited; None if there is no such group.
+    async def read(self, group: str) -> ClusterGroup | None:
+        """A group; None: there is none of that name.
 
         Raises:
             ClusterError: the cluster does not answer or refuses.
@@ -90,16 +98,16 @@ class ClusterGroups:
             if error.status == 404:
                 return None
             raise
-        return np.array(rates_of(answer))
+        return ClusterGroup(np.array(rates_of(answer)), read_fields(fields_in(answer)))
 
-    async def put(self, group: str, rates: Mapping[str, int]) -> None:
-        """Create a group or change some of its rates."""
-        if rates:
+    async def put(self, group: str, fields: Mapping[str, Any]) -> None:
+        """Create a group or change some of its rates and other fields."""
+        if fields:
             if "/" in group:
                 raise InputError(
                     f"group {group!r}: a group of a Pulsar cluster has no / in its name"
                 )
-            await self._rest.ask("PUT", group_path(group), dict(rates))
+            await self._rest.ask("PUT", group_path(group), dict(fields))
 
     async def delete(self, group: str) -> None:
         """Delete a group; the cluster refuses it while it is in use."""

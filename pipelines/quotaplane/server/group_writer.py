@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.errors import UnknownGroupError
+from quotaplane.errors import TableChangedError, UnknownGroupError
+from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
+from quotaplane.pulsar_fields import fields_to_set, read_fields
 from quotaplane.quota_copies import is_copy, original_of
 from quotaplane.registry.attachments import delete_unattached
 from quotaplane.registry.group_input import GivenGroup, given_groups
@@ -52,11 +55,23 @@ class GroupWriter:
         self._one_by_one = asyncio.Lock()
 
     async def put(
-        self, group: str, given: GivenGroup, request: ChangeRequest, *, in_cluster: bool = False
+        self,
+        group: str,
+        given: GivenGroup,
+        request: ChangeRequest,
+        *,
+        in_cluster: bool = False,
+        fields: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[GroupsPut, list[str]]:
         """Create or change a group; returns the change and warnings.
 
-        ``in_cluster``: a group that the cluster lacks is created there, too.
+        Args:
+            group: its name.
+            given: its quotas and policy.
+            request: who changes it.
+            in_cluster: a group that the cluster lacks is created there, too.
+            fields: of Pulsar besides the rates; those that the group has and that are not among
+                them stay.
 
         Raises:
             QuotaplaneError: nothing was done, or only the cluster has the new rates; the quota job
@@ -64,22 +79,32 @@ class GroupWriter:
             AnswerError: not in time.
         """
         if self._cluster is None:
+            if fields:
+                before = _fields((await self._groups.get()).rows, group)
+                given = _with_fields(given, before, fields)
+                request = request._replace(check=_unchanged(request.check, group, before))
             return await self._put(group, given, request)
         _refuse_copies(group)
         async with self._one_by_one:
             # All checks before anything is changed anywhere.
             planned = await self._put(group, given, request._replace(dry_run=True))
             wanted = np.array(given.quotas[:BASIC])
-            cluster = await self._cluster.rates(group)
+            cluster = await self._cluster.read(group)
             if cluster is None and not in_cluster:
                 return await self._put(group, given, request)
             table = _stock_rates(planned[0].before)
+            rates, has = (None, {}) if cluster is None else cluster
             if request.is_conditional:
-                self._check_same(group, table, cluster, exists=_exists(planned[0].before))
-            rates = rates_to_set(wanted, table, cluster, take_over=self._take_over)
+                self._check_same(group, table, rates, exists=_exists(planned[0].before))
+            before = _fields(planned[0].before, group) if cluster is None else has
+            given = _with_fields(given, before, fields)
+            change: dict[str, Any] = {
+                **rates_to_set(wanted, table, rates, take_over=self._take_over),
+                **fields_to_set(read_fields(given.policy["pulsar_fields"]), has),
+            }
             if request.dry_run:
                 return planned
-            await self._cluster.put(group, rates)
+            await self._cluster.put(group, change)
             # The sync may have copied the new rates meanwhile: that is no other's change.
             return await self._put(group, given, request._replace(check=_anything))
 
@@ -122,9 +147,9 @@ class GroupWriter:
         _refuse_copies(group)
         async with self._one_by_one:
             before = await self._delete(group, request._replace(dry_run=True))
-            cluster = await self._cluster.rates(group)
-            if request.is_conditional:
-                self._check_same(group, _stock_rates(before), cluster, exists=True)
+            cluster = await self._cluster.read(group)
+            if request.is_conditional and cluster is not None:
+                self._check_same(group, _stock_rates(before), cluster.rates, exists=True)
             if request.dry_run:
                 return before
             if cluster is not None:
@@ -171,6 +196,37 @@ class GroupWriter:
 
 def _anything(_: pa.Table) -> None:
     pass
+
+
+def _fields(rows: pa.Table, group: str) -> dict[str, Any]:
+    """Pulsar's other fields of a group; none, if it is not among the rows."""
+    place = pc.index(rows["group"], group).as_py()
+    return {} if place < 0 else read_fields(rows["pulsar_fields"][place].as_py())
+
+
+def _with_fields(
+    given: GivenGroup, before: Mapping[str, Any], fields: Mapping[str, Any]
+) -> GivenGroup:
+    """What is given, with all of the fields that a group has then."""
+    if not fields and "pulsar_fields" in given.policy:
+        return given
+    text = BY_COLUMN["pulsar_fields"].parse({**before, **fields}, "body")
+    return given._replace(policy={**given.policy, "pulsar_fields": text})
+
+
+def _unchanged(
+    check: Callable[[pa.Table], None], group: str, before: Mapping[str, Any]
+) -> Callable[[pa.Table], None]:
+    """``check``, and that the group's fields are still those before."""
+
+    def both(rows: pa.Table) -> None:
+        check(rows)
+        if _fields(rows, group) != before:
+            raise TableChangedError(
+                f"group {group!r} was changed at the same time; make the request again"
+            )
+
+    return both
 
 
 def _refuse_copies(group: str) -> None:

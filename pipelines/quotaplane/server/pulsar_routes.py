@@ -14,7 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from quotaplane.errors import UnknownGroupError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
-from quotaplane.pulsar_admin.resource_groups import MOST_RATES, RATE_KEYS
+from quotaplane.pulsar_admin.resource_groups import MOST_RATES
+from quotaplane.pulsar_fields import RATE_KEYS, UNLIMITED, read_fields
 from quotaplane.registry.attachments import Kind
 from quotaplane.registry.group_input import GivenGroup
 from quotaplane.server.access import Principal, Role, belongs
@@ -34,7 +35,6 @@ from quotaplane.server.services import Caller, Served, Services, allow, allow_gr
 
 routes: Final = APIRouter(prefix="/admin/v2", tags=["pulsar"])
 
-_UNLIMITED: Final = -1
 _DONE: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "Done."}}
 _NAME: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -64,7 +64,7 @@ async def get_group(group: GroupName, caller: Caller, served: Served) -> Respons
     """A group's rates per second, rounded up; -1 is unlimited.
 
     A rate above the greatest that Pulsar's clients can read is that one: their messages have 32
-    bits.
+    bits. Its other fields follow if it has some.
     """
     allow_group(caller, Role.VIEWER, group, served)
     groups = await served.groups.get()
@@ -74,10 +74,11 @@ async def get_group(group: GroupName, caller: Caller, served: Served) -> Respons
     row = groups.rows.slice(place, 1).to_pylist()[0]
     rates = (row[column] for column in RATE_COLUMNS[: len(RATE_KEYS)])
     whole = [
-        _UNLIMITED if rate is None else min(math.ceil(rate), most)
+        UNLIMITED if rate is None else min(math.ceil(rate), most)
         for rate, most in zip(rates, MOST_RATES, strict=True)
     ]
-    return json_answer(dict(zip(RATE_KEYS, whole, strict=True)))
+    rates_of_pulsar = dict(zip(RATE_KEYS, whole, strict=True))
+    return json_answer({**read_fields(row["pulsar_fields"]), **rates_of_pulsar})
 
 
 @routes.put(
@@ -90,17 +91,20 @@ async def get_group(group: GroupName, caller: Caller, served: Served) -> Respons
 async def put_group(
     group: GroupName, request: Request, caller: Caller, served: Served, why: WhyHeader = None
 ) -> Response:
-    """Create a group, or change the rates that are given."""
+    """Create a group, or change the rates and other fields that are given."""
     allow_group(caller, Role.OPERATOR, group, served)
     body, _ = await read_body(request, PulsarGroup)
+    others = body.model_dump(exclude=set(RATE_KEYS), exclude_none=True)
     given = [getattr(body, key) for key in RATE_KEYS]
-    rates = [math.nan if r is None else math.inf if r == _UNLIMITED else float(r) for r in given]
+    rates = [math.nan if r is None else math.inf if r == UNLIMITED else float(r) for r in given]
     rest = [math.nan] * (len(DIMENSIONS) - len(rates))
     await served.group_writer.put(
         group,
         GivenGroup([*rates, *rest], [math.nan] * len(DIMENSIONS), {}),
         ChangeRequest(caller.name, reason_of(why), condition(group, None, None)),
         in_cluster=True,
+        # An empty object is what a client of such a version sends for none.
+        fields={name: value for name, value in others.items() if value != {}},
     )
     return Response(status_code=204)
 

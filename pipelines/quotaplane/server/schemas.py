@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import (
     BaseModel,
     Field,
+    JsonValue,
     PlainValidator,
     WithJsonSchema,
     create_model,
@@ -241,6 +242,10 @@ class ResolvedQuota(BaseModel):
     shared_by: dict[str, str] = Field(description="Whose requests share it.")
 
 
+_KEPT: Final = "Not all versions of Pulsar have it: kept, not enforced."
+_LATER: Final = Field(default=None, ge=-1, le=2**63 - 1, description=_KEPT)
+
+
 class PulsarGroup(CaseModel):
     """A resource group as Pulsar's clients know it: whole numbers per second, -1 is unlimited.
 
@@ -252,6 +257,11 @@ class PulsarGroup(CaseModel):
     publishRateInBytes: int | None = Field(default=None, ge=-1, le=10**18)  # noqa: N815
     dispatchRateInMsgs: int | None = Field(default=None, ge=-1, le=10**18)  # noqa: N815
     dispatchRateInBytes: int | None = Field(default=None, ge=-1, le=10**18)  # noqa: N815
+    replicationDispatchRateInMsgs: int | None = _LATER  # noqa: N815
+    replicationDispatchRateInBytes: int | None = _LATER  # noqa: N815
+    replicatorDispatchRate: dict[str, JsonValue] | None = Field(  # noqa: N815
+        default=None, description=_KEPT
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -1,0 +1,118 @@
+"""How stock brokers count messages that one cluster replicates into another: docs/pulsar-groups.md.
+
+Two clusters of one broker each, with a configuration store of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.pulsar_admin.topic_usage import Counters
+from quotaplane.settings.transports import STOCK_REPORTS
+from tests.servers.pulsar_rest import PulsarRest
+from tests.servers.pulsar_server import PulsarServer
+from tests.servers.test_enforce_observed import decoded, rates_of, read_for
+from tests.servers.test_enforce_pulsar import HELD, client_of, publishing
+from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
+from tests.unit.cluster_cases import transport_to
+
+WATCHED_S = 13.0
+LIMIT = 50
+PATIENCE_S = 60.0
+
+
+class Pair(NamedTuple):
+    """A namespace of two clusters, attached to a group in both; ``here`` receives."""
+
+    here: PulsarServer
+    there: PulsarServer
+    group: str
+    topic: str
+
+
+def count(rest: PulsarRest, topic: str) -> int:
+    return int(rest.call("GET", f"{topic.replace('://', '/')}/stats")["msgInCounter"])
+
+
+@pytest.fixture
+def pair(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[Pair]:
+    name = uuid.uuid4().hex[:8]
+    with PulsarServer(tmp_path, cluster="elsewhere") as there:
+        both = (pulsar_server, there)
+        namespace, group = f"geo-{name}/orders", f"rg-{name}"
+        for server in both:
+            for other in both:
+                urls = {"serviceUrl": other.admin_url, "brokerServiceUrl": other.service_url}
+                method = "POST" if server is other else "PUT"
+                server.rest.call(method, f"clusters/{other.cluster}", urls)
+            server.rest.create_tenant(f"geo-{name}")
+            server.rest.create_namespace(namespace)
+            clusters = [server.cluster for server in both]
+            server.rest.call("POST", f"namespaces/{namespace}/replication", clusters)
+            server.rest.attach(namespace, server.rest.put_group(group))
+        topic = f"persistent://{namespace}/events"
+        for server in both:
+            server.rest.create_topic(topic)
+        yield Pair(pulsar_server, there, group, topic)
+        pulsar_server.rest.call("POST", f"namespaces/{namespace}/replication", ["quotaplane"])
+
+
+async def observed(servers: tuple[PulsarServer, ...], topic: str) -> list[list[float]]:
+    """The topic's rates at each server, from the counters that the enforcer reads."""
+    found = []
+    for server in servers:
+        counters = Counters()
+        async with Rest(transport_to(server.admin_url)) as rest:
+            assert await counters.read(rest, server.admin_url, time.monotonic()) is None
+            await asyncio.sleep(4.0)
+            sample = await counters.read(rest, server.admin_url, time.monotonic())
+        assert sample is not None
+        assert sample.usage is not None
+        found.append(sample.usage[sample.topics.index(topic)].tolist())
+    return found
+
+
+@pytest.mark.soak  # starts a second cluster
+def test_what_counts(pair: Pair) -> None:
+    clients = [client_of(server) for server in (pair.here, pair.there)]
+    reports = [client.subscribe(STOCK_REPORTS, "test") for client in clients]
+    with publishing(pair.there, pair.topic):
+        until_s = time.monotonic() + PATIENCE_S
+        while count(pair.here.rest, pair.topic) == 0:
+            assert time.monotonic() < until_s
+            time.sleep(0.1)
+        time.sleep(2 * REPORTS_EVERY_S)
+        for consumer in reports:
+            read_for(consumer, 0.5)
+        messages = read_for(reports[0], WATCHED_S), read_for(reports[1], 0.5)
+        seen = asyncio.run(observed((pair.here, pair.there), pair.topic))
+        own = [
+            np.nanmedian(rates_of(decoded(read, REPORTS_EVERY_S), pair.group), axis=0)
+            for read in messages
+        ]
+        print("observed", seen, "reported", own)
+        # Incoming replication is publishing, and outgoing replication is nothing.
+        for rates in (*seen, *own):
+            assert rates[0] > 100
+            assert rates[2] == 0
+        # A rate on the topic, as the enforcer writes it, holds the other cluster's producer.
+        path = f"{pair.topic.replace('://', '/')}/publishRate"
+        rate = {"publishThrottlingRateInMsg": LIMIT, "publishThrottlingRateInByte": -1}
+        pair.here.rest.call("POST", path, rate)
+        time.sleep(4.0)
+        before, begun_s = count(pair.here.rest, pair.topic), time.monotonic()
+        time.sleep(6.0)
+        held = (count(pair.here.rest, pair.topic) - before) / (time.monotonic() - begun_s)
+        print("held", held)
+        assert held == pytest.approx(LIMIT, rel=HELD)
+    for client in clients:
+        client.close()
