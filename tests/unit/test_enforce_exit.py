@@ -124,10 +124,15 @@ def test_only_the_dimension_that_is_hidden_is_handed_back(
     quotas[0, :2] = 300.0, 4000.0
     put_groups(history, ["g"], quotas, "test")
     # Set a moment ago, and not recorded yet.
-    cluster.put("g", publishRateInMsgs=250)
+    others = {"dispatchRateInMsgs": 5, "replicationDispatchRateInMsgs": 400, "name": "x"}
+    cluster.put("g", publishRateInMsgs=250, **others)
     stopped(cluster, tmp_path, {}, take_over=True, on_exit="remove")
-    assert cluster.groups["g"]["publishRateInMsgs"] == 250
-    assert cluster.groups["g"]["publishRateInBytes"] == 4000
+    assert cluster.groups["g"] == {
+        **others,
+        "publishRateInMsgs": 250,
+        "publishRateInBytes": 4000,
+        "dispatchRateInBytes": -1,
+    }
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,8 @@ def test_a_change_while_the_table_is_read_is_not_overwritten(
     history = settings_for(cluster, tmp_path).history
     record(history, "g", "h", messages=300.0)
     cluster.put("g", publishRateInMsgs=300)
-    cluster.put("h", publishRateInMsgs=300, dispatchRateInMsgs=40)
+    others = {"dispatchRateInMsgs": 40, "replicationDispatchRateInMsgs": 400}
+    cluster.put("h", publishRateInMsgs=300, **others)
     from quotaplane.enforce.agent import take_over as takeover
 
     def slow(history: History) -> object:
@@ -84,6 +85,7 @@ def test_a_change_while_the_table_is_read_is_not_overwritten(
     take(cluster, tmp_path, {"g": told, "h": told})
     assert cluster.groups["g"]["publishRateInMsgs"] == 50
     assert cluster.groups["h"]["publishRateInMsgs"] == -1
+    assert others.items() <= cluster.groups["h"].items()
     # Nothing else is named, so nothing else can be overwritten.
     bodies = [json.loads(asked.body) for asked in cluster.asked if asked.method == "PUT"]
     assert bodies == [

@@ -19,7 +19,7 @@ from quotaplane.cli.main import main
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.groups.ids import NO_ID, ids_of
 from quotaplane.groups.names import check_name
-from quotaplane.groups.policy_options import DEFAULTS
+from quotaplane.groups.policy_options import DEFAULTS, JSON_COLUMNS
 from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry import table as storage
@@ -261,7 +261,11 @@ def test_history_says_who_when_from_and_to(groups: Command) -> None:
     groups("delete", "g", "--by", "zed")
     changes = groups("history", "g")
     assert [(c["by"], c["group"]) for c in changes] == [("ann", "g"), ("bob", "g"), ("zed", "g")]
-    unlimited = {**dict.fromkeys(RATE_COLUMNS), **DEFAULTS, "brokers": {}, "throttle": {}}
+    unlimited = {
+        **dict.fromkeys(RATE_COLUMNS),
+        **DEFAULTS,
+        **{name: {} for name in JSON_COLUMNS},
+    }
     ten, twenty = ({**unlimited, "publish_messages_per_s": rate} for rate in (10.0, 20.0))
     steps = [(None, ten), (ten, twenty), (twenty, None)]
     assert [(c["from"], c["to"]) for c in changes] == steps

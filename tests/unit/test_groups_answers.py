@@ -25,6 +25,7 @@ TERMS = {
     "*": {"ceiling": {"total_messages_per_s": 1e6}},
 }
 THROTTLE = {"*": {"law": "sliding_window"}, "publish_bytes": {"mode": "hard", "window_s": 60.0}}
+FIELDS = {"replicationDispatchRateInMsgs": 400, "replicatorDispatchRate": {"a->b": [1, None]}}
 
 
 def _option(column: str) -> str:
@@ -34,6 +35,7 @@ def _option(column: str) -> str:
 EVERYTHING = [
     *("--mode", "soft", "--enforcement-percent", "12.5", "--weight", "0.3", "--priority", "-7"),
     *("--brokers", json.dumps(TERMS), "--throttle", json.dumps(THROTTLE)),
+    *("--pulsar-fields", json.dumps(FIELDS)),
     *(word for n, c in enumerate(RATE_COLUMNS) for word in (_option(c), str(1 / (n + 3)))),
     *(word for n, c in enumerate(RATE_COLUMNS) for word in (_option(f"floor_{c}"), str(n / 7))),
 ]

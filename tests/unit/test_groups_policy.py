@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from quotaplane.errors import HistoryError, InputError
-from quotaplane.groups.policy_options import DEFAULTS, FLOOR_COLUMNS, POLICY_COLUMNS
+from quotaplane.groups.policy_options import DEFAULTS, FLOOR_COLUMNS, JSON_COLUMNS, POLICY_COLUMNS
 from quotaplane.history import store
 from quotaplane.history.store import open_table, open_to_write
 from quotaplane.history.tables import RESOURCE_GROUPS
@@ -31,8 +31,9 @@ ALL = {
     **{name: float(i + 1) for i, name in enumerate(FLOOR_COLUMNS)},
     "brokers": {"*": {"ceiling": {"publish_bytes_per_s": 1e6}}, "b1": {"weight": 2.0}},
     "throttle": {"*": {"law": "sliding_window"}, "publish_bytes": {"mode": "hard"}},
+    "pulsar_fields": {"replicationDispatchRateInMsgs": 400},
 }
-NOTHING = {**DEFAULTS, "brokers": {}, "throttle": {}}
+NOTHING = {**DEFAULTS, **{name: {} for name in JSON_COLUMNS}}
 
 
 def options(policy: dict[str, Any]) -> list[str]:

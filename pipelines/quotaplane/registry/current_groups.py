@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from quotaplane.deltalog.log import local_folder, stamp
 from quotaplane.errors import InputError
-from quotaplane.groups.policy_options import DEFAULTS
+from quotaplane.groups.policy_options import DEFAULTS, JSON_COLUMNS
 from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray
@@ -22,9 +22,7 @@ from quotaplane.registry.table import read_groups
 from quotaplane.settings import History
 
 SORTABLE: Final = tuple(
-    name
-    for name in ("group", *RESOURCE_GROUPS.schema.names[1:])
-    if name not in ("brokers", "throttle")
+    name for name in ("group", *RESOURCE_GROUPS.schema.names[1:]) if name not in JSON_COLUMNS
 )
 """What groups can be sorted by."""
 
