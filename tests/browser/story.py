@@ -56,8 +56,8 @@ def tell(history: History, *, seconds: int, ended_s_ago: int = 2) -> None:
     story.run(seconds - 2 * third).write()
 
 
-def story_history(folder: Path, *, seconds: int = 60) -> History:
+def story_history(folder: Path, *, seconds: int = 60, ended_s_ago: int = 2) -> History:
     """A history in a folder with the story."""
     history = History(path=str(folder / "history"))
-    tell(history, seconds=seconds)
+    tell(history, seconds=seconds, ended_s_ago=ended_s_ago)
     return history

@@ -50,6 +50,10 @@ POLICY: Final = [
 ]
 
 
+_DECIDED_AFTER_MS: Final = 200
+"""A round is decided so long after its reports were published."""
+
+
 def at(second: float) -> datetime:
     """A time of a recording."""
     return datetime.fromtimestamp(NOON_MS / 1000 + second, tz=timezone.utc)
@@ -165,7 +169,7 @@ class Recording:
                 values,
                 np.array(times_ms, dtype=np.int64),
                 [f"reports/0@{self.second}.{n}" for n in range(len(values))],
-                now_ms=now_ms + 200,
+                now_ms=now_ms + _DECIDED_AFTER_MS,
                 reports=self.settings.reports,
                 oldest_s=self.settings.limits.lease_s,
             )
@@ -177,13 +181,13 @@ class Recording:
             arrived[shard]["groups"].append(payload)
         packed: dict[str, list[bytes]] = defaultdict(list)
         for shard in range(shards):
-            batch = Batch(shard, self._seq, now_ms + 200)
+            batch = Batch(shard, self._seq, now_ms + _DECIDED_AFTER_MS)
             self._states[shard], outputs = self._program.run(
                 self._states[shard], arrived[shard], batch
             )
             for output in outputs:
                 packed[output.kind].append(output.payload)
-        stamp = Round(self._epoch, self._seq, now_ms + 200)
+        stamp = Round(self._epoch, self._seq, now_ms + _DECIDED_AFTER_MS)
         self._seq += 1
         if packed:
             finished = self._finisher.finish(stamp, packed)
@@ -193,6 +197,10 @@ class Recording:
             tables = self._finisher.idle(stamp)
         self._finisher.end()
         for name, rows in tables.items():
+            if name == "rounds":
+                # Decided at the recording's time, not now.
+                lag = pc.if_else(rows["lag_ms"].is_valid(), _DECIDED_AFTER_MS, rows["lag_ms"])
+                rows = rows.set_column(rows.column_names.index("lag_ms"), "lag_ms", lag)
             if rows.num_rows:
                 self._rows[name].append(stamped(TABLES[name], rows, stamp))
 
