@@ -25,7 +25,7 @@ UNLIMITED: Final = -1
 """Of a rate in Pulsar."""
 
 NO_FIELDS: Final = "{}"
-MOST_CHARS: Final = 4096
+MOST_BYTES: Final = 4096
 """Of the column's text."""
 
 _RATES: Final = frozenset(key.lower() for key in RATE_KEYS)
@@ -52,8 +52,9 @@ class PulsarFields(RootModel[dict[Annotated[str, AfterValidator(_checked_name)],
 
     @model_validator(mode="after")
     def _not_too_long(self) -> PulsarFields:
-        if len(self.text()) > MOST_CHARS:
-            raise ValueError(f"must be at most {MOST_CHARS} characters of JSON")
+        # A surrogate can't be encoded, which is a ValueError, too.
+        if len(self.text().encode()) > MOST_BYTES:
+            raise ValueError(f"must be at most {MOST_BYTES} bytes of JSON")
         return self
 
     def text(self) -> str:

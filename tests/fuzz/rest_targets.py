@@ -11,6 +11,7 @@ from unittest import mock
 
 import httpx
 import numpy as np
+import pyarrow as pa
 
 from quotaplane.balance.agent.cluster_view import isolation_policies
 from quotaplane.groups.names import name_flaw
@@ -39,6 +40,7 @@ from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
+from quotaplane.pulsar_fields import PulsarFields, fields_in, read_fields
 from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
 from tests.fuzz.target import Target
 from tests.unit.cluster_cases import transport_to
@@ -87,6 +89,7 @@ POLICIES = (
 GROUPS = (
     {"publishRateInMsgs": 100, "publishRateInBytes": -1, "dispatchRateInMsgs": 5.5},
     {"publishRateInMsgs": 0, "publishRateInBytes": 2**63 - 1},
+    {"publishRateInMsgs": 1, "replicationDispatchRateInMsgs": 7, "replicatorDispatchRate": {}},
 )
 LOOKUPS = (
     {
@@ -242,6 +245,9 @@ def _groups(value: bytes) -> None:
     group = done(with_answers(value).get("/admin/v2/resourcegroups/rg"))
     assert all(rate > 0 for rate in rates_of(group)), "a rate is 0, negative or NaN"
     has_zero(group)
+    text = fields_in(group)
+    # It goes into a column, and is what is read from there.
+    assert PulsarFields(read_fields(pa.array([text])[0].as_py())).text() == text
 
 
 def _lookups(value: bytes) -> None:

@@ -66,6 +66,7 @@ RECORDS: tuple[dict[str, Any], ...] = (
             "*": {"mode": "hard", "law": "token_bucket"},
             "publish_bytes": {"window_s": 5},
         },
+        "pulsar_fields": {"replicationDispatchRateInMsgs": 7, "a": {"b": [1, None]}},
     },
     {"group": "b", "quotas": ["read 5MB/day"], "throttle": {"dispatch_bytes": {"samples": 4}}},
 )
@@ -74,6 +75,7 @@ BODIES: tuple[tuple[Any, dict[str, Any]], ...] = (
     (RollbackBody, {"groups": ["a"], "version": 5, "at": None, "why": "because"}),
     (RollbackBody, {"groups": [], "at": "2026-03-01T12:00:00Z"}),
     (PulsarGroup, {"publishRateInMsgs": 5, "dispatchRateInBytes": -1}),
+    (PulsarGroup, {"replicationDispatchRateInMsgs": 5, "replicatorDispatchRate": {"a": 1}}),
     (WhatIfBody, {"group": "a", "since": "2h", "points": 5, "changes": {"weight": 2}, "law": "x"}),
 )
 BALANCE_POLICIES = (

@@ -489,7 +489,7 @@ def test_other_fields_of_pulsar_are_kept_and_given_back(served: Served) -> None:
         (RG, {MSGS: "5"}, f"body: {MSGS}: must be a whole number"),
         (RG, {MSGS: -2}, f"body: {MSGS}: must be at least -1"),
         (RG, {MSGS: 1, MSGS.lower(): 2}, "is given twice"),
-        (RG, {"replicatorDispatchRate": {"x": "y" * 5000}}, "at most 4096 characters"),
+        (RG, {"replicatorDispatchRate": {"x": "y" * 5000}}, "at most 4096 bytes"),
         ("/api/v1/groups", {"pulsar_fields": {"PublishRateInMsgs": 5}}, "column of its own"),
         ("/api/v1/groups", {"pulsar_fields": {"a b": 5}}, "letters, digits or _"),
         ("/api/v1/groups", {"pulsar_fields": [5]}, "must be an object"),
