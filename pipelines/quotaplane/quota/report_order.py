@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.quota.brokers import Brokers
+from quotaplane.quota.report_tables import observed_ones
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, Int
             stale=np.concatenate([brokers.stale, yes]),
             uses_ids=np.concatenate([brokers.uses_ids, ~yes]),
             known=np.concatenate([brokers.known, np.zeros(len(new), np.uint64)]),
+            reported_at_ms=np.concatenate([brokers.reported_at_ms, never]),
+            disputed_at_ms=np.concatenate([brokers.disputed_at_ms, never]),
         )
     return brokers, np.fromiter(map(index.__getitem__, names), np.int64, len(names))
 
@@ -148,7 +151,10 @@ def note_newest(
         read_at_ms=updated(brokers.read_at_ms, np.full(len(reports.broker), now_ms)),
         stale=updated(brokers.stale, np.zeros(len(reports.broker), bool)),
         uses_ids=updated(brokers.uses_ids, uses_ids),
+        reported_at_ms=brokers.reported_at_ms.copy(),
     )
+    own = reports.counts & ~observed_ones(headers)
+    after.reported_at_ms[reports.broker[own]] = now_ms
     known = np.flatnonzero(reports.recorded)
     started, sequence = (headers[n].to_numpy()[known] for n in ("started_at_ms", "sequence"))
     return after.with_known(brokers, reports.broker[known], started, sequence)

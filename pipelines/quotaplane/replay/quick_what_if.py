@@ -135,7 +135,7 @@ def steady_limits(
     known = count.astype(np.uint64)
     shard = Shard(
         copies,
-        Brokers(period.brokers, count, count, count, count, count > 0, count > 0, known),
+        Brokers(period.brokers, count, count, count, count, count > 0, count > 0, known, count, count),
         leases,
     )
     status = LeaseStatus(
