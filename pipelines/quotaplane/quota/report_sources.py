@@ -61,7 +61,8 @@ def recorded_aside(
     broker = places(headers["broker"], pa.array(pairs.brokers, pa.string()))
     pair = pairs.find(broker[report], entries["group_id"].to_numpy())
     by_observation = np.append(_count(pairs, round_, config), False)[pair]  # -1: not observed
-    return entries.filter(pa.array(by_observation == observed_ones(headers)[report])).combine_chunks()
+    kept = by_observation == observed_ones(headers)[report]
+    return entries.filter(pa.array(kept)).combine_chunks()
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from quotaplane.quota.undefined_groups import UndefinedGroups
 FORMAT: Final = 6
 _READ: Final = ("2", "3", "4", "5", "6")
 """In format 2 there were the first four dimensions only, and they were in no list. Up to format 3
-there was no table of undefined groups, up to format 4 brokers had no ``known``, up to format 5 it was not known which incarnation of a
-broker counts."""
+there was no table of undefined groups, up to format 4 brokers had no ``known``, up to format 5 no
+times of their incarnations."""
 
 _TABLES: Final = (
     "groups",

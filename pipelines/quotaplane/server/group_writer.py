@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from quotaplane.errors import UnknownGroupError
 from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
-from quotaplane.quota_copies import is_copy, original_of
 from quotaplane.registry.attachments import delete_unattached
 from quotaplane.registry.group_input import GivenGroup, given_groups
 from quotaplane.registry.table import GroupsPut, change_groups
@@ -29,11 +28,10 @@ class ChangeRequest(NamedTuple):
 
     by: str
     why: str | None
-    check: Callable[[pa.Table], None]
-    """Is given all rows before the change, and raises to prevent it."""
+    check: Callable[[pa.Table], None] | None = None
+    """Is given all rows before the change, and raises unless the group is what somebody has read
+    of it; None: whatever it is."""
     dry_run: bool = False
-    is_conditional: bool = False
-    """``check`` compares the group with what somebody has read of it."""
 
 
 class GroupWriter:
@@ -65,7 +63,6 @@ class GroupWriter:
         """
         if self._cluster is None:
             return await self._put(group, given, request)
-        _refuse_copies(group)
         async with self._one_by_one:
             # All checks before anything is changed anywhere.
             planned = await self._put(group, given, request._replace(dry_run=True))
@@ -74,14 +71,14 @@ class GroupWriter:
             if cluster is None and not in_cluster:
                 return await self._put(group, given, request)
             table = _stock_rates(planned[0].before)
-            if request.is_conditional:
+            if request.check is not None:
                 self._check_same(group, table, cluster, exists=_exists(planned[0].before))
             rates = rates_to_set(wanted, table, cluster, take_over=self._take_over)
             if request.dry_run:
                 return planned
             await self._cluster.put(group, rates)
             # The sync may have copied the new rates meanwhile: that is no other's change.
-            return await self._put(group, given, request._replace(check=_anything))
+            return await self._put(group, given, request._replace(check=None))
 
     async def _put(
         self, group: str, given: GivenGroup, request: ChangeRequest
@@ -119,18 +116,17 @@ class GroupWriter:
         """
         if self._cluster is None:
             return await self._delete(group, request)
-        _refuse_copies(group)
         async with self._one_by_one:
             before = await self._delete(group, request._replace(dry_run=True))
             cluster = await self._cluster.rates(group)
-            if request.is_conditional:
+            if request.check is not None:
                 self._check_same(group, _stock_rates(before), cluster, exists=True)
             if request.dry_run:
                 return before
             if cluster is not None:
                 await self._cluster.delete(group)
             try:
-                return await self._delete(group, request._replace(check=_anything))
+                return await self._delete(group, request._replace(check=None))
             except UnknownGroupError:  # the sync was faster
                 return before
 
@@ -167,24 +163,6 @@ class GroupWriter:
         rows = await (self._workers.read if request.dry_run else self._workers.write)(delete)
         self._groups.expire()
         return rows
-
-
-def _anything(_: pa.Table) -> None:
-    pass
-
-
-def _refuse_copies(group: str) -> None:
-    """Leave the enforcer's copies of quotas alone: a quota would be given back wrong.
-
-    Raises:
-        AnswerError: the group is one.
-    """
-    if is_copy(group):
-        raise AnswerError(
-            409,
-            f"group {group!r} keeps the quota of group {original_of(group)!r} for the enforcer, "
-            "which alone changes it",
-        )
 
 
 def _exists(before: pa.Table) -> bool:

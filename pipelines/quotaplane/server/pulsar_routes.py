@@ -24,7 +24,6 @@ from quotaplane.server.request_parts import (
     GroupName,
     WhyHeader,
     body_schema,
-    condition,
     json_answer,
     read_body,
     reason_of,
@@ -99,7 +98,7 @@ async def put_group(
     await served.group_writer.put(
         group,
         GivenGroup([*rates, *rest], [math.nan] * len(DIMENSIONS), {}),
-        ChangeRequest(caller.name, reason_of(why), condition(group, None, None)),
+        ChangeRequest(caller.name, reason_of(why)),
         in_cluster=True,
     )
     return Response(status_code=204)
@@ -116,7 +115,7 @@ async def delete_group(
 ) -> Response:
     """Delete a group; refused (412) while a tenant or namespace is attached to it."""
     allow_group(caller, Role.OPERATOR, group, served)
-    change = ChangeRequest(caller.name, reason_of(why), condition(group, None, None))
+    change = ChangeRequest(caller.name, reason_of(why))
     await served.group_writer.delete(group, change)
     return Response(status_code=204)
 

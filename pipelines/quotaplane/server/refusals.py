@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from quotaplane.errors import (
     ClusterError,
+    CopyOfQuotaError,
     GroupIdTakenError,
     GroupInUseError,
     HistoryError,
@@ -31,6 +32,8 @@ _STATUS: Final[tuple[tuple[type[QuotaplaneError], int], ...]] = (
     (KeysUnavailableError, 503),
     (UnknownGroupError, 404),
     (GroupIdTakenError, 409),
+    (CopyOfQuotaError, 409),
+    (CopyOfQuotaError, 409),
     (GroupInUseError, 412),
     (InputError, 400),
     (TableChangedError, 409),
