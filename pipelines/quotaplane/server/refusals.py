@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from quotaplane.agents.refused_messages import RefusalLog
 from quotaplane.errors import (
     ClusterError,
     CopyOfQuotaError,
@@ -82,6 +84,8 @@ def error_answer(
 
 def add_error_answers(app: FastAPI) -> None:
     """Let every error of a route become an answer of the one form."""
+    # Every request of every tenant meets the same condition.
+    unread = RefusalLog("history", warn)
 
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, AnswerError)
@@ -92,7 +96,7 @@ def add_error_answers(app: FastAPI) -> None:
         status, reason = status_of(error), str(error)
         if isinstance(error, HistoryError) and not getattr(request.state, "sees_all", False):
             # It names folders of this host.
-            warn(f"{request.method} {request.url.path}: {reason}")
+            unread.refuse(f"{request.method} {request.url.path}", error, time.monotonic())
             reason = "the history can't be read or written; the server's stderr says why"
         return error_answer(status, reason, _challenge(status))
 
