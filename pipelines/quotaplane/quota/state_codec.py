@@ -176,7 +176,7 @@ def _brokers(columns: Columns) -> Brokers:
     earlier = {  # States of earlier versions do not say when the newest report was read.
         "read_at_ms": columns["seen_at_ms"],
         "known": np.full(len(names), np.iinfo(np.uint64).max),
-        "reported_at_ms": columns["seen_at_ms"],
+        "reported_at_ms": columns.get("read_at_ms", columns["seen_at_ms"]),
         "disputed_at_ms": np.full(len(names), -1, np.int64),
     }
     return Brokers(**{**earlier, **columns, "names": names})
