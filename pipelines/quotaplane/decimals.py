@@ -25,6 +25,22 @@ def parse_decimal(text: str) -> float:
     return float(text) if is_good else math.nan
 
 
+def how_to_write(given: object) -> str:
+    """What to follow a message that refuses this as a number: how it must be written.
+
+    Empty unless some programs would read a number in it.
+
+    >>> how_to_write("0100"), how_to_write("-0"), how_to_write("ten"), how_to_write("-1")
+    (': write a plain decimal number, such as 100 or 0.5', ': a zero has no sign: write 0', '', '')
+    """
+    if not isinstance(given, str) or not re.search(r"\d", given):
+        return ""
+    if is_negative_zero(given.strip()):
+        return f": {NEGATIVE_ZERO}"
+    is_good = _DECIMAL.fullmatch(given.strip())
+    return "" if is_good else ": write a plain decimal number, such as 100 or 0.5"
+
+
 def is_negative_zero(text: str) -> bool:
     """Whether a text is a decimal number that is ``-0``, also as it is too small.
 

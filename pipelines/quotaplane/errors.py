@@ -31,6 +31,10 @@ class GroupInUseError(InputError):
     """A resource group can't be deleted: a tenant or namespace is attached to it."""
 
 
+class CopyOfQuotaError(InputError):
+    """A resource group can't be changed: it keeps another group's quota for the enforcer."""
+
+
 class GroupIdTakenError(InputError):
     """A resource group can't have its name: another group has the id that follows from it."""
 

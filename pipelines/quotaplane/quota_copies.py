@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
+
+from quotaplane.errors import CopyOfQuotaError
 
 _COPY: Final = ".taken-over"
 
@@ -24,3 +27,16 @@ def is_copy(group: str) -> bool:
 def original_of(copy: str) -> str:
     """The group whose quota a copy has."""
     return copy.removesuffix(_COPY)
+
+
+def refuse_copies(groups: Iterable[str]) -> None:
+    """Leave the enforcer's copies of quotas alone: a quota would be given back wrong.
+
+    Raises:
+        CopyOfQuotaError: a group has the name of one.
+    """
+    for group in filter(is_copy, groups):
+        raise CopyOfQuotaError(
+            f"group {group!r} keeps the quota of group {original_of(group)!r} for the enforcer, "
+            "which alone changes it"
+        )

@@ -200,6 +200,9 @@ class Chaos:
         # As the history knows it: the last round plus its lease.
         self.over_ms = max(self.over_ms, self.now_ms + int(self.program.step.lease_ms))
         for output in outputs:
+            if output.kind == "rejected_reports":
+                # Restarts, clocks, and reports that are late or sent twice are no second program.
+                assert "two_incarnations" not in unpack(output.payload)[0]["reason"].to_pylist()
             if output.kind == "messages":
                 for row in unpack(output.payload)[0].to_pylist():
                     self._send("limits", self.brokers.names.index(row["broker"]), row["value"])

@@ -94,7 +94,7 @@ def test_groups_with_such_names_are_printed_and_put_back(
         ("group,weight,weight\na,5,6\n", "line 1: the column weight occurs 2 times"),
         ("group,group\na,b\n", "line 1: the column group occurs 2 times"),
         ("group,weight\na,-0.0\n", "line 2: weight: must be a number, not '-0.0'"),
-        ("group,weight\na,1_000\n", "line 2: weight: must be a number, not '1_000'"),
+        ("group,weight\na,1_000\n", "line 2: weight: must be a number, not '1_000': write a plain"),
         ("group,weight\na,\u0661\n", "line 2: weight: must be a number, not '\u0661'"),
         ("group,publish_bytes_per_s\na,-0\n", "line 2: publish_bytes_per_s: must be a number"),
         ("group,publish_bytes_per_s\na,infinity\n", "line 2: publish_bytes_per_s: must be a n"),

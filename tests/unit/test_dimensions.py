@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, Round
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.dimensions_in_use import with_totals
@@ -427,8 +428,9 @@ def test_a_state_of_format_4_is_read_and_written_as_it_was() -> None:
     assert (state.leases.track.doubt[saturated] == Doubt.SATURATED).all()
     assert np.isfinite(state.leases.track.old_demand).all()
     for before, after in zip(tables, again[: len(tables)], strict=True):
-        # When a broker's report was read, and which are known, came later.
-        kept = [name for name in after.column_names if name not in ("read_at_ms", "known")]
+        # When a broker's report was read, which are known, and of which incarnation came later.
+        later = {"read_at_ms", "known", "reported_at_ms", "disputed_at_ms"}
+        kept = [name for name in after.column_names if name not in later]
         # NaN differs from itself.
         assert repr(after.select(kept).to_pydict()) == repr(before.to_pydict())
         # The number of rounds is gone; the newest format is written.
@@ -436,8 +438,27 @@ def test_a_state_of_format_4_is_read_and_written_as_it_was() -> None:
         del metadata[b"rounds"]
         assert metadata.items() < after.schema.metadata.items()
     assert state.brokers.read_at_ms.tolist() == state.brokers.seen_at_ms.tolist()
+    assert state.brokers.reported_at_ms.tolist() == state.brokers.seen_at_ms.tolist()
+    assert (state.brokers.disputed_at_ms == -1).all()
     # No report from before counts as new.
     assert (state.brokers.known == np.iinfo(np.uint64).max).all()
+
+
+def test_a_state_of_format_5_has_no_times_of_incarnations() -> None:
+    blob = gzip.decompress((Path(__file__).parent / "state_format_4.gz").read_bytes())
+    state = load(blob)
+    read_at_ms = state.brokers.read_at_ms + 250
+    state = replace(state, brokers=replace(state.brokers, read_at_ms=read_at_ms))
+    later = {"reported_at_ms", "disputed_at_ms"}
+    before = [
+        table.select(
+            [name for name in table.column_names if name not in later]
+        ).replace_schema_metadata({**table.schema.metadata, b"format": b"5"})
+        for table in unpack(dump(state))
+    ]
+    again = load(pack(*before))
+    assert again.brokers.reported_at_ms.tolist() == read_at_ms.tolist()
+    assert (again.brokers.disputed_at_ms == -1).all()
 
 
 def test_a_state_of_before_there_were_totals_is_gone_on_with() -> None:

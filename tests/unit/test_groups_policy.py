@@ -105,6 +105,8 @@ def test_files_of_groups_carry_the_policy(groups: Command, tmp_path: Path) -> No
         (["--enforcement-percent", "101"], "enforcement_percent: must be a number from 0 to 100"),
         (["--enforcement-percent", "ten"], "--enforcement-percent: must be a number, not 'ten'"),
         (["--weight", "0"], "group 'g': weight: must be a number from 1e-09 to 1e+09, not 0"),
+        (["--weight", "0100"], "not '0100': write a plain decimal number, such as 100 or 0.5"),
+        (["--publish-bytes-per-s", "1_000"], "or unlimited, not '1_000': write a plain decimal"),
         (["--weight", "nan"], "--weight: must be a number, not 'nan'"),
         (["--priority", "1.5"], "--priority: must be a whole number, not '1.5'"),
         (["--priority", "1234567"], "priority: must be a number from -100 to 100, not 1234567"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -86,3 +90,59 @@ def test_an_upgrade_that_was_killed_is_finished(earlier: History) -> None:
     shutil.move(groups, groups.with_name("resource_groups.upgraded"))
     upgrade(earlier, lambda _: None)
     assert list_groups(earlier)["group"].to_pylist() == ["a", "g"]
+
+
+def with_checkpoint(history: History) -> Path:
+    """The log of the groups, whose first commit no reader of the newest version looks at."""
+    table = DeltaTable(f"{history.path}/resource_groups")
+    table.create_checkpoint()
+    return Path(history.path, "resource_groups", "_delta_log")
+
+
+def edited(file: Path, kind: str, **values: Any) -> None:
+    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    for line in lines:
+        line.get(kind, {}).update(values)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+FIRST = "00000000000000000000.json"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda commit: commit.write_bytes(b""),
+        lambda commit: commit.write_bytes(commit.read_bytes()[:-9]),
+        lambda commit: commit.write_bytes(b"\xff" + commit.read_bytes()),
+        lambda commit: commit.write_text("[" * 200_000),
+        lambda commit: commit.write_text("5\n"),
+        lambda commit: edited(commit, "metaData", schemaString="{"),
+        lambda commit: edited(commit, "metaData", schemaString='{"fields": 5}'),
+        lambda commit: edited(commit, "metaData", schemaString=None),
+    ],
+)
+def test_a_damaged_commit_is_one_line_with_its_name(
+    earlier: History, damage: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = with_checkpoint(earlier)
+    damage(log / FIRST)
+    assert main(["upgrade", "--history", earlier.path]) == 4
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"history table resource_groups: _delta_log/{FIRST} is " in err
+    assert not Path(earlier.path, "resource_groups.before-upgrade").exists()
+
+
+def test_a_damaged_checkpoint_is_one_line_with_its_name(
+    earlier: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = with_checkpoint(earlier)
+    [newest] = log.glob("*.checkpoint.parquet")
+    rows = pq.read_table(newest)
+    older = log / f"{0:020}.checkpoint.parquet"
+    at = rows.column_names.index("metaData")
+    pq.write_table(rows.set_column(at, "metaData", pa.array([5] * len(rows))), older)
+    assert main(["upgrade", "--history", earlier.path]) == 4
+    err = capsys.readouterr().err
+    assert f"history table resource_groups: _delta_log/{older.name} is damaged" in err

@@ -10,6 +10,8 @@ import pytest
 
 from quotaplane.cli.main import main
 from quotaplane.groups.name_doubts import broker_doubts, name_doubts
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from tests.histories import make_history
 from tests.unit.groups_cases import Command, warned
@@ -22,7 +24,6 @@ LOOK_ALIKE = """\
 - {group: "acme", publish_messages_per_s: 5}
 - {group: "caf\\u00e9", publish_messages_per_s: 5}
 - {group: "cafe\\u0301", publish_messages_per_s: 5}
-- {group: "orders.taken-over", publish_messages_per_s: 5}
 - {group: "acme/*", publish_messages_per_s: 5}
 - {group: "b", brokers: {"b*": {weight: 2}}}
 """
@@ -134,6 +135,37 @@ def test_apply_warns_also_in_a_dry_run(
     for more in (["--dry-run"], []):
         assert main([*words, *more]) == 0
         lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 10
+        assert len(lines) == 9
         assert all(line.startswith("quotaplane: warning: group ") for line in lines)
-    assert len(groups("list")) == 10
+    assert len(groups("list")) == 9
+
+
+@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
+def test_nobody_changes_the_enforcers_copies_at_the_command_line(
+    groups: Command, history: History, tmp_path: Path, extra: tuple[str, ...]
+) -> None:
+    make_history(history)
+    (tmp_path / "g.yaml").write_text('- {group: "orders.taken-over", publish_messages_per_s: 5}\n')
+    (tmp_path / "g.csv").write_text("group,publish_messages_per_s\norders.taken-over,5\n")
+    for words in (
+        ("put", "orders.taken-over", "--weight", "2"),
+        ("put", "--file", str(tmp_path / "g.csv")),
+        ("apply", "--file", str(tmp_path / "g.yaml")),
+        ("delete", "orders.taken-over"),
+    ):
+        line = groups.refused(*words, *extra)
+        assert "group 'orders.taken-over' keeps the quota of group 'orders' for the" in line
+    assert groups("list") == []
+
+
+def test_a_copy_that_the_table_has_from_an_earlier_version_can_be_removed_and_restored(
+    groups: Command, history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_history(history)
+    put_groups(history, ["a.taken-over"], np.full((1, len(RATE_COLUMNS)), 5.0), "somebody")
+    (tmp_path / "g.yaml").write_text("[]\n")
+    groups.answer("apply", "--file", str(tmp_path / "g.yaml"), "--prune", "--delete-all")
+    assert groups("list") == []
+    assert main(["groups", "restore", "--from-history", "--history", history.path]) == 0
+    capsys.readouterr()
+    assert [row["group"] for row in groups("list")] == ["a.taken-over"]

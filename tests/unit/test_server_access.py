@@ -254,7 +254,9 @@ def test_beside_tokens_an_anonymous_viewer_is_asked_for_one(tmp_path: Path) -> N
     assert served.ask("PUT", "/api/v1/groups/a", {}).status_code == 201
 
 
-def test_errors_of_the_history_show_paths_to_those_who_see_all(served: Served) -> None:
+def test_errors_of_the_history_show_paths_to_those_who_see_all(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = Path(served.history.path) / "resource_groups" / "_delta_log"
     away = log.with_name("away")
     log.rename(away)
@@ -263,8 +265,15 @@ def test_errors_of_the_history_show_paths_to_those_who_see_all(served: Served) -
             served.token = token(*roles)
             reason = served.refused(503, "GET", GROUPS)
             assert (served.history.path in reason) == shown, roles
+        served.token = token("viewer:acme")
+        for _ in range(5):
+            served.refused(503, "GET", GROUPS)
     finally:
         away.rename(log)
+    # For those who do not see all, and not for every request.
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"quotaplane: warning: history: GET {GROUPS} refused: ")
+    assert served.history.path in line
 
 
 def test_a_grant_for_a_namespace_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Counts messages that are refused, and prints few of them: a flood must not fill the log."""
+"""Counts messages or requests that are refused, and prints few: a flood must not fill the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LINE_EVERY_S: Final = 60.0
 
 
 class RefusalLog:
-    """The refused messages of a topic; at most one line a minute.
+    """What is refused of a topic, or for one reason; at most one line a minute.
 
     >>> log = RefusalLog("plans topic", print)
     >>> for now_s in (0.0, 1.0, 2.0, 61.0):

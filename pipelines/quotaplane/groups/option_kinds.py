@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from quotaplane.decimals import parse_decimal
+from quotaplane.decimals import how_to_write, parse_decimal
 from quotaplane.errors import InputError
 from quotaplane.groups.terms_by_broker import TermsByBroker
 from quotaplane.model import RATE_COLUMNS, FloatArray
@@ -193,7 +193,7 @@ class NumberOption(ArrayOption):
         """A number, or a text of one."""
         value = number(given)
         if not math.isfinite(value):
-            raise InputError(f"{field}: must be a number, not {given!r}")
+            raise InputError(f"{field}: must be a number, not {given!r}{how_to_write(given)}")
         if not self.is_whole:
             return value
         if value != round(value):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -24,7 +25,14 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
-from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, local_folder
+from quotaplane.deltalog.log import (
+    LAST_CHECKPOINT,
+    LOG,
+    UNEXPECTED,
+    inside,
+    local_folder,
+    read_commit,
+)
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
 from quotaplane.file_sync import fsync
@@ -166,12 +174,15 @@ def _rename_everywhere(folder: Path) -> int:
             names = [RENAMED.get(name, name) for name in rows.column_names]
             pq.write_table(rows.rename_columns(names), file, compression="zstd")
     for commit in (made / LOG).glob("*.json"):
-        lines = commit.read_text("utf-8").splitlines()
-        actions = [_renamed_action(json.loads(line), made) for line in lines if line.strip()]
+        with _named_if_damaged(commit):
+            read_commit(commit)
+            lines = commit.read_text("utf-8").splitlines()
+            actions = [_renamed_action(json.loads(line), made) for line in lines if line.strip()]
         commit.write_text("".join(json.dumps(each) + "\n" for each in actions), "utf-8")
     for file in (made / LOG).glob("*.checkpoint.parquet"):
-        rows = pq.read_table(file)
-        kept = [_renamed_action(action, made) for action in rows.to_pylist()]
+        with _named_if_damaged(file):
+            rows = pq.read_table(file)
+            kept = [_renamed_action(action, made) for action in rows.to_pylist()]
         pq.write_table(pa.Table.from_pylist(kept, rows.schema), file)
     (made / LOG / LAST_CHECKPOINT).unlink(missing_ok=True)  # has the checkpoint's size and checksum
     for path in (*made.rglob("*"), made):
@@ -179,6 +190,21 @@ def _rename_everywhere(folder: Path) -> int:
     folder.rename(folder.with_name(f"{folder.name}.before-upgrade"))
     _finish_swap(folder)
     return len(read_rows(DeltaTable(folder)))
+
+
+@contextmanager
+def _named_if_damaged(file: Path) -> Iterator[None]:
+    """A file of the log that can't be read as one is an error with its name.
+
+    Raises:
+        OSError: it is damaged.
+    """
+    try:
+        yield
+    except UNEXPECTED as error:
+        # Those of ``read_commit`` are sentences.
+        problem = error if type(error) is ValueError else "is damaged"
+        raise OSError(f"{LOG}/{file.name} {problem}") from None
 
 
 def _finish_swap(folder: Path) -> None:

@@ -40,7 +40,7 @@ def lease_terms(groups: Groups, brokers: Brokers, leases: Leases) -> LeaseTerms:
     >>> change["brokers"] = ['{"b1": {"weight": 2}, "*": {"weight": 3}}']
     >>> groups = change_groups(ShardState(), pa.table(change)).groups
     >>> zeros = np.zeros(2, np.int64)
-    >>> brokers = Brokers(("b0", "b1"), *[zeros] * 4, zeros > 0, zeros > 0, zeros)
+    >>> brokers = Brokers(("b0", "b1"), *[zeros] * 4, zeros > 0, zeros > 0, zeros, zeros, zeros)
     >>> terms = lease_terms(groups, brokers, fresh_leases(zeros, np.array([0, 1])))
     >>> terms.weight.tolist(), terms.ceiling
     ([3.0, 2.0], None)

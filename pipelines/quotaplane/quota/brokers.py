@@ -43,6 +43,10 @@ class Brokers:
     known: U64
     """The reports of this start that were used or recorded: bit k stands for the one with the
     number ``sequence - k``, of stock reports those of the second that is k before."""
+    reported_at_ms: IntArray
+    """The time of the round that read the newest report of the broker's own; -1: none."""
+    disputed_at_ms: IntArray
+    """The time of the round that first refused a report of another incarnation; -1: none did."""
 
     def knows(
         self, broker: IntArray, started: IntArray, sequence: IntArray
@@ -87,5 +91,7 @@ class Brokers:
             stale=self.stale[kept],
             uses_ids=self.uses_ids[kept],
             known=self.known[kept],
+            reported_at_ms=self.reported_at_ms[kept],
+            disputed_at_ms=self.disputed_at_ms[kept],
         )
         return brokers, np.cumsum(kept) - 1

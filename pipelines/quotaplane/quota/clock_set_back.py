@@ -33,6 +33,8 @@ def without_future(state: ShardState, round_: Round, config: StepConfig) -> Shar
             brokers,
             seen_at_ms=np.minimum(brokers.seen_at_ms, now_ms),
             read_at_ms=np.minimum(brokers.read_at_ms, now_ms),
+            reported_at_ms=np.minimum(brokers.reported_at_ms, now_ms),
+            disputed_at_ms=np.minimum(brokers.disputed_at_ms, now_ms),
         ),
         leases=replace(
             leases,

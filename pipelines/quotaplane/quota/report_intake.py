@@ -32,6 +32,7 @@ from quotaplane.quota.overuse import Told, told
 from quotaplane.quota.report_order import ReportOrder, note_newest, order_reports
 from quotaplane.quota.report_tables import (
     limited_but_deleted,
+    observed_ones,
     summed,
     undefined_entries,
     used_entries,
@@ -330,9 +331,6 @@ def _reported_usage(
     if "applied_seq" in entries.column_names:
         acked_seq = entries["applied_seq"].to_numpy()[matched.chosen]
     applied_seq = headers["applied_seq"].to_numpy()[matched.report]
-    observed = np.zeros(len(headers), bool)
-    if "observed" in headers.column_names:
-        observed = headers["observed"].to_numpy()
     rates = [RATE_COLUMNS[d] for d in leases.dimensions]
     throttled = [THROTTLED_COLUMNS[d] for d in leases.dimensions]
     return ReportedUsage(
@@ -344,7 +342,7 @@ def _reported_usage(
         applied_epoch=headers["applied_epoch"].to_numpy()[matched.report],
         applied_seq=np.where(np.isnan(acked_seq), applied_seq, acked_seq),
         acked_seq=acked_seq,
-        observed=observed[matched.report],
+        observed=observed_ones(headers)[matched.report],
     )
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.quota.brokers import Brokers
+from quotaplane.quota.report_tables import observed_ones
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, Int
             stale=np.concatenate([brokers.stale, yes]),
             uses_ids=np.concatenate([brokers.uses_ids, ~yes]),
             known=np.concatenate([brokers.known, np.zeros(len(new), np.uint64)]),
+            reported_at_ms=np.concatenate([brokers.reported_at_ms, never]),
+            disputed_at_ms=np.concatenate([brokers.disputed_at_ms, never]),
         )
     return brokers, np.fromiter(map(index.__getitem__, names), np.int64, len(names))
 
@@ -136,19 +139,25 @@ def note_newest(
         return array
 
     published_at_ms = np.minimum(headers["published_at_ms"].to_numpy(), now_ms)
+    started, sequence = (headers[n].to_numpy() for n in ("started_at_ms", "sequence"))
+    # The number of a stock report is its publish time. One that is to come must not make its
+    # broker's next reports older than it.
+    number = np.where(started == 0, np.minimum(sequence, now_ms), sequence)
     # A heartbeat without groups does not show whether its broker names them by id.
     uses_ids = np.where(
         has_entries, headers["uses_ids"].to_numpy(), brokers.uses_ids[reports.broker]
     )
     after = replace(
         brokers,
-        started_at_ms=updated(brokers.started_at_ms, headers["started_at_ms"].to_numpy()),
-        sequence=updated(brokers.sequence, headers["sequence"].to_numpy()),
+        started_at_ms=updated(brokers.started_at_ms, started),
+        sequence=updated(brokers.sequence, number),
         seen_at_ms=updated(brokers.seen_at_ms, published_at_ms),
         read_at_ms=updated(brokers.read_at_ms, np.full(len(reports.broker), now_ms)),
         stale=updated(brokers.stale, np.zeros(len(reports.broker), bool)),
         uses_ids=updated(brokers.uses_ids, uses_ids),
+        reported_at_ms=brokers.reported_at_ms.copy(),
     )
+    own = reports.counts & ~observed_ones(headers)
+    after.reported_at_ms[reports.broker[own]] = now_ms
     known = np.flatnonzero(reports.recorded)
-    started, sequence = (headers[n].to_numpy()[known] for n in ("started_at_ms", "sequence"))
-    return after.with_known(brokers, reports.broker[known], started, sequence)
+    return after.with_known(brokers, reports.broker[known], started[known], sequence[known])

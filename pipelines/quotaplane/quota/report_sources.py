@@ -20,6 +20,7 @@ from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.newly_observed import lease_of, with_new_pairs
 from quotaplane.quota.observed_pairs import MOST_MISSES, ObservedPairs
+from quotaplane.quota.report_tables import observed_ones
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.usage import least_quota
 
@@ -58,12 +59,10 @@ def recorded_aside(
     """
     report = entries["report"].to_numpy()
     broker = places(headers["broker"], pa.array(pairs.brokers, pa.string()))
-    observed = np.zeros(len(headers), bool)
-    if "observed" in headers.column_names:
-        observed = headers["observed"].to_numpy()
     pair = pairs.find(broker[report], entries["group_id"].to_numpy())
     by_observation = np.append(_count(pairs, round_, config), False)[pair]  # -1: not observed
-    return entries.filter(pa.array(by_observation == observed[report])).combine_chunks()
+    kept = by_observation == observed_ones(headers)[report]
+    return entries.filter(pa.array(kept)).combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -156,9 +155,7 @@ def _opened(
     pairs: ObservedPairs, brokers: Brokers, headers: pa.Table, round_: Round
 ) -> tuple[ObservedPairs, _Headers]:
     """The pairs, with the names of all observed brokers, and the headers as arrays."""
-    marked = np.zeros(len(headers), bool)
-    if "observed" in headers.column_names:
-        marked = headers["observed"].to_numpy()
+    marked = observed_ones(headers)
     names = headers["broker"].combine_chunks()
     # A broker that numbers its reports has an agent, which knows more than its counters show.
     numbered = {n for n, s in zip(brokers.names, brokers.started_at_ms, strict=True) if s > 0}

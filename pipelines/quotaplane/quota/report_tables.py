@@ -19,6 +19,14 @@ from quotaplane.model import (
 )
 
 
+def observed_ones(headers: pa.Table) -> BoolArray:
+    """(r,) reports that the enforcer made, not the broker."""
+    if "observed" not in headers.column_names:
+        return np.zeros(len(headers), bool)
+    observed: BoolArray = headers["observed"].to_numpy()
+    return observed
+
+
 def used_entries(
     entries: pa.Table,
     headers: pa.Table,

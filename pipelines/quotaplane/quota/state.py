@@ -35,7 +35,8 @@ def _no_groups() -> Groups:
 
 def _no_brokers() -> Brokers:
     times = (_empty(), _empty(), _empty(), _empty())
-    return Brokers((), *times, _empty(bool), _empty(bool), _empty(np.uint64))
+    known = _empty(np.uint64)
+    return Brokers((), *times, _empty(bool), _empty(bool), known, _empty(), _empty())
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,11 @@ from quotaplane.quota.state import ShardState
 from quotaplane.quota.track import Doubt, Track
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
-FORMAT: Final = 5
-_READ: Final = ("2", "3", "4", "5")
+FORMAT: Final = 6
+_READ: Final = ("2", "3", "4", "5", "6")
 """In format 2 there were the first four dimensions only, and they were in no list. Up to format 3
-there was no table of undefined groups, up to format 4 brokers had no ``known``."""
+there was no table of undefined groups, up to format 4 brokers had no ``known``, up to format 5 no
+times of their incarnations."""
 
 _TABLES: Final = (
     "groups",
@@ -165,6 +166,8 @@ def _broker_columns(brokers: Brokers) -> Columns:
         "stale": brokers.stale,
         "uses_ids": brokers.uses_ids,
         "known": brokers.known,
+        "reported_at_ms": brokers.reported_at_ms,
+        "disputed_at_ms": brokers.disputed_at_ms,
     }
 
 
@@ -173,6 +176,8 @@ def _brokers(columns: Columns) -> Brokers:
     earlier = {  # States of earlier versions do not say when the newest report was read.
         "read_at_ms": columns["seen_at_ms"],
         "known": np.full(len(names), np.iinfo(np.uint64).max),
+        "reported_at_ms": columns.get("read_at_ms", columns["seen_at_ms"]),
+        "disputed_at_ms": np.full(len(names), -1, np.int64),
     }
     return Brokers(**{**earlier, **columns, "names": names})
 

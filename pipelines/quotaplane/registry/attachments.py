@@ -28,6 +28,7 @@ from quotaplane.history.store import (
     open_table,
 )
 from quotaplane.history.tables import ATTACHMENTS
+from quotaplane.quota_copies import refuse_copies
 from quotaplane.registry.table import delete_groups, get_group
 from quotaplane.settings import History
 
@@ -135,8 +136,10 @@ def delete_unattached(
 
     Raises:
         GroupInUseError: something is; names it. Nothing was deleted.
+        CopyOfQuotaError: a group is the enforcer's.
         InputError, HistoryError: as ``delete_groups``.
     """
+    refuse_copies(groups)
     with only_one(history, LOCK):
         check_unattached(history, groups)
         return delete_groups(

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.decimals import how_to_write
 from quotaplane.errors import InputError
 from quotaplane.groups.option_kinds import number
 from quotaplane.groups.policy_options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
@@ -264,5 +265,8 @@ def read_rate(given: object, field: str) -> float:
         return math.inf
     rate = number(given)
     if not 0 <= rate <= MAX_RATE:
-        raise InputError(f"{field}: must be a number from 0 to 1e18, or unlimited, not {given!r}")
+        raise InputError(
+            f"{field}: must be a number from 0 to 1e18, or unlimited, not {given!r}"
+            f"{how_to_write(given)}"
+        )
     return rate

@@ -33,6 +33,7 @@ from quotaplane.history.commits import merging, optimistically
 from quotaplane.history.store import ensure_history, one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
+from quotaplane.quota_copies import refuse_copies
 from quotaplane.registry.change_feed import GROUP
 from quotaplane.registry.group_input import GivenGroups
 from quotaplane.registry.policies import check_policy, doubts, policy_after, with_parents
@@ -85,7 +86,7 @@ def put_groups(
     warn: Callable[[str], None] = _ignore,
     sleep: Callable[[float], None] = time.sleep,
 ) -> pa.Table:
-    """Create groups or change their quotas and policies; returns the rows of ``change_groups``."""
+    """Put groups as they are elsewhere, or were here before; returns the rows of the change."""
     return change_groups(
         history,
         groups,
@@ -98,6 +99,7 @@ def put_groups(
         ready=ready,
         warn=warn,
         sleep=sleep,
+        may_be_copies=True,
     ).rows
 
 
@@ -111,12 +113,13 @@ def change_groups(
     timeframe_s: FloatArray | None = None,
     why: str | None = None,
     at_version: int | None = None,
-    check: Callable[[pa.Table], None] = _ignore,
+    check: Callable[[pa.Table], None] | None = None,
     delete: Callable[[pa.Table], Sequence[str]] = _nobody,
     dry_run: bool = False,
     ready: Callable[[History], None] = ensure_history,
     warn: Callable[[str], None] = _ignore,
     sleep: Callable[[float], None] = time.sleep,
+    may_be_copies: bool = False,
 ) -> GroupsPut:
     """Create groups or change their quotas and policies, all of them or (on an error) none.
 
@@ -141,6 +144,7 @@ def change_groups(
             or refuses.
         warn: is given a line for what is allowed but strange: a child's quota above its parent's.
         sleep: waits between attempts.
+        may_be_copies: see ``refuse_copies``; nobody asks for this change, it is what was there.
 
     Returns:
         The rows before and after, in the order of ``groups``. Those that were not changed keep
@@ -149,10 +153,13 @@ def change_groups(
     Raises:
         InputError: a name, a quota or something of the policy is wrong; names it.
         GroupIdTakenError: a new name has the id of another group.
+        CopyOfQuotaError: a group is the enforcer's.
         TableChangedError: the table is not at ``at_version`` any more.
         HistoryError: the table can't be read or written.
     """
     names = [check_name(group) for group in groups]
+    if not may_be_copies:
+        refuse_copies(names)
     if len(set(names)) != len(names):
         seen: set[str] = set()
         twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
@@ -165,7 +172,8 @@ def change_groups(
     def once(table: DeltaTable) -> GroupsPut:
         _check_version(table, at_version)
         current = _read(table)
-        check(current)
+        if check is not None:
+            check(current)
         before, rows, changed = _rows_after(current, names, quotas, by, policy, timeframe_s)
         doomed = pc.is_in(current["group"], value_set=pa.array(delete(current), pa.string()))
         deleted = current.filter(doomed)

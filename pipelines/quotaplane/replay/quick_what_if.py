@@ -133,11 +133,9 @@ def steady_limits(
     )
     count = np.zeros(len(period.brokers), np.int64)
     known = count.astype(np.uint64)
-    shard = Shard(
-        copies,
-        Brokers(period.brokers, count, count, count, count, count > 0, count > 0, known),
-        leases,
-    )
+    flags = (count > 0, count > 0, known)
+    brokers = Brokers(period.brokers, count, count, count, count, *flags, count, count)
+    shard = Shard(copies, brokers, leases)
     status = LeaseStatus(
         terms=lease_terms(copies, shard.brokers, leases), enforced=~nothing, on_hold=nothing
     )

@@ -27,7 +27,6 @@ from quotaplane.server.request_parts import (
     Offset,
     WhyHeader,
     body_schema,
-    condition,
     json_answer,
     read_body,
     reason_of,
@@ -112,7 +111,7 @@ async def roll_back(
     restored = await run(restore)
     if in_cluster and not dry_run:
         for group, _, state in restored:
-            change = ChangeRequest(caller.name, reason, condition(group, None, None))
+            change = ChangeRequest(caller.name, reason)
             _, doubts = await served.group_writer.put(group, given_state(state), change)
             warnings += doubts
     served.groups.expire()

@@ -136,7 +136,6 @@ async def put_group(
         reason_of(why, raw.get("why")),
         condition(group, if_match, if_none_match),
         dry_run,
-        is_conditional=if_match is not None or if_none_match is not None,
     )
     return _answer(*await served.group_writer.put(group, given, change), dry_run=dry_run)
 
@@ -164,7 +163,6 @@ async def patch_group(
         reason_of(why, raw.get("why")),
         condition(group, if_match, if_none_match),
         dry_run,
-        is_conditional=if_match is not None or if_none_match is not None,
     )
     return _answer(*await served.group_writer.put(group, given, change), dry_run=dry_run)
 
@@ -185,7 +183,6 @@ async def delete_group(
         reason_of(why),
         condition(group, if_match, None),
         dry_run,
-        is_conditional=if_match is not None,
     )
     (row,) = (await served.group_writer.delete(group, change)).to_pylist()
     answer: dict[str, Any] = {

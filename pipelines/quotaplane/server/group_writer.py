@@ -16,7 +16,6 @@ from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_fields import fields_to_set, read_fields
-from quotaplane.quota_copies import is_copy, original_of
 from quotaplane.registry.attachments import delete_unattached
 from quotaplane.registry.group_input import GivenGroup, given_groups
 from quotaplane.registry.table import GroupsPut, change_groups
@@ -32,11 +31,10 @@ class ChangeRequest(NamedTuple):
 
     by: str
     why: str | None
-    check: Callable[[pa.Table], None]
-    """Is given all rows before the change, and raises to prevent it."""
+    check: Callable[[pa.Table], None] | None = None
+    """Is given all rows before the change, and raises unless the group is what somebody has read
+    of it; None: whatever it is."""
     dry_run: bool = False
-    is_conditional: bool = False
-    """``check`` compares the group with what somebody has read of it."""
 
 
 class GroupWriter:
@@ -84,7 +82,6 @@ class GroupWriter:
                 given = _with_fields(given, before, fields)
                 request = request._replace(check=_unchanged(request.check, group, before))
             return await self._put(group, given, request)
-        _refuse_copies(group)
         async with self._one_by_one:
             # All checks before anything is changed anywhere.
             planned = await self._put(group, given, request._replace(dry_run=True))
@@ -94,7 +91,7 @@ class GroupWriter:
                 return await self._put(group, given, request)
             table = _stock_rates(planned[0].before)
             rates, has = (None, {}) if cluster is None else cluster
-            if request.is_conditional:
+            if request.check is not None:
                 self._check_same(group, table, rates, exists=_exists(planned[0].before))
             before = _fields(planned[0].before, group) if cluster is None else has
             given = _with_fields(given, before, fields)
@@ -106,7 +103,7 @@ class GroupWriter:
                 return planned
             await self._cluster.put(group, change)
             # The sync may have copied the new rates meanwhile: that is no other's change.
-            return await self._put(group, given, request._replace(check=_anything))
+            return await self._put(group, given, request._replace(check=None))
 
     async def _put(
         self, group: str, given: GivenGroup, request: ChangeRequest
@@ -144,18 +141,17 @@ class GroupWriter:
         """
         if self._cluster is None:
             return await self._delete(group, request)
-        _refuse_copies(group)
         async with self._one_by_one:
             before = await self._delete(group, request._replace(dry_run=True))
             cluster = await self._cluster.read(group)
-            if request.is_conditional and cluster is not None:
+            if request.check is not None and cluster is not None:
                 self._check_same(group, _stock_rates(before), cluster.rates, exists=True)
             if request.dry_run:
                 return before
             if cluster is not None:
                 await self._cluster.delete(group)
             try:
-                return await self._delete(group, request._replace(check=_anything))
+                return await self._delete(group, request._replace(check=None))
             except UnknownGroupError:  # the sync was faster
                 return before
 
@@ -194,10 +190,6 @@ class GroupWriter:
         return rows
 
 
-def _anything(_: pa.Table) -> None:
-    pass
-
-
 def _fields(rows: pa.Table, group: str) -> dict[str, Any]:
     """Pulsar's other fields of a group; none, if it is not among the rows."""
     place = pc.index(rows["group"], group).as_py()
@@ -215,32 +207,19 @@ def _with_fields(
 
 
 def _unchanged(
-    check: Callable[[pa.Table], None], group: str, before: Mapping[str, Any]
+    check: Callable[[pa.Table], None] | None, group: str, before: Mapping[str, Any]
 ) -> Callable[[pa.Table], None]:
     """``check``, and that the group's fields are still those before."""
 
     def both(rows: pa.Table) -> None:
-        check(rows)
+        if check is not None:
+            check(rows)
         if _fields(rows, group) != before:
             raise TableChangedError(
                 f"group {group!r} was changed at the same time; make the request again"
             )
 
     return both
-
-
-def _refuse_copies(group: str) -> None:
-    """Leave the enforcer's copies of quotas alone: a quota would be given back wrong.
-
-    Raises:
-        AnswerError: the group is one.
-    """
-    if is_copy(group):
-        raise AnswerError(
-            409,
-            f"group {group!r} keeps the quota of group {original_of(group)!r} for the enforcer, "
-            "which alone changes it",
-        )
 
 
 def _exists(before: pa.Table) -> bool:

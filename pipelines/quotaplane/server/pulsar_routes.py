@@ -25,7 +25,6 @@ from quotaplane.server.request_parts import (
     GroupName,
     WhyHeader,
     body_schema,
-    condition,
     json_answer,
     read_body,
     reason_of,
@@ -101,7 +100,7 @@ async def put_group(
     await served.group_writer.put(
         group,
         GivenGroup([*rates, *rest], [math.nan] * len(DIMENSIONS), {}),
-        ChangeRequest(caller.name, reason_of(why), condition(group, None, None)),
+        ChangeRequest(caller.name, reason_of(why)),
         in_cluster=True,
         # An empty object is what a client of such a version sends for none.
         fields={name: value for name, value in others.items() if value != {}},
@@ -120,7 +119,7 @@ async def delete_group(
 ) -> Response:
     """Delete a group; refused (412) while a tenant or namespace is attached to it."""
     allow_group(caller, Role.OPERATOR, group, served)
-    change = ChangeRequest(caller.name, reason_of(why), condition(group, None, None))
+    change = ChangeRequest(caller.name, reason_of(why))
     await served.group_writer.delete(group, change)
     return Response(status_code=204)
 

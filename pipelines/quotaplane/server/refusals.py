@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,8 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from quotaplane.agents.refused_messages import RefusalLog
 from quotaplane.errors import (
     ClusterError,
+    CopyOfQuotaError,
     GroupIdTakenError,
     GroupInUseError,
     HistoryError,
@@ -31,6 +34,8 @@ _STATUS: Final[tuple[tuple[type[QuotaplaneError], int], ...]] = (
     (KeysUnavailableError, 503),
     (UnknownGroupError, 404),
     (GroupIdTakenError, 409),
+    (CopyOfQuotaError, 409),
+    (CopyOfQuotaError, 409),
     (GroupInUseError, 412),
     (InputError, 400),
     (TableChangedError, 409),
@@ -79,6 +84,8 @@ def error_answer(
 
 def add_error_answers(app: FastAPI) -> None:
     """Let every error of a route become an answer of the one form."""
+    # Every request of every tenant meets the same condition.
+    unread = RefusalLog("history", warn)
 
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, AnswerError)
@@ -89,7 +96,7 @@ def add_error_answers(app: FastAPI) -> None:
         status, reason = status_of(error), str(error)
         if isinstance(error, HistoryError) and not getattr(request.state, "sees_all", False):
             # It names folders of this host.
-            warn(f"{request.method} {request.url.path}: {reason}")
+            unread.refuse(f"{request.method} {request.url.path}", error, time.monotonic())
             reason = "the history can't be read or written; the server's stderr says why"
         return error_answer(status, reason, _challenge(status))
 

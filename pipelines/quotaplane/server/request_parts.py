@@ -143,12 +143,12 @@ def reason_of(header: str | None, body: str | None = None) -> str | None:
 
 def condition(
     group: str, if_match: str | None, if_none_match: str | None
-) -> Callable[[pa.Table], None]:
-    """A check of a group's ETag right before a change, for ``change_groups``."""
+) -> Callable[[pa.Table], None] | None:
+    """A check of a group's ETag right before a change, for ``change_groups``; None: no header."""
+    if if_match is None and if_none_match is None:
+        return None
 
     def check(rows: pa.Table) -> None:
-        if if_match is None and if_none_match is None:
-            return
         now = etag_of(rows, group)
         if if_match is not None and not _matches(if_match, now):
             found = "does not exist" if now is None else f"has the ETag {now}"

@@ -5,16 +5,17 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from quotaplane.streams.silence_watch import Line
+from quotaplane.streams.silence_watch import Line, some
 from quotaplane.wire.reasons import (
     BROKER_NOT_ALLOWED,
     OTHER_BROKER,
     TOO_MANY_BROKERS,
     TOO_MANY_ENTRIES,
     TOO_MANY_NEW_BROKERS,
+    TWO_INCARNATIONS,
 )
 
 OVER_AFTER_S: Final = 60.0
@@ -31,6 +32,9 @@ _TEXTS: Final = {
     "the next rounds. If this goes on, see who writes to the topic",
     TOO_MANY_ENTRIES: "have more entries than one may have (max_entries_per_report): raise it if "
     "their brokers really have so many groups",
+    TWO_INCARNATIONS: "are of a second program in the name of {brokers}. The one that reported "
+    "first counts. Stop the other one, or take from it the right to write to the topic; "
+    "broker_from binds names",
 }
 
 
@@ -54,14 +58,19 @@ class RefusedBrokers:
         self._refused: dict[str, int] = {}
         self._last_s: dict[str, float] = {}
 
-    def after(self, now_s: float, rejected: Mapping[str, int]) -> list[Line]:
-        """The lines after a round that refused so many reports, by reason."""
+    def after(
+        self, now_s: float, rejected: Mapping[str, int], brokers: Sequence[str] = ()
+    ) -> list[Line]:
+        """The lines after a round that refused so many reports, by reason.
+
+        ``brokers``: those of which two programs report.
+        """
         lines = []
         for reason, text in _TEXTS.items():
             count = rejected.get(reason, 0)
             if count:
                 if reason not in self._refused:
-                    about = text.format(broker_from=self._broker_from)
+                    about = text.format(broker_from=self._broker_from, brokers=some(brokers))
                     warning = f"{count} reports of a round {about}. Dead letters: {reason}"
                     lines.append(("warning", warning))
                 self._refused[reason] = self._refused.get(reason, 0) + count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 AGAIN_AFTER_S: Final = 60.0
@@ -9,6 +10,15 @@ AGAIN_AFTER_S: Final = 60.0
 
 Line = tuple[str, str]
 """Kind (``warning`` or ``recovered``) and text."""
+
+_NAMED: Final = 5
+
+
+def some(texts: Sequence[str]) -> str:
+    """The first few of these texts, and how many more there are."""
+    more = len(texts) - _NAMED
+    shown = ", ".join(texts[:_NAMED])
+    return f"{shown} (and {more} more)" if more > 0 else shown
 
 
 class SilenceWatch:

@@ -33,6 +33,8 @@ TOO_MANY_BROKERS: Final = "too_many_brokers"
 TOO_MANY_NEW_BROKERS: Final = "too_many_new_brokers"
 OTHER_BROKER: Final = "other_broker"
 BROKER_NOT_ALLOWED: Final = "broker_not_allowed"
+OTHER_INCARNATION: Final = "other_incarnation"
+TWO_INCARNATIONS: Final = "two_incarnations"
 
 REASONS: Final = {
     EMPTY: "no bytes at all",
@@ -64,6 +66,8 @@ NOT_BAD: Final = frozenset(
         TOO_MANY_BUNDLES,
         TOO_MANY_BROKERS,
         TOO_MANY_NEW_BROKERS,
+        OTHER_INCARNATION,
+        TWO_INCARNATIONS,
     }
 )
 """Reasons for refusing reports that may be well-formed, as a healthy system has after a pause."""
@@ -83,6 +87,10 @@ BROKER_REASONS: Final = {
     TOO_MANY_BROKERS: "of a broker that is not known, and there are max_brokers known ones",
     TOO_MANY_NEW_BROKERS: "of a broker that is not known, and max_new_brokers_per_round others "
     "were taken in in its round",
+    OTHER_INCARNATION: "of another incarnation of its broker than the one that counts, which may "
+    "still report, as after a quick restart (usage reports)",
+    TWO_INCARNATIONS: "of another incarnation of its broker than the one that counts, which goes "
+    "on to report: two programs use one name (usage reports)",
 }
 """Descriptions of the codes that are about the broker that a report names."""
 

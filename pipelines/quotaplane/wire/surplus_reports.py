@@ -47,10 +47,12 @@ def surplus(
     (array([ True, False, False]), array([False, False, False]))
     """
     code, started, sequence = senders_and_numbers(heads)
+    # Which incarnation counts is known to the shards only, so the newest report of each is read.
+    of = [code, started.astype(np.int64)]
     if named is not None:
-        of_key = named.dictionary_encode(null_encoding="encode").indices.to_numpy()
-        _, code = np.unique(np.stack([code, of_key]), axis=1, return_inverse=True)
-        code = code.ravel()
+        of.append(named.dictionary_encode(null_encoding="encode").indices.to_numpy())
+    _, code = np.unique(np.stack(of), axis=1, return_inverse=True)
+    code = code.ravel()
     newer = newer_reports(code, started, sequence, published_at_ms)
     older = newer > 0
     room = max(ALWAYS_READ_BYTES, int(size[~older].sum()) // 2)

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line
+from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line, some
 
 _MOST: Final = 1000
 """Brokers that are watched; anybody may invent names."""
-_NAMED: Final = 5
 _LEAST_ROUNDS: Final = 3
 _STEADY_INTERVALS: Final = 1.5
 """A broker's newest report is between 0 and 1 intervals older when it is read than its clock makes
@@ -78,7 +77,7 @@ class BrokerClocks:
             del self._brokers[name]
         lines: list[Line] = []
         if warned := sorted(name for name, broker in ended.items() if broker.warned):
-            text = f"the clock of {_some(warned)} shows no difference any more"
+            text = f"the clock of {some(warned)} shows no difference any more"
             lines.append(("recovered", text))
         new = [name for name in self.wrong() if not self._brokers[name].warned]
         if new and not quiet and now_s >= self._again_s:
@@ -91,7 +90,7 @@ class BrokerClocks:
     def _text(self, names: list[str]) -> str:
         off = [f"{name} is {_off(self._brokers[name].age_s)}" for name in names]
         return (
-            f"the clock of {_some(off)} this host's. Reports more than limits.lease_s behind, or "
+            f"the clock of {some(off)} this host's. Reports more than limits.lease_s behind, or "
             "reports.max_clock_skew_s ahead, are not used: such a broker expires. Compare "
             "`date -u` on both hosts, and check that NTP runs. If a broker's clock is right, its "
             "reports wait before they are sent, or it started with a wrong clock: restart it"
@@ -100,9 +99,3 @@ class BrokerClocks:
 
 def _off(age_s: float) -> str:
     return f"{abs(age_s):.0f} s {'behind' if age_s > 0 else 'ahead of'}"
-
-
-def _some(texts: list[str]) -> str:
-    more = len(texts) - _NAMED
-    shown = ", ".join(texts[:_NAMED])
-    return f"{shown} (and {more} more)" if more > 0 else shown

@@ -35,7 +35,14 @@ from quotaplane.streams.quota.round_status import quota_status
 from quotaplane.streams.silence_watch import Line
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.transport.base import Message, Transport
-from quotaplane.wire.reasons import FUTURE, NOT_BAD, STALE, TOO_MANY_REPORTS, TOO_MUCH
+from quotaplane.wire.reasons import (
+    FUTURE,
+    NOT_BAD,
+    STALE,
+    TOO_MANY_REPORTS,
+    TOO_MUCH,
+    TWO_INCARNATIONS,
+)
 from quotaplane.wire.rejected_reports import condensed, median_time_ms, reports_by_reason
 from quotaplane.wire.shard_inputs import REJECTED
 from quotaplane.wire.signatures import SigningKeys
@@ -279,7 +286,9 @@ class QuotaFinisher(Finisher):
             too_old = of_sender_s > self._lease_s and not self._reports_wait
             if sender is not None and (of_sender_s < 0 or too_old):
                 ages_s[sender] = of_sender_s
-        return Arrivals(counts.reports, refused, age_s, examples, ages_s)
+        two = whole.filter(pc.equal(whole["reason"], TWO_INCARNATIONS))["sender"].unique()
+        of_two = tuple(sorted(two.drop_null().to_pylist()))
+        return Arrivals(counts.reports, refused, age_s, examples, ages_s, of_two)
 
 
 def _snapshots(payloads: Sequence[bytes]) -> pa.Table:

@@ -19,21 +19,28 @@ from quotaplane.history.tables import LEFT_OUT
 from quotaplane.laws import get_law
 from quotaplane.model import BoolArray, Round, Transition
 from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits, Events, StepConfig
+from quotaplane.quota.incarnations import one_incarnation
 from quotaplane.quota.report_age import newest_ms, on_hold, too_old
+from quotaplane.quota.report_tables import observed_ones
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step
 from quotaplane.round_counts import MOST_NAMED
 from quotaplane.settings import Settings
 from quotaplane.streams.letters import letters_of_senders, refused_reports
-from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, turned_away
+from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, TurnedAway, turned_away
 from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.wire.broker_departures import DEPARTURES, unpack_departures
-from quotaplane.wire.reasons import STALE, TOO_MANY_REPORTS
+from quotaplane.wire.reasons import (
+    OTHER_INCARNATION,
+    STALE,
+    TOO_MANY_REPORTS,
+    TWO_INCARNATIONS,
+)
 from quotaplane.wire.shard_inputs import (
     OBSERVED,
     newest_reports,
@@ -46,6 +53,11 @@ from quotaplane.wire.shard_inputs import (
 NOT_COUNTED: Final = "not_counted"
 """Output with a row (``REJECTED``) per report that limits were not decided with, which is recorded
 all the same."""
+
+_ANOTHER_COUNTS: Final = (
+    "another incarnation of the broker counts, and its reports arrive (started_at_ms, 0 in stock "
+    "reports)"
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,7 @@ class QuotaProgram:
             definitions = bad_definitions(changes, clashes)
         not_counted, old_reports_s = None, dict[str, float]()
         if arrived.get("reports"):
-            reports, letters_here = self._let_in(state, arrived["reports"], round_)
+            state, reports, letters_here = self._let_in(state, arrived["reports"], round_)
             if not batch.shard:
                 old_reports_s = self._old_reports_s(state, reports[0], round_)
             headers, entries, aside, not_counted = self._chosen(state, *reports, round_)
@@ -138,17 +150,29 @@ class QuotaProgram:
 
     def _let_in(
         self, state: ShardState, payloads: Sequence[bytes], round_: Round
-    ) -> tuple[tuple[pa.Table, pa.Table], list[pa.Table]]:
-        """Headers and entries of the reports of brokers that are let in; letters of the others."""
+    ) -> tuple[ShardState, tuple[pa.Table, pa.Table], list[pa.Table]]:
+        """Headers and entries of the reports that are let in; letters of the others.
+
+        In the state, brokers may have another incarnation that counts.
+        """
         headers, entries = unpack_reports(payloads)
         refused = turned_away(state.brokers.names, headers["broker"], self.bounds, round_)
+        brokers, held, disputed = one_incarnation(
+            state.brokers, headers, observed_ones(headers), round_.now_ms, self.step
+        )
+        refused += [
+            TurnedAway(reports, reason, _ANOTHER_COUNTS)
+            for reports, reason in ((held, OTHER_INCARNATION), (disputed, TWO_INCARNATIONS))
+            if reports.any()
+        ]
         if not refused:
-            return (headers, entries), []
+            return replace(state, brokers=brokers), (headers, entries), []
         kept = ~np.logical_or.reduce([one.reports for one in refused])
-        return some_reports(headers, entries, kept), [
+        letters = [
             letters_of_senders(headers.filter(pa.array(one.reports)), one.reason, one.detail)
             for one in refused
         ]
+        return replace(state, brokers=brokers), some_reports(headers, entries, kept), letters
 
     def _chosen(
         self, state: ShardState, headers: pa.Table, entries: pa.Table, round_: Round

@@ -17,13 +17,15 @@ from quotaplane.streams.quota.slow_rounds import SlowRounds
 from quotaplane.streams.refused_brokers import RefusedBrokers
 from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line, SilenceWatch
 from quotaplane.streams.status import by_reason
-from quotaplane.wire.reasons import FUTURE, STALE
+from quotaplane.wire.reasons import FUTURE, OTHER_INCARNATION, STALE
 
 PATIENCE_INTERVALS: Final = 3
 """A warning comes after so many intervals without a report, or without a usable one."""
 DUPLICATE: Final = "duplicate"
 OUTDATED: Final = "outdated"
-_OTHERWISE_PRINTED: Final = frozenset({DUPLICATE, OUTDATED}) | RefusedBrokers.REASONS
+_OTHERWISE_PRINTED: Final = (
+    frozenset({DUPLICATE, OUTDATED, OTHER_INCARNATION}) | RefusedBrokers.REASONS
+)
 """Not counted in the share of unusable reports: harmless, or ``RefusedBrokers`` has a line."""
 _HIGH_SHARE, _LOW_SHARE = 0.1, 0.05
 """Share of unusable reports at which a warning begins, and below which it ends."""
@@ -45,6 +47,8 @@ class Arrivals:
     """Positions of some refused reports."""
     ages_s: Mapping[str, float] = field(default_factory=dict)
     """Age of a report that its broker's clock may be to blame for, by broker."""
+    of_two: tuple[str, ...] = ()
+    """Brokers in whose names two programs report."""
 
     @property
     def total(self) -> int:
@@ -94,7 +98,7 @@ class ReportWatch:
         lines = self._silence.after(now_s, arrivals.total)
         lines += self._unusable.after(now_s, arrivals)
         lines += self._share.after(now_s, arrivals, quiet=self._unusable.warned)
-        lines += self._brokers.after(now_s, arrivals.rejected)
+        lines += self._brokers.after(now_s, arrivals.rejected, arrivals.of_two)
         lines += self.clocks.lines(now_s, quiet=not arrivals.used)
         if arrivals.total:
             lines += self._slow_rounds.after(now_s, took_s)

@@ -1,0 +1,124 @@
+"""Reports of a broker are of one incarnation at a time: of the one that counts, while it reports.
+
+A broker that restarts ends first and then reports as another incarnation. If both go on to report,
+two programs use one name: by mistake, or because one writes in the other's name. A start time
+proves nothing, as anybody may claim a later one. So neither start nor format decides which of the
+two counts, but who counted before, until its own reports stay away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from quotaplane.arrays import places
+from quotaplane.model import BoolArray, IntArray
+from quotaplane.quota.brokers import Brokers
+from quotaplane.quota.config import StepConfig
+
+_ABSENT_INTERVALS: Final = 1.5
+"""So long without a report of the incarnation that counts, another one may be a restart: with the
+next report it would have sent two."""
+_DISPUTED_MS: Final = 600_000
+"""So long after the last report of another incarnation it is forgotten that there was one."""
+
+
+class OneIncarnation(NamedTuple):
+    """Which of a round's r reports are not of the incarnation that counts."""
+
+    brokers: Brokers
+    held: BoolArray
+    """(r,) another incarnation reports, as after a quick restart: it does not count yet."""
+    disputed: BoolArray
+    """(r,) another incarnation reports, and the one that counts goes on beside it."""
+
+
+def one_incarnation(
+    brokers: Brokers, headers: pa.Table, observed: BoolArray, now_ms: int, config: StepConfig
+) -> OneIncarnation:
+    """Find the reports that do not count because another incarnation of their broker does.
+
+    An incarnation takes over once the one that counted was absent. If a round has reports of both,
+    as after a time without rounds, their publish times decide. ``observed`` (r,): the enforcer made
+    the report; it is of whatever incarnation runs. Reports that were sent again are left to
+    ``order_reports``: they are older than the newest one that counted.
+    """
+    broker = places(headers["broker"].combine_chunks(), pa.array(brokers.names, pa.string()))
+    known = np.flatnonzero((broker >= 0) & ~observed)
+    b = broker[known]
+    # A start in the future was wrong: see ``order_reports``.
+    plausible = brokers.started_at_ms <= now_ms + config.max_clock_skew_ms
+    counting = (brokers.reported_at_ms >= 0) & plausible
+    started, sequence, published_ms = (
+        headers[name].to_numpy()[known] for name in ("started_at_ms", "sequence", "published_at_ms")
+    )
+    published_ms = np.minimum(published_ms, now_ms)
+    same = started == brokers.started_at_ms[b]
+    other = counting[b] & ~same
+    if not other.any():
+        return OneIncarnation(brokers, *np.zeros((2, len(headers)), bool))
+    disputed = _disputed(brokers, now_ms, config)
+    absent_ms = np.where(disputed, config.expire_after_ms, _absent_ms(config))
+    absent = now_ms - brokers.reported_at_ms > absent_ms
+    last_ms = np.full(len(brokers), -1, np.int64)
+    goes_on = same & (sequence > brokers.sequence[b])
+    np.maximum.at(last_ms, b[goes_on], published_ms[goes_on])
+
+    later = started > brokers.started_at_ms[b]
+    newest = published_ms > brokers.seen_at_ms[b]
+    follows = (last_ms[b] < 0) | (published_ms > (last_ms + absent_ms)[b])
+    replaced, returned = np.zeros((2, len(brokers)), bool)
+    replaced[b[other & later & absent[b] & follows]] = True
+    # One with an earlier start is not a restart, so it also has to be alone.
+    returns = other & ~later & newest & (absent & ~replaced & (last_ms < 0))[b]
+    returned[b[returns]] = True
+    refused = other & np.where(later, ~replaced[b], newest & ~returned[b])
+    held = np.zeros(len(headers), bool)
+    held[known[refused]] = True
+    brokers = _after(brokers, replaced, returned, b[refused], disputed, now_ms, config)
+    is_disputed = np.append(disputed, False)[broker]
+    return OneIncarnation(brokers, held & ~is_disputed, held & is_disputed)
+
+
+def _absent_ms(config: StepConfig) -> float:
+    return min(_ABSENT_INTERVALS * config.round_ms, config.stale_after_ms)
+
+
+def _disputed(brokers: Brokers, now_ms: int, config: StepConfig) -> BoolArray:
+    """(b,) brokers of which one incarnation went on to report after another one had begun to."""
+    since_ms = brokers.disputed_at_ms
+    disputed: BoolArray = (since_ms >= 0) & (now_ms - since_ms <= _DISPUTED_MS)
+    # Their reports may be read in another order than they were sent.
+    disputed &= brokers.reported_at_ms > since_ms + _absent_ms(config)
+    return disputed
+
+
+def _after(
+    brokers: Brokers,
+    replaced: BoolArray,
+    returned: BoolArray,
+    refused: IntArray,
+    disputed: BoolArray,
+    now_ms: int,
+    config: StepConfig,
+) -> Brokers:
+    """The brokers, with when another incarnation was refused, and ready for one that returned."""
+    forgotten = now_ms - brokers.disputed_at_ms > _DISPUTED_MS
+    since_ms = np.where(forgotten, -1, brokers.disputed_at_ms)
+    is_refused = np.zeros(len(brokers), bool)
+    is_refused[refused] = True
+    since_ms = np.where(is_refused & (since_ms < 0), now_ms, since_ms)
+    # What was found lasts from the last refusal on.
+    latest_ms = brokers.reported_at_ms - int(_absent_ms(config)) - 1
+    since_ms = np.where(is_refused & disputed, np.maximum(since_ms, latest_ms), since_ms)
+    since_ms = np.where(replaced | returned, -1, since_ms)
+    return replace(
+        brokers,
+        # Any report is newer than the least number.
+        started_at_ms=np.where(returned, 0, brokers.started_at_ms),
+        sequence=np.where(returned, -1, brokers.sequence),
+        disputed_at_ms=since_ms,
+    )
