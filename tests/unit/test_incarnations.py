@@ -15,6 +15,9 @@ from quotaplane.quota.config import StepConfig
 from quotaplane.quota.incarnations import one_incarnation
 from quotaplane.quota.report_order import note_newest, order_reports
 from quotaplane.quota.state import ShardState
+from quotaplane.streams.refused_brokers import RefusedBrokers
+from quotaplane.wire.report_own import encode_report
+from quotaplane.wire.surplus_reports import surplus
 
 NOW, SECOND = 1_700_000_000_000, 1000
 CONFIG = StepConfig(law=get_law("max_min", {}), round_ms=5000.0)
@@ -187,3 +190,38 @@ def test_a_start_from_the_future_counts_for_nobody(rounds: Rounds) -> None:
     """Such a one was possible before the job's clock was set back."""
     rounds.brokers = replace(rounds.brokers, started_at_ms=np.array([NOW + 3_600_000]))
     assert rounds.round(0, (FIRST, 1, 0)) == (1, 0, 0)
+
+
+def test_a_stock_report_from_the_future_shuts_no_other_one_out() -> None:
+    rounds = Rounds()
+    ahead = NOW + 29_000
+    assert rounds.round(0, (0, ahead, 29)) == (1, 0, 0)
+    assert rounds.round(5, stock(4)) == (1, 0, 0)
+
+
+def test_the_line_names_the_brokers() -> None:
+    watch = RefusedBrokers("payload")
+    [(kind, text)] = watch.after(0.0, {"two_incarnations": 3, "other_incarnation": 9}, ["b1", "b2"])
+    assert kind == "warning"
+    assert text.startswith("3 reports of a round are of a second program in the name of b1, b2. ")
+    assert watch.after(1.0, {"two_incarnations": 3}, ["b1"]) == []
+    [(kind, _)] = watch.after(61.0, {"other_incarnation": 9})
+    assert kind == "recovered"
+
+
+def test_a_flood_with_a_later_start_leaves_room_for_the_newest_report_of_each_start() -> None:
+    def report(start: int, number: int) -> bytes:
+        return encode_report(
+            broker="b",
+            started_at_ms=start,
+            sequence=number,
+            window_ms=5000,
+            groups=["g"],
+            usage=np.zeros((1, 4)),
+        )
+
+    values = [report(FIRST, 1), report(FIRST, 2), *(report(NOW, n) for n in range(50))]
+    size = np.full(len(values), 1 << 20)
+    left_out, _ = surplus(values, np.full(len(values), NOW), size)
+    assert not left_out[[1, -1]].any()
+    assert left_out.sum() == 49
