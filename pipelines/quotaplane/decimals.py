@@ -9,26 +9,28 @@ from typing import Final
 DECIMAL: Final = r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?"
 """No leading zeros (octal to some), no underscores, no other digits than those of ASCII."""
 
-NEGATIVE_ZERO: Final = "a zero has no sign: write 0"
+DOUBTFUL_ZERO: Final = "would be read as zero: write 0"
 
 _DECIMAL: Final = re.compile(DECIMAL)
 
 
 def parse_decimal(text: str) -> float:
-    """A number from a text, with or without spaces around it; NaN if it is none, or ``-0``.
+    """A number from a text, with or without spaces around it; NaN if it is none, or unclear.
 
-    >>> [parse_decimal(text) for text in (" 1e3", "0100", "1_000", "-0.0")]
-    [1000.0, nan, nan, nan]
+    >>> [parse_decimal(text) for text in (" 1e3", "0100", "1_000", "-0.0", "1e-999")]
+    [1000.0, nan, nan, nan, nan]
     """
     text = text.strip()
-    is_good = _DECIMAL.fullmatch(text) and not is_negative_zero(text)
+    is_good = _DECIMAL.fullmatch(text) and not is_doubtful_zero(text)
     return float(text) if is_good else math.nan
 
 
-def is_negative_zero(text: str) -> bool:
-    """Whether a text is a decimal number that is ``-0``, also as it is too small.
+def is_doubtful_zero(text: str) -> bool:
+    """Whether a text is a decimal number that is ``-0``, or becomes 0 as it is too small.
 
-    >>> is_negative_zero("-0.0"), is_negative_zero("-1e-999"), is_negative_zero("-.inf")
-    (True, True, False)
+    >>> [is_doubtful_zero(text) for text in ("-0.0", "1e-999", "0e9", "-.inf")]
+    [True, True, False, False]
     """
-    return text.startswith("-") and _DECIMAL.fullmatch(text) is not None and float(text) == 0
+    if _DECIMAL.fullmatch(text) is None or float(text) != 0:
+        return False
+    return text.startswith("-") or re.search("[1-9]", re.split("[eE]", text)[0]) is not None
