@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
+import sys
 from typing import Any, Final, NoReturn
 
 from quotaplane.decimals import parse_decimal
@@ -11,6 +13,10 @@ from quotaplane.errors import ConfigError
 
 _MOST_WHOLE: Final = 2**53 - 1
 """A float does not have all whole numbers beyond it."""
+
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
+"""How Python has bytes of the command line that it could not decode."""
 
 
 class OptionParser(argparse.ArgumentParser):
@@ -39,13 +45,15 @@ class OptionParser(argparse.ArgumentParser):
             self.register("action", name, _StoreOnce)
 
     def error(self, message: str) -> NoReturn:
+        message = message.replace("ignored explicit argument", "takes no value, not")
         raise ConfigError(f"{message} (see {self.prog} --help)")
 
 
 class _StoreOnce(argparse.Action):
-    """Stores the value of an option or of a positional argument, which is not empty.
+    """Stores the value of an option or of a positional argument: a text that is not empty.
 
-    In a shell ``-f "$FOLDER"`` is empty if nobody has set the variable.
+    In a shell ``-f "$FOLDER"`` is empty if nobody has set the variable. Bytes that the locale's
+    encoding does not have are no text, and no table has them.
     """
 
     _stored_in: argparse.Namespace | None = None
@@ -59,8 +67,12 @@ class _StoreOnce(argparse.Action):
     ) -> None:
         if option_string is not None and self._stored_in is namespace:
             raise argparse.ArgumentError(self, "is given twice")
-        if "" in (values if isinstance(values, list) else [values]):
-            raise argparse.ArgumentError(self, "must not be empty")
+        for value in values if isinstance(values, list) else [values]:
+            if value == "":
+                raise argparse.ArgumentError(self, "must not be empty")
+            if isinstance(value, str) and _HALF.search(value):
+                encoding = sys.getfilesystemencoding()
+                raise argparse.ArgumentError(self, f"{value!r} is no text in {encoding}")
         self._stored_in = namespace
         setattr(namespace, self.dest, values)
 

@@ -27,6 +27,10 @@ Priority = Annotated[int, Field(ge=-1000, le=1000)]
 """Demands of higher priority are met first."""
 
 
+_MOST_DIGITS: Final = 300
+"""Of a whole number; larger ones are no float."""
+
+
 class CaseModel(BaseModel):
     """Base class of models for user input: unknown keys are errors, values are not converted."""
 
@@ -108,6 +112,8 @@ def parse_json(text: str, source: str) -> object:
         return float(digits)
 
     def whole(digits: str) -> int:
+        if len(digits) > _MOST_DIGITS:
+            raise InputError(f"{source}: a whole number has too many digits")
         return int(digits) or int(fraction(digits))
 
     def refuse(name: str) -> NoReturn:
@@ -126,8 +132,6 @@ def parse_json(text: str, source: str) -> object:
         raise InputError(f"{source}: not JSON: {error.msg} ({where})") from None
     except RecursionError:
         raise InputError(f"{source}: nested too deeply") from None
-    except ValueError:
-        raise InputError(f"{source}: a whole number has too many digits") from None
     if not is_unicode(text, parsed):
         raise InputError(f"{source}: a text in it is not Unicode")
     return parsed

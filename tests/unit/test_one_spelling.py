@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from quotaplane.answers import json_of
+from quotaplane.balance.options import read_options
+from quotaplane.balance.policies import read_policies
 from quotaplane.balance.stock.settings import stock_setting_of_text
 from quotaplane.cli.main import main
 from quotaplane.errors import ConfigError, InputError
@@ -40,6 +42,7 @@ SETTINGS: dict[str, Any] = {
         ["replay", "--from", "2h", "--from", "1h"],
         ["replay", "--from", "2h", "--set", "limits.over=0", "--set", "limits.over=0.1"],
         ["replay", "--from", "2h", "--law", "max_min", "--set", "law.name=pip82"],
+        ["balance", "replay", "--since", "2h", "--since", "1h"],
     ],
 )
 def test_an_option_is_given_once(
@@ -214,6 +217,18 @@ def test_a_number_that_becomes_zero_is_refused(text: str) -> None:
         parse_json(f'{{"a": {text}}}', "f")
 
 
+@pytest.mark.parametrize("value", [True, "1_0", "5e-1x", "1e-999"])
+def test_what_the_balancer_reads_has_one_spelling(value: object) -> None:
+    rule = {"namespaces": ["a"], "primary": ["b"], "min_primary": value}
+    with pytest.raises(InputError, match="^start_above: "):
+        read_options({"start_above": value})
+    with pytest.raises(InputError, match=r"^capacity_weights\.b1: "):
+        read_policies({"capacity_weights": {"b1": value}})
+    with pytest.raises(InputError, match=r"^isolation\.0\.min_primary: "):
+        read_policies({"isolation": [rule]})
+    assert read_options({"start_above": "0.5"}).start_above == 0.5
+
+
 @pytest.mark.parametrize("text", ["8_5", "٨٥", "0100", "85.0"])
 def test_a_setting_of_pulsar_has_one_spelling(text: str) -> None:
     name = "loadBalancerBrokerOverloadedThresholdPercentage"
@@ -223,13 +238,34 @@ def test_a_setting_of_pulsar_has_one_spelling(text: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--by", "--why"])
-@pytest.mark.parametrize("text", ["a\nb", "a\x1b[2Jb", "a\u202eb", "a\udcffb"])
+@pytest.mark.parametrize("text", ["a\nb", "a\x1b[2Jb", "a\u202eb"])
 def test_who_and_why_can_be_printed(
     history: History, capsys: pytest.CaptureFixture[str], option: str, text: str
 ) -> None:
     make_history(history)
     assert main(["groups", "put", "g", option, text, "--history", history.path]) == 2
     assert f"{option} must be a printable text" in capsys.readouterr().err
+
+
+def test_a_login_name_can_be_printed(
+    history: History, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_history(history)
+    monkeypatch.setenv("LOGNAME", "a\nb")
+    assert main(["groups", "put", "g", "--history", history.path]) == 2
+    assert "the login name 'a\\nb' can't be printed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["groups", "get", "a\udcff"], ["groups", "delete", "b", "a\udcff"], ["audit", "\udcff"]],
+)
+def test_what_the_locale_has_no_text_for(
+    history: History, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    for place in (history.path, "h\udcff"):
+        assert main([*words, "--history", place]) == 2
+        assert "udcff' is no text in utf-8" in capsys.readouterr().err
 
 
 def test_a_table_is_aligned_in_columns_of_a_terminal() -> None:

@@ -116,8 +116,8 @@ def _recorded(
 def _strategy(name: str, changes: Sequence[str], first: RecordedRound) -> Strategy:
     pairs: dict[str, str] = {}
     for key, text in map(_pair, changes):
-        if key in pairs:
-            raise ConfigError(f"--set {key}: is given twice")
+        if key in pairs or not text.strip():
+            raise ConfigError(f"--set {key}: {'is given twice' if text else 'has no value'}")
         pairs[key] = text
     if name != OURS:
         try:

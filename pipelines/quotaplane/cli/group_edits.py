@@ -302,8 +302,7 @@ def author_of(args: argparse.Namespace) -> str:
     """The author of the change.
 
     Raises:
-        ConfigError: ``--by`` or ``--why`` is empty, or has control characters or halves of
-            surrogate pairs.
+        ConfigError: ``--by`` or ``--why`` is empty; or they or the login name can't be printed.
     """
     for option, text in (("--why", args.why), ("--by", args.by)):
         if text is not None and not text.strip():
@@ -313,6 +312,9 @@ def author_of(args: argparse.Namespace) -> str:
     if args.by is not None:
         return str(args.by)
     try:
-        return getpass.getuser()
+        name = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         return "unknown"
+    if not name.isprintable():
+        raise ConfigError(f"the login name {name!r} can't be printed: name the author with --by")
+    return name

@@ -166,8 +166,8 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or "." not in key:
             raise ConfigError(f"--set {text}: must be KEY=VALUE, such as limits.max_step=0.2")
-        if key in found:
-            raise ConfigError(f"--set {key}: is given twice")
+        if key in found or not value.strip():
+            raise ConfigError(f"--set {key}: {'is given twice' if value else 'has no value'}")
         try:
             found[key] = read_value(value, f"--set {key}")
         except InputError as error:
