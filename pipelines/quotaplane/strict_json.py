@@ -27,10 +27,6 @@ Priority = Annotated[int, Field(ge=-1000, le=1000)]
 """Demands of higher priority are met first."""
 
 
-_MOST_DIGITS: Final = 300
-"""Of a whole number; larger ones are no float."""
-
-
 class CaseModel(BaseModel):
     """Base class of models for user input: unknown keys are errors, values are not converted."""
 
@@ -112,8 +108,6 @@ def parse_json(text: str, source: str) -> object:
         return float(digits)
 
     def whole(digits: str) -> int:
-        if len(digits) > _MOST_DIGITS:
-            raise InputError(f"{source}: a whole number has too many digits")
         return int(digits) or int(fraction(digits))
 
     def refuse(name: str) -> NoReturn:
@@ -132,6 +126,8 @@ def parse_json(text: str, source: str) -> object:
         raise InputError(f"{source}: not JSON: {error.msg} ({where})") from None
     except RecursionError:
         raise InputError(f"{source}: nested too deeply") from None
+    except ValueError:
+        raise InputError(f"{source}: a whole number has too many digits") from None
     if not is_unicode(text, parsed):
         raise InputError(f"{source}: a text in it is not Unicode")
     return parsed
@@ -222,7 +218,10 @@ def explain(error: Mapping[str, Any], raw: object) -> str:
     """
     kind = error["type"]
     if kind in _WANTED:
-        return f"must be {_WANTED[kind]}, not {json_type(_at(raw, error['loc']))}"
+        found = _at(raw, error["loc"])
+        if kind == "float_type" and isinstance(found, int) and not isinstance(found, bool):
+            return "must be a number of 64 bits"
+        return f"must be {_WANTED[kind]}, not {json_type(found)}"
     if kind in _TEXTS:
         return _TEXTS[kind].format(**error.get("ctx", {}))
     message = str(error["msg"]).removeprefix("Value error, ")

@@ -220,7 +220,7 @@ def test_a_number_that_becomes_zero_is_refused(text: str) -> None:
 @pytest.mark.parametrize("value", [True, "1_0", "5e-1x", "1e-999"])
 def test_what_the_balancer_reads_has_one_spelling(value: object) -> None:
     rule = {"namespaces": ["a"], "primary": ["b"], "min_primary": value}
-    with pytest.raises(InputError, match="^start_above: "):
+    with pytest.raises(InputError, match=r"^start_above: "):
         read_options({"start_above": value})
     with pytest.raises(InputError, match=r"^capacity_weights\.b1: "):
         read_policies({"capacity_weights": {"b1": value}})

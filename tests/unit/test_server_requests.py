@@ -32,7 +32,8 @@ def asked(
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(served.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            sent = [("Authorization", f"Bearer {served.token}"), *headers]
+            given = [("Authorization", f"Bearer {served.token}"), *headers]
+            sent = [(name.encode(), text.encode()) for name, text in given]
             return await client.request(method, path, content=body, headers=sent)
 
     return _LOOP.run_until_complete(ask())
@@ -69,15 +70,19 @@ def test_a_url_has_one_meaning(served: Served, method: str, name: str, reason: s
         ("limit=%205", "limit: must be a whole number"),
         ("limit=007", "limit: must be a whole number"),
         ("limit=%D9%A3", "limit: must be a whole number"),
-        ("limit=", "limit: must be a whole number"),
+        ("limit=", "limit: must not be empty"),
+        ("limit", "limit: must not be empty"),
+        ("search=", "search: must not be empty"),
         ("search=%ff", "UTF-8"),
     ],
 )
 def test_a_number_in_a_query_has_one_spelling(served: Served, query: str, reason: str) -> None:
     assert reason in served.refused(400, "GET", f"/api/v1/groups?{query}")
+    # An empty name would stand for all.
+    assert "broker: must not be empty" in served.refused(400, "GET", "/api/v1/limits?broker=")
 
 
-@pytest.mark.parametrize("text", ["yes", "on", "1", "t", "TRUE", "0", "off", "", "True"])
+@pytest.mark.parametrize("text", ["yes", "on", "1", "t", "TRUE", "0", "off", "True"])
 def test_dry_run_is_true_or_false(served: Served, text: str) -> None:
     said = served.refused(400, "PATCH", f"{G}acme?dry_run={text}", {"weight": 3})
     assert said == f"query parameter dry_run: must be true or false, not {text!r}"

@@ -88,7 +88,7 @@ async def only_known_parameters(request: Request) -> None:
 
     Raises:
         InputError: a parameter, a condition, a reason or a body that the route does not have; or a
-            parameter that is given twice, or has a number or a truth value in an odd spelling.
+            parameter that is given twice, is empty, or has an odd spelling of its value.
     """
     asks: Asks = request.app.state.asks[operation_id(request.scope["endpoint"])]
     seen: set[str] = set()
@@ -98,6 +98,8 @@ async def only_known_parameters(request: Request) -> None:
         if name in seen:
             raise InputError(f"query parameter {name}: is given twice")
         seen.add(name)
+        if not value:
+            raise InputError(f"query parameter {name}: must not be empty")
         form, rule = _FORMS.get(asks.parameters[name], (_ANY, ""))
         if not form.fullmatch(value):
             raise InputError(f"query parameter {name}: must be {rule}, not {value!r}")
