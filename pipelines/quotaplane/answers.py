@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from quotaplane.terminal import one_line
-from quotaplane.text_table import plain_value, render
+from quotaplane.text_table import CONTROL, plain_value, render
 
 TABLE: Final = "table"
 JSON: Final = "json"
@@ -94,8 +94,15 @@ def table_text(columns: Columns, rows: Rows) -> str:
 
 
 def json_of(row: object) -> str:
-    """An answer as JSON on one line: see ``text_table.plain_value``."""
-    return json.dumps(plain_value(row), ensure_ascii=False, allow_nan=False)
+    r"""An answer as JSON on one line, of which a terminal obeys nothing.
+
+    See ``text_table.plain_value``.
+
+    >>> print(json_of({"by": "a\x9bb"}))
+    {"by": "a\u009bb"}
+    """
+    text = json.dumps(plain_value(row), ensure_ascii=False, allow_nan=False)
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def json_lines(rows: Sequence[Mapping[str, Any]]) -> str:

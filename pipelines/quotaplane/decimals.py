@@ -9,19 +9,19 @@ from typing import Final
 DECIMAL: Final = r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?"
 """No leading zeros (octal to some), no underscores, no other digits than those of ASCII."""
 
-NEGATIVE_ZERO: Final = "a zero has no sign: write 0"
+DOUBTFUL_ZERO: Final = "would be read as zero: write 0"
 
 _DECIMAL: Final = re.compile(DECIMAL)
 
 
 def parse_decimal(text: str) -> float:
-    """A number from a text, with or without spaces around it; NaN if it is none, or ``-0``.
+    """A number from a text, with or without spaces around it; NaN if it is none, or unclear.
 
-    >>> [parse_decimal(text) for text in (" 1e3", "0100", "1_000", "-0.0")]
-    [1000.0, nan, nan, nan]
+    >>> [parse_decimal(text) for text in (" 1e3", "0100", "1_000", "-0.0", "1e-999")]
+    [1000.0, nan, nan, nan, nan]
     """
     text = text.strip()
-    is_good = _DECIMAL.fullmatch(text) and not is_negative_zero(text)
+    is_good = _DECIMAL.fullmatch(text) and not is_doubtful_zero(text)
     return float(text) if is_good else math.nan
 
 
@@ -30,21 +30,23 @@ def how_to_write(given: object) -> str:
 
     Empty unless some programs would read a number in it.
 
-    >>> how_to_write("0100"), how_to_write("-0"), how_to_write("ten"), how_to_write("-1")
-    (': write a plain decimal number, such as 100 or 0.5', ': a zero has no sign: write 0', '', '')
+    >>> [how_to_write(text) for text in ("0100", "-0", "ten")]
+    [': write a plain decimal number, such as 100 or 0.5', ': would be read as zero: write 0', '']
     """
     if not isinstance(given, str) or not re.search(r"\d", given):
         return ""
-    if is_negative_zero(given.strip()):
-        return f": {NEGATIVE_ZERO}"
+    if is_doubtful_zero(given.strip()):
+        return f": {DOUBTFUL_ZERO}"
     is_good = _DECIMAL.fullmatch(given.strip())
     return "" if is_good else ": write a plain decimal number, such as 100 or 0.5"
 
 
-def is_negative_zero(text: str) -> bool:
-    """Whether a text is a decimal number that is ``-0``, also as it is too small.
+def is_doubtful_zero(text: str) -> bool:
+    """Whether a text is a decimal number that is ``-0``, or becomes 0 as it is too small.
 
-    >>> is_negative_zero("-0.0"), is_negative_zero("-1e-999"), is_negative_zero("-.inf")
-    (True, True, False)
+    >>> [is_doubtful_zero(text) for text in ("-0.0", "1e-999", "0e9", "-.inf")]
+    [True, True, False, False]
     """
-    return text.startswith("-") and _DECIMAL.fullmatch(text) is not None and float(text) == 0
+    if _DECIMAL.fullmatch(text) is None or float(text) != 0:
+        return False
+    return text.startswith("-") or re.search("[1-9]", re.split("[eE]", text)[0]) is not None

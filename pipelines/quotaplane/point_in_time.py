@@ -12,9 +12,20 @@ EARLIEST: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=timezone.utc)
 """No history has other times; far ones would overflow where they are computed with."""
 
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
+"""Another host's present may be so far ahead."""
+
+_AGE: Final = re.compile(r"([0-9]{1,6})([smhd])")
+_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{3}([0-9]{3})?)?)?(Z|[-+][0-9]{2}:[0-9]{2})?)?"
+)
+"""Other forms of ISO 8601 are not read by every Python, or with another meaning: some take the zone
+in 2026-03-01+05:00 for a time."""
+
 
 def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
-    """Parse a point in time: ISO 8601 (UTC by default), or an age.
+    """Parse a point in the past: ISO 8601 (UTC by default), or an age.
 
     ``option`` is named in errors.
 
@@ -25,7 +36,22 @@ def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
     '2026-02-28T00:00:00+00:00'
 
     Raises:
-        InputError: it is neither, or not between ``EARLIEST`` and ``LATEST``.
+        InputError: it is neither, not between ``EARLIEST`` and ``LATEST``, or in the future, of
+            which no history knows: an empty answer would look as if nothing had happened.
+    """
+    at = parse_until(text, now, option)
+    if at > now + _CLOCKS_DIFFER:
+        raise InputError(
+            f"{option}: {text!r} is in the future; it is {now:%Y-%m-%dT%H:%M:%SZ} (UTC)"
+        )
+    return at
+
+
+def parse_until(text: str, now: datetime, option: str = "--until") -> datetime:
+    """Parse the end of a period, which may be in the future.
+
+    Raises:
+        InputError: it is neither a time nor an age, or not between ``EARLIEST`` and ``LATEST``.
     """
     try:
         at = _parsed(text, now, option)
@@ -55,11 +81,13 @@ def check_order(
 
 
 def _parsed(text: str, now: datetime, option: str) -> datetime:
-    ago = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    ago = _AGE.fullmatch(text)
     if ago:
         unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[ago[2]]
         return now - timedelta(**{unit: int(ago[1])})
     try:
+        if not _TIME.fullmatch(text):
+            raise ValueError
         # Python 3.10 does not parse the Z.
         at = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
     except ValueError:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quotaplane.bounded_json import is_unicode
-from quotaplane.decimals import NEGATIVE_ZERO, is_negative_zero
+from quotaplane.decimals import DOUBTFUL_ZERO, is_doubtful_zero
 from quotaplane.errors import InputError
 from quotaplane.model import MAX_RATE
 
@@ -103,16 +103,23 @@ def parse_json(text: str, source: str) -> object:
         return result
 
     def fraction(digits: str) -> float:
-        if is_negative_zero(digits):
-            raise InputError(f"{source}: {digits}: {NEGATIVE_ZERO}")
+        if is_doubtful_zero(digits):
+            raise InputError(f"{source}: {digits}: {DOUBTFUL_ZERO}")
         return float(digits)
+
+    def whole(digits: str) -> int:
+        return int(digits) or int(fraction(digits))
 
     def refuse(name: str) -> NoReturn:
         raise InputError(f"{source}: {name} is not a JSON number; leave the key out or use null")
 
     try:
         parsed: object = json.loads(
-            text, object_pairs_hook=unique, parse_float=fraction, parse_constant=refuse
+            text,
+            object_pairs_hook=unique,
+            parse_float=fraction,
+            parse_int=whole,
+            parse_constant=refuse,
         )
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
@@ -190,6 +197,10 @@ _TEXTS: Final = {
     "missing": "is required",
     "extra_forbidden": "unknown key",
     "finite_number": "must be a finite number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "bool_parsing": "must be true or false",
     "greater_than": "must be greater than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
     "less_than": "must be less than {lt:g}",
@@ -207,7 +218,10 @@ def explain(error: Mapping[str, Any], raw: object) -> str:
     """
     kind = error["type"]
     if kind in _WANTED:
-        return f"must be {_WANTED[kind]}, not {json_type(_at(raw, error['loc']))}"
+        found = _at(raw, error["loc"])
+        if kind == "float_type" and isinstance(found, int) and not isinstance(found, bool):
+            return "must be a number of 64 bits"
+        return f"must be {_WANTED[kind]}, not {json_type(found)}"
     if kind in _TEXTS:
         return _TEXTS[kind].format(**error.get("ctx", {}))
     message = str(error["msg"]).removeprefix("Value error, ")

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from quotaplane.bounded_json import MALFORMED
-from quotaplane.decimals import DECIMAL, NEGATIVE_ZERO, is_negative_zero
+from quotaplane.decimals import DECIMAL, DOUBTFUL_ZERO, is_doubtful_zero
 from quotaplane.errors import InputError
 
 _MOST_LEVELS: Final = 32
@@ -37,6 +37,9 @@ _NUMBERS: Final = (f"{_STANDARD}int", f"{_STANDARD}float")
 _CONTAINERS: Final = (f"{_STANDARD}seq", f"{_STANDARD}map")
 _UNCLEAR: Final = "!unclear"
 """The tag of a text without quotes that programs read differently."""
+
+_OTHER_BREAK: Final = re.compile("[\x85\u2028\u2029]")
+"""YAML 1.1 ends a line with these, YAML 1.2 and JSON don't."""
 
 _DIGITS: Final = "0123456789"
 _PLAIN: Final = (
@@ -176,6 +179,13 @@ def _composed(
 
 def _count(text: str, source: str, most_nodes: float) -> int:
     """The number of nodes; reads only as much of the text as the bounds allow."""
+    other = _OTHER_BREAK.search(text)
+    if other is not None:
+        line, shown = text.count("\n", 0, other.start()) + 1, repr(other[0]).strip("'")
+        raise InputError(
+            f"{source}: line {line}: has {shown}, a line break only to some programs: write it as "
+            "an escape in double quotes"
+        )
     nodes = levels = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.NodeEvent):
@@ -251,8 +261,8 @@ class _Check:
                 f"{self._place(node)}: {node.value} means different things to different programs: "
                 "write a plain decimal number, true or false; or quote it if it is text"
             )
-        if node.tag in _NUMBERS and is_negative_zero(node.value):
-            raise InputError(f"{self._place(node)}: {node.value}: {NEGATIVE_ZERO}")
+        if node.tag in _NUMBERS and is_doubtful_zero(node.value):
+            raise InputError(f"{self._place(node)}: {node.value}: {DOUBTFUL_ZERO}")
 
     def _unknown_tag(self, node: yaml.Node) -> InputError:
         tag = node.tag.replace(_STANDARD, "!!", 1)

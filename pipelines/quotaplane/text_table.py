@@ -13,10 +13,11 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, Final
+from unicodedata import category, east_asian_width
 
 _FORMULA: Final = re.compile(r"'*[=+\-@\t]|'+\\")
 """The beginning of a text that a spreadsheet takes for a formula, or of one that was escaped."""
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal obeys, or that hide others; CSV has quotes for tabs and new lines."""
 _CONTROLLED: Final = "'\\"
 """Before a text whose control characters and backslashes are escaped."""
@@ -54,16 +55,31 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> 
     numeric = [all(map(_is_number, column)) for column in zip(*plain, strict=True)]
     numeric = numeric or [False] * len(columns)
     cells = [list(columns), *([_cell(value) for value in row] for row in plain)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    widths = [max(columns_of(row[i]) for row in cells) for i in range(len(columns))]
     cells.insert(1, ["-" * width for width in widths])
     lines = (
         "  ".join(
-            f"{cell:>{width}}" if right else f"{cell:<{width}}"
-            for cell, width, right in zip(row, widths, numeric, strict=True)
+            f"{space}{cell}" if right else f"{cell}{space}"
+            for cell, space, right in (
+                (cell, " " * (width - columns_of(cell)), right)
+                for cell, width, right in zip(row, widths, numeric, strict=True)
+            )
         ).rstrip()
         for row in cells
     )
     return "\n".join([*lines, f"({len(rows)} row{'' if len(rows) == 1 else 's'})"])
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal a text takes.
+
+    >>> columns_of("acme"), columns_of("\u65e5\u672c"), columns_of("cafe\u0301")
+    (4, 4, 4)
+    """
+    if text.isascii():
+        return len(text)
+    wide = sum(east_asian_width(one) in ("W", "F") for one in text)
+    return len(text) + wide - sum(category(one) in ("Mn", "Me") for one in text)
 
 
 def escape_cell(text: str) -> str:
@@ -77,8 +93,8 @@ def escape_cell(text: str) -> str:
     >>> print(escape_cell("\x1b[2Ja\\b"), escape_cell("a\\b"))
     '\\x1b[2Ja\\b a\b
     """
-    if _CONTROL.search(text):
-        return _CONTROLLED + _CONTROL.sub(_as_escape, text.replace("\\", r"\\"))
+    if CONTROL.search(text):
+        return _CONTROLLED + CONTROL.sub(_as_escape, text.replace("\\", r"\\"))
     return f"'{text}" if _FORMULA.match(text) else text
 
 

@@ -151,7 +151,7 @@ def test_an_answer_in_every_format(made: History, capsys: Output) -> None:
     run(made, *words, "--csv")
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["to_value"] for row in rows] == ["true", "100"]
-    run(made, *words[:1], "--since", "2030-01-01", "--json")
+    run(made, *words[:1], "--until", "2020-01-01", "--json")
     assert capsys.readouterr().out == "[]\n"
 
 
@@ -188,9 +188,9 @@ WRONG = [
     (["silent", "--history", "h", "--json", "--csv"], "--csv: not allowed with argument --json"),
     (["silent", "--history", "h", "--tolerance", "1"], "--tolerance"),
     (["silent", "--hist", "h"], "--hist"),
-    (["exceeded", "--history", "h", "--tolerance", "x"], "--tolerance: invalid"),
+    (["exceeded", "--history", "h", "--tolerance", "x"], "--tolerance: must be a number"),
     (["exceeded", "--history", "h", "--settle-s", "-1"], "--settle-s: must be 0"),
-    (["exceeded", "--history", "h", "--settle-s", "nan"], "--settle-s: must be 0"),
+    (["exceeded", "--history", "h", "--settle-s", "nan"], "--settle-s: must be a number"),
 ]
 
 

@@ -13,7 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.cli.main import main
+from quotaplane.registry.table import put_groups
+from quotaplane.settings import History
 from quotaplane.text_table import escape_cell, render, unescape_cell
+from tests.histories import make_history
+from tests.unit.groups_cases import quota
 
 
 def cells(text: str) -> list[list[str]]:
@@ -53,10 +57,10 @@ def test_groups_whose_terms_have_control_characters_are_printed_and_put_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = [("--history", str(tmp_path / name)) for name in ("one", "other")]
-    by = "ann\x1b]0;title\x07\x9b2J"
-    put = ["groups", "put", "g", "--publish-bytes-per-s", "5", "--init", "--by", by]
-    assert main([*put, *places[0]]) == 0
-    capsys.readouterr()
+    history = History(path=places[0][1])
+    make_history(history)
+    # Earlier versions took such authors from the command line.
+    put_groups(history, ["g"], quota(5), "ann\x1b]0;title\x07\x9b2J")
     assert main(["groups", "list", "--csv", *places[0]]) == 0
     printed = capsys.readouterr().out
     assert all(each.isprintable() or each == "\n" for each in printed)

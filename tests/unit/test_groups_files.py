@@ -65,7 +65,7 @@ def test_a_file_of_groups(groups: Command, tmp_path: Path, name: str, text: str)
         ("f.json", '[{"group": "a", "x": 1}]', "f.json: 0: x: unknown key"),
         ("f.json", '[{"group": "a", "publish_bytes_per_s": true}]', "must be a number"),
         ("f.json", '[{"group": "a", "publish_bytes_per_s": NaN}]', "NaN is not a JSON number"),
-        ("f.json", '[{"group": "a", "publish_bytes_per_s": -0.0}]', "-0.0: a zero has no sign"),
+        ("f.json", '[{"group": "a", "publish_bytes_per_s": -0.0}]', "-0.0: would be read as zero"),
         ("f.json", "[", "f.json: not JSON"),
     ],
 )

@@ -131,8 +131,8 @@ def test_audits(served: Served) -> None:
     assert len(one["rows"]) <= 1
     for query, reason in (
         ("set=tolerant=1", "has no parameter tolerant"),
-        ("set=tolerance=-1", "must be a positive number"),
-        ("set=tolerance", "must be a positive number"),
+        ("set=tolerance=-1", "must be 0 or more"),
+        ("set=tolerance", "must be 0 or more"),
         ("tolerance=1", "query parameter tolerance: is not known"),
     ):
         assert reason in served.refused(400, "GET", f"/api/v1/audits/exceeded?{query}")

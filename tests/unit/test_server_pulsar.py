@@ -116,7 +116,7 @@ def test_attachments(served: Served) -> None:
     assert served.ask("DELETE", f"{RG}/orders").status_code == 204
 
 
-@pytest.mark.parametrize("name", ["a b", "a%20b", "%C3%BC", "a*", "%0A"])
+@pytest.mark.parametrize("name", ["a b", "a%20b", "%C3%BC", "a*"])
 def test_names_that_pulsar_does_not_have(served: Served, name: str) -> None:
     served.ok("PUT", f"{RG}/g", {})
     for method, end in (("GET", ""), ("POST", "/g"), ("DELETE", "")):

@@ -54,7 +54,7 @@ def test_what_all_programs_read_alike(text: str, value: object) -> None:
 
 @pytest.mark.parametrize("text", ["-0", "-0.0", "-.0", "-0e5", "-1e-999"])
 def test_a_zero_has_no_sign(text: str) -> None:
-    with pytest.raises(InputError, match=f"^f: line 2: {text}: a zero has no sign: write 0$"):
+    with pytest.raises(InputError, match=f"^f: line 2: {text}: would be read as zero: write 0$"):
         list(read_mappings(f"a: 1\nb: {text}", "f"))
 
 

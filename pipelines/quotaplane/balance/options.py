@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from quotaplane.balance.cluster_load import RESOURCES
 from quotaplane.errors import InputError
+from quotaplane.one_spelling import OneSpelling
 from quotaplane.strict_json import first_error
 
 KEPT_SAMPLES: Final = 4
 """Latest samples that are kept of each bundle."""
 
 
-class BalanceOptions(BaseModel):
+class BalanceOptions(OneSpelling):
     """How quotaplane balances. Imbalance is a share: 0.15 = 15 % above the cluster's mean.
 
     >>> BalanceOptions(start_above=0.2).moves_in_a_round(brokers=10)
@@ -23,8 +24,6 @@ class BalanceOptions(BaseModel):
     Traceback (most recent call last):
     quotaplane.errors.InputError: start_above: Input should be greater than 0
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     start_above: float = Field(default=0.15, gt=0, le=10)
     """A broker is overloaded when it carries more than (1 + this) times the mean."""

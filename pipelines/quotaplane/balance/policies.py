@@ -8,20 +8,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
+from quotaplane.one_spelling import OneSpelling
 from quotaplane.strict_json import check_expressions, first_error
 
 
-class IsolationRule(BaseModel):
+class IsolationRule(OneSpelling):
     """Namespaces that are only on certain brokers, as Pulsar's namespace isolation policies.
 
     All expressions must match the whole name.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     namespaces: tuple[str, ...] = Field(min_length=1)
     """Regular expressions of tenant/namespace."""
@@ -38,7 +37,7 @@ class IsolationRule(BaseModel):
         return texts
 
 
-class Policies(BaseModel):
+class Policies(OneSpelling):
     """An administrator's rules for brokers and namespaces.
 
     >>> policies = Policies(isolation=[{"namespaces": ["acme/.*"], "primary": ["b1"]}])
@@ -47,8 +46,6 @@ class Policies(BaseModel):
     >>> policies.allowed("other/ns", ["b1", "b2"], np.array([True, True])).tolist()
     [False, True]
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     isolation: tuple[IsolationRule, ...] = ()
     """The first rule whose expressions match a namespace holds."""

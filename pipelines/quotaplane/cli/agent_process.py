@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from quotaplane.answers import json_of
 from quotaplane.errors import OutputError
 from quotaplane.metrics.readings import Readings
 
@@ -65,4 +65,4 @@ def print_line(line: dict[str, Any], *, stamped: bool = False) -> None:
     """Print a line of JSON to stdout; ``stamped``: with the time."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     head = {"at": now} if stamped else {}
-    print(json.dumps({**head, **line}, ensure_ascii=False), flush=True)
+    print(json_of({**head, **line}), flush=True)

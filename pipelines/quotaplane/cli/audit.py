@@ -14,8 +14,8 @@ from quotaplane.answers import add_answer_options, json_lines, print_answer
 from quotaplane.cli.places import history_at
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
-from quotaplane.option_parser import OptionParser
-from quotaplane.point_in_time import check_order, parse_since
+from quotaplane.option_parser import OptionParser, number
+from quotaplane.point_in_time import check_order, parse_since, parse_until
 from quotaplane.query.answer import Answer
 from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.views import BEGINNING
@@ -149,8 +149,8 @@ def _request(args: argparse.Namespace) -> _Request:
     history = history_at(args.history) if settings is None else settings.history
     security = Protections() if settings is None else settings.security
     now = datetime.now(timezone.utc)
-    since = parse_since(args.since, now) if args.since else BEGINNING
-    until = parse_since(args.until, now, "--until") if args.until else None
+    since = parse_since(args.since, now) if args.since is not None else BEGINNING
+    until = parse_until(args.until, now) if args.until is not None else None
     check_order(since, until)
     audit = load_audit(args.name)
     of_settings = {} if settings is None else audit.of_settings(settings.limits)
@@ -195,10 +195,7 @@ def _listed(audits: Sequence[Audit]) -> str:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    value = number(text)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError("must be 0 or more")
     return value
-
-
-_positive.__name__ = "number"  # argparse says: invalid number value

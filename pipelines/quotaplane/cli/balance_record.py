@@ -12,7 +12,7 @@ from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import InputError
 from quotaplane.history.load_record import RecordedRound, read_record
 from quotaplane.history.store import require_history
-from quotaplane.point_in_time import check_order, parse_since
+from quotaplane.point_in_time import check_order, parse_since, parse_until
 
 
 def add_record_options(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +33,8 @@ def recorded_rounds(args: argparse.Namespace) -> list[RecordedRound]:
     history = history_of(args)
     require_history(history, "the balance job creates one")
     now = datetime.now(timezone.utc)
-    since = parse_since(args.since, now) if args.since else None
-    until = parse_since(args.until, now, "--until") if args.until else None
+    since = parse_since(args.since, now) if args.since is not None else None
+    until = parse_until(args.until, now) if args.until is not None else None
     check_order(since, until)
     found = list(read_record(history, args.cluster, since, until))
     if not found:

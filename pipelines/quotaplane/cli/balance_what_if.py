@@ -23,6 +23,7 @@ from quotaplane.balance.stock.settings import stock_setting_of_text, stock_setti
 from quotaplane.cli.balance_record import add_record_options, recorded_rounds, settings_in_force
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.load_record import RecordedRound
+from quotaplane.strict_yaml import read_value
 
 _TITLES: Final = {
     "rounds": "rounds",
@@ -113,7 +114,11 @@ def _recorded(
 
 
 def _strategy(name: str, changes: Sequence[str], first: RecordedRound) -> Strategy:
-    pairs = dict(map(_pair, changes))
+    pairs: dict[str, str] = {}
+    for key, text in map(_pair, changes):
+        if key in pairs or not text.strip():
+            raise ConfigError(f"--set {key}: {'is given twice' if text else 'has no value'}")
+        pairs[key] = text
     if name != OURS:
         try:
             values = {key: stock_setting_of_text(key, text) for key, text in pairs.items()}
@@ -123,7 +128,7 @@ def _strategy(name: str, changes: Sequence[str], first: RecordedRound) -> Strate
         return stock_strategy(name, settings)
     options, policies = settings_in_force(first)
     try:
-        changed = options.model_dump() | {key: _value(text) for key, text in pairs.items()}
+        changed = options.model_dump() | {key: read_value(text, key) for key, text in pairs.items()}
         return our_strategy(read_options(changed), policies)
     except InputError as error:
         raise ConfigError(f"--set {error}") from None
@@ -134,19 +139,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not sign or not key.strip():
         raise ConfigError(f"--set {text}: expected KEY=VALUE")
     return key.strip(), value
-
-
-def _value(text: str) -> object:
-    """A value as JSON, or the text itself.
-
-    >>> _value("0.2"), _value("null"), _value("cpu")
-    (0.2, None, 'cpu')
-    """
-    try:
-        parsed: object = json.loads(text)
-    except ValueError:
-        return text
-    return parsed
 
 
 def _title(name: str, changes: Sequence[str]) -> str:

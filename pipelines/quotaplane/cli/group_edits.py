@@ -16,7 +16,7 @@ from quotaplane.groups.option_kinds import ChoiceOption
 from quotaplane.groups.policy_options import BY_COLUMN, POLICY_COLUMNS
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.option_parser import OptionParser
+from quotaplane.option_parser import OptionParser, whole_number
 from quotaplane.point_in_time import parse_since
 from quotaplane.registry.apply import apply_groups
 from quotaplane.registry.attachments import delete_unattached
@@ -99,7 +99,7 @@ def configure_restore(restore: argparse.ArgumentParser) -> None:
         "--at", metavar="TIME", help="as it was then: 2026-03-01T12:00:00Z, or an age: 2h"
     )
     when.add_argument(
-        "--version", type=int, metavar="N", help="as of a version that history prints"
+        "--version", type=whole_number, metavar="N", help="as of a version that history prints"
     )
     add_answer_options(restore)
 
@@ -302,15 +302,19 @@ def author_of(args: argparse.Namespace) -> str:
     """The author of the change.
 
     Raises:
-        ConfigError: ``--by`` or ``--why`` is empty.
+        ConfigError: ``--by`` or ``--why`` is empty; or they or the login name can't be printed.
     """
-    if args.why is not None and not args.why.strip():
-        raise ConfigError("--why must not be empty")
+    for option, text in (("--why", args.why), ("--by", args.by)):
+        if text is not None and not text.strip():
+            raise ConfigError(f"{option} must not be empty")
+        if text is not None and not text.isprintable():
+            raise ConfigError(f"{option} must be a printable text, not {text!r}")
     if args.by is not None:
-        if not args.by.strip():
-            raise ConfigError("--by must not be empty")
         return str(args.by)
     try:
-        return getpass.getuser()
+        name = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         return "unknown"
+    if not name.isprintable():
+        raise ConfigError(f"the login name {name!r} can't be printed: name the author with --by")
+    return name

@@ -13,6 +13,7 @@ from quotaplane.errors import ConfigError, DamagedTableError
 from quotaplane.history.disk_reserve import keep_reserves, with_reserve
 from quotaplane.history.maintenance import KEEP_DAYS, Kept, maintain
 from quotaplane.history.store import require_history
+from quotaplane.option_parser import number
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import DeltaTransport, load_settings
 from quotaplane.terminal import warn
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_place_options(parser)
     parser.add_argument(
         "--keep-days",
-        type=float,
+        type=number,
         metavar="N",
         default=float(KEEP_DAYS),
         help=f"expire rows of rounds older than N days ({KEEP_DAYS})",

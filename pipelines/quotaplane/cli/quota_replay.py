@@ -14,7 +14,7 @@ from quotaplane.answers import add_answer_options, json_lines, json_of, print_an
 from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import ConfigError, InputError, OutputError
 from quotaplane.history.store import require_history
-from quotaplane.point_in_time import parse_since
+from quotaplane.point_in_time import parse_since, parse_until
 from quotaplane.registry.group_input import read_groups
 from quotaplane.registry.table import groups_if_put
 from quotaplane.replay.player import Changes, changed_groups
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     require_history(history)
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now, "--from")
-    until = parse_since(args.until, now, "--to") if args.until else now
+    until = parse_until(args.until, now, "--to") if args.until is not None else now
     if until <= since:
         raise ConfigError("--to must be later than --from")
     changes = Changes(_settings(args), _groups(history, args.groups, since))
@@ -166,6 +166,8 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or "." not in key:
             raise ConfigError(f"--set {text}: must be KEY=VALUE, such as limits.max_step=0.2")
+        if key in found or not value.strip():
+            raise ConfigError(f"--set {key}: {'is given twice' if value else 'has no value'}")
         try:
             found[key] = read_value(value, f"--set {key}")
         except InputError as error:

@@ -10,6 +10,7 @@ from quotaplane.answers import add_answer_options, json_lines, print_answer
 from quotaplane.cli.places import add_place_options, history_of
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
+from quotaplane.option_parser import whole_number
 from quotaplane.query.cluster_status import broker_status
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limits_in_force import COLUMNS, limits_in_force
@@ -24,7 +25,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", nargs="?", metavar="GROUP", help="only of this group")
     parser.add_argument("--broker", metavar="NAME", help="only of this broker")
     parser.add_argument(
-        "--top", type=int, metavar="N", default=TOP, help=f"the N that are used most ({TOP})"
+        "--top",
+        type=whole_number,
+        metavar="N",
+        default=TOP,
+        help=f"the N that are used most ({TOP})",
     )
     add_place_options(parser)
     add_answer_options(parser)

@@ -17,6 +17,7 @@ from quotaplane.groups.standing import OVER_QUOTA, UNFAIR
 from quotaplane.history.store import place, require_history
 from quotaplane.laws.explain import short
 from quotaplane.model import BoolArray
+from quotaplane.option_parser import whole_number
 from quotaplane.query.cluster_status import (
     RoundStatus,
     broker_status,
@@ -51,7 +52,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add_place_options(parser)
     parser.add_argument(
-        "--top", type=int, metavar="N", default=TOP, help=f"how many groups to list ({TOP})"
+        "--top",
+        type=whole_number,
+        metavar="N",
+        default=TOP,
+        help=f"how many groups to list ({TOP})",
     )
     add_answer_options(parser)
 

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         HistoryError: the history can't be read.
     """
     now = datetime.now(timezone.utc)
-    moment = parse_since(args.at, now, "--at") if args.at else now
+    moment = parse_since(args.at, now, "--at") if args.at is not None else now
     history = history_of(args)
     require_history(history)
     with DuckDBEngine(history) as engine:

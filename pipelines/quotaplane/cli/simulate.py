@@ -13,6 +13,7 @@ from quotaplane.answers import add_answer_options, print_answer, table_text
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import LAWS, get_law
 from quotaplane.model import FloatArray, Transition
+from quotaplane.option_parser import whole_number
 from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.demand_schedule import POISSON, CountNoise, noisy
 from quotaplane.sim.figures import MEANINGS, closeness, figures
@@ -79,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLE + "\n".join(f"  {k:<{width}}  {v}" for k, v in MEANINGS.items())
     parser.add_argument("scenario", metavar="SCENARIO.json", help="the scenario; - is stdin")
     parser.add_argument("--law", default="max_min", help=f"one of {', '.join(LAWS)} (max_min)")
-    parser.add_argument("--seed", type=int, default=0, help="of noise and loss (0)")
+    parser.add_argument("--seed", type=whole_number, default=0, help="of noise and loss (0)")
     add_answer_options(parser)
 
 

@@ -24,7 +24,7 @@ from quotaplane.demo.report import AuditAnswer, write_report
 from quotaplane.demo.scenarios import DEMO, DURATION_S
 from quotaplane.errors import ConfigError
 from quotaplane.laws import LAWS
-from quotaplane.option_parser import OptionParser
+from quotaplane.option_parser import OptionParser, whole_number
 from quotaplane.query.audit import load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.registry.table import delete_groups, put_groups
@@ -106,10 +106,15 @@ def parser() -> OptionParser:
         description="The quota job on a simulated cluster; ends by itself in about a minute.",
     )
     options.add_argument("--law", default="max_min", choices=list(LAWS), help="default: max_min")
-    options.add_argument("--seed", type=int, default=0, help="of the noisy traffic; default: 0")
+    options.add_argument(
+        "--seed", type=whole_number, default=0, help="of the noisy traffic; default: 0"
+    )
     options.add_argument("--output", metavar="FOLDER", default=FOLDER, help=f"default: {FOLDER}")
     options.add_argument(
-        "--seconds", type=int, default=DURATION_S, help=f"how much to play; default: {DURATION_S}"
+        "--seconds",
+        type=whole_number,
+        default=DURATION_S,
+        help=f"how much to play; default: {DURATION_S}",
     )
     return options
 

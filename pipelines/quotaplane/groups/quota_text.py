@@ -51,9 +51,11 @@ _TIMEFRAMES: Final = {
 }
 
 _FORM: Final = re.compile(
-    r"(?:(?P<type>[a-z]+)\s+)?(?P<number>[0-9]+(?:\.[0-9]+)?)"
+    r"(?:(?P<type>[a-z]+)\s+)?(?P<number>(?:0|[1-9][0-9]*)(?:\.[0-9]+)?)"
     r"(?:\s*(?P<one>[a-z]+))?(?:\s+(?P<two>[a-z]+))?\s*/\s*(?P<timeframe>[a-z]+)"
 )
+
+_BITS: Final = re.compile(r"[0-9]\s*[KMGTP]b\b")
 
 QUOTA_FORM: Final = f"[read|write|both] NUMBER[K|M|G|T|P] [{'|'.join(_PLURALS)}]/(s|min|hour|day)"
 """What ``parse_quota`` reads, in short."""
@@ -101,6 +103,8 @@ def parse_quota(text: str) -> GivenQuota:
     """
     if len(text) > _MOST_CHARS:
         raise InputError(f"{text[:_SHOWN]!r}... is no quota: longer than {_MOST_CHARS} characters")
+    if _BITS.search(text):
+        raise InputError(f"{text!r}: a small b behind a capital may mean bits: write KB, MB, GB")
     found = _FORM.fullmatch(text.strip().lower())
     if found is None:
         raise InputError(f"{text!r} is no quota: must be {QUOTA_FORM}, such as {_EXAMPLES}")

@@ -107,8 +107,8 @@ def _files(path: str) -> Iterator[str]:
     found = [
         file
         for file in sorted(root.rglob("*"))
-        if file.suffix in SUFFIXES
-        and file.is_file()
+        if file.suffix.lower() in SUFFIXES
+        and not file.is_dir()
         and not any(part.startswith(".") for part in file.relative_to(root).parts)
     ]
     if not found:

@@ -26,7 +26,7 @@ from quotaplane.server import (
 from quotaplane.server.guard import Guard
 from quotaplane.server.refusals import add_error_answers
 from quotaplane.server.request_metrics import Measured
-from quotaplane.server.request_parts import only_known_parameters, operation_id, query_parameters
+from quotaplane.server.request_parts import asks_of, only_known_parameters, operation_id
 from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
 from quotaplane.server.services import Services, authenticated
 from quotaplane.server.spellings import Spellings, fixed_paths
@@ -76,7 +76,7 @@ def create_app(
     app.add_middleware(Guard, max_body_bytes=server.max_body_bytes, hosts=_hosts(server))
     app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one
     app.openapi = _openapi  # type: ignore[method-assign]
-    app.state.query_parameters = query_parameters(_openapi())
+    app.state.asks = asks_of(_openapi())
     return app
 
 

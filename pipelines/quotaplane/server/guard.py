@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -16,7 +17,16 @@ _BODY_WITHIN_S: Final = 10.0
 _MOST_HELD_BYTES: Final = 64 * 1024 * 1024
 """Bodies of all requests under way: a thousand connections could send one each."""
 _HEADERS: Final = ((b"x-content-type-options", b"nosniff"),)
-_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
+_ONCE: Final = (
+    *("Authorization", "Content-Encoding", "Content-Type", "Origin", "Quotaplane-Why"),
+    *("If-Match", "If-None-Match"),
+)
+"""Of a header that is there twice, one program reads the first and another the last."""
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
+_CHARSET: Final = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]*)", re.IGNORECASE)
 
 _Hold = Callable[[int], None]
 
@@ -60,9 +70,9 @@ class Guard:
             answer = error_answer(error.status, error.reason, error.headers)
             await answer(scope, receive, send)
             return
-        if body and not _is_json(headers.get(b"content-type", "")):
-            answer = error_answer(415, "the body must be JSON (Content-Type: application/json)")
-            await answer(scope, receive, send)
+        flaw = _flaw_of_body(headers) if body else None
+        if flaw is not None:
+            await error_answer(415, flaw)(scope, receive, send)
             return
         given = False
 
@@ -97,10 +107,11 @@ class Guard:
             self._held_bytes -= held
 
     def _check(self, scope: Scope, headers: dict[bytes, str]) -> None:
-        try:
-            unquote_to_bytes(scope.get("raw_path") or b"").decode("utf-8")
-        except UnicodeDecodeError:
-            raise AnswerError(400, "the path is not UTF-8 after percent-decoding") from None
+        _check_url((scope.get("raw_path") or b"") + b"?" + scope.get("query_string", b""))
+        names = [name.decode("latin-1") for name, _ in scope["headers"]]
+        for name in _ONCE:
+            if names.count(name.lower()) > 1:
+                raise AnswerError(400, f"header {name}: is given twice")
         if b"content-length" in headers and b"transfer-encoding" in headers:
             # A proxy may read the end of the body elsewhere (RFC 9112, 6.1).
             raise AnswerError(
@@ -112,7 +123,7 @@ class Guard:
         if self._hosts is not None and _name(host) not in self._hosts:
             raise AnswerError(400, "the Host header names another server than this one")
         origin = headers.get(b"origin")
-        if origin is not None and scope["method"] not in _READS and not _is_own(origin, host):
+        if origin is not None and scope["method"] not in READS and not _is_own(origin, host):
             raise AnswerError(403, "a page of another site may not change anything here")
 
     async def _body(self, headers: dict[bytes, str], receive: Receive, hold: _Hold) -> bytes:
@@ -141,6 +152,42 @@ class Guard:
             raise AnswerError(
                 408, f"the body did not arrive within {_BODY_WITHIN_S:g} s", {"Connection": "close"}
             ) from None
+
+
+def _check_url(target: bytes) -> None:
+    """Check a path and its query: each has one meaning, whoever decodes it.
+
+    Raises:
+        AnswerError: it is not percent-encoded UTF-8, or has a control character. A name before a
+            newline would be found as if there were none.
+    """
+    if _BAD_ESCAPE.search(target):
+        raise AnswerError(400, "the URL has a % without two hex digits behind it: % itself is %25")
+    try:
+        text = unquote_to_bytes(target).decode("utf-8")
+    except UnicodeDecodeError:
+        raise AnswerError(400, "the URL is not UTF-8 after percent-decoding") from None
+    if _CONTROL.search(text):
+        raise AnswerError(400, "the URL has a control character")
+
+
+def _flaw_of_body(headers: Mapping[bytes, str]) -> str | None:
+    """Why a body can't be read as it is labelled.
+
+    >>> _flaw_of_body({b"content-type": 'application/json; charset="UTF-8"'})
+    >>> _flaw_of_body({b"content-type": "application/json;charset=latin-1"})
+    "the body must be UTF-8, not 'latin-1'"
+    """
+    kind = headers.get(b"content-type", "")
+    if not _is_json(kind):
+        return "the body must be JSON (Content-Type: application/json)"
+    charset = _CHARSET.search(kind)
+    if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
+        return f"the body must be UTF-8, not {charset[1]!r}"
+    coding = headers.get(b"content-encoding", "identity")
+    if coding.strip().lower() != "identity":
+        return f"the body must not be compressed (Content-Encoding: {coding})"
+    return None
 
 
 def _is_json(content_type: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from quotaplane.point_in_time import check_order, parse_since
+from quotaplane.point_in_time import check_order, parse_since, parse_until
 
 LONGEST_SINCE: Final = 64
 A_DAY_AGO: Final = "1d"
@@ -33,7 +33,7 @@ def period(since: str, until: str | None) -> tuple[datetime, datetime]:
     at = now()
     options = "query parameter since", "query parameter until"
     begin = parse_since(since, at, options[0])
-    end = at if until is None else parse_since(until, at, options[1])
+    end = at if until is None else parse_until(until, at, options[1])
     check_order(begin, end, options)
     return begin, end
 

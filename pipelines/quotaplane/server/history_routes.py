@@ -230,13 +230,13 @@ def _numbers(given: str | None) -> dict[str, float]:
     >>> _numbers("tolerance=0.1,rounds=5")
     {'tolerance': 0.1, 'rounds': 5.0}
     """
-    found = {}
+    found: dict[str, float] = {}
     for part in filter(None, (given or "").split(",")):
         name, _, text = part.partition("=")
         value = number(text)
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(
-                f"query parameter set: {name}: must be a positive number, not {text!r}"
-            )
+        if not 0 <= value < math.inf:
+            raise InputError(f"query parameter set: {name}: must be 0 or more, not {text!r}")
+        if name in found:
+            raise InputError(f"query parameter set: {name}: is given twice")
         found[name] = value
     return found

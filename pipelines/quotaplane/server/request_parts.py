@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, TypeVar
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from quotaplane.errors import InputError
 from quotaplane.model import MAX_GROUP_CHARS
 from quotaplane.registry.group_json import as_json, etag_of
+from quotaplane.server.guard import READS
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.schemas import MOST_WHY
 from quotaplane.strict_json import parse_case, parse_json
@@ -22,6 +24,30 @@ from quotaplane.strict_json import parse_case, parse_json
 _Body = TypeVar("_Body", bound=BaseModel)
 
 WHY_HEADER: Final = "Quotaplane-Why"
+
+_PROMISES: Final = ("If-Match", "If-None-Match", "If-Unmodified-Since", WHY_HEADER)
+"""Headers without which a change would be another one than the caller wants."""
+
+_ANY: Final = re.compile(".*", re.DOTALL)
+_FORMS: Final = {
+    "integer": (re.compile(r"-?(0|[1-9][0-9]*)"), "a whole number"),
+    "boolean": (re.compile("true|false"), "true or false"),
+}
+"""By type, the one spelling of a parameter; pydantic also reads ``1_0`` and ``off``."""
+
+_TAG: Final = r'(?:W/)?"[^"\s]*"'
+_TAGS: Final = re.compile(rf"\*|{_TAG}(?:\s*,\s*{_TAG})*")
+
+
+class Asks(NamedTuple):
+    """What an operation reads of a request."""
+
+    parameters: dict[str, str]
+    """The types of its query parameters, by name."""
+    headers: set[str]
+    """In lower case."""
+    body: bool
+
 
 WhyHeader = Annotated[
     str | None,
@@ -58,21 +84,34 @@ Offset = Annotated[int, Query(ge=0, le=10**9, description="How many items to pas
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Refuse a query with a parameter that the route does not have: ``dryrun`` is no ``dry_run``.
+    """Refuse what the route does not read, and would leave aside: ``dryrun`` is no ``dry_run``.
 
     Raises:
-        InputError: there is one, or one is given twice.
+        InputError: a parameter, a condition, a reason or a body that the route does not have; or a
+            parameter that is given twice, is empty, or has an odd spelling of its value.
     """
-    if not request.query_params:
-        return
-    known = request.app.state.query_parameters[operation_id(request.scope["endpoint"])]
+    asks: Asks = request.app.state.asks[operation_id(request.scope["endpoint"])]
     seen: set[str] = set()
-    for name, _ in request.query_params.multi_items():
-        if name not in known:
+    for name, value in request.query_params.multi_items():
+        if name not in asks.parameters:
             raise InputError(f"query parameter {name}: is not known here")
         if name in seen:
             raise InputError(f"query parameter {name}: is given twice")
         seen.add(name)
+        if not value:
+            raise InputError(f"query parameter {name}: must not be empty")
+        form, rule = _FORMS.get(asks.parameters[name], (_ANY, ""))
+        if not form.fullmatch(value):
+            raise InputError(f"query parameter {name}: must be {rule}, not {value!r}")
+    if request.scope["method"] in READS:
+        return
+    for name in _PROMISES:
+        if name.lower() in request.headers and name.lower() not in asks.headers:
+            raise InputError(f"header {name}: is not known here; nothing was done")
+    # Clients of Pulsar may send a body with any request.
+    ours = request.scope["path"].startswith("/api/")
+    if ours and not asks.body and await request.body():
+        raise InputError("a body is not known here; nothing was done")
 
 
 async def read_body(request: Request, model: type[_Body]) -> tuple[_Body, dict[str, Any]]:
@@ -97,17 +136,26 @@ def operation_id(endpoint: Callable[..., Any]) -> str:
     return f"{module.removesuffix('_routes')}-{endpoint.__name__}"
 
 
-def query_parameters(openapi: dict[str, Any]) -> dict[str, set[str]]:
-    """The names of each operation's query parameters."""
+def asks_of(openapi: dict[str, Any]) -> dict[str, Asks]:
+    """What each operation reads, by its id."""
     return {
-        operation["operationId"]: {
-            parameter["name"]
-            for parameter in operation.get("parameters", ())
-            if parameter["in"] == "query"
-        }
+        operation["operationId"]: Asks(
+            {p["name"]: _kind(p["schema"]) for p in _parameters(operation, "query")},
+            {p["name"].lower() for p in _parameters(operation, "header")},
+            "requestBody" in operation,
+        )
         for operations in openapi["paths"].values()
         for operation in operations.values()
     }
+
+
+def _parameters(operation: dict[str, Any], place: str) -> Iterator[dict[str, Any]]:
+    return (one for one in operation.get("parameters", ()) if one["in"] == place)
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """The type of a parameter, which may also be left out."""
+    return str(schema.get("type") or schema["anyOf"][0]["type"])
 
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -120,16 +168,20 @@ def body_schema(model: type[BaseModel]) -> dict[str, Any]:
 def reason_of(header: str | None, body: str | None = None) -> str | None:
     """The reason of a change, from the body or the header.
 
-    >>> reason_of("more%20traffic"), reason_of(None, ""), reason_of("a", "b")
+    >>> reason_of("more%20traffic"), reason_of(None, ""), reason_of(None, "b")
     ('more traffic', None, 'b')
 
     Raises:
-        InputError: the header is no printable text, or too long.
+        InputError: both say one; or the header is no printable text, or too long.
     """
+    if body and header:
+        raise InputError(f"why is in the body and in the header {WHY_HEADER}: keep one")
     if body:
         return body
     if not header:
         return None
+    if not header.isascii():
+        raise InputError(f"header {WHY_HEADER}: must be percent-encoded where it is not ASCII")
     try:
         why = unquote(header, errors="strict")
     except UnicodeDecodeError:
@@ -144,25 +196,48 @@ def reason_of(header: str | None, body: str | None = None) -> str | None:
 def condition(
     group: str, if_match: str | None, if_none_match: str | None
 ) -> Callable[[pa.Table], None] | None:
-    """A check of a group's ETag right before a change, for ``change_groups``; None: no header."""
-    if if_match is None and if_none_match is None:
+    """A check of a group's ETag right before a change, for ``change_groups``; None: no header.
+
+    Raises:
+        InputError: a header is no list of ETags.
+    """
+    matched, unmatched = _tags("If-Match", if_match), _tags("If-None-Match", if_none_match)
+    if matched is None and unmatched is None:
         return None
 
     def check(rows: pa.Table) -> None:
         now = etag_of(rows, group)
-        if if_match is not None and not _matches(if_match, now):
+        if matched is not None and not _names(matched, now):
             found = "does not exist" if now is None else f"has the ETag {now}"
             raise AnswerError(412, f"group {group!r} {found}, which If-Match does not name")
-        if if_none_match is not None and _matches(if_none_match, now):
+        if unmatched is not None and _names(_weak(unmatched), now):
             raise AnswerError(412, f"group {group!r} exists with the ETag {now}")
 
     return check
 
 
-def _matches(header: str, now: str | None) -> bool:
-    if now is None:
-        return False
-    return header.strip() == "*" or now in (tag.strip() for tag in header.split(","))
+def _tags(name: str, header: str | None) -> list[str] | None:
+    """The ETags that a condition names.
+
+    >>> _tags("If-Match", 'W/"a", "b,c"'), _tags("If-Match", "*"), _tags("If-Match", None)
+    (['W/"a"', '"b,c"'], ['*'], None)
+
+    Raises:
+        InputError: it is no list of ETags.
+    """
+    if header is None:
+        return None
+    if not _TAGS.fullmatch(header.strip()):
+        raise InputError(f'header {name}: must be * or ETags such as "abc", with their quotes')
+    return re.findall(rf"\*|{_TAG}", header)
+
+
+def _weak(tags: list[str]) -> list[str]:
+    return [tag.removeprefix("W/") for tag in tags]
+
+
+def _names(tags: list[str], now: str | None) -> bool:
+    return now is not None and (now in tags or "*" in tags)
 
 
 def is_unchanged(if_none_match: str | None, now: str) -> bool:
@@ -170,8 +245,11 @@ def is_unchanged(if_none_match: str | None, now: str) -> bool:
 
     >>> is_unchanged('W/"a", "b"', '"a"'), is_unchanged(None, '"a"')
     (True, False)
+
+    Raises:
+        InputError: the header is no list of ETags.
     """
-    return if_none_match is not None and _matches(if_none_match.replace("W/", ""), now)
+    return _names(_weak(_tags("If-None-Match", if_none_match) or []), now)
 
 
 def json_answer(

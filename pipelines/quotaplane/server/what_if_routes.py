@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from quotaplane.errors import ConfigError, InputError, UnknownGroupError
 from quotaplane.model import DIMENSIONS, FloatArray
-from quotaplane.point_in_time import parse_since
+from quotaplane.point_in_time import parse_since, parse_until
 from quotaplane.registry.group_input import given_groups
 from quotaplane.registry.table import rows_if_put
 from quotaplane.server.access import Role
@@ -67,7 +67,7 @@ async def what_if(request: Request, caller: Caller, served: Served) -> Response:
 def _bounds(body: WhatIfBody) -> tuple[datetime, datetime]:
     now = datetime.now(timezone.utc)
     begin = parse_since(body.since, now, option="body: since")
-    end = now if body.until is None else parse_since(body.until, now, option="body: until")
+    end = now if body.until is None else parse_until(body.until, now, option="body: until")
     if end <= begin:
         raise InputError("body: until: must be later than since")
     return begin, end

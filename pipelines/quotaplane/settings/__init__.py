@@ -342,7 +342,8 @@ class Settings(Section):
 _REMOVED_OF_REPORTS: Final = ("max_bad_share", "bad_share_window", "stale_after_intervals")
 """Keys that earlier versions had; files with them are accepted with a warning."""
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*\})?")
+"""The beginning of a variable, and the rest of it where it is one."""
 
 
 _MOST_BYTES: Final = 1 << 20
@@ -418,9 +419,15 @@ def _expand(value: object, source: str, key: str) -> object:
         return value
 
     def lookup(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name not in os.environ:
-            raise ConfigError(f"{source}: {key}: the environment variable {name} is not set")
+        if match[1] is None:
+            raise ConfigError(
+                f"{source}: {key}: after ${{ comes the name of an environment variable, and }}: "
+                "there are no defaults as in a shell"
+            )
+        name = match[1].removesuffix("}")
+        if not os.environ.get(name):
+            found = "empty" if name in os.environ else "not set"
+            raise ConfigError(f"{source}: {key}: the environment variable {name} is {found}")
         return os.environ[name]
 
     return _VARIABLE.sub(lookup, value)

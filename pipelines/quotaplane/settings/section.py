@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from quotaplane.one_spelling import OneSpelling
 
 
-class Section(BaseModel):
-    """Unknown keys, NaN and infinity are errors; values are immutable."""
+class Section(OneSpelling):
+    """A part of the settings file."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        # Short commands use few sections: validators are built when they are used.
-        defer_build=True,
-    )
+    # Short commands use few sections: validators are built when they are used.
+    model_config = ConfigDict(defer_build=True)

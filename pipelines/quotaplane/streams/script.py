@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from quotaplane.command_output import exit_code_of
 from quotaplane.file_modes import set_umask
-from quotaplane.option_parser import OptionParser
+from quotaplane.option_parser import OptionParser, whole_number
 from quotaplane.terminal import write_line
 
 
@@ -25,7 +25,7 @@ def add_skip_batch(parser: OptionParser, what: str) -> None:
     """Add ``--skip-batch N``; ``what`` names the input that is skipped."""
     parser.add_argument(
         "--skip-batch",
-        type=int,
+        type=whole_number,
         metavar="N",
         help=f"commit batch N, which runs next, without its {what} (one dead letter records it), "
         "then continue as usual; for a batch that failed again and again",

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Final
 
+from quotaplane.decimals import parse_decimal
 from quotaplane.errors import InputError
 
 SHEDDERS: Final = "all shedders"
@@ -162,6 +164,7 @@ class StockSettings:
 DECLARED: Final = {setting.name: setting for setting in fields(StockSettings)}
 
 _WHOLE: Final = {"int": 2**31, "long": 2**63}
+_DIGITS: Final = re.compile("[-+]?[0-9]+")
 _WANTED: Final = {
     "boolean": "true or false",
     "int": "a whole number of 32 bits",
@@ -208,10 +211,9 @@ def stock_setting_of_text(name: str, text: str) -> object:
     elif java == "Optional<Double>" and not text:
         value = None
     elif java in _WANTED:
-        try:
-            value = int(text) if java in _WHOLE else float(text)
-        except ValueError:
-            value = text
+        number = parse_decimal(text)
+        if math.isfinite(number):
+            value = int(text) if java in _WHOLE and _DIGITS.fullmatch(text) else number
     return _checked(name, value)
 
 
