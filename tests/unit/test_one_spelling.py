@@ -16,6 +16,8 @@ from quotaplane.cli.main import main
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.groups.quota_text import parse_quota
 from quotaplane.point_in_time import parse_since, parse_until
+from quotaplane.query.audit import parse_audit
+from quotaplane.registry.group_files import read_group_files
 from quotaplane.settings import History, load_settings, parse_settings
 from quotaplane.strict_json import parse_json
 from quotaplane.strict_yaml import read_value
@@ -211,6 +213,12 @@ def test_a_quota_that_could_be_another(text: str, says: str) -> None:
         parse_quota(text)
 
 
+@pytest.mark.parametrize("text", ["1.2.3", ".", "٣", "01", "-1", "1_0", "5%"])
+def test_a_default_of_an_audit_is_a_number(text: str) -> None:
+    with pytest.raises(InputError, match=r"^parameter rate: must be a number of 0 or more"):
+        parse_audit("own", f"-- Who?\n-- :rate = {text}  from\nSELECT :rate")
+
+
 @pytest.mark.parametrize("text", ["1e-999", "-0", "-0.0", "-1e-999"])
 def test_a_number_that_becomes_zero_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=f"^f: {text}: would be read as zero: write 0$"):
@@ -279,3 +287,13 @@ def test_a_terminal_obeys_nothing_in_json() -> None:
     text = json_of(row)
     assert text == '{"name": "a\\u009b31mb\\u202ec\\u007f", "at": "日本"}'
     assert parse_json(text, "f") == row
+
+
+def test_no_file_of_a_folder_is_overlooked(tmp_path: Path) -> None:
+    """With ``--prune`` its groups would be deleted."""
+    (tmp_path / "a.yaml").write_text("group: a")
+    (tmp_path / "b.YML").write_text("group: b")
+    assert read_group_files(str(tmp_path)).names == ["a", "b"]
+    (tmp_path / "c.yaml").symlink_to(tmp_path / "gone")
+    with pytest.raises(InputError, match=r"c\.yaml: can't be read"):
+        read_group_files(str(tmp_path))

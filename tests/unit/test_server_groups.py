@@ -353,7 +353,10 @@ def test_quotas_of_a_users_requests(served: Served) -> None:
     assert (one["dimension"], one["rate_per_s"]) == ("publish_bytes", 9)
     assert (one["group"], one["shared_by"]) == ("user=alice", {"user": "alice"})
     assert served.ok("GET", "/api/v1/resolve?user=bob") == []
-    assert served.refused(400, "GET", "/api/v1/resolve?user=") == "user: must not be empty"
+    assert (
+        served.refused(400, "GET", "/api/v1/resolve?user=")
+        == "query parameter user: must not be empty"
+    )
 
 
 def test_a_name_with_the_id_of_another_is_a_conflict(

@@ -9,19 +9,21 @@ describes.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from quotaplane.decimals import parse_decimal
 from quotaplane.errors import InputError
 from quotaplane.query.answer import Answer
 from quotaplane.settings import Limits
 
 FOLDER: Final = Path(__file__).parent / "audits"
 
-_PARAMETER: Final = re.compile(r"^-- :(\w+) = ([\d.]+)  (.+)$", re.MULTILINE)
+_PARAMETER: Final = re.compile(r"^-- :(\w+) = (\S+)  (.+)$", re.MULTILINE)
 _VIOLATIONS: Final = re.compile(r"^-- violations: (.+)$", re.MULTILINE)
 _WHICH: Final = re.compile(r"every row|rows where (?P<column>\w+)")
 _EVERY_ROW: Final = ""
@@ -125,12 +127,19 @@ def parse_audit(name: str, sql: str, place: str | None = None) -> Audit:
     ('Who is busy?', 10.0, True)
 
     Raises:
-        InputError: its comment on violations is wrong.
+        InputError: its comment on violations is wrong, or a default is no number.
     """
     first = sql.partition("\n")[0]
     question = first.removeprefix("--").strip() if first.startswith("--") else name
-    parameters = {m[1]: Parameter(float(m[2]), m[3]) for m in _PARAMETER.finditer(sql)}
+    parameters = {m[1]: Parameter(_default(m[1], m[2]), m[3]) for m in _PARAMETER.finditer(sql)}
     return Audit(name, question, sql, parameters, _violation(sql), place or name)
+
+
+def _default(name: str, text: str) -> float:
+    value = parse_decimal(text)
+    if not 0 <= value < math.inf:
+        raise InputError(f"parameter {name}: must be a number of 0 or more, not {text!r}")
+    return value
 
 
 def _violation(sql: str) -> str | None:
