@@ -19,7 +19,8 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.cli.main import main
 from quotaplane.command_output import exit_code_of
-from quotaplane.deltalog.log import find_fault, list_log
+from quotaplane.deltalog.faults import find_fault
+from quotaplane.deltalog.log import list_log
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import QuotaplaneError
 from quotaplane.history import maintenance, writer

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from quotaplane.cli.main import main
+from quotaplane.deltalog.checksums import CHECKSUMS
 from quotaplane.deltalog.diagnose import diagnose
-from quotaplane.deltalog.log import find_fault, list_log, read_commit
+from quotaplane.deltalog.faults import find_fault
+from quotaplane.deltalog.log import list_log, read_commit
 from quotaplane.deltalog.mend import mend
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.table import list_groups, put_groups
@@ -35,7 +37,10 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def history(changed: Path, tmp_path: Path) -> History:
-    return History(path=str(shutil.copytree(changed, tmp_path / "history")))
+    copy = Path(shutil.copytree(changed, tmp_path / "history"))
+    for file in copy.rglob(CHECKSUMS):
+        file.unlink()
+    return History(path=str(copy))
 
 
 def edited(file: Path, kind: str, **values: Any) -> None:

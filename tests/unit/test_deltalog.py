@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from quotaplane.cli.main import main
 from quotaplane.deltalog.diagnose import diagnose
-from quotaplane.deltalog.log import find_fault, inside, list_log, local_folder, parse_commit
+from quotaplane.deltalog.faults import find_fault
+from quotaplane.deltalog.log import inside, list_log, local_folder, parse_commit
 from quotaplane.deltalog.mend import mend
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, TransportError

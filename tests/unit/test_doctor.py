@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 from quotaplane.cli.main import main
 from quotaplane.deltalog import diagnose as diagnosing
+from quotaplane.deltalog.checksums import CHECKSUMS
 from quotaplane.deltalog.diagnose import diagnose
-from quotaplane.deltalog.log import find_fault, list_log, parse_commit
+from quotaplane.deltalog.faults import find_fault
+from quotaplane.deltalog.log import list_log, parse_commit
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import open_table
@@ -67,8 +69,9 @@ class Doctor:
         return code, out + err
 
     def contents(self) -> Counter[bytes]:
-        """What all files hold, wherever they are."""
-        files = (path for path in self.root.rglob("*") if path.is_file() and path.suffix != ".lock")
+        """What all files hold, wherever they are, but for locks and checksums."""
+        files = [path for path in self.root.rglob("*") if path.is_file() and path.suffix != ".lock"]
+        files = [file for file in files if file.name != CHECKSUMS]
         return Counter(file.read_bytes() for file in files)
 
 

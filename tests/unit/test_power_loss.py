@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from quotaplane.cli.main import main
 from quotaplane.deltalog import durable
 from quotaplane.deltalog.durable import Synced
-from quotaplane.deltalog.log import find_fault
+from quotaplane.deltalog.faults import find_fault
 from quotaplane.errors import HistoryError, TransportError
 from quotaplane.file_sync import fsync
 from quotaplane.history import commits as history_groups

@@ -24,6 +24,7 @@ from quotaplane.cli.doctor_checkpoint import checkpoint_findings
 from quotaplane.cli.places import add_place_options, history_at
 from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
 from quotaplane.deltalog.error_text import one_line, with_advice
+from quotaplane.deltalog.faults import find_fault
 from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
@@ -42,9 +43,10 @@ MENDED: Final = 11
 """Exit code: something was broken, and all of it was mended."""
 
 _EPILOG: Final = f"""\
-Checks the log and the data files of each table of the history and of the embedded transport's
-topics, and the job's checkpoint folder. Prints a line for each, and each broken file with what
-mending would lose. Only reads, so it may run beside the jobs. It also lists groups and brokers
+Checks the log and each byte of the data files of each table of the history and of the embedded
+transport's topics, and the job's checkpoint folder. Prints a line for each, and each broken file
+with what mending would lose. Files without a checksum (unchecked) get one from `quotaplane
+maintain`. Only reads, so it may run beside the jobs. It also lists groups and brokers
 whose names hardly any report will have, such as client-id=app; they are no damage.
 
 --mend sets each broken table back to its last whole commit. Nothing is deleted: broken files and
@@ -154,7 +156,7 @@ class _Examination(NamedTuple):
         return "\n\n".join(parts)
 
 
-_STATE: Final = ("table", "version", "files", "state")
+_STATE: Final = ("table", "version", "files", "unchecked", "state")
 _PROBLEM: Final = ("table", "file", "problem", "mending_loses")
 
 
@@ -165,7 +167,7 @@ def _examine(tables: Sequence[_Table], settings: Settings | None) -> _Examinatio
         diagnosis = _diagnosed(table)
         state = "broken" if diagnosis.findings else "whole"
         version = None if diagnosis.version < 0 else diagnosis.version
-        states.append((table.name, version, diagnosis.files, state))
+        states.append((table.name, version, diagnosis.files, diagnosis.unchecked, state))
         problems += [(table.name, *finding) for finding in diagnosis.findings]
     for checkpoint in () if settings is None else _checkpoints_of(settings):
         folders = [table.folder for table in tables]
@@ -173,7 +175,7 @@ def _examine(tables: Sequence[_Table], settings: Settings | None) -> _Examinatio
             findings = checkpoint_findings(checkpoint, folders)
         except OSError as error:
             findings = [_unreadable(checkpoint, error)]
-        states.append(("checkpoint", None, None, "broken" if findings else "whole"))
+        states.append(("checkpoint", None, None, None, "broken" if findings else "whole"))
         problems += [("checkpoint", *finding) for finding in findings]
     return _Examination(states, problems, _doubts(tables, problems))
 
@@ -194,15 +196,17 @@ def _checkpoints_of(settings: Settings) -> Iterator[Path]:
 
 
 def _diagnosed(table: _Table) -> Diagnosis:
-    if not (table.folder / LOG).is_dir():
-        missing = Finding(
-            str(table.folder), "is missing", "can't be mended: the job would create it without rows"
-        )
-        return Diagnosis(-1, 0, [missing], Mending())
     try:
+        # Without a log, but with files, it is one whose log is lost.
+        if not ((table.folder / LOG).is_dir() or find_fault(str(table.folder))):
+            missing = Finding(
+                *(str(table.folder), "is missing"),
+                "can't be mended: the job would create it without rows",
+            )
+            return Diagnosis(-1, 0, 0, [missing], Mending())
         diagnosis = diagnose(table.folder, rewritten=table.rewritten)
     except OSError as error:
-        return Diagnosis(-1, 0, [_unreadable(table.folder, error)], Mending())
+        return Diagnosis(-1, 0, 0, [_unreadable(table.folder, error)], Mending())
     if not diagnosis.findings and table.history is not None:
         try:
             open_table(table.history, table.folder.name)

@@ -15,7 +15,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quotaplane.deltalog.checksums import Checksums
 from quotaplane.deltalog.error_text import disk_error
+from quotaplane.deltalog.faults import NO_COMMIT, file_fault, hinted_checkpoint, lost_commits
 from quotaplane.deltalog.log import (
     LAST_CHECKPOINT,
     LOG,
@@ -23,9 +25,6 @@ from quotaplane.deltalog.log import (
     Commit,
     DataFile,
     commit_time,
-    file_fault,
-    first_gap,
-    hinted_checkpoint,
     list_log,
     read_commit,
 )
@@ -75,12 +74,14 @@ class Diagnosis(NamedTuple):
     """Newest version in the log; -1 if there is none."""
     files: int
     """Number of live data files."""
+    unchecked: int
+    """Those without a checksum, of which damaged bytes don't show."""
     findings: list[Finding]
     mending: Mending
 
 
 def diagnose(folder: Path, *, rewritten: bool) -> Diagnosis:
-    """Examine every file of a table.
+    """Examine every file of a table, each byte if it has a checksum.
 
     ``rewritten``: the table's changes rewrite its rows. With a broken data file, such a table goes
     back to before the commit that added the file, as the rows were in other files then. A table
@@ -95,7 +96,9 @@ def diagnose(folder: Path, *, rewritten: bool) -> Diagnosis:
 
 class _Examination:
     def __init__(self, folder: Path, rewritten: bool) -> None:
+        self._checksums = Checksums(folder)  # before the log: it has all commits of these then
         self._log = list_log(folder)
+        self._newest = max(self._log.newest, self._checksums.newest)
         self._rewritten = rewritten
         self._findings: list[Finding] = []
         self._mending = Mending()
@@ -106,17 +109,27 @@ class _Examination:
         self._unreadable: dict[int, str] = {}
         for version in sorted(self._log.commits):
             try:
-                self._commits[version] = read_commit(self._log.commit(version))
+                self._commits[version] = self._read(version)
             except FileNotFoundError:  # cleaned up meanwhile
                 if version > self._base:
                     self._unreadable[version] = "is missing"
             except ValueError as error:
                 self._unreadable[version] = str(error)
+        for version in lost_commits(self._log, self._base, self._checksums.newest):
+            self._unreadable.setdefault(version, "is missing")
+
+    def _read(self, version: int) -> Commit:
+        file = self._log.commit(version)
+        commit = read_commit(file)
+        damage = self._checksums.fault(_in_log(file))
+        if damage is not None:
+            raise ValueError(damage)
+        return commit
 
     def diagnosis(self) -> Diagnosis:
-        newest = self._log.newest
-        if newest < 0:
-            return Diagnosis(-1, 0, [Finding(LOG, "has no commit", _COPY)], Mending())
+        newest = self._newest
+        if self._log.newest < 0:
+            return Diagnosis(-1, 0, 0, [Finding(LOG, NO_COMMIT, _COPY)], Mending())
         last = self._last_readable()
         last_good = self._before_broken_data(last)
         if last_good < 0:
@@ -138,7 +151,8 @@ class _Examination:
                 self._mending.taken_out.append(path)
                 self._findings.append(Finding(path, fault, f"its {file.rows} rows"))
         self._report_change_data(last_good)
-        return Diagnosis(newest, len(live), self._findings, self._mending)
+        unchecked = sum(self._checksums.line(path) is None for path in live)
+        return Diagnosis(newest, len(live), unchecked, self._findings, self._mending)
 
     def _report_strangers(self) -> None:
         read = {self._log.commit(version).name for version in self._log.commits}
@@ -149,12 +163,12 @@ class _Examination:
                 self._findings.append(Finding(f"{LOG}/{name}", problem, NOTHING))
 
     def _nothing_whole(self, last: int) -> Diagnosis:
-        newest = self._log.newest
+        newest = self._newest
         loss = NOTHING if newest == 0 else _COPY
         self._mending = Mending(log=newest == 0)
         self._findings = [f._replace(loss=loss) for f in self._findings]
         self._report_cut(-1, last, loss)
-        return Diagnosis(newest, 0, self._findings, self._mending)
+        return Diagnosis(newest, 0, 0, self._findings, self._mending)
 
     def _whole_checkpoint(self) -> tuple[int, dict[str, DataFile]]:
         """The newest readable checkpoint, and the files that are live in it."""
@@ -163,6 +177,7 @@ class _Examination:
             file = self._log.checkpoint(version)
             size = self._log.checkpoints[version]
             problem = file_fault(self._log.folder, DataFile(str(file), size, 0))
+            problem = problem or self._checksums.fault(_in_log(file))
             if problem is None:
                 try:
                     checkpoint = version, _files_of(file)
@@ -183,11 +198,8 @@ class _Examination:
 
     def _last_readable(self) -> int:
         """The last version before the first commit that is missing or can't be read."""
-        broken: list[int] = [version for version in self._unreadable if version > self._base]
-        gap = first_gap(self._log.commits, self._base)
-        if gap is not None:
-            broken.append(gap)
-        return min(broken, default=max((*self._log.commits, self._base)) + 1) - 1
+        broken = (version for version in self._unreadable if version > self._base)
+        return min(broken, default=self._newest + 1) - 1
 
     def _before_broken_data(self, last: int) -> int:
         """The last usable version at or before ``last``; -1 if no table would be left."""
@@ -226,7 +238,8 @@ class _Examination:
 
     def _fault(self, file: DataFile) -> str | None:
         if file.path not in self._faults:
-            self._faults[file.path] = file_fault(self._log.folder, file)
+            fault = file_fault(self._log.folder, file) or self._checksums.fault(file.path)
+            self._faults[file.path] = fault
         return self._faults[file.path]
 
     def _report_cut(self, last_good: int, last: int, loss: str) -> None:
@@ -238,7 +251,7 @@ class _Examination:
                 fault = self._fault(file)
                 if fault is not None:
                     self._findings.append(Finding(file.path, fault, loss))
-        if last < self._log.newest:
+        if last < self._newest:
             self._report_commit(last + 1, loss)
 
     def _report_commit(self, version: int, loss: str) -> None:
@@ -246,10 +259,13 @@ class _Examination:
         self._findings.append(Finding(_in_log(self._log.commit(version)), problem, loss))
 
     def _report_change_data(self, last_good: int) -> None:
-        # A vacuum may have deleted change data of versions up to the checkpoint.
-        for version in range(self._base + 1, last_good + 1):
-            for file in self._commits[version].change_data:
-                fault = self._fault(file)
+        for version, commit in self._commits.items():
+            if version > last_good:
+                continue
+            for file in commit.change_data:
+                # A vacuum may have deleted change data of versions up to the checkpoint.
+                is_old = version <= self._base
+                fault = self._checksums.fault(file.path) if is_old else self._fault(file)
                 if fault is not None:
                     loss = f"can't be mended: the change feed can't be read past version {version}"
                     self._findings.append(Finding(file.path, fault, loss))

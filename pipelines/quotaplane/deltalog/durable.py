@@ -2,7 +2,7 @@
 
 Before a write is acknowledged, its data files, the commits that name them, and the folder entries
 of both must be on disk. A commit may reach the disk before its data, or empty; but then the write
-was not acknowledged, and ``quotaplane doctor`` reverts it.
+was not acknowledged, and ``quotaplane doctor`` reverts it. What is on the disk gets its checksums.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from deltalake import DeltaTable, PostCommitHookProperties
 
+from quotaplane.deltalog.checksums import record
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, Log, list_log, local_folder, read_commit
 from quotaplane.file_sync import fsync
 
@@ -79,6 +80,7 @@ def _sync(log: Log, versions: range) -> None:
         for folder in log.folder.parents:
             with suppress(PermissionError):  # an existing folder of somebody else
                 fsync(folder)
+    record(log.folder, (*files, *commits))
 
 
 def _each(paths: Iterable[Path]) -> None:
@@ -113,9 +115,12 @@ def checkpoint(table: DeltaTable, uri: str) -> None:
     log = None if folder is None else Log(folder, {}, {})
     if log is not None:
         _each((log.commit(table.version()), log.folder / LOG))
+        made = log.checkpoint(table.version())
+        is_new = not made.exists()
     table.create_checkpoint()
     if log is not None:
-        fsync(log.checkpoint(table.version()))
+        fsync(made)
+        record(log.folder, [made], anew=is_new)
         # Missing if a run was killed before it wrote this: deltalake makes no checkpoint twice.
         _each([log.folder / LOG / LAST_CHECKPOINT])
         fsync(log.folder / LOG)

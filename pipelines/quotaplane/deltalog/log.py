@@ -1,4 +1,4 @@
-"""The files of a Delta table's log: lists and parses them, and finds faults.
+"""The files of a Delta table's log: lists and parses them.
 
 Only for tables in local folders. On an object store a file exists completely or not at all.
 """
@@ -9,7 +9,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +23,7 @@ LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_MAGIC: Final = b"PAR1"
-"""The last four bytes of a Parquet file."""
-_MOST_BYTES: Final = 1 << 28
+MOST_BYTES: Final = 1 << 28
 """A larger commit is not read: nothing here makes one, and parsing takes ten times as much."""
 _MOST_MISSING: Final = 10_000
 """A version that is further from the one before does not belong to the table."""
@@ -204,9 +202,9 @@ def read_commit(path: Path) -> Commit:
     """
     with open_regular(path) as opened:
         size = os.fstat(opened.fileno()).st_size
-        if size > _MOST_BYTES:
-            raise OSError(f"{path}: has {size} bytes; a commit of {_MOST_BYTES} or fewer is read")
-        return parse_commit(opened.read(_MOST_BYTES))
+        if size > MOST_BYTES:
+            raise OSError(f"{path}: has {size} bytes; a commit of {MOST_BYTES} or fewer is read")
+        return parse_commit(opened.read(MOST_BYTES))
 
 
 def commit_time(info: Mapping[str, Any]) -> datetime:
@@ -276,83 +274,6 @@ def _check_counts(commit: Commit) -> None:
             raise ValueError("is cut off: it names fewer files than it says")
 
 
-def file_fault(folder: Path, file: DataFile) -> str | None:
-    """The fault of a data file, as text to follow its name; None if there is none.
-
-    Raises:
-        OSError: the disk does not let it be read, so it is not known.
-    """
-    try:
-        with open_regular(folder / file.path) as opened:
-            size = os.fstat(opened.fileno()).st_size
-            if size != file.size:
-                return f"has {size} bytes, the log says {file.size}"
-            if size == 0:
-                return "is empty"
-            opened.seek(-len(_MAGIC), os.SEEK_END)
-            return None if opened.read() == _MAGIC else "does not end as a Parquet file does"
-    except FileNotFoundError:
-        return "is missing"
-    except ValueError as error:
-        return str(error)
-
-
-def find_fault(uri: str) -> str | None:
-    """A fault in a table's log: the file, and what is wrong; None if none is found.
-
-    Looks for what a power loss causes, and delta-rs and Spark don't report clearly: empty commits,
-    a gap, and a last commit or checkpoint that is cut off, or whose data is. Lists the log and
-    reads only a few files.
-
-    Raises:
-        OSError: a file can't be read.
-    """
-    folder = local_folder(uri)
-    if folder is None:
-        return None
-    fault = None
-    # While writers add commits, a listing may have a later commit but not an earlier one.
-    for _ in range(3):
-        fault = _find_fault(list_log(folder))
-        if fault is None:
-            return None
-    return fault
-
-
-def _find_fault(log: Log) -> str | None:
-    for name, problem in log.strangers.items():
-        return f"{LOG}/{name} {problem}"
-    for version, size in log.commits.items():
-        if size == 0:
-            return f"{_named(log.commit(version))} is empty"
-    base = log.newest_checkpoint
-    if base >= 0:
-        checkpoint = log.checkpoint(base)
-        fault = file_fault(log.folder, DataFile(str(checkpoint), log.checkpoints[base], 0))
-        if fault:
-            return f"{_named(checkpoint)} {fault}"
-    hinted = hinted_checkpoint(log)
-    if hinted > base:
-        return f"{_named(log.checkpoint(hinted))}, which {LOG}/{LAST_CHECKPOINT} names, is missing"
-    gap = first_gap(log.commits, base)
-    if gap is not None:
-        return f"{_named(log.commit(gap))} is missing"
-    if log.newest not in log.commits:
-        return None
-    last = log.commit(log.newest)
-    try:
-        commit = read_commit(last)
-    except FileNotFoundError:  # the log was cleaned up meanwhile
-        return None
-    except ValueError as error:
-        return f"{_named(last)} {error}"
-    for file in (*commit.added, *commit.change_data):
-        fault = file_fault(log.folder, file)
-        if fault:
-            return f"{file.path}, which {_named(last)} adds, {fault}"
-    return None
-
-
 def stamp(folder: Path, version: int) -> tuple[int, int, int] | None:
     """What changes when a table does, if its newest version is this one; None if it is another.
 
@@ -367,29 +288,3 @@ def stamp(folder: Path, version: int) -> tuple[int, int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def hinted_checkpoint(log: Log) -> int:
-    """The checkpoint that ``_last_checkpoint`` names; -1 if that file is absent or unreadable."""
-    try:
-        with open_regular(log.folder / LOG / LAST_CHECKPOINT) as opened:
-            return int(json.loads(opened.read(_MOST_BYTES))["version"])
-    except (OSError, *UNEXPECTED):
-        return -1
-
-
-def first_gap(versions: Iterable[int], base: int) -> int | None:
-    """The first version after ``base`` that is missing although a later one exists.
-
-    >>> first_gap([3, 4, 6], base=2)
-    5
-    >>> first_gap([1, 3, 4], base=2) is None
-    True
-    """
-    later = {version for version in versions if version > base}
-    wanted = range(base + 1, max(later, default=base) + 1)
-    return next((version for version in wanted if version not in later), None)
-
-
-def _named(file: Path) -> str:
-    return f"{LOG}/{file.name}"

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from quotaplane.deltalog.checksums import record
 from quotaplane.deltalog.diagnose import Mending
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, list_log, read_commit
@@ -87,6 +88,7 @@ def _empty(folder: Path, commit: Path, aside: Path) -> None:
     _set_aside(folder, commit, aside)
     os.replace(empty, commit)
     fsync(commit.parent)
+    record(folder, [commit], anew=True)
 
 
 def _named(folder: Path, without: Collection[int]) -> set[str]:

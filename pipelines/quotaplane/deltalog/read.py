@@ -7,11 +7,16 @@ afterwards sometimes aborts (one in eight was measured; exit code 134).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
+
+from quotaplane.deltalog.checksums import Checksums
+from quotaplane.deltalog.log import LOG, Log, inside, local_folder, read_commit
 
 _OF_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
@@ -38,10 +43,48 @@ def read_changes(
     """The table's change feed from version ``since`` to ``upto`` (None: the newest), in any order.
 
     Raises:
-        DeltaError, OSError, ValueError: as ``read_rows``.
+        DeltaError, OSError, ValueError: as ``read_rows``; OSError: bytes of it are damaged.
     """
+    folder = local_folder(table.table_uri)
+    if folder is not None:
+        last = table.version() if upto is None else upto
+        fault = changes_fault(folder, range(since, last + 1))
+        if fault is not None:
+            raise OSError(f"{fault}; run `quotaplane doctor`")
     names = None if columns is None else list(columns)
     return _read(table.load_cdf(starting_version=since, ending_version=upto, columns=names))
+
+
+def live_paths(table: DeltaTable) -> list[str]:
+    """The paths of the data files of an opened table, relative to it.
+
+    Raises:
+        OSError: one of them is outside the table's folder.
+    """
+    listed = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
+    return [inside(path) for path in listed["path"].to_pylist()]
+
+
+def changes_fault(folder: Path, versions: Iterable[int]) -> str | None:
+    """The first file of some versions whose bytes are damaged, and what is wrong; None: none is.
+
+    Looks at their commits, and at the data and the change data that these name. Versions without a
+    commit are passed over.
+
+    Raises:
+        OSError: the disk does not let one be read.
+    """
+    checksums, log = Checksums(folder), Log(folder, {}, {})
+    for version in versions:
+        commit = log.commit(version)
+        names = [f"{LOG}/{commit.name}"]
+        with suppress(FileNotFoundError, ValueError):  # who reads it says so
+            made = read_commit(commit)
+            names += (file.path for file in (*made.added, *made.change_data))
+        fault = checksums.first_fault(names)
+        if fault is not None:
+            return fault
+    return None
 
 
 def _read(stream: Any) -> pa.Table:

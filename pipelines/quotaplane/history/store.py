@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Final
 
@@ -11,10 +11,13 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from quotaplane.deltalog.checksums import Checksums
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
 from quotaplane.deltalog.error_text import one_line as one_line  # for all that use this module
 from quotaplane.deltalog.error_text import with_advice
-from quotaplane.deltalog.log import find_fault, local_folder
+from quotaplane.deltalog.faults import find_fault
+from quotaplane.deltalog.log import local_folder
+from quotaplane.deltalog.read import live_paths
 from quotaplane.errors import ConfigError, HistoryError
 from quotaplane.history.table_parts import RENAMED
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, TABLES, Table
@@ -83,13 +86,18 @@ def has_table(history: History, name: str) -> bool:
     """Whether the history has a table of this name.
 
     Raises:
-        HistoryError: it can't be reached.
+        HistoryError: it can't be reached, or has lost its log, so that it seems to be missing.
     """
     uri = table_uri(history, name)
     try:
-        return DeltaTable.is_deltatable(uri, storage_options(history))
+        if DeltaTable.is_deltatable(uri, storage_options(history)):
+            return True
+        fault = find_fault(uri)
     except (DeltaError, OSError) as error:
         raise HistoryError(f"history at {place(history)}: {with_advice(error)}") from None
+    if fault is not None:
+        raise _damaged(history, name, fault)
+    return False
 
 
 def _ignore(_: str) -> None:
@@ -142,7 +150,7 @@ def ensure_table(history: History, table: Table) -> bool:
         # Another process may create the table at the same time; the second one then opens it.
         # No retries: a retry would commit the creation again, as version 1 with another table id,
         # which would stop a change-feed stream that started in between.
-        if not DeltaTable.is_deltatable(uri, storage_options(history)):
+        if not has_table(history, table.name):
             DeltaTable.create(
                 uri,
                 Schema.from_arrow(table.schema),
@@ -174,14 +182,14 @@ def open_table(history: History, name: str) -> DeltaTable:
     """Open a table at its newest version; it may lack columns of ``Table.since_later``.
 
     Raises:
-        HistoryError: it is missing, can't be read, or has another schema.
+        HistoryError: it is missing, can't be read, is damaged, or has another schema.
     """
     uri = table_uri(history, name)
     try:
         # delta-rs and Spark would silently read what a power loss left of a log.
         fault = find_fault(uri)
         if fault is not None:
-            raise HistoryError(f"history table {name} at {uri}: {fault}; {DOCTOR}")
+            raise _damaged(history, name, fault)
         opened = DeltaTable(uri, storage_options=storage_options(history))
     except TableNotFoundError:
         raise HistoryError(
@@ -193,7 +201,32 @@ def open_table(history: History, name: str) -> DeltaTable:
     difference = _difference(TABLES[name], opened)
     if difference:
         raise HistoryError(f"history table {name} at {uri}: {difference}")
+    if TABLES[name].is_current:
+        refuse_damage(history, name, live_paths(opened))
     return opened
+
+
+def refuse_damage(history: History, name: str, paths: Iterable[str]) -> None:
+    """Check the bytes of some of a table's files, before they are read.
+
+    ``paths`` are relative to the table. Nothing is checked on an object store.
+
+    Raises:
+        HistoryError: they are not those that were written, or can't be read.
+    """
+    folder = local_folder(table_uri(history, name))
+    if folder is None:
+        return
+    try:
+        fault = Checksums(folder).first_fault(paths)
+    except OSError as error:
+        raise not_written(history, name, error) from None
+    if fault is not None:
+        raise _damaged(history, name, fault)
+
+
+def _damaged(history: History, name: str, fault: str) -> HistoryError:
+    return HistoryError(f"history table {name} at {table_uri(history, name)}: {fault}; {DOCTOR}")
 
 
 def open_to_write(history: History, name: str) -> DeltaTable:

@@ -43,6 +43,14 @@ class Table:
         """Its rows are rewritten by changes, and a feed keeps these; the others only grow."""
         return self.properties.get("delta.enableChangeDataFeed") == "true"
 
+    @property
+    def is_current(self) -> bool:
+        """Its rows are what holds now, such as quotas: each byte is checked before they are read.
+
+        The others are large, and say what was.
+        """
+        return self.snapshot or not {"round_at", "date"} & {*self.schema.names}
+
 
 def column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) -> pa.Field:
     """A column with its comment; ``null``: it may be null."""

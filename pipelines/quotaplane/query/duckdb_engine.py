@@ -23,8 +23,8 @@ from quotaplane.deltalog.log import local_folder
 from quotaplane.errors import HistoryError, InputError, QueryTimeoutError
 from quotaplane.history.spill_folder import NAME as SPILL_NAME
 from quotaplane.history.spill_folder import spill_folder
-from quotaplane.history.store import has_table, one_line, open_table, place
-from quotaplane.history.tables import OPTIONAL, TABLES, USAGE, Table
+from quotaplane.history.store import has_table, one_line, open_table, place, refuse_damage
+from quotaplane.history.tables import LIMITS, OPTIONAL, TABLES, USAGE, Table
 from quotaplane.query.answer import Answer, told_apart
 from quotaplane.query.duckdb_rows import (
     escaped,
@@ -269,6 +269,9 @@ class DuckDBEngine:
             return rows_of_copy(session, table, opened, since, until, group)
         folder = self._folder / table.name
         files = live_files(opened, folder, since=since, until=until, group=group)
+        if table is LIMITS:
+            names = (os.path.relpath(file, folder) for file in files)
+            refuse_damage(self._history, table.name, names)
         if not files:
             return no_rows(table)
         session.execute(

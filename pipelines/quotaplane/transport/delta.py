@@ -24,7 +24,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.error_text import with_advice
-from quotaplane.deltalog.log import Log, find_fault, read_commit
+from quotaplane.deltalog.faults import find_fault
+from quotaplane.deltalog.log import Log, read_commit
 from quotaplane.deltalog.read import read_changes
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport

@@ -1,0 +1,206 @@
+"""Checksums of a table's files, by which damaged bytes show.
+
+delta-rs and DuckDB write Parquet files without checksums, and nothing in a log has one. A changed
+bit may then be another quota. So a file beside the log has a line for each file of the table: for
+the log's own files, too. Delta's readers pass over it. The line is appended when the file is on the
+disk (``durable``), whoever wrote it. It is not synced itself: a file without a line is not checked,
+which `quotaplane doctor` counts, and `quotaplane maintain` gives it one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from quotaplane.deltalog.log import LOG, open_regular
+
+CHECKSUMS: Final = "_checksums"
+"""The file in the log's folder. A line: name, CRC-32, time of the last check (ms), CRC-32 of these."""
+
+_COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json".encode())
+_UNFIT: Final = re.compile(r"[\t\n]")
+"""No name in a line has these; no writer makes such a file."""
+_PORTION_BYTES: Final = 1 << 20
+_MOST_REMEMBERED: Final = 100_000
+
+_found_whole: dict[Path, tuple[int, int, int, int]] = {}
+"""Files that this process has checked: checksum, inode, time of change, size."""
+
+
+class Line(NamedTuple):
+    """What is known of a file."""
+
+    checksum: int
+    checked_ms: int
+    """When its bytes were last found whole."""
+
+    def text(self, name: str) -> bytes:
+        """The line, behind the end of the one before, which may be cut off."""
+        begins = f"{name}\t{self.checksum:08x}\t{self.checked_ms}".encode()
+        return b"\n%b\t%08x" % (begins, zlib.crc32(begins))
+
+
+class Checksums:
+    """The checksums of a table's files, as they are known now.
+
+    Args:
+        folder: the table's folder.
+
+    Raises:
+        OSError: they can't be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lines: dict[bytes, bytes] = {}
+        with suppress(FileNotFoundError, NotADirectoryError, ValueError):
+            with open_regular(_path(folder)) as opened:
+                lines = opened.read().split(b"\n")
+            # A later line of a name replaces an earlier one.
+            self._lines = {line[: line.find(b"\t")]: line for line in lines if line}
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    @property
+    def names(self) -> list[str]:
+        """The files that have a line; the line may be damaged."""
+        return [name.decode("utf-8", "replace") for name in self._lines]
+
+    @property
+    def newest(self) -> int:
+        """The newest version whose commit has a checksum; -1: none has."""
+        found = filter(None, map(_COMMIT.fullmatch, self._lines))
+        versions = sorted((int(match[1]) for match in found), reverse=True)
+        return next((v for v in versions if self.line(f"{LOG}/{v:020d}.json") is not None), -1)
+
+    def line(self, name: str) -> Line | None:
+        """What is known of a file; None: nothing, or its line is damaged."""
+        parts = self._lines.get(name.encode(), b"").rpartition(b"\t")
+        with suppress(ValueError):
+            if int(parts[2], 16) == zlib.crc32(parts[0]):
+                _, checksum, checked_ms = parts[0].split(b"\t")
+                return Line(int(checksum, 16), int(checked_ms))
+        return None
+
+    def fault(self, name: str) -> str | None:
+        """What is wrong with a file's bytes, as text to follow its name; None: nothing is known.
+
+        Raises:
+            OSError: the disk does not let it be read.
+        """
+        known = self.line(name)
+        if known is None:
+            return None
+        path = self._folder / name
+        try:
+            status = path.stat()
+            state = known.checksum, status.st_ino, status.st_mtime_ns, status.st_size
+            if _found_whole.get(path) == state:
+                return None
+            found = checksum_of(path)
+        except (FileNotFoundError, ValueError):  # who reads it says so
+            return None
+        if found != known.checksum:
+            return f"has damaged bytes: their checksum is {found:08x}, it was {known.checksum:08x}"
+        if len(_found_whole) >= _MOST_REMEMBERED:
+            _found_whole.clear()
+        _found_whole[path] = state
+        return None
+
+    def first_fault(self, names: Iterable[str]) -> str | None:
+        """The first of these files whose bytes are damaged, and what is wrong; None: none is.
+
+        Raises:
+            OSError: the disk does not let one be read.
+        """
+        faults = ((name, self.fault(name)) for name in names)
+        return next((f"{name} {fault}" for name, fault in faults if fault is not None), None)
+
+
+def checksum_of(path: Path) -> int:
+    """The CRC-32 of a file's bytes.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is no regular file.
+    """
+    checksum = 0
+    with open_regular(path) as opened:
+        while portion := opened.read(_PORTION_BYTES):
+            checksum = zlib.crc32(portion, checksum)
+    return checksum
+
+
+def record(folder: Path, paths: Iterable[Path], *, anew: bool = False) -> None:
+    """Append the checksums of files that are on the disk now and have none yet.
+
+    That it fails is no error: the files are not checked then.
+
+    Args:
+        folder: the table's folder.
+        paths: files below it; those that are gone are passed over.
+        anew: also of files that have one.
+    """
+    with suppress(OSError):
+        known = Checksums(folder)
+        now_ms = time.time_ns() // 1_000_000
+        lines = []
+        for path in paths:
+            name = str(path.relative_to(folder))
+            if (anew or known.line(name) is None) and not _UNFIT.search(name):
+                with suppress(FileNotFoundError, ValueError):
+                    lines.append(Line(checksum_of(path), now_ms).text(name))
+        if lines:
+            _append(folder, b"".join(lines))
+
+
+def _append(folder: Path, text: bytes) -> None:
+    while True:
+        handle = os.open(_path(folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(handle, fcntl.LOCK_SH)
+            if os.fstat(handle).st_ino == _path(folder).stat().st_ino:  # not replaced meanwhile
+                os.write(handle, text)
+                return
+        finally:
+            os.close(handle)
+
+
+def replace(folder: Path, changed: Callable[[Checksums], dict[str, Line]]) -> None:
+    """Write the file of checksums anew, while nobody appends to it.
+
+    Args:
+        folder: the table's folder.
+        changed: all lines that are to be there, by name, from those that are.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    path = _path(folder)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    made = path.with_name(f"{CHECKSUMS}.new")
+    try:
+        _lock(handle, fcntl.LOCK_EX)
+        lines = changed(Checksums(folder))
+        made.write_bytes(b"".join(line.text(name) for name, line in lines.items()))
+        os.replace(made, path)
+    finally:
+        os.close(handle)
+        made.unlink(missing_ok=True)
+
+
+def _lock(handle: int, how: int) -> None:
+    with suppress(OSError):  # of a file system without locks
+        fcntl.flock(handle, how)
+
+
+def _path(folder: Path) -> Path:
+    return folder / LOG / CHECKSUMS
