@@ -66,6 +66,10 @@ class HistoryError(QuotaplaneError):
     exit_code = 4
 
 
+class DamagedTableError(HistoryError):
+    """Files of a history table are lost or damaged; nothing is read from them."""
+
+
 class QueryTimeoutError(HistoryError):
     """A query took longer than it may, and was ended."""
 

@@ -9,17 +9,19 @@ from datetime import datetime, timezone
 
 from quotaplane.answers import add_answer_options, print_answer
 from quotaplane.cli.places import add_place_options, history_of
-from quotaplane.errors import ConfigError
+from quotaplane.errors import ConfigError, DamagedTableError
 from quotaplane.history.disk_reserve import keep_reserves, with_reserve
 from quotaplane.history.maintenance import KEEP_DAYS, Kept, maintain
 from quotaplane.history.store import require_history
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import DeltaTransport, load_settings
+from quotaplane.terminal import warn
 from quotaplane.transport.base import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics
 
 _EPILOG = """\
 The jobs may run meanwhile. With --conf and the embedded transport, its topics are maintained, too.
+Each file's bytes are compared with its checksum once a day; exit code 4: some are damaged.
 """
 
 
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: the options or the settings are wrong, or there is no history.
-        HistoryError: a table is missing or can't be written.
+        HistoryError: a table is missing, can't be written, or has damaged files.
     """
     if not 0 < args.keep_days <= 36500:
         raise ConfigError(
@@ -53,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
     require_history(history)
     now = datetime.now(timezone.utc)
     with_reserve(history, lambda: roll_up(history, now))  # before the usage expires
-    done = maintain(history, now, keep_days=args.keep_days)
+    damaged: list[DamagedTableError] = []
+    done = maintain(history, now, keep_days=args.keep_days, report=damaged.append)
     columns = [field.name for field in fields(Kept)]
     print_answer(
         args,
@@ -67,4 +70,8 @@ def run(args: argparse.Namespace) -> int:
         with_reserve(history, lambda: maintain_topics(transport, topics=topics))
     if settings is not None:
         keep_reserves(history)
+    for error in damaged[1:]:
+        warn(str(error))
+    if damaged:
+        raise damaged[0]
     return 0

@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 from quotaplane.deltalog.log import LOG, open_regular
 
 CHECKSUMS: Final = "_checksums"
-"""The file in the log's folder. A line: name, CRC-32, time of the last check (ms), CRC-32 of these."""
+"""The file, in the log's folder. A line: name, CRC-32, time of the last comparison (ms), CRC-32 of
+these."""
 
 _COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json".encode())
 _UNFIT: Final = re.compile(r"[\t\n]")
@@ -164,7 +165,9 @@ def record(folder: Path, paths: Iterable[Path], *, anew: bool = False) -> None:
 
 def _append(folder: Path, text: bytes) -> None:
     while True:
-        handle = os.open(_path(folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = os.open(
+            _path(folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666
+        )
         try:
             _lock(handle, fcntl.LOCK_SH)
             if os.fstat(handle).st_ino == _path(folder).stat().st_ino:  # not replaced meanwhile

@@ -8,6 +8,9 @@ import re
 from itertools import takewhile
 from typing import Final
 
+DOCTOR: Final = "run `quotaplane doctor`, which says what is lost and how to mend it"
+"""The advice where a table is broken."""
+
 _COLOR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE: Final = "↳"
 """Before each cause of an error, one a line, the last one being the operating system's."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from quotaplane.deltalog.checksums import Checksums
+from quotaplane.deltalog.error_text import DOCTOR
 from quotaplane.deltalog.log import LOG, Log, inside, local_folder, read_commit
 
 _OF_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -48,11 +49,15 @@ def read_changes(
     folder = local_folder(table.table_uri)
     if folder is not None:
         last = table.version() if upto is None else upto
-        fault = changes_fault(folder, range(since, last + 1))
-        if fault is not None:
-            raise OSError(f"{fault}; run `quotaplane doctor`")
+        refuse(changes_fault(folder, range(since, last + 1)))
     names = None if columns is None else list(columns)
     return _read(table.load_cdf(starting_version=since, ending_version=upto, columns=names))
+
+
+def refuse(fault: str | None) -> None:
+    """Raise OSError for a fault that was found in a table."""
+    if fault is not None:
+        raise OSError(f"{fault}; {DOCTOR}")
 
 
 def live_paths(table: DeltaTable) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
@@ -67,7 +67,12 @@ def can_sort(opened: DeltaTable) -> bool:
     )
 
 
-def sort_by_group(opened: DeltaTable, folder: Path, now: datetime) -> int:
+def sort_by_group(
+    opened: DeltaTable,
+    folder: Path,
+    now: datetime,
+    check: Callable[[Sequence[str]], None],
+) -> int:
     """Sort what is not sorted; returns how many files were replaced.
 
     Only for a table that the caller has claimed against other rewrites (see ``maintenance``).
@@ -77,6 +82,7 @@ def sort_by_group(opened: DeltaTable, folder: Path, now: datetime) -> int:
         opened: the table, partitioned by ``date``; its newest version is loaded again and again.
         folder: the table's folder.
         now: the time.
+        check: is given the files that are to be sorted, and raises if one is damaged.
 
     Raises:
         HistoryError: a file can't be read or written.
@@ -87,6 +93,7 @@ def sort_by_group(opened: DeltaTable, folder: Path, now: datetime) -> int:
         ends = datetime.combine(day, datetime.min.time(), timezone.utc) + timedelta(days=1)
         chosen = to_sort(files, is_over=now >= ends + _SETTLES)
         if chosen and time.monotonic() - begun < _MOST_S:
+            check([file.path for file in chosen])
             _rewrite(opened, folder, day, chosen)
             replaced += len(chosen)
     return replaced

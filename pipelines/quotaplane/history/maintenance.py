@@ -7,7 +7,8 @@ files, which would duplicate every row. So a run locks a file of the history, an
 by a transaction in its log, for object stores and file systems without locks.
 
 The files of ``usage`` and ``limits`` are sorted on this occasion (see ``group_order``), but on an
-object store.
+object store. In a local folder the bytes of files are compared with their checksums: of each file
+once a day, and before it is rewritten, as the damage would be in the new file, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,16 +30,19 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.log import local_folder
-from quotaplane.deltalog.read import read_rows
-from quotaplane.errors import HistoryError
+from quotaplane.deltalog.read import live_paths, read_rows
+from quotaplane.deltalog.verify import verify
+from quotaplane.errors import DamagedTableError, HistoryError
 from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.group_order import can_sort, sort_by_group
 from quotaplane.history.store import (
+    damaged,
     has_table,
     keep,
     not_written,
     open_table,
     place,
+    refuse_damage,
     table_uri,
     writing,
 )
@@ -83,11 +88,22 @@ class Kept:
     """Live files afterwards."""
 
 
-def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -> list[Kept]:
+def _raised(error: DamagedTableError) -> None:
+    raise error
+
+
+def maintain(
+    history: History,
+    now: datetime,
+    *,
+    keep_days: float = KEEP_DAYS,
+    report: Callable[[DamagedTableError], None] = _raised,
+) -> list[Kept]:
     """Expire rows older than ``keep_days``, compact and vacuum; quotas never expire.
 
     Tables with a ``date`` column are expired by whole days, which rewrites no files. The recording
-    expires by ``history.recording_days``.
+    expires by ``history.recording_days``. Damaged files are not rewritten; ``report`` is called for
+    each table that has one.
 
     Raises:
         HistoryError: a table of the quota job is missing, can't be written, or is being maintained
@@ -104,9 +120,9 @@ def maintain(history: History, now: datetime, *, keep_days: float = KEEP_DAYS) -
             there = table not in OPTIONAL or has_table(history, table.name)
             if there and table is not RESOURCE_GROUPS:
                 expires = limits.get(table.name, before)
-                done.append(_maintain(history, table, expires, now, alone=alone))
+                done.append(_maintain(history, table, expires, now, report, alone=alone))
         # Quotas last, as other programs may be changing that table.
-        return [*done, _maintain(history, RESOURCE_GROUPS, before, now, alone=alone)]
+        return [*done, _maintain(history, RESOURCE_GROUPS, before, now, report, alone=alone)]
 
 
 @contextmanager
@@ -138,7 +154,13 @@ def _taken(file: IO[str], history: History) -> bool:
 
 
 def _maintain(
-    history: History, table: Table, before: datetime, now: datetime, *, alone: bool
+    history: History,
+    table: Table,
+    before: datetime,
+    now: datetime,
+    report: Callable[[DamagedTableError], None],
+    *,
+    alone: bool,
 ) -> Kept:
     uri = table_uri(history, table.name)
     synced = Synced(uri)
@@ -167,12 +189,17 @@ def _maintain(
         return len(opened.file_uris())
 
     with _claimed(table, retried, alone=alone):
-        expired = 0
-        if "date" in table.partition_by or (
-            "round_at" in table.schema.names and not table.snapshot
-        ):
+        expired = compacted = 0
+        by_day = "date" in table.partition_by
+        if by_day:
             expired = retried(lambda t: _expire(t, table, before))
-        compacted = retried(lambda t: _compact(t, table, uri, now))
+        try:
+            retried(lambda t: _check(history, t, table, now))
+            if not by_day and "round_at" in table.schema.names and not table.snapshot:
+                expired = retried(lambda t: _expire(t, table, before))
+            compacted = retried(lambda t: _compact(t, table, history, now))
+        except DamagedTableError as error:
+            report(error)
         # A full vacuum also deletes files that a killed writer left behind, but it would delete
         # change data as well. So tables with a change feed get the other kind, which deletes only
         # files that the log has removed.
@@ -224,6 +251,21 @@ def _claimed(
         retried(lambda opened: commit(opened, RELEASED))
 
 
+def _check(history: History, opened: DeltaTable, table: Table, now: datetime) -> None:
+    """Compare with their checksums the files that are due, and those that may be rewritten now."""
+    folder = local_folder(table_uri(history, table.name))
+    if folder is None:
+        return
+    live = live_paths(opened)
+    fault = verify(folder, live, int(now.timestamp() * 1000))
+    if fault is not None:
+        raise damaged(history, table.name, fault)
+    if not table.by_group:  # else each file is checked before it is sorted
+        days = Counter(path.rpartition("/")[0] for path in live)
+        several = (path for path in live if days[path.rpartition("/")[0]] > 1)
+        refuse_damage(history, table.name, several if table.partition_by else live)
+
+
 def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
     if "date" in table.partition_by:
         predicate = f"date < DATE '{before:%Y-%m-%d}'"
@@ -238,9 +280,9 @@ def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
     return int(deleted["num_deleted_rows"] or 0)
 
 
-def _compact(opened: DeltaTable, table: Table, uri: str, now: datetime) -> int:
+def _compact(opened: DeltaTable, table: Table, history: History, now: datetime) -> int:
     """Make few files of many; returns how many were replaced."""
-    folder = local_folder(uri)
+    folder = local_folder(table_uri(history, table.name))
     size_bytes = _size_bytes(opened)
     if folder is not None and shutil.disk_usage(folder).free < size_bytes:
         # It writes the rows anew before the old files go; this run only makes room.
@@ -250,7 +292,9 @@ def _compact(opened: DeltaTable, table: Table, uri: str, now: datetime) -> int:
         )
         return 0
     if table.by_group and folder is not None and can_sort(opened):
-        return sort_by_group(opened, folder, now)
+        return sort_by_group(
+            opened, folder, now, lambda paths: refuse_damage(history, table.name, paths)
+        )
     done = opened.optimize.compact(
         writer_properties=_PROPERTIES, post_commithook_properties=COMMIT_ONLY
     )

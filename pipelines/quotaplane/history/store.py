@@ -13,20 +13,18 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.deltalog.checksums import Checksums
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
+from quotaplane.deltalog.error_text import DOCTOR, with_advice
 from quotaplane.deltalog.error_text import one_line as one_line  # for all that use this module
-from quotaplane.deltalog.error_text import with_advice
 from quotaplane.deltalog.faults import find_fault
 from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths
-from quotaplane.errors import ConfigError, HistoryError
+from quotaplane.errors import ConfigError, DamagedTableError, HistoryError
 from quotaplane.history.table_parts import RENAMED
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, TABLES, Table
 from quotaplane.settings import History
 
 WRITERS: Final = ".writers.lock"
 """Lock file in the history's folder: writers share it, ``doctor --mend`` takes it exclusively."""
-
-DOCTOR: Final = "run `quotaplane doctor`, which says what is lost and how to mend it"
 
 
 def table_uri(history: History, name: str) -> str:
@@ -96,7 +94,7 @@ def has_table(history: History, name: str) -> bool:
     except (DeltaError, OSError) as error:
         raise HistoryError(f"history at {place(history)}: {with_advice(error)}") from None
     if fault is not None:
-        raise _damaged(history, name, fault)
+        raise damaged(history, name, fault)
     return False
 
 
@@ -189,7 +187,7 @@ def open_table(history: History, name: str) -> DeltaTable:
         # delta-rs and Spark would silently read what a power loss left of a log.
         fault = find_fault(uri)
         if fault is not None:
-            raise _damaged(history, name, fault)
+            raise damaged(history, name, fault)
         opened = DeltaTable(uri, storage_options=storage_options(history))
     except TableNotFoundError:
         raise HistoryError(
@@ -212,7 +210,8 @@ def refuse_damage(history: History, name: str, paths: Iterable[str]) -> None:
     ``paths`` are relative to the table. Nothing is checked on an object store.
 
     Raises:
-        HistoryError: they are not those that were written, or can't be read.
+        DamagedTableError: they are not those that were written.
+        HistoryError: the disk does not let one be read.
     """
     folder = local_folder(table_uri(history, name))
     if folder is None:
@@ -222,11 +221,13 @@ def refuse_damage(history: History, name: str, paths: Iterable[str]) -> None:
     except OSError as error:
         raise not_written(history, name, error) from None
     if fault is not None:
-        raise _damaged(history, name, fault)
+        raise damaged(history, name, fault)
 
 
-def _damaged(history: History, name: str, fault: str) -> HistoryError:
-    return HistoryError(f"history table {name} at {table_uri(history, name)}: {fault}; {DOCTOR}")
+def damaged(history: History, name: str, fault: str) -> DamagedTableError:
+    """The error of a table in which a fault was found: a file, and what is wrong with it."""
+    place = table_uri(history, name)
+    return DamagedTableError(f"history table {name} at {place}: {fault}; {DOCTOR}")
 
 
 def open_to_write(history: History, name: str) -> DeltaTable:

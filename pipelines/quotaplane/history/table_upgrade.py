@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from quotaplane.deltalog.checksums import CHECKSUMS
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, local_folder
 from quotaplane.deltalog.read import read_rows
@@ -174,6 +175,7 @@ def _rename_everywhere(folder: Path) -> int:
         kept = [_renamed_action(action, made) for action in rows.to_pylist()]
         pq.write_table(pa.Table.from_pylist(kept, rows.schema), file)
     (made / LOG / LAST_CHECKPOINT).unlink(missing_ok=True)  # has the checkpoint's size and checksum
+    (made / LOG / CHECKSUMS).unlink(missing_ok=True)
     for path in (*made.rglob("*"), made):
         fsync(path)
     folder.rename(folder.with_name(f"{folder.name}.before-upgrade"))

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.log import commit_time
-from quotaplane.deltalog.read import read_rows
+from quotaplane.deltalog.read import live_paths, read_rows
 from quotaplane.errors import (
     GroupIdTakenError,
     HistoryError,
@@ -30,7 +30,7 @@ from quotaplane.groups.hierarchy import ancestors, parents_of
 from quotaplane.groups.ids import ids_of
 from quotaplane.groups.names import check_name
 from quotaplane.history.commits import merging, optimistically
-from quotaplane.history.store import ensure_history, one_line, open_table
+from quotaplane.history.store import ensure_history, one_line, open_table, refuse_damage
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.registry.change_feed import GROUP
@@ -283,8 +283,10 @@ def groups_if_put(history: History, given: GivenGroups, at: datetime) -> pa.Tabl
         log = {int(e["version"]): commit_time(e) for e in table.history()}
         versions = [version for version, made_at in log.items() if made_at <= at]
         table.load_as_version(max(versions, default=min(log)))
+        paths = live_paths(table)
     except (DeltaError, OSError, ValueError) as error:
         raise HistoryError(f"history table resource_groups: {one_line(error)}") from None
+    refuse_damage(history, RESOURCE_GROUPS.name, paths)
     return rows_if_put(_read(table), given)
 
 

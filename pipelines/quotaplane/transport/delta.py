@@ -22,11 +22,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from quotaplane.deltalog.checksums import Checksums
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
-from quotaplane.deltalog.error_text import with_advice
+from quotaplane.deltalog.error_text import DOCTOR, with_advice
 from quotaplane.deltalog.faults import find_fault
 from quotaplane.deltalog.log import Log, read_commit
-from quotaplane.deltalog.read import read_changes
+from quotaplane.deltalog.read import live_paths, read_changes, refuse
+from quotaplane.deltalog.verify import verify
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
 from quotaplane.transport.base import (
@@ -249,7 +251,7 @@ def maintain(
     away; otherwise messages that it has not read are deleted.
 
     Raises:
-        TransportError: a table can't be rewritten.
+        TransportError: a table can't be rewritten, or has damaged files.
     """
     oldest_ms = int((time.time() - keep_s) * 1000)
     hours = math.ceil(keep_s / 3600)
@@ -261,8 +263,11 @@ def maintain(
             continue
         table = topic.open()
         with _as_transport_error(topic.uri):
+            table.update_incremental()
+            refuse(verify(Path(topic.uri), live_paths(table), time.time_ns() // 1_000_000))
             with topic.lock():
                 table.update_incremental()
+                topic.check()
                 table.delete(
                     f"published_at_ms < {oldest_ms}", post_commithook_properties=COMMIT_ONLY
                 )
@@ -378,9 +383,19 @@ class _Topic:
         with self.lock():
             table.update_incremental()
             before = table.version()
+            self.check()
             table.optimize.compact(post_commithook_properties=COMMIT_ONLY)
             self.keep(before)
             checkpoint(table, self.uri)
+
+    def check(self) -> None:
+        """Check the bytes of all files before they are rewritten: then damage would be in the new
+        ones, too.
+
+        Raises:
+            OSError: they are damaged.
+        """
+        refuse(Checksums(Path(self.uri)).first_fault(live_paths(self.open())))
 
     def keep(self, before: int) -> None:
         """Wait until commits are on the disk, and so may be acknowledged.
@@ -403,10 +418,7 @@ class _Topic:
         # delta-rs and Spark silently read what a power loss left of a log, so check it first.
         fault = find_fault(self.uri)
         if fault is not None:
-            raise TransportError(
-                f"{self.uri}: {fault}; run `quotaplane doctor`, which says what is lost and how to "
-                "mend it"
-            )
+            raise TransportError(f"{self.uri}: {fault}; {DOCTOR}")
         with suppress(TableNotFoundError):
             return DeltaTable(self.uri)
         with self.lock():
