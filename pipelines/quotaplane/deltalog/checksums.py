@@ -14,12 +14,13 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from quotaplane.deltalog.log import LOG, open_regular
+from quotaplane.file_sync import fsync
 
 CHECKSUMS: Final = "_checksums"
 """The file, in the log's folder. A line: name, CRC-32, time of the last comparison (ms), CRC-32 of
@@ -160,21 +161,8 @@ def record(folder: Path, paths: Iterable[Path], *, anew: bool = False) -> None:
                 with suppress(FileNotFoundError, ValueError):
                     lines.append(Line(checksum_of(path), now_ms).text(name))
         if lines:
-            _append(folder, b"".join(lines))
-
-
-def _append(folder: Path, text: bytes) -> None:
-    while True:
-        handle = os.open(
-            _path(folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666
-        )
-        try:
-            _lock(handle, fcntl.LOCK_SH)
-            if os.fstat(handle).st_ino == _path(folder).stat().st_ino:  # not replaced meanwhile
-                os.write(handle, text)
-                return
-        finally:
-            os.close(handle)
+            with _locked(_path(folder), fcntl.LOCK_SH) as handle:
+                os.write(handle, b"".join(lines))
 
 
 def replace(folder: Path, changed: Callable[[Checksums], dict[str, Line]]) -> None:
@@ -188,21 +176,38 @@ def replace(folder: Path, changed: Callable[[Checksums], dict[str, Line]]) -> No
         OSError: it can't be written.
     """
     path = _path(folder)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     made = path.with_name(f"{CHECKSUMS}.new")
+    with _locked(path, fcntl.LOCK_EX):
+        try:
+            lines = changed(Checksums(folder))
+            made.write_bytes(b"".join(line.text(name) for name, line in lines.items()))
+            fsync(made)
+            os.replace(made, path)
+        finally:
+            made.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(path: Path, how: int) -> Iterator[int]:
+    """The file of checksums, to append to; nobody replaces it meanwhile."""
+    while True:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with suppress(OSError):  # of a file system without locks
+                fcntl.flock(handle, how)
+            if not _is_at(path, handle):  # replaced before the lock was there
+                continue
+            yield handle
+            return
+        finally:
+            os.close(handle)
+
+
+def _is_at(path: Path, handle: int) -> bool:
     try:
-        _lock(handle, fcntl.LOCK_EX)
-        lines = changed(Checksums(folder))
-        made.write_bytes(b"".join(line.text(name) for name, line in lines.items()))
-        os.replace(made, path)
-    finally:
-        os.close(handle)
-        made.unlink(missing_ok=True)
-
-
-def _lock(handle: int, how: int) -> None:
-    with suppress(OSError):  # of a file system without locks
-        fcntl.flock(handle, how)
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _path(folder: Path) -> Path:

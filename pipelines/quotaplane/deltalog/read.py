@@ -73,8 +73,8 @@ def live_paths(table: DeltaTable) -> list[str]:
 def changes_fault(folder: Path, versions: Iterable[int]) -> str | None:
     """The first file of some versions whose bytes are damaged, and what is wrong; None: none is.
 
-    Looks at their commits, and at the data and the change data that these name. Versions without a
-    commit are passed over.
+    Looks at their commits, and at the change data that these name, or the data of those without.
+    Versions without a commit are passed over.
 
     Raises:
         OSError: the disk does not let one be read.
@@ -85,7 +85,7 @@ def changes_fault(folder: Path, versions: Iterable[int]) -> str | None:
         names = [f"{LOG}/{commit.name}"]
         with suppress(FileNotFoundError, ValueError):  # who reads it says so
             made = read_commit(commit)
-            names += (file.path for file in (*made.added, *made.change_data))
+            names += (file.path for file in made.change_data or made.added)
         fault = checksums.first_fault(names)
         if fault is not None:
             return fault

@@ -71,7 +71,7 @@ def sort_by_group(
     opened: DeltaTable,
     folder: Path,
     now: datetime,
-    check: Callable[[Sequence[str]], None],
+    check: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> int:
     """Sort what is not sorted; returns how many files were replaced.
 

@@ -28,10 +28,10 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from quotaplane.deltalog.compare import compare
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths, read_rows
-from quotaplane.deltalog.verify import verify
 from quotaplane.errors import DamagedTableError, HistoryError
 from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.group_order import can_sort, sort_by_group
@@ -257,7 +257,7 @@ def _check(history: History, opened: DeltaTable, table: Table, now: datetime) ->
     if folder is None:
         return
     live = live_paths(opened)
-    fault = verify(folder, live, int(now.timestamp() * 1000))
+    fault = compare(folder, live, int(now.timestamp() * 1000))
     if fault is not None:
         raise damaged(history, table.name, fault)
     if not table.by_group:  # else each file is checked before it is sorted

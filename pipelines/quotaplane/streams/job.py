@@ -37,6 +37,7 @@ from quotaplane.streams.shard_program import Batch, Output, ShardProgram
 from quotaplane.streams.sink import BatchSink, Finisher
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
+from quotaplane.streams.whole_groups import refuse_damaged_groups
 from quotaplane.terminal import tell, warn
 from quotaplane.transport.base import Transport
 
@@ -230,7 +231,7 @@ class StreamJob(RunningQuery):
                 lines,
                 traces,
                 still_leads=spec.leadership.check,
-                before=spec.before_batch(folder),
+                before=_before(spec, folder),
                 sync_input=folder.sync,
             ),
             name=spec.query_name,
@@ -238,6 +239,16 @@ class StreamJob(RunningQuery):
             alone=alone,
             ready=_ready(spark, spec, self.epoch),
         )
+
+
+def _before(spec: JobSpec, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
+    of_the_job = spec.before_batch(folder)
+
+    def before(outputs: DataFrame, seq: int) -> None:
+        refuse_damaged_groups(spec.settings.history, folder.positions, seq)
+        of_the_job(outputs, seq)
+
+    return before
 
 
 def run_stream_job(

@@ -23,12 +23,12 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.deltalog.checksums import Checksums
+from quotaplane.deltalog.compare import compare
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.error_text import DOCTOR, with_advice
 from quotaplane.deltalog.faults import find_fault
 from quotaplane.deltalog.log import Log, read_commit
 from quotaplane.deltalog.read import live_paths, read_changes, refuse
-from quotaplane.deltalog.verify import verify
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
 from quotaplane.transport.base import (
@@ -264,7 +264,7 @@ def maintain(
         table = topic.open()
         with _as_transport_error(topic.uri):
             table.update_incremental()
-            refuse(verify(Path(topic.uri), live_paths(table), time.time_ns() // 1_000_000))
+            refuse(compare(Path(topic.uri), live_paths(table), time.time_ns() // 1_000_000))
             with topic.lock():
                 table.update_incremental()
                 topic.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ MOST_BYTES: Final = 4 << 30
 """A run compares so much of a table; the next one goes on."""
 
 
-def verify(folder: Path, live: Iterable[str], now_ms: int) -> str | None:
+def compare(folder: Path, live: Iterable[str], now_ms: int) -> str | None:
     """Compare the files of a table that were not compared for a day; those of longest ago first.
 
     Files without a checksum get one. Lines of files that are gone are removed.
@@ -29,7 +30,7 @@ def verify(folder: Path, live: Iterable[str], now_ms: int) -> str | None:
         The first damaged file, and what is wrong; None: none was found.
 
     Raises:
-        OSError: a file can't be read, or the checksums can't be written.
+        OSError: a file can't be read.
     """
     checksums = Checksums(folder)
     lines = {name: checksums.line(name) for name in checksums.names}
@@ -38,21 +39,26 @@ def verify(folder: Path, live: Iterable[str], now_ms: int) -> str | None:
     needed = {*live, *_of_log(folder), *change_data} - gone
     ages = {name: _age_ms(lines.get(name), now_ms) for name in needed}
     due = sorted((name for name in needed if ages[name] >= EVERY_MS), key=lambda name: -ages[name])
-    fault, whole = None, dict[str, Line]()
-    for name in _portion(folder, due):
+    fault, whole, read = None, dict[str, Line](), 0
+    for name in due:
+        if read >= MOST_BYTES:
+            break
         damage = checksums.fault(name)
         if damage is not None:
             fault = fault or f"{name} {damage}"
             continue
-        known = lines.get(name)
-        checksum = checksum_of(folder / name) if known is None else known.checksum
-        whole[name] = Line(checksum, now_ms)
+        with suppress(FileNotFoundError):  # vacuumed meanwhile
+            read += (folder / name).stat().st_size
+            known = lines.get(name)
+            checksum = checksum_of(folder / name) if known is None else known.checksum
+            whole[name] = Line(checksum, now_ms)
 
     def kept(current: Checksums) -> dict[str, Line]:
         there = {name: current.line(name) for name in current.names if name not in gone}
         return {name: line for name, line in there.items() if line is not None} | whole
 
-    replace(folder, kept)
+    with suppress(OSError):  # of a full disk, on which maintenance is to make room
+        replace(folder, kept)
     return fault
 
 
@@ -67,16 +73,3 @@ def _of_log(folder: Path) -> Iterator[str]:
 def _age_ms(line: Line | None, now_ms: int) -> int:
     """How long ago a file was compared; a time to come is one of a wrong clock."""
     return now_ms if line is None else abs(now_ms - line.checked_ms)
-
-
-def _portion(folder: Path, names: Iterable[str]) -> Iterator[str]:
-    """The first of these files, as far as ``MOST_BYTES`` goes, and those that are there."""
-    read = 0
-    for name in names:
-        try:
-            read += (folder / name).stat().st_size
-        except FileNotFoundError:
-            continue
-        if read > MOST_BYTES:
-            return
-        yield name

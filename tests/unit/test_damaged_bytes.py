@@ -1,0 +1,424 @@
+"""A changed bit, and a lost commit, are said: no other quota or limit is read for it."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from deltalake import DeltaTable
+
+from quotaplane.cli.main import main
+from quotaplane.deltalog import compare as comparing
+from quotaplane.deltalog.checksums import CHECKSUMS, Checksums, Line, record, replace
+from quotaplane.deltalog.compare import EVERY_MS, compare
+from quotaplane.deltalog.durable import checkpoint
+from quotaplane.deltalog.faults import find_fault
+from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, list_log
+from quotaplane.deltalog.read import live_paths
+from quotaplane.errors import DamagedTableError, HistoryError, TransportError
+from quotaplane.history.maintenance import maintain
+from quotaplane.history.store import ensure_tables, has_table
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.model import RATE_COLUMNS, Round
+from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import list_groups, put_groups
+from quotaplane.settings import DeltaTransport, History
+from quotaplane.streams.whole_groups import refuse_damaged_groups
+from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport.base import Message
+from tests.histories import make_history
+from tests.unit.broken_cases import added, commit
+from tests.unit.history_cases import NOON_MS, limits, read, rounds
+
+Capture = pytest.CaptureFixture[str]
+DAMAGED = "has damaged bytes: their checksum is "
+BASE, NEWEST = 4, 7
+"""Versions: of the checkpoint, and the last one."""
+
+
+def put(history: History, group: str, quota: float) -> None:
+    put_groups(history, [group], np.full((1, len(RATE_COLUMNS)), quota), "ann")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seven changes of quotas, with a checkpoint of the log after the fourth; two rounds."""
+    history = History(path=str(tmp_path_factory.mktemp("made")))
+    make_history(history)
+    table = Path(history.path) / "resource_groups"
+    for number in range(1, NEWEST + 1):
+        put(history, f"g{number}", 10.0 * number)
+        if number == BASE:
+            checkpoint(DeltaTable(table), str(table))
+    with HistoryWriter(history, "x") as writer:
+        for seq in range(2):
+            writer.append("limits", limits([("b", "g", 5.0)]), Round(1, seq, NOON_MS))
+            writer.append("rounds", rounds(), Round(1, seq, NOON_MS))
+    return Path(history.path)
+
+
+@pytest.fixture
+def history(made: Path, tmp_path: Path) -> History:
+    return History(path=str(shutil.copytree(made, tmp_path / "history")))
+
+
+@pytest.fixture
+def table(history: History) -> Path:
+    return Path(history.path) / "resource_groups"
+
+
+def flips(file: Path, times: int) -> Iterator[int]:
+    """The file with one other bit, again and again, and in the end as it was."""
+    good, draw = file.read_bytes(), random.Random(1)
+    for _ in range(times):
+        damaged = bytearray(good)
+        damaged[draw.randrange(len(good))] ^= 1 << draw.randrange(8)
+        yield file.write_bytes(damaged)
+    file.write_bytes(good)
+
+
+def flip(file: Path) -> None:
+    """Another bit in the middle of a file."""
+    next(flips(file, 1))
+
+
+def live_file(table: Path) -> Path:
+    return table / live_paths(DeltaTable(table))[0]
+
+
+def in_log(name: str) -> Callable[[Path], Path]:
+    return lambda table: table / LOG / name
+
+
+READ_AS_QUOTAS = {
+    "a live data file": live_file,
+    "the newest commit": lambda table: commit(table, NEWEST),
+    "a commit after the checkpoint": lambda table: commit(table, BASE + 1),
+    "the checkpoint": lambda table: list_log(table).checkpoint(BASE),
+}
+
+
+@pytest.mark.parametrize("kind", READ_AS_QUOTAS)
+def test_no_flipped_bit_is_read_as_a_quota(history: History, table: Path, kind: str) -> None:
+    file = READ_AS_QUOTAS[kind](table)
+    name = str(file.relative_to(table))
+    whole, checksums = list_groups(history), Checksums(table)
+    for _ in flips(file, 1500):
+        assert DAMAGED in str(checksums.fault(name))
+    for _ in flips(file, 10):
+        with pytest.raises(HistoryError, match=r"resource_groups at .*; run `quotaplane doctor`"):
+            list_groups(history)
+        with pytest.raises(HistoryError, match=r"run `quotaplane doctor`"):
+            put(history, "g1", 1.0)
+    assert list_groups(history) == whole
+
+
+@pytest.mark.parametrize("name", [LAST_CHECKPOINT, CHECKSUMS])
+def test_a_flipped_bit_beside_the_log_changes_no_quota(
+    history: History, table: Path, name: str
+) -> None:
+    whole = list_groups(history)
+    for _ in flips(table / LOG / name, 30):
+        with suppress(HistoryError):  # the note may name a checkpoint that is not there
+            assert list_groups(history) == whole
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda t: commit(t, 2), lambda t: next((t / "_change_data").iterdir())]
+)
+def test_no_flipped_bit_is_read_as_a_change(
+    history: History, table: Path, kind: Callable[[Path], Path], capsys: Capture
+) -> None:
+    whole = group_changes(history)
+    for _ in flips(kind(table), 10):
+        with pytest.raises(HistoryError):
+            group_changes(history)
+        assert len(list_groups(history)) == NEWEST  # these don't depend on it
+    assert group_changes(history) == whole
+    flip(kind(table))
+    assert main(["doctor", "--history", history.path]) == 10
+    assert DAMAGED in capsys.readouterr().out
+
+
+def test_a_batch_of_the_job_does_not_read_damaged_changes(history: History, table: Path) -> None:
+    def read_between(*versions: int | None) -> None:
+        ends = ([] if v is None else [{}, {"reservoirVersion": v}] for v in versions)
+        places = dict(zip(("from", "to"), ends, strict=True))
+        refuse_damaged_groups(history, lambda _: places, 1)
+
+    newest = DeltaTable(table).load_cdf(starting_version=NEWEST)
+    assert newest.read_all().num_rows == 1
+    for file in (table / "_change_data").iterdir():
+        flip(file)
+    read_between(None, NEWEST + 1)  # the first batch reads the rows, not the changes
+    read_between(NEWEST, NEWEST)
+    read_between(None, None)  # of a job without quotas
+    with pytest.raises(DamagedTableError, match=rf"_change_data/.* {DAMAGED}"):
+        read_between(NEWEST, NEWEST + 1)
+    flip(live_file(table))
+    with pytest.raises(DamagedTableError, match=DAMAGED):
+        read_between(None, NEWEST + 1)
+
+
+def test_no_damaged_limit_is_read(history: History) -> None:
+    with DuckDBEngine(history) as engine:
+        assert len(engine.ask("SELECT * FROM limits").rows) == 2
+        flip(live_file(Path(history.path) / "limits"))
+        with pytest.raises(HistoryError, match=rf"table limits at .*{DAMAGED}"):
+            engine.ask("SELECT * FROM limits")
+        assert len(engine.ask("SELECT * FROM rounds").rows) == 2
+
+
+def test_a_broker_reads_no_damaged_limit_of_the_embedded_transport(tmp_path: Path) -> None:
+    settings = DeltaTransport(kind="delta", path=str(tmp_path))
+    link = open_broker_link(settings)
+    topics = open_transport(settings)
+    topics.publish([Message("b", b"1")])
+    assert len(link.poll_limits().messages) == 1
+    topics.publish([Message("b", b"2")])
+    flip(added(tmp_path / "limits_topic", DeltaTable(tmp_path / "limits_topic").version()))
+    with pytest.raises(TransportError, match=rf"limits_topic: .*{DAMAGED}"):
+        link.poll_limits()
+
+
+def doctor(history: History, capsys: Capture, *words: str) -> tuple[int, dict[str, Any]]:
+    capsys.readouterr()
+    code = main(["doctor", "--history", history.path, "--json", *words])
+    out = capsys.readouterr().out
+    return code, json.loads(out[out.index("{") :])
+
+
+@pytest.mark.parametrize("name", ["resource_groups", "limits", "rounds"])
+def test_doctor_names_a_file_whose_bytes_are_damaged(
+    history: History, capsys: Capture, name: str
+) -> None:
+    file = live_file(Path(history.path) / name)
+    flip(file)
+    code, found = doctor(history, capsys)
+    assert code == 10
+    (problem,) = found["problems"]
+    assert (problem["table"], file.name in problem["file"]) == (name, True)
+    assert problem["problem"].startswith(DAMAGED)
+    assert doctor(history, capsys, "--mend")[0] == 11
+    assert doctor(history, capsys)[0] == 0
+
+
+def test_a_file_that_is_put_back_from_a_copy_is_whole_again(
+    made: Path, history: History, table: Path, capsys: Capture
+) -> None:
+    file = live_file(table)
+    flip(file)
+    assert doctor(history, capsys)[0] == 10
+    shutil.copy(made / "resource_groups" / file.name, file)
+    assert doctor(history, capsys)[0] == 0
+    assert len(list_groups(history)) == NEWEST
+
+
+def test_files_of_an_earlier_version_are_counted_until_maintain_gives_them_checksums(
+    history: History, table: Path, capsys: Capture
+) -> None:
+    (table / LOG / CHECKSUMS).unlink()
+    state = doctor(history, capsys)[1]["tables"][0]
+    assert (state["unchecked"], state["state"]) == (state["files"], "whole")
+    assert main(["maintain", "--history", history.path, "--keep-days", "36500"]) == 0
+    assert doctor(history, capsys)[1]["tables"][0]["unchecked"] == 0
+    flip(live_file(table))
+    assert doctor(history, capsys)[0] == 10
+
+
+def only_the_newest(table: Path) -> None:
+    commit(table, NEWEST).unlink()
+
+
+def all_after_the_checkpoint(table: Path) -> None:
+    for version in range(BASE + 1, NEWEST + 1):
+        commit(table, version).unlink()
+
+
+def newest_of_the_checkpoint(table: Path) -> None:
+    checkpoint(DeltaTable(table), str(table))
+    commit(table, NEWEST).unlink()
+
+
+def all_but_checkpoints(table: Path) -> None:
+    checkpoint(DeltaTable(table), str(table))
+    for file in (table / LOG).glob("*.json"):
+        file.unlink()
+
+
+def all_but_checkpoints_unknown(table: Path) -> None:
+    all_but_checkpoints(table)
+    (table / LOG / CHECKSUMS).unlink()
+
+
+LOST: dict[str, tuple[Callable[[Path], None], list[float]]] = {
+    "only the newest": (only_the_newest, [10.0 * n for n in range(1, NEWEST)]),
+    "all after the checkpoint": (all_after_the_checkpoint, [10.0 * n for n in range(1, BASE + 1)]),
+    "the one of the newest checkpoint": (newest_of_the_checkpoint, []),
+    "all but checkpoints": (all_but_checkpoints, []),
+    "all, and the checksums": (all_but_checkpoints_unknown, []),
+}
+"""What is lost, and the quotas after mending; none: all are there."""
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_lost_commits_are_said_and_mended(
+    history: History, table: Path, capsys: Capture, kind: str
+) -> None:
+    lose, quotas = LOST[kind]
+    lose(table)
+    for action in (["list"], ["put", "g1", "--weight", "2", "--init"], ["history"]):
+        assert main(["groups", *action, "--history", history.path]) == 4
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert ".json is missing; run `quotaplane doctor`" in err
+    code, found = doctor(history, capsys)
+    assert code == 10
+    assert all(problem["problem"] == "is missing" for problem in found["problems"])
+    assert doctor(history, capsys, "--mend")[0] == 11
+    assert find_fault(str(table)) is None
+    left = sorted(list_groups(history)["publish_messages_per_s"].to_pylist())
+    assert left == (quotas or [10.0 * n for n in range(1, NEWEST + 1)])
+    version = DeltaTable(table).version()
+    assert version == NEWEST  # no number is used twice
+    put(history, "new", 1.0)
+    assert DeltaTable(table).version() == version + 1
+    assert len(list_groups(history)) == len(left) + 1
+
+
+@pytest.mark.parametrize("whole_folder", [True, False])
+def test_a_table_that_has_lost_its_log_is_not_made_anew(
+    history: History, table: Path, capsys: Capture, whole_folder: bool
+) -> None:
+    """``whole_folder``: of the log; else its checksums are left."""
+    if whole_folder:
+        shutil.rmtree(table / LOG)
+    else:
+        for file in (table / LOG).iterdir():
+            if file.name != CHECKSUMS:
+                file.unlink()
+    problem = f"{LOG} has no commit, although the table's files are there; run `quotaplane doctor`"
+    for action in (["list"], ["put", "g1", "--weight", "2", "--init"], ["history"]):
+        assert main(["groups", *action, "--history", history.path]) == 4
+        assert problem in capsys.readouterr().err
+    for use in (lambda: ensure_tables(history), lambda: has_table(history, "resource_groups")):
+        with pytest.raises(HistoryError, match="has no commit"):
+            use()
+    assert not list((table / LOG).glob("*.json"))
+    code, found = doctor(history, capsys)
+    assert code == 10
+    (problem_,) = found["problems"]
+    assert problem_["problem"] == "has no commit"
+    assert "restore the table from a copy" in problem_["mending_loses"]
+
+
+def test_a_topic_that_has_lost_its_log_is_not_made_anew(tmp_path: Path) -> None:
+    settings = DeltaTransport(kind="delta", path=str(tmp_path))
+    open_broker_link(settings).send_reports([("b", b"1", 1)])
+    shutil.rmtree(tmp_path / "reports" / LOG)
+    with pytest.raises(TransportError, match="has no commit, although"):
+        open_broker_link(settings).send_reports([("b", b"2", 2)])
+
+
+def test_maintain_says_what_is_damaged_and_does_not_rewrite_it(
+    made: Path, history: History, capsys: Capture
+) -> None:
+    file = live_file(Path(history.path) / "limits")
+    before = file.read_bytes()
+    flip(file)
+    words = ["maintain", "--history", history.path, "--keep-days", "36500"]
+    assert main(words) == 4
+    out, err = capsys.readouterr()
+    assert f"table limits at {history.path}/limits: " in err
+    assert DAMAGED in err
+    done = {line["table"]: line for line in map(json.loads, out.splitlines())}
+    assert (done["limits"]["files_compacted"], done["limits"]["files"]) == (0, 2)
+    assert done["rounds"]["files_compacted"] == 2
+    file.write_bytes(before)
+    assert main(words) == 0
+    assert len(read(history, "limits")) == 2
+
+
+def test_each_file_is_compared_once_a_day(
+    history: History, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = live_paths(DeltaTable(table))
+    now_ms = Checksums(table).line(live[0]).checked_ms + EVERY_MS  # type: ignore[union-attr]
+    flip(table / live[0])
+    assert compare(table, live, now_ms - EVERY_MS // 2) is None
+    for _ in range(2):  # a damaged file is said again and again
+        assert DAMAGED in str(compare(table, live, now_ms + 60_000))
+    known = Checksums(table)
+    assert all(name in known.names for name in live)
+    assert known.line(live[1]).checked_ms == now_ms + 60_000  # type: ignore[union-attr]
+    # What is too much for a run is left to the next one.
+    monkeypatch.setattr(comparing, "MOST_BYTES", 1)
+    later_ms = now_ms + 2 * EVERY_MS
+    for runs in range(1, len(live)):
+        compare(table, live, later_ms)
+        lines = [known for name in live if (known := Checksums(table).line(name)) is not None]
+        assert sum(line.checked_ms == later_ms for line in lines) <= runs
+    assert later_ms in {line.checked_ms for line in map(Checksums(table).line, live) if line}
+
+
+def test_checksums_of_files_that_are_gone_are_removed(history: History, table: Path) -> None:
+    (table / "other.parquet").write_bytes(b"x")
+    record(table, [table / "other.parquet"])
+    assert "other.parquet" in Checksums(table).names
+    (table / "other.parquet").unlink()
+    compare(table, live_paths(DeltaTable(table)), NOON_MS)
+    assert "other.parquet" not in Checksums(table).names
+    assert find_fault(str(table)) is None
+
+
+def test_a_line_that_is_cut_off_costs_that_line_only(table: Path) -> None:
+    path = table / LOG / CHECKSUMS
+    before = len([n for n in Checksums(table).names if Checksums(table).line(n)])
+    path.write_bytes(path.read_bytes()[:-5])
+    (table / "other.parquet").write_bytes(b"x")
+    record(table, [table / "other.parquet"])
+    after = Checksums(table)
+    assert after.line("other.parquet") is not None
+    assert len([n for n in after.names if after.line(n)]) == before
+
+
+def test_what_is_appended_while_the_file_is_replaced_stays(tmp_path: Path) -> None:
+    (tmp_path / LOG).mkdir()
+    files = [tmp_path / f"{number}.parquet" for number in range(60)]
+    for file in files:
+        file.write_bytes(b"x")
+
+    def same(current: Checksums) -> dict[str, Line]:
+        return {name: line for name in current.names if (line := current.line(name)) is not None}
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(record, tmp_path, [file]) for file in files]
+        done += [pool.submit(replace, tmp_path, same) for _ in range(30)]
+    assert all(each.exception() is None for each in done)
+    assert sorted(same(Checksums(tmp_path))) == sorted(file.name for file in files)
+
+
+def test_a_file_that_has_a_checksum_keeps_it(table: Path) -> None:
+    file = live_file(table)
+    flip(file)
+    record(table, [file])
+    assert DAMAGED in str(Checksums(table).fault(file.name))
+
+
+def test_damage_that_expires_is_gone(history: History) -> None:
+    flip(live_file(Path(history.path) / "limits"))
+    at = datetime.fromtimestamp(NOON_MS / 1000, tz=timezone.utc) + timedelta(days=40)
+    said: list[DamagedTableError] = []
+    maintain(history, at, report=said.append)
+    assert said == []
+    assert len(read(history, "limits")) == 0
