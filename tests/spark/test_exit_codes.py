@@ -41,3 +41,28 @@ def test_5_nothing_is_usable_then_7_its_batch_failed_too_often(tmp_path: Path) -
     with RunningJob(conf) as job:
         assert job.process.wait(timeout=240) == 7, job.last_words()
         assert f"batch {last} failed 3 times" in job.printed()[-1]
+
+
+@pytest.mark.soak
+def test_4_a_change_of_quotas_that_the_job_has_not_read_is_damaged(tmp_path: Path) -> None:
+    conf = write_conf(tmp_path, {"kind": "delta", "path": str(tmp_path / "topics")})
+    with RunningJob(conf) as job:
+        put_quotas(job.settings, g=100.0)
+        job.wait_until(lambda: (tmp_path / "history" / "rounds").exists() and job.rounds() >= 2)
+        job.process.terminate()
+        assert job.process.wait(timeout=120) == 0, job.last_words()
+    changes = tmp_path / "history" / "resource_groups" / "_change_data"
+    before = set(changes.iterdir())
+    put_quotas(job.settings, g=200.0)
+    (file,) = set(changes.iterdir()) - before
+    good = bytearray(file.read_bytes())
+    file.write_bytes(good[:300] + bytes([good[300] ^ 1]) + good[301:])
+    with RunningJob(conf) as job:
+        assert job.process.wait(timeout=240) == 4, job.last_words()
+        line = job.printed()[-1]
+        assert line.startswith("quotaplane: error: history table resource_groups at ")
+        assert f"{file.name} has damaged bytes" in line
+    file.write_bytes(good)
+    with RunningJob(conf) as job:
+        rounds = job.rounds()
+        job.wait_until(lambda: job.rounds() > rounds)

@@ -29,22 +29,24 @@ def refuse_damaged_groups(
         HistoryError: bytes of it are damaged, or can't be read.
     """
     ends = positions(seq)
-    since, until = (_version(ends[end]) for end in ("from", "to"))
+    begin, end = (_offset(ends[name]) for name in ("from", "to"))
     folder = local_folder(table_uri(history, RESOURCE_GROUPS.name))
-    if until is None or since == until or folder is None:
+    if end is None or begin == end or folder is None:
         return
-    if since is None:
+    if begin is None:
         open_table(history, RESOURCE_GROUPS.name)  # checks it
         return
     try:
-        fault = changes_fault(folder, range(since, until + 1))
+        # An offset may be within a version.
+        versions = range(begin["reservoirVersion"], end["reservoirVersion"] + 1)
+        fault = changes_fault(folder, versions)
     except OSError as error:
         raise not_written(history, RESOURCE_GROUPS.name, error) from None
     if fault is not None:
         raise damaged(history, RESOURCE_GROUPS.name, fault)
 
 
-def _version(offsets: list[Any]) -> int | None:
-    """The version up to which the feed was read; None: it was not, or the query has none."""
+def _offset(offsets: list[Any]) -> dict[str, Any] | None:
+    """How far the feed was read; None: it was not, or the query has none."""
     offset = offsets[_SOURCE] if len(offsets) > _SOURCE else None
-    return offset.get("reservoirVersion") if isinstance(offset, dict) else None
+    return offset if isinstance(offset, dict) and "reservoirVersion" in offset else None
