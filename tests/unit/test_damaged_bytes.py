@@ -226,6 +226,19 @@ def test_a_file_that_is_put_back_from_a_copy_is_whole_again(
     assert len(list_groups(history)) == NEWEST
 
 
+def test_quotas_that_are_lost_with_a_file_can_be_restored_from_the_changes(
+    history: History, table: Path, capsys: Capture
+) -> None:
+    whole = list_groups(history).drop_columns(["updated_at"]).to_pylist()
+    flip(added(table, 2))
+    flip(added(table, 3))
+    assert doctor(history, capsys, "--mend")[0] == 11
+    assert len(list_groups(history)) == NEWEST - 2
+    words = ["groups", "restore", "--from-history", "--by", "ann", "--history", history.path]
+    assert main(words) == 0
+    assert list_groups(history).drop_columns(["updated_at"]).to_pylist() == whole
+
+
 def test_files_of_an_earlier_version_are_counted_until_maintain_gives_them_checksums(
     history: History, table: Path, capsys: Capture
 ) -> None:

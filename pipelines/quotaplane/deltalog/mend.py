@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -14,8 +15,9 @@ from deltalake import DeltaTable
 
 from quotaplane.deltalog.checksums import record
 from quotaplane.deltalog.diagnose import Mending
-from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
+from quotaplane.deltalog.durable import Synced
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, list_log, read_commit
+from quotaplane.deltalog.rewrite import make_commit
 from quotaplane.file_sync import fsync
 
 
@@ -55,10 +57,9 @@ def mend(folder: Path, mending: Mending, aside: Path) -> None:
     for path in mending.taken_out:
         _set_aside(folder, folder / path, aside)
     if mending.taken_out:
-        table = DeltaTable(folder)
-        before = table.version()
-        table.repair(post_commithook_properties=COMMIT_ONLY)
-        Synced(str(folder)).upto(table.version(), before=before)
+        before = DeltaTable(folder).version()
+        _take_out(folder, before + 1, mending.taken_out)
+        Synced(str(folder)).upto(before + 1, before=before)
 
 
 def _set_aside(folder: Path, path: Path, aside: Path) -> None:
@@ -75,15 +76,37 @@ def _set_aside(folder: Path, path: Path, aside: Path) -> None:
     fsync(path.parent)
 
 
-def _empty(folder: Path, commit: Path, aside: Path) -> None:
-    info = {
-        "timestamp": time.time_ns() // 1_000_000,
-        "operation": "MEND",
-        "operationParameters": {},
-        "engineInfo": "quotaplane doctor",
+def _info(now_ms: int) -> dict[str, Any]:
+    """What a commit says of itself."""
+    return {
+        "commitInfo": {
+            "timestamp": now_ms,
+            "operation": "MEND",
+            "operationParameters": {},
+            "engineInfo": "quotaplane doctor",
+        }
     }
+
+
+def _take_out(folder: Path, version: int, paths: Iterable[str]) -> None:
+    """Make the version without some files.
+
+    As a change of no row: readers of changes would look for the rows in the files, and fail; and
+    groups whose rows are lost can be restored from the changes.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    removed = (
+        {"remove": {"path": path, "deletionTimestamp": now_ms, "dataChange": False}}
+        for path in paths
+    )
+    if not make_commit(folder, version, [_info(now_ms), *removed]):
+        raise OSError(f"{folder}: something else made version {version}")
+
+
+def _empty(folder: Path, commit: Path, aside: Path) -> None:
     empty = commit.with_suffix(".mended")
-    empty.write_text(json.dumps({"commitInfo": info}) + "\n", encoding="utf-8")
+    info = _info(time.time_ns() // 1_000_000)
+    empty.write_text(json.dumps(info) + "\n", encoding="utf-8")
     fsync(empty)
     _set_aside(folder, commit, aside)
     os.replace(empty, commit)

@@ -134,16 +134,20 @@ def last_states(
     *,
     since: datetime,
 ) -> dict[str, State]:
-    """Named groups as they were before they became what they are; without names, deleted groups.
+    """Named groups as they were before they became what they are; without names, deleted groups,
+    and those whose rows are lost.
 
     Raises:
         InputError: the history, which begins at ``since``, has nothing of the kind.
     """
     found: dict[str, State] = {}
     for change in changes:
-        group, state = change["group"], change["from"]
-        if state is not None and state != current.get(group):
-            found[group] = state
+        group = change["group"]
+        # Rows may be lost with a damaged file: no change says that the group is deleted.
+        ends = ("from",) if group in current else ("from", "to")
+        for state in map(change.__getitem__, ends):
+            if state is not None and state != current.get(group):
+                found[group] = state
     begins = f"the table's history, which begins at {_text(since)},"
     if named:
         for group in named:
