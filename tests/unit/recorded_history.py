@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from deltalake import write_deltalake
 
 from quotaplane.arrow_ipc import pack
+from quotaplane.deltalog.checksums import record
 from quotaplane.deltalog.log import list_log
 from quotaplane.deltalog.read import read_rows
 from quotaplane.history.store import open_table, table_uri
@@ -304,6 +305,7 @@ def set_commit_time(table: Path, time_ms: int) -> None:
         if "commitInfo" in action:
             action["commitInfo"]["timestamp"] = time_ms
     commit.write_text("".join(json.dumps(action) + "\n" for action in lines))
+    record(table, [commit], anew=True)
 
 
 def edit(history: History, name: str, change: Callable[[dict[str, Any]], Any]) -> None:

@@ -1,18 +1,15 @@
-"""A changed bit, and a lost commit, are said: no other quota or limit is read for it."""
+"""A changed bit is said: no other quota or limit is read for it."""
 
 from __future__ import annotations
 
 import json
-import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from deltalake import DeltaTable
 
@@ -20,51 +17,37 @@ from quotaplane.cli.main import main
 from quotaplane.deltalog import compare as comparing
 from quotaplane.deltalog.checksums import CHECKSUMS, Checksums, Line, record, replace
 from quotaplane.deltalog.compare import EVERY_MS, compare
-from quotaplane.deltalog.durable import checkpoint
 from quotaplane.deltalog.faults import find_fault
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, list_log
 from quotaplane.deltalog.read import live_paths
 from quotaplane.errors import DamagedTableError, HistoryError, TransportError
 from quotaplane.history.maintenance import maintain
-from quotaplane.history.store import ensure_tables, has_table
-from quotaplane.history.writer import HistoryWriter
-from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.registry.change_feed import group_changes
-from quotaplane.registry.table import list_groups, put_groups
+from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.streams.whole_groups import refuse_damaged_groups
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message
-from tests.histories import make_history
 from tests.unit.broken_cases import added, commit
-from tests.unit.history_cases import NOON_MS, limits, read, rounds
-
-Capture = pytest.CaptureFixture[str]
-DAMAGED = "has damaged bytes: their checksum is "
-BASE, NEWEST = 4, 7
-"""Versions: of the checkpoint, and the last one."""
-
-
-def put(history: History, group: str, quota: float) -> None:
-    put_groups(history, [group], np.full((1, len(RATE_COLUMNS)), quota), "ann")
+from tests.unit.damage_cases import (
+    BASE,
+    DAMAGED,
+    NEWEST,
+    Capture,
+    doctor,
+    flip,
+    flips,
+    live_file,
+    make_changes,
+    put,
+)
+from tests.unit.history_cases import NOON_MS, read
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seven changes of quotas, with a checkpoint of the log after the fourth; two rounds."""
-    history = History(path=str(tmp_path_factory.mktemp("made")))
-    make_history(history)
-    table = Path(history.path) / "resource_groups"
-    for number in range(1, NEWEST + 1):
-        put(history, f"g{number}", 10.0 * number)
-        if number == BASE:
-            checkpoint(DeltaTable(table), str(table))
-    with HistoryWriter(history, "x") as writer:
-        for seq in range(2):
-            writer.append("limits", limits([("b", "g", 5.0)]), Round(1, seq, NOON_MS))
-            writer.append("rounds", rounds(), Round(1, seq, NOON_MS))
-    return Path(history.path)
+    return make_changes(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
@@ -75,29 +58,6 @@ def history(made: Path, tmp_path: Path) -> History:
 @pytest.fixture
 def table(history: History) -> Path:
     return Path(history.path) / "resource_groups"
-
-
-def flips(file: Path, times: int) -> Iterator[int]:
-    """The file with one other bit, again and again, and in the end as it was."""
-    good, draw = file.read_bytes(), random.Random(1)
-    for _ in range(times):
-        damaged = bytearray(good)
-        damaged[draw.randrange(len(good))] ^= 1 << draw.randrange(8)
-        yield file.write_bytes(damaged)
-    file.write_bytes(good)
-
-
-def flip(file: Path) -> None:
-    """Another bit in the middle of a file."""
-    next(flips(file, 1))
-
-
-def live_file(table: Path) -> Path:
-    return table / live_paths(DeltaTable(table))[0]
-
-
-def in_log(name: str) -> Callable[[Path], Path]:
-    return lambda table: table / LOG / name
 
 
 READ_AS_QUOTAS = {
@@ -193,13 +153,6 @@ def test_a_broker_reads_no_damaged_limit_of_the_embedded_transport(tmp_path: Pat
         link.poll_limits()
 
 
-def doctor(history: History, capsys: Capture, *words: str) -> tuple[int, dict[str, Any]]:
-    capsys.readouterr()
-    code = main(["doctor", "--history", history.path, "--json", *words])
-    out = capsys.readouterr().out
-    return code, json.loads(out[out.index("{") :])
-
-
 @pytest.mark.parametrize("name", ["resource_groups", "limits", "rounds"])
 def test_doctor_names_a_file_whose_bytes_are_damaged(
     history: History, capsys: Capture, name: str
@@ -249,100 +202,6 @@ def test_files_of_an_earlier_version_are_counted_until_maintain_gives_them_check
     assert doctor(history, capsys)[1]["tables"][0]["unchecked"] == 0
     flip(live_file(table))
     assert doctor(history, capsys)[0] == 10
-
-
-def only_the_newest(table: Path) -> None:
-    commit(table, NEWEST).unlink()
-
-
-def all_after_the_checkpoint(table: Path) -> None:
-    for version in range(BASE + 1, NEWEST + 1):
-        commit(table, version).unlink()
-
-
-def newest_of_the_checkpoint(table: Path) -> None:
-    checkpoint(DeltaTable(table), str(table))
-    commit(table, NEWEST).unlink()
-
-
-def all_but_checkpoints(table: Path) -> None:
-    checkpoint(DeltaTable(table), str(table))
-    for file in (table / LOG).glob("*.json"):
-        file.unlink()
-
-
-def all_but_checkpoints_unknown(table: Path) -> None:
-    all_but_checkpoints(table)
-    (table / LOG / CHECKSUMS).unlink()
-
-
-LOST: dict[str, tuple[Callable[[Path], None], list[float]]] = {
-    "only the newest": (only_the_newest, [10.0 * n for n in range(1, NEWEST)]),
-    "all after the checkpoint": (all_after_the_checkpoint, [10.0 * n for n in range(1, BASE + 1)]),
-    "the one of the newest checkpoint": (newest_of_the_checkpoint, []),
-    "all but checkpoints": (all_but_checkpoints, []),
-    "all, and the checksums": (all_but_checkpoints_unknown, []),
-}
-"""What is lost, and the quotas after mending; none: all are there."""
-
-
-@pytest.mark.parametrize("kind", LOST)
-def test_lost_commits_are_said_and_mended(
-    history: History, table: Path, capsys: Capture, kind: str
-) -> None:
-    lose, quotas = LOST[kind]
-    lose(table)
-    for action in (["list"], ["put", "g1", "--weight", "2", "--init"], ["history"]):
-        assert main(["groups", *action, "--history", history.path]) == 4
-        out, err = capsys.readouterr()
-        assert (out, err.count("\n")) == ("", 1)
-        assert ".json is missing; run `quotaplane doctor`" in err
-    code, found = doctor(history, capsys)
-    assert code == 10
-    assert all(problem["problem"] == "is missing" for problem in found["problems"])
-    assert doctor(history, capsys, "--mend")[0] == 11
-    assert find_fault(str(table)) is None
-    left = sorted(list_groups(history)["publish_messages_per_s"].to_pylist())
-    assert left == (quotas or [10.0 * n for n in range(1, NEWEST + 1)])
-    version = DeltaTable(table).version()
-    assert version == NEWEST  # no number is used twice
-    put(history, "new", 1.0)
-    assert DeltaTable(table).version() == version + 1
-    assert len(list_groups(history)) == len(left) + 1
-
-
-@pytest.mark.parametrize("whole_folder", [True, False])
-def test_a_table_that_has_lost_its_log_is_not_made_anew(
-    history: History, table: Path, capsys: Capture, whole_folder: bool
-) -> None:
-    """``whole_folder``: of the log; else its checksums are left."""
-    if whole_folder:
-        shutil.rmtree(table / LOG)
-    else:
-        for file in (table / LOG).iterdir():
-            if file.name != CHECKSUMS:
-                file.unlink()
-    problem = f"{LOG} has no commit, although the table's files are there; run `quotaplane doctor`"
-    for action in (["list"], ["put", "g1", "--weight", "2", "--init"], ["history"]):
-        assert main(["groups", *action, "--history", history.path]) == 4
-        assert problem in capsys.readouterr().err
-    for use in (lambda: ensure_tables(history), lambda: has_table(history, "resource_groups")):
-        with pytest.raises(HistoryError, match="has no commit"):
-            use()
-    assert not list((table / LOG).glob("*.json"))
-    code, found = doctor(history, capsys)
-    assert code == 10
-    (problem_,) = found["problems"]
-    assert problem_["problem"] == "has no commit"
-    assert "restore the table from a copy" in problem_["mending_loses"]
-
-
-def test_a_topic_that_has_lost_its_log_is_not_made_anew(tmp_path: Path) -> None:
-    settings = DeltaTransport(kind="delta", path=str(tmp_path))
-    open_broker_link(settings).send_reports([("b", b"1", 1)])
-    shutil.rmtree(tmp_path / "reports" / LOG)
-    with pytest.raises(TransportError, match="has no commit, although"):
-        open_broker_link(settings).send_reports([("b", b"2", 2)])
 
 
 def test_maintain_says_what_is_damaged_and_does_not_rewrite_it(
