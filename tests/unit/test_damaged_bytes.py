@@ -235,7 +235,7 @@ def test_each_file_is_compared_once_a_day(
     known = Checksums(table)
     assert all(name in known.names for name in live)
     assert known.line(live[1]).checked_ms == now_ms + 60_000  # type: ignore[union-attr]
-    # What is too much for a run is left to the next one.
+    # The rest is left to the next one.
     monkeypatch.setattr(comparing, "MOST_BYTES", 1)
     later_ms = now_ms + 2 * EVERY_MS
     for runs in range(1, len(live)):

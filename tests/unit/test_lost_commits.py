@@ -77,7 +77,7 @@ LOST: dict[str, tuple[Callable[[Path], None], list[float]]] = {
     "all but checkpoints": (all_but_checkpoints, []),
     "all, and the checksums": (all_but_checkpoints_unknown, []),
 }
-"""What is lost, and the quotas after mending; none: all are there."""
+"""The loss, and the quotas after mending; none: all are there."""
 
 
 @pytest.mark.parametrize("kind", LOST)

@@ -1,10 +1,10 @@
 """Checksums of a table's files, by which damaged bytes show.
 
 delta-rs and DuckDB write Parquet files without checksums, and nothing in a log has one. A changed
-bit may then be another quota. So a file beside the log has a line for each file of the table: for
-the log's own files, too. Delta's readers pass over it. The line is appended when the file is on the
-disk (``durable``), whoever wrote it. It is not synced itself: a file without a line is not checked,
-which `quotaplane doctor` counts, and `quotaplane maintain` gives it one.
+bit may then be another quota. Therefore a file in the log's folder has a line for each file of the
+table, also for the log's own. Delta's readers pass over it. The line is appended when the file is
+on the disk (``durable``), whoever wrote it, and is not synced itself. A file without a line is not
+checked: `quotaplane doctor` counts it, and `quotaplane maintain` gives it one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _found_whole: dict[Path, tuple[int, int, int, int]] = {}
 
 
 class Line(NamedTuple):
-    """What is known of a file."""
+    """The line of a file."""
 
     checksum: int
     checked_ms: int
@@ -84,7 +84,7 @@ class Checksums:
         return next((v for v in versions if self.line(f"{LOG}/{v:020d}.json") is not None), -1)
 
     def line(self, name: str) -> Line | None:
-        """What is known of a file; None: nothing, or its line is damaged."""
+        """The line of a file; None: it has none, or a damaged one."""
         parts = self._lines.get(name.encode(), b"").rpartition(b"\t")
         with suppress(ValueError):
             if int(parts[2], 16) == zlib.crc32(parts[0]):
@@ -93,7 +93,7 @@ class Checksums:
         return None
 
     def fault(self, name: str) -> str | None:
-        """What is wrong with a file's bytes, as text to follow its name; None: nothing is known.
+        """The fault of a file's bytes, as text to follow its name; None: none is known.
 
         Raises:
             OSError: the disk does not let it be read.
@@ -108,7 +108,7 @@ class Checksums:
             if _found_whole.get(path) == state:
                 return None
             found = checksum_of(path)
-        except (FileNotFoundError, ValueError):  # who reads it says so
+        except (FileNotFoundError, ValueError):  # its reader says so
             return None
         if found != known.checksum:
             return f"has damaged bytes: their checksum is {found:08x}, it was {known.checksum:08x}"

@@ -2,7 +2,7 @@
 
 Before a write is acknowledged, its data files, the commits that name them, and the folder entries
 of both must be on disk. A commit may reach the disk before its data, or empty; but then the write
-was not acknowledged, and ``quotaplane doctor`` reverts it. What is on the disk gets its checksums.
+was not acknowledged, and ``quotaplane doctor`` reverts it. Files on the disk get checksums.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _set_aside(folder: Path, path: Path, aside: Path) -> None:
 
 
 def _info(now_ms: int) -> dict[str, Any]:
-    """What a commit says of itself."""
+    """The action of a commit that says how it was made."""
     return {
         "commitInfo": {
             "timestamp": now_ms,

@@ -83,7 +83,7 @@ def changes_fault(folder: Path, versions: Iterable[int]) -> str | None:
     for version in versions:
         commit = log.commit(version)
         names = [f"{LOG}/{commit.name}"]
-        with suppress(FileNotFoundError, ValueError):  # who reads it says so
+        with suppress(FileNotFoundError, ValueError):  # its reader says so
             made = read_commit(commit)
             names += (file.path for file in made.change_data or made.added)
         fault = checksums.first_fault(names)
