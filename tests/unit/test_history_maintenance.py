@@ -278,8 +278,8 @@ def test_a_table_whose_folder_can_t_be_listed_is_one_line(
     [
         ([], "--conf --history is required"),
         (["--history", "h", "--keep-days", "0"], "--keep-days must be more than 0"),
-        (["--history", "h", "--keep-days", "nan"], "--keep-days must be more than 0"),
-        (["--history", "h", "--keep-days", "soon"], "--keep-days: invalid float value: 'soon'"),
+        (["--history", "h", "--keep-days", "nan"], "--keep-days: must be a number, not 'nan'"),
+        (["--history", "h", "--keep-days", "soon"], "--keep-days: must be a number, not 'soon'"),
         (["--conf", "nowhere.yaml"], "nowhere.yaml: can't be read"),
     ],
 )
