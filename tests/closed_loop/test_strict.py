@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from quotaplane.model import BASIC
+from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.sim.broker_throttle import SLOTS_PER_S, BrokerThrottle
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleMode
@@ -108,3 +109,21 @@ def test_when_the_network_calms_down_everybody_gets_its_fair_share(with_settings
     assert used[:, 0] == pytest.approx([45, 45, 10], rel=0.03)
     assert used[:, 1] == pytest.approx([5, 12.5, 12.5], rel=0.1)
     assert used[:, 2] == pytest.approx([10, 10, 10], rel=0.1)
+
+
+def test_a_lowered_quota_lowers_limits_below_it_that_wait_for_a_lease_end(
+    loop, with_settings
+) -> None:
+    """Stock brokers acknowledge nothing, so a limit that fell may not move for a lease."""
+    settings = with_settings(limits={"transition": "strict", "lease_s": 10.0})
+    wants = {"t::a": {"b1": [(0, 90), (22, 60)], "b2": [(0, 5), (22, 90)]}}
+    run = loop(
+        wants,
+        {"t": {"publish_messages": 100.0}, "t::a": {}},
+        settings=settings,
+        specs={name: BrokerSpec(name, format="stock") for name in ("b1", "b2")},
+    ).run(26)
+    assert run.last("limit", "t::a")["b1"] == pytest.approx(50.0)  # it was 93
+    run.put("t", {"publish_messages": 50.0})
+    run.run(2)
+    assert sum(run.last("limit", "t::a").values()) <= 50.0 * (1 + 1e-6)

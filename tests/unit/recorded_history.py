@@ -22,12 +22,13 @@ from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, TABLES
 from quotaplane.history.writer import stamped
 from quotaplane.model import DIMENSIONS, Round, group_id
+from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits
 from quotaplane.quota.state import ShardState
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History, parse_settings
-from quotaplane.sim.broker_fleet import BrokerSpec
+from quotaplane.sim.broker_fleet import BrokerSpec, Report
 from quotaplane.sim.demand_schedule import Change, build_schedule
-from quotaplane.sim.world import World
+from quotaplane.sim.world import Interval, World
 from quotaplane.streams.quota.finisher import QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.recorded_program import RecordedProgram
@@ -100,19 +101,31 @@ class Recording:
             self.world.attach(group, np.array([name in wants[group] for name in self.brokers]))
         make_history(history)
         self.second = 0
+        self._interval_s = round(self.settings.reports.interval_s)
         self._garbage_s = garbage_at_s
-        self._epoch = epoch
-        self._seq = 0
-        self._program = RecordedProgram(quota_program(self.settings, epoch), records=False)
-        self._states = [ShardState() for _ in range(self.settings.shards)]
-        self._finisher = QuotaFinisher(ReportWatch(1.0), lambda seq: {"end": seq}, interval_s=1.0)
+        self._epoch = epoch - 1
+        self._waiting: list[Report] = []
         self._changes: list[dict[str, Any]] = []
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
+        self._start(NO_EARLIER_LIMITS)
 
-    def put(self, group: str, quota: float, by: str = "ann", **policy: Any) -> Recording:
-        """Set a quota and policy now, as `quotaplane groups put` would."""
+    def _start(self, earlier: EarlierLimits) -> None:
+        self._epoch, self._seq = self._epoch + 1, 0
+        program = quota_program(self.settings, self._epoch, earlier)
+        self._program = RecordedProgram(program, records=False)
+        self._states = [ShardState() for _ in range(self.settings.shards)]
+        interval_s = self.settings.reports.interval_s
+        watch = ReportWatch(interval_s)
+        self._finisher = QuotaFinisher(watch, lambda seq: {"end": seq}, interval_s=interval_s)
+
+    def put(
+        self, group: str, quota: float | Mapping[str, float], by: str = "ann", **policy: Any
+    ) -> Recording:
+        """Set a quota (by dimension) and policy now, as `quotaplane groups put` would."""
         quotas = np.full((1, len(DIMENSIONS)), np.nan)
-        quotas[0, 0] = quota
+        rates = quota if isinstance(quota, Mapping) else {DIMENSIONS[0]: quota}
+        for name, rate in rates.items():
+            quotas[0, DIMENSIONS.index(name)] = rate
         columns = {name: pa.array([value]) for name, value in policy.items()}
         put_groups(self.history, [group], quotas, by, policy=pa.table(columns) if columns else None)
         return self._committed(group, deleted=False)
@@ -128,16 +141,40 @@ class Recording:
         return self
 
     def run(self, seconds: int) -> Recording:
-        """Run rounds of a second each."""
-        for _ in range(seconds):
+        """Run rounds, one in each of the brokers' intervals."""
+        for _ in range(seconds // self._interval_s):
+            self._pass()
             self._round()
-            self.second += 1
+            self.second += self._interval_s
         return self
 
     def pause(self, seconds: int) -> Recording:
-        """Let time pass while the job is down."""
-        self.second += seconds
+        """Let time pass while the job is down; the reports wait for its next round."""
+        for _ in range(seconds // self._interval_s):
+            self._pass()
+            self.second += self._interval_s
         return self
+
+    def restart(self) -> Recording:
+        """Go on with a new checkpoint, which knows nothing but the groups."""
+        last_ms = self._now_ms + int(self.settings.limits.lease_s * 1000)
+        self._start(EarlierLimits(last_ms))
+        table = open_table(self.history, RESOURCE_GROUPS.name)
+        self._changes = [
+            {
+                **{name: row[name] for name in POLICY},
+                "group": row["resource_group"],
+                "group_id": group_id(row["resource_group"]),
+                "version": table.version(),
+                "deleted": False,
+            }
+            for row in read_rows(table).to_pylist()
+        ]
+        return self
+
+    @property
+    def _now_ms(self) -> int:
+        return self._begin_ms + 1000 * self.second
 
     def write(self) -> Recording:
         """Write everything recorded since the last call to the history."""
@@ -151,13 +188,18 @@ class Recording:
                 write_deltalake(table_uri(self.history, table.name), plain(rows), mode=mode)
         return self
 
+    def _pass(self) -> Interval:
+        """Let an interval of the brokers pass; what they report of it waits."""
+        interval = self.world.interval(float(self.second), self._now_ms)
+        self._waiting += interval.reports
+        return interval
+
     def _round(self) -> None:
-        now_ms = self._begin_ms + 1000 * self.second
-        interval = self.world.interval(float(self.second), now_ms)
-        shards = self.settings.shards
+        now_ms, shards = self._now_ms, self.settings.shards
         arrived: list[dict[str, list[bytes]]] = [defaultdict(list) for _ in range(shards)]
-        values = [report.value for report in interval.reports]
-        times_ms = [report.published_at_ms for report in interval.reports]
+        values = [report.value for report in self._waiting]
+        times_ms = [report.published_at_ms for report in self._waiting]
+        self._waiting = []
         if self.second == self._garbage_s:
             values, times_ms = [*values, b"?"], [*times_ms, now_ms]
         if values:
@@ -188,13 +230,16 @@ class Recording:
         if packed:
             finished = self._finisher.finish(stamp, packed)
             tables = finished.tables
-            self.world.receive([message.value for message in finished.messages])
+            self._deliver([message.value for message in finished.messages])
         else:
             tables = self._finisher.idle(stamp)
         self._finisher.end()
         for name, rows in tables.items():
             if rows.num_rows:
                 self._rows[name].append(stamped(TABLES[name], rows, stamp))
+
+    def _deliver(self, limits: list[bytes]) -> None:
+        self.world.receive(limits)
 
     def _packed_changes(self, shards: int) -> list[tuple[int, bytes]]:
         if not self._changes:
@@ -216,7 +261,7 @@ class Recording:
         table = open_table(self.history, RESOURCE_GROUPS.name)
         set_commit_time(
             Path(table_uri(self.history, RESOURCE_GROUPS.name)),
-            self._begin_ms + 1000 * self.second,
+            self._now_ms,
         )
         row = dict.fromkeys(POLICY)
         if not deleted:

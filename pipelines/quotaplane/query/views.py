@@ -248,19 +248,20 @@ events AS (
   SELECT
     broker, resource_group, unix_millis(round_at) AS at_ms, 0 AS is_report, limit_no, epoch, seq,
     false AS counted, CAST(NULL AS TIMESTAMP) AS reported_at, CAST(NULL AS BIGINT) AS window_ms,
+    CAST(NULL AS TIMESTAMP) AS broker_started_at,
     {", ".join(f"CAST(NULL AS DOUBLE) AS {c}" for c in (*RATE_COLUMNS, *THROTTLED_COLUMNS))}
   FROM numbered
   UNION ALL
   SELECT
     broker, resource_group, unix_millis({_REPORTED_AT}), 1, NULL, epoch, seq,
-    coalesce(counted, true), {_REPORTED_AT}, window_ms,
+    coalesce(counted, true), {_REPORTED_AT}, window_ms, broker_started_at,
     {", ".join((*RATE_COLUMNS, *THROTTLED_COLUMNS))}
   FROM usage
   WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
 ),
 filled AS (
   SELECT
-    broker, resource_group, is_report, counted, reported_at, window_ms,
+    broker, resource_group, is_report, counted, reported_at, window_ms, broker_started_at,
     max(limit_no) OVER so_far AS limit_no, count_if(counted) OVER so_far AS report_no,
     {_UNCHANGED}
   FROM events
@@ -280,8 +281,8 @@ limited AS (
 )
 SELECT
   r.broker, r.resource_group, r.dimension, r.report_no, r.counted, r.reported_at, r.window_ms,
-  r.used_per_s,
-  r.throttled_per_s, l.limit_per_s, l.enforced, l.ended, l.round_at AS limit_at,
+  r.broker_started_at, r.used_per_s, r.throttled_per_s, l.limit_per_s, l.enforced, l.ended,
+  l.round_at AS limit_at,
   l.epoch AS limit_epoch, l.seq AS limit_seq, l.demand_per_s, l.quota_per_s, l.reason_code,
   l.reason_numbers, l.ended_because
 FROM reports AS r

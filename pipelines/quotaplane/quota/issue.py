@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from quotaplane.groups.hierarchy import subtree_totals
+from quotaplane.groups.hierarchy import and_below, subtree_totals
 from quotaplane.laws import Reason
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
 from quotaplane.quota.broker_terms import lease_terms
@@ -97,10 +97,12 @@ def issue_limits(
     groups, leases = shard.groups, shard.leases
     waiting = _waiting(leases) if strict else np.zeros(len(leases), bool)
     quota_changed = changes.quota_changed[leases.group]
+    # A quota bounds the groups below it, too.
+    waiting_on = waiting & ~and_below(groups.parent, changes.quota_changed)[leases.group]
     status = LeaseStatus(
         terms=lease_terms(groups, shard.brokers, leases),
         enforced=enforced(groups, shard.brokers, leases),
-        on_hold=(waiting & ~quota_changed | stale) if strict else waiting,
+        on_hold=(waiting_on | stale) if strict else waiting,
         reserved=changes.reserved,
         debt=changes.debt,
     )

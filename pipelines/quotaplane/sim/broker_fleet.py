@@ -117,6 +117,7 @@ class BrokerFleet:
         self._entity = np.arange(np.prod((*shape, len(DIMENSIONS)))).reshape(*shape, -1)
         self._enforcers = BrokerThrottles(self._entity.size, throttle, interval_s=interval_s)
         self._told = np.full((*shape, BASIC), np.nan)  # counts a stock broker sent last
+        self._uncounted = np.zeros((*shape, BASIC))  # parts of a message or byte, for the next count
         self._suppressed = np.zeros((*shape, len(_CLASSES)), np.int64)
         self._names: pa.StringArray = pa.array(groups, pa.string())
         self._ids = ids_of(groups)
@@ -225,7 +226,9 @@ class BrokerFleet:
 
     def _stock_counts(self, broker: int, here: IntArray, counts: FloatArray) -> FloatArray:
         """Counts of the period, NaN where stock Pulsar suppresses a class as unchanged."""
-        counts = np.rint(counts)
+        exact = counts + self._uncounted[broker, here]
+        counts = np.rint(exact)
+        self._uncounted[broker, here] = exact - counts
         told, suppressed = self._told[broker], self._suppressed[broker]
         answer = np.full_like(counts, np.nan)
         for number, columns in enumerate(_CLASSES):

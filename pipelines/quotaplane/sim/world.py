@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from quotaplane.errors import InputError
-from quotaplane.model import BoolArray, FloatArray
+from quotaplane.model import DIMENSIONS, BoolArray, FloatArray
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec, Report
 from quotaplane.sim.broker_throttle import BY_DEFAULT
 from quotaplane.sim.demand_schedule import POISSON, Schedule, added_up, noisy
 from quotaplane.throttle.terms import ThrottleTerms
+
+_BYTES_OF: Final = {
+    DIMENSIONS.index(f"{kind}_messages"): DIMENSIONS.index(f"{kind}_bytes")
+    for kind in ("publish", "dispatch")
+}
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,22 @@ class World:
         there = (self.brokers.alive[:, None] & self.brokers.attached)[..., None]
         wanted = np.where(there, self._schedule.at(t_s), 0.0)
         demand = wanted.copy()
-        demand[:, self._noisy] = noisy(wanted[:, self._noisy], POISSON, self._rng, self._interval_s)
+        demand[:, self._noisy] = self._with_noise(wanted[:, self._noisy])
         added_up(demand)
         limit = self.brokers.limits(now_ms)
         usage = self.brokers.use(demand, now_ms)
         reports = self.brokers.reports(usage, demand, now_ms)
         alive = self.brokers.alive.copy()
         return Interval(t_s, now_ms, wanted, demand, usage, limit, alive, reports)
+
+    def _with_noise(self, wanted: FloatArray) -> FloatArray:
+        """Demand as it turns out; where there are messages, bytes come with them."""
+        demand = noisy(wanted, POISSON, self._rng, self._interval_s)
+        for messages, size in _BYTES_OF.items():
+            count = wanted[..., messages]
+            part = np.divide(demand[..., messages], count, out=np.ones_like(count), where=count > 0)
+            demand[..., size] = np.where(count > 0, wanted[..., size] * part, demand[..., size])
+        return demand
 
     def receive(self, values: Iterable[bytes]) -> int:
         """Hand limits to the brokers; returns how many limits changed."""

@@ -1,19 +1,28 @@
 -- How long did it take until a quota change was in force everywhere?
 --
 -- Time from the change's commit until the limits of all the group's brokers added up to the new
--- quota (or all were unlimited, or all limits of a deleted group had ended). state is "in force",
+-- quota (or all were unlimited, or all limits of a deleted group had ended). The quota of a group
+-- that is soft or shadow and has groups below it counts as none. state is "in force",
 -- "superseded" (the next change came first), "below" (the limits add up to less so far: raises that
 -- still wait for room, ceilings, or a smaller quota of an ancestor), "pending", or "no brokers".
 -- late: for longer than :within_s the limits allowed more than the new quota; if nothing changed
--- since then, by :until.
+-- since then, by :until. If the group had no limits at the change, since it had the first one.
+-- :over = 0  limits.over: fraction of the quota by which limits may exceed it (--conf: as there)
 -- :tolerance = 0.01  fraction of the quota by which the sum may differ from it
 -- :within_s = 60  seconds in which the limits should allow no more than a new quota
 -- violations: rows where late
 WITH spans AS (
   SELECT
-    *, lead(changed_at) OVER (PARTITION BY resource_group, dimension ORDER BY version) AS next_at
-  FROM quota_changes
-  WHERE from_per_s IS DISTINCT FROM to_per_s
+    c.*,
+    CASE WHEN c.mode = 'hard' OR above.ancestor IS NULL THEN c.to_per_s END AS quota_per_s,
+    lead(c.changed_at) OVER (
+      PARTITION BY c.resource_group, c.dimension ORDER BY c.version
+    ) AS next_at
+  FROM quota_changes AS c
+  LEFT JOIN (
+    SELECT DISTINCT ancestor FROM group_tree WHERE ancestor <> resource_group
+  ) AS above ON above.ancestor = c.resource_group
+  WHERE c.from_per_s IS DISTINCT FROM c.to_per_s
 ),
 -- What each limit adds to its group's sum; a running total then gives the sum.
 finite AS (
@@ -62,12 +71,14 @@ followed AS (
     c.resource_group, c.dimension, c.version, c.changed_at, c.changed_by, c.from_per_s, c.to_per_s,
     c.next_at, t.round_at, t.limit_at, t.brokers,
     t.brokers > 0 AND t.limited = t.brokers
-      AND NOT c.deleted AND (c.to_per_s IS NULL OR t.total < c.to_per_s) AS is_below,
+      AND NOT c.deleted AND (c.quota_per_s IS NULL OR t.total < c.quota_per_s) AS is_below,
     CASE
       WHEN c.deleted THEN t.brokers = 0 AND t.limit_at IS NOT NULL
       WHEN t.brokers = 0 THEN false
-      WHEN c.to_per_s IS NULL THEN t.limited = 0
-      ELSE t.limited = t.brokers AND abs(t.total - c.to_per_s) <= :tolerance * c.to_per_s + 1e-9
+      WHEN c.quota_per_s IS NULL THEN t.limited = 0
+      ELSE t.limited = t.brokers
+        AND t.total >= c.quota_per_s * (1 - :tolerance) - 1e-9
+        AND t.total <= c.quota_per_s * (1 + :tolerance + :over) + 1e-9
     END AS is_done
   FROM spans AS c
   LEFT JOIN totals AS t
@@ -77,7 +88,8 @@ followed AS (
 answers AS (
   SELECT
     resource_group, dimension, version, changed_at, changed_by, from_per_s, to_per_s, next_at,
-    min(limit_at) AS first_limit_at, min(round_at) FILTER (WHERE is_done) AS in_force_at,
+    min(limit_at) AS first_limit_at,
+    min(round_at) FILTER (WHERE brokers > 0) AS limited_from_at, min(round_at) FILTER (WHERE is_done) AS in_force_at,
     min(round_at) FILTER (WHERE is_done OR is_below) AS settled_at,
     min_by(brokers, round_at) FILTER (WHERE is_done) AS brokers, max(brokers) AS most,
     max_by(is_below, round_at) AS is_below
@@ -96,13 +108,16 @@ timed AS (
       ELSE 'no brokers'
     END AS state,
     (unix_millis(in_force_at) - unix_millis(changed_at)) / 1000 AS seconds,
-    (unix_millis(coalesce(settled_at, next_at, :until)) - unix_millis(changed_at)) / 1000 AS settled_s
+    (
+      unix_millis(coalesce(settled_at, next_at, :until))
+      - unix_millis(coalesce(limited_from_at, changed_at))
+    ) / 1000 AS settled_s
   FROM answers
 )
 SELECT
   resource_group, dimension, changed_at, changed_by, from_per_s, to_per_s, state,
   CAST(brokers AS BIGINT) AS brokers, first_limit_at, in_force_at, seconds,
-  state <> 'no brokers' AND settled_s > :within_s AS late
+  most > 0 AND settled_s > :within_s AS late
 FROM timed
 WHERE changed_at >= :since
 ORDER BY changed_at, resource_group, dimension
