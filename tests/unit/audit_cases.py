@@ -136,9 +136,45 @@ def _same(value: Any, wanted: Any) -> bool:
 
 def _runs(history: History) -> None:
     happened: dict[float, dict[str, Any]] = {0: given(("b1", "g", 50.0), ("b2", "g", 50.0))}
-    for second, b1, b2 in ((10, 50, 52), (15, 60, 20), (20, 80, 20), (25, 40, 20), (30, 90, 20)):
-        happened[second + 0.1] = used(second, ("b1", "g", b1), ("b2", "g", b2))
+    for place, b1 in enumerate((50, 60, 80, 40, 5, 5, 90)):
+        second = 10 + 5 * place
+        rows = ("b1", "g", b1), ("b2", "g", 52 if place == 1 else 20)
+        happened[second + 0.1] = used(second, *rows, window_ms=5000)
     write(history, happened)
+
+
+def _bursts(history: History) -> None:
+    """A bucket of a second lets 100 of 50 through, b1 then less; b2 is a second above the limit
+    now and again, and never below it for long."""
+    happened: dict[float, dict[str, Any]] = {0: given(("b1", "g", 50.0), ("b2", "g", 50.0))}
+    rates = {10: (100, 95), 11: (0, 55), 12: (0, 50), 13: (100, 95), 14: (50, 50), 15: (50, 95)}
+    for second, (b1, b2) in rates.items():
+        rows = ("b1", "g", b1), ("b2", "g", b2)
+        happened[second + 0.1] = used(second, *rows, window_ms=1000)
+    write(history, happened)
+
+
+def _before_the_limit(history: History) -> None:
+    """The windows begin before the lower limit; a broker has just started; the limits of an epoch
+    ended; a stock broker did not report its rate again."""
+    started = {"started_at_ms": NOON_MS + 98_000}
+    write(
+        history,
+        {
+            0: given(("b1", "g", 50.0), ("b2", "g", 50.0), ("b3", "g", 50.0), ("b4", "g", 50.0)),
+            20: given(("b1", "g", 10.0)),
+            79: used(79, ("b1", "g", 40.0), window_ms=60_000),
+            89: used(89, ("b4", "g", 45.0), window_ms=10_000),
+            90: given(("b4", "g", 30.0)),
+            99: used(99, ("b2", "g", 90.0), ("b2", "free", 5.0), window_ms=1000, **started),
+            109: used(109, ("b4", "g", NAN), window_ms=10_000),
+        },
+    )
+    write(
+        history,
+        {110: {}, 206: used(206, ("b3", "g", 400.0), window_ms=5000), 210: {}},
+        epoch=2,
+    )
 
 
 def _of_its_time(history: History) -> None:
@@ -163,7 +199,7 @@ def _unchanged(history: History) -> None:
             1: used(1, ("b", "free", 70.0), ("b", "g", 70.0)),  # nothing limits either yet
             2: given(("b", "g", 50.0)),
             3: given(("b", "free", INF)),
-            10: used(10, ("b", "free", 70.0), ("b", "g", NAN)),
+            10: used(10, ("b", "free", 70.0), ("b", "g", 71.0)),
             15: used(15, ("b", "g", NAN)),
             16: given(("b", "g", NAN), ended_because="silent"),
             30: used(30, ("b", "g", 90.0)),
@@ -203,33 +239,56 @@ _EXCEEDED = (
         [
             # 52 of 50 is within the tolerance
             ("b1", "g", _MESSAGES, at(15), at(20), 2, 50.0, 80.0, FAIR, True),
-            ("b1", "g", _MESSAGES, at(30), at(30), 1, 50.0, 90.0, FAIR, True),
+            ("b1", "g", _MESSAGES, at(40), at(40), 1, 50.0, 90.0, FAIR, True),
         ],
     ),
     Case(
         "a tolerance, since then",
         _runs,
         "exceeded",
-        [("b1", "g", _MESSAGES, at(30), at(30), 1, 50.0, 90.0, FAIR, True)],
+        [("b1", "g", _MESSAGES, at(40), at(40), 1, 50.0, 90.0, FAIR, True)],
         since=at(12),
-        parameters={"tolerance": 0.7},
+        parameters={"tolerance": 0.7, "burst_s": 0.1},
     ),
     Case(
         "without a tolerance",
         _runs,
         "exceeded",
-        [("b2", at(10), 52.0), ("b1", at(15), 80.0), ("b1", at(30), 90.0)],
+        [("b1", at(15), 80.0), ("b2", at(15), 52.0), ("b1", at(40), 90.0)],
         ("broker", "first_at", "worst_used_per_s"),
-        parameters={"tolerance": 0.0},
+        parameters={"tolerance": 0.0, "burst_s": 0.0},
     ),
-    Case("long runs", _runs, "exceeded", [(2,)], ("reports",), parameters={"reports": 2}),
+    Case(
+        "with a large burst",
+        _runs,
+        "exceeded",
+        [(at(40),)],
+        ("first_at",),
+        parameters={"burst_s": 3.6},
+    ),
+    Case(
+        "bursts that add up",
+        _bursts,
+        "exceeded",
+        [("b2", at(10), at(15), 4)],
+        ("broker", "first_at", "last_at", "reports"),
+    ),
+    Case(
+        "a shorter burst",
+        _bursts,
+        "exceeded",
+        [("b1", at(10)), ("b2", at(10)), ("b1", at(13))],
+        ("broker", "first_at"),
+        parameters={"burst_s": 0.8},
+    ),
+    Case("before the limit was there", _before_the_limit, "exceeded", []),
     Case(
         "as it was then",
         _runs,
         "exceeded",
-        [(at(15), at(15))],
+        [(at(15), at(20))],
         ("first_at", "last_at"),
-        until=at(18),
+        until=at(22),
     ),
     Case(
         "the limit of then",
@@ -248,7 +307,7 @@ _EXCEEDED = (
         "unchanged rates, and no limit",
         _unchanged,
         "exceeded",
-        [("b", "g", _MESSAGES, at(10), at(15), 2, 50.0, 70.0, FAIR, True)],
+        [("b", "g", _MESSAGES, at(10), at(15), 2, 50.0, 71.0, FAIR, True)],
     ),
     Case(
         "tables of an earlier version",
@@ -363,6 +422,27 @@ def _unlimited_and_deleted(history: History) -> None:
     change(history, 30, "zed", "g", None)
 
 
+def _put_early(history: History) -> None:
+    """The quota is put long before a broker uses the group."""
+    write(history, {1: {}, 1000: given(("b1", "g", 50.0))})
+    change(history, 0, "ann", "g", 50.0)
+
+
+def _soft_above(history: History) -> None:
+    """The quota of a soft group with groups below it counts as none."""
+    write(history, {1: given(("b1", "t", INF), enforced=False), 2: given(("b1", "t::a", 5.0))})
+    quotas = np.full((1, len(DIMENSIONS)), NAN)
+    quotas[0, 0] = 50.0
+    put_groups(history, ["t"], quotas, "ann", policy=pa.table({"mode": ["soft"]}))
+    set_commit_time(Path(history.path, "resource_groups"), NOON_MS)
+    change(history, 0, "ann", "t::a", 5.0)
+
+
+def _over_the_quota(history: History) -> None:
+    write(history, {1: given(("b1", "g", 50.0), ("b2", "g", 60.0))})
+    change(history, 0, "ann", "g", 100.0)
+
+
 _NAME = ("g", _MESSAGES)
 _FIRST = (*_NAME, at(0), "ann", None, 90.0, "in force", 3, at(1), at(2.5), 2.5, False)
 _SECOND = (*_NAME, at(100), "bob", 90.0, 120.0, "in force", 3, at(100.5), at(102), 2.0, False)
@@ -417,7 +497,25 @@ _PROPAGATION = (
                 True,
             ),
         ],
-        until=at(120),
+        until=at(125),
+    ),
+    Case("before the first broker", _put_early, "propagation", [(False,)], ("late",)),
+    Case(
+        "a soft group above others",
+        _soft_above,
+        "propagation",
+        [("t", "in force", False), ("t::a", "in force", False)],
+        ("resource_group", "state", "late"),
+        until=at(200),
+    ),
+    Case(
+        "within limits.over",
+        _over_the_quota,
+        "propagation",
+        [("in force", False)],
+        ("state", "late"),
+        until=at(200),
+        parameters={"over": 0.1},
     ),
     Case(
         "unlimited, and deleted",
@@ -492,6 +590,28 @@ def _expired(last_seen_s: float) -> Build:
         change(history, 0, "ann", "g", 100.0)
 
     return build
+
+
+def _waits(history: History) -> None:
+    """A limit waits for two leases, or does not follow a lower quota after them."""
+    write(
+        history,
+        {
+            1: given(("b1", "g", 50.0), ("b2", "g", 50.0)),
+            30: given(("b1", "g", 10.0), reason=Reason.WAITING),
+            300: {},
+        },
+    )
+    change(history, 0, "ann", "g", 100.0)
+    change(history, 30, "bob", "g", 40.0)
+
+
+def _handed_back(history: History) -> None:
+    """The second epoch does not know b1, and hands back what b2 had."""
+    write(history, {1: given(("b1", "g", 50.0), ("b2", "g", 50.0)), 9: {}})
+    again = given(("b2", "g", 50.0), reason=Reason.HANDED_BACK)
+    write(history, {20: {}, 21: again, 22: given(("b3", "g", 60.0)), 200: {}}, epoch=2)
+    change(history, 0, "ann", "g", 100.0)
 
 
 def _another_epoch(history: History) -> None:
@@ -573,6 +693,20 @@ _CONSERVATION = (
         [("g", _MESSAGES, at(35.5), at(155), 119.5, 100.0, 50.0, False)],
     ),
     Case("a broker that expired after its lease", _expired(-90), "conservation", []),
+    Case(
+        "limits that wait",
+        _waits,
+        "conservation",
+        [("g", _MESSAGES, at(270), None, 30.0, 40.0, 20.0, True)],
+        until=at(300),
+    ),
+    Case(
+        "what an earlier epoch left",
+        _handed_back,
+        "conservation",
+        [("g", at(22), 60.0, False)],
+        ("resource_group", "first_at", "excess_per_s", "unexplained"),
+    ),
     Case("limits of an earlier epoch", _another_epoch, "conservation", []),
 )
 
@@ -665,12 +799,39 @@ def _up_and_down(history: History) -> None:
     write(history, happened)
 
 
+def _others_come_and_go(history: History) -> None:
+    """b2 wants 50 of 100 now and again; b1 always wants more, and has what is left."""
+    happened: dict[float, dict[str, Any]] = {}
+    for n in range(12):
+        high = 60.0 if n % 2 else 20.0
+        tables = [
+            limits([("b1", "g", 100.0 - high)], quota=100.0),
+            limits([("b2", "g", high)], quota=100.0, demand=high - 5.0),
+        ]
+        happened[10.0 * n] = {"limits": pa.concat_tables(tables, promote_options="default")}
+    write(history, happened)
+
+
 _OSCILLATION = (
     Case(
         "up and down",
         _up_and_down,
         "oscillation",
-        [("b1", "g", _MESSAGES, at(0), at(110), 11, 30.0, 50.0, 11)],
+        [("b1", "g", _MESSAGES, at(0), at(110), 11, 30.0, 50.0, 0, True)],
+    ),
+    Case(
+        "as others come and go",
+        _others_come_and_go,
+        "oscillation",
+        [("b1", 11, 11, False), ("b2", 11, 11, False)],
+        ("broker", "swings", "swings_of_demand", "unexplained"),
+    ),
+    Case(
+        "parts of an equal share",
+        _others_come_and_go,
+        "oscillation",
+        [],
+        parameters={"least": 0.9},
     ),
     Case("slow swings", _up_and_down, "oscillation", [], parameters={"within_s": 9}),
     Case(
@@ -712,6 +873,22 @@ def _starving(history: History) -> None:
     write(history, dict(sorted(happened.items())))
 
 
+def _satisfied(history: History) -> None:
+    """b3 uses nearly all of its limit, and wants no more; b1 is refused a bit now and then."""
+    limited = [
+        limits([("b1", "g", 20.0), ("b2", "g", 64.0)], quota=90.0),
+        limits([("b3", "g", 6.0)], quota=90.0, demand=5.9),
+    ]
+    happened = {0.0: {"limits": pa.concat_tables(limited, promote_options="default")}}
+    for n in range(1, 31):
+        tables = [
+            usage([("b3", "g", 5.9)], NOON_MS + n * 1000),
+            usage([("b1", "g", 18.0)], NOON_MS + n * 1000, throttled=2.0),
+        ]
+        happened[float(n)] = {"usage": pa.concat_tables(tables, promote_options="default")}
+    write(history, happened)
+
+
 def _with_weights(history: History) -> None:
     _starving(history)
     make_history(history)
@@ -737,6 +914,7 @@ _STARVATION = (
     Case(
         "a bit less", _starving, "starvation", [(30,)], ("reports",), parameters={"tolerance": 0.01}
     ),
+    Case("satisfied", _satisfied, "starvation", []),
     Case("by weight", _with_weights, "starvation", []),
     Case("floors", _with_floors, "starvation", []),
 )

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.model import DIMENSIONS
 from quotaplane.settings import History
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
 from quotaplane.sim.broker_throttle import BY_DEFAULT
@@ -37,7 +36,7 @@ _THROTTLES: Final = (
 
 
 class FairRun(Recording):
-    """A run of ``SECONDS``; ``play`` it, then ask its history."""
+    """A run of ``SECONDS`` or a little more; ``play`` it, then ask its history."""
 
     def __init__(self, history: History, seed: int, **settings: Any) -> None:
         self.rng = rng = np.random.default_rng(seed)
@@ -81,7 +80,7 @@ class FairRun(Recording):
         for group, names in here.items():
             self.world.attach(group, np.array([name in names for name in brokers]))
         self.intervals: list[Interval] = []
-        self._lost = 0.01 if rng.random() < 0.3 else 0.0
+        self.lost = 0.01 if rng.random() < 0.3 else 0.0
         self._late = bool(rng.random() < 0.3)
         self._on_their_way: list[bytes] = []
         self._sent: dict[str, list[bytes]] = defaultdict(list)
@@ -103,19 +102,22 @@ class FairRun(Recording):
     def _pass(self) -> Interval:
         interval = super()._pass()
         self.intervals.append(interval)
+        super()._deliver(self._on_their_way)
+        self._on_their_way = []
         return interval
 
     def _round(self) -> None:
-        kept = self.rng.random(len(self._waiting)) >= self._lost
+        kept = self.rng.random(len(self._waiting)) >= self.lost
         self._waiting = [one for one, is_kept in zip(self._waiting, kept, strict=True) if is_kept]
         super()._round()
 
     def _deliver(self, limits: list[bytes]) -> None:
-        if self._late:
-            limits, self._on_their_way = self._on_their_way, limits
         for value in limits:
             self._sent[decode_limits(value).broker].append(value)
-        super()._deliver(limits)
+        if self._late:
+            self._on_their_way = limits
+        else:
+            super()._deliver(limits)
 
     def _happen(self, what: str, whom: str) -> None:
         if what == "quota":
@@ -132,7 +134,7 @@ class FairRun(Recording):
             self.pause(5).restart()
 
     def _join(self, broker: str) -> None:
-        """Limits of stock brokers are rates of their topics: a restart loses none, and misses none."""
+        """Limits of stock brokers are rates of their topics: they outlast restarts."""
         at = self.brokers.index(broker)
         if self.world.brokers.specs[at].format == "stock":
             self.world.brokers.alive[at] = True

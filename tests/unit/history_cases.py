@@ -67,10 +67,11 @@ def limits(
     dimension: str = DIMENSIONS[0],
     enforced: bool = True,
     quota: float | None = None,
+    demand: float | None = None,
 ) -> pa.Table:
     """Limits on (broker, group) of a dimension; the others are unlimited.
 
-    ``quota`` is what the law divided.
+    ``quota`` is what the law divided, ``demand`` what it was given of each broker.
     """
     brokers, groups, rates = zip(*rows, strict=True)
     columns: dict[str, Any] = {
@@ -85,6 +86,8 @@ def limits(
     }
     if quota is not None:
         columns[f"quota_{dimension}_per_s"] = pa.array([quota] * len(rows))
+    if demand is not None:
+        columns[f"demand_{dimension}_per_s"] = pa.array([demand] * len(rows))
     columns[f"{dimension}_per_s"] = pa.array(rates, pa.float64())
     columns[f"{dimension}_reason_code"] = pa.array([int(reason)] * len(rows))
     return pa.table(columns)

@@ -68,11 +68,14 @@ class Recording:
         epoch: int = 1,
         garbage_at_s: int | None = None,
         begin_ms: int = NOON_MS,
+        is_noisy: bool = False,
+        brokers: Callable[[str], BrokerSpec] = lambda name: BrokerSpec(name, throttled=True),
         **settings: Any,
     ) -> None:
         """``settings`` are sections of the job's settings. Brokers let no bursts through.
 
-        ``garbage_at_s``: in this second a report arrives that can't be read.
+        ``garbage_at_s``: in this second a report arrives that can't be read. ``is_noisy``: demand
+        is Poisson noise around ``wants``. ``brokers``: of which kind each is, by its name.
         """
         self.history, self._begin_ms = history, begin_ms
         base = {
@@ -91,9 +94,10 @@ class Recording:
         self.brokers = tuple(sorted({change.broker for change in steps}))
         groups = tuple(sorted(wants))
         self.world = World(
-            tuple(BrokerSpec(name, throttled=True) for name in self.brokers),
+            tuple(map(brokers, self.brokers)),
             groups,
             build_schedule(self.brokers, groups, steps),
+            poisson=groups if is_noisy else (),
             started_at_ms=begin_ms,
             throttle=ThrottleTerms(law=ThrottleLaw.SLIDING_WINDOW, mode=ThrottleMode.HARD),
         )
@@ -306,7 +310,7 @@ def _without_comments(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema([field.remove_metadata() for field in table.schema]))
 
 
-def healthy(history: History, **settings: Any) -> Recording:
+def healthy(history: History, *, is_noisy: bool = False, **settings: Any) -> Recording:
     """200 seconds of three brokers: demand and quotas change, a broker dies and comes back.
 
     Leases are 30 seconds. ``acme/logs`` is soft and exceeds its quota; ``acme/quiet`` uses little
@@ -326,6 +330,7 @@ def healthy(history: History, **settings: Any) -> Recording:
             "nobody put this": {"b2": [(0, 3)]},
         },
         garbage_at_s=5,
+        is_noisy=is_noisy,
         **sections,
     )
     recording.put("acme/orders", 100.0).put("acme/logs", 60.0, mode="soft")

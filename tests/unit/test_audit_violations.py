@@ -25,6 +25,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
     return history
 
 
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> History:
+    history = History(path=str(tmp_path_factory.mktemp("noisy")))
+    healthy(history, is_noisy=True)
+    return history
+
+
 def answers(history: History) -> dict[str, tuple[Audit, Answer]]:
     with DuckDBEngine(history) as engine:
         return {
@@ -103,3 +110,10 @@ def test_a_planted_violation_is_found_by_its_own_audit_alone(
         place = answer.columns.index(audit.violation)
         answer = answer._replace(rows=[row for row in answer.rows if row[place]])
     equal(answer, planted.columns, planted.rows)
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.plant.__name__.strip("_"))
+def test_noise_hides_no_planted_violation(noisy: History, tmp_path: Path, planted: Planted) -> None:
+    history = History(path=str(shutil.copytree(noisy.path, tmp_path / "planted")))
+    planted.plant(history)
+    assert planted.audit in violations(answers(history))

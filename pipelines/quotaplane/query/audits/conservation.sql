@@ -2,10 +2,12 @@
 --
 -- The limits of a group and of all groups below it are compared with its quota in each round that
 -- changed one of them. A limit that is not enforced does not count. A lower quota counts from
--- :settle_s after its change, as the job has to read it first. The limit of an expired broker counts
--- until its lease end: with `limits.transition: fast` others already have its share, so that the
--- quota may be exceeded by as much; with `strict` they wait. unexplained: without these limits it
--- is exceeded, too. One row per unbroken run of rounds; until_at is empty while it lasts.
+-- :settle_s after its change, as the job has to read it first; in a group in which limits wait for
+-- others (`limits.transition: strict`) from two leases after it. Limits count until their lease ends,
+-- also those of expired brokers and of an earlier epoch. With `fast` others already have the share
+-- of an expired broker or one that a new epoch does not know, and a new epoch hands back what
+-- brokers had, so that the quota may be exceeded by as much. unexplained: without these limits it is
+-- exceeded, too. One row per unbroken run of rounds; until_at is empty while it lasts.
 -- With `limits.over` limits may exceed a quota by that part of it; use that exceeds it is paid back.
 -- :over = 0  limits.over: fraction of the quota by which limits may exceed it (--conf: as there)
 -- :tolerance = 0.000001  fraction of the quota by which the sum may exceed it
@@ -13,9 +15,14 @@
 -- violations: rows where unexplained
 WITH newest AS (SELECT max(epoch) AS epoch, max(round_at) AS round_at FROM rounds),
 epochs AS (
-  SELECT epoch, max(round_at) AS last_at FROM rounds
+  SELECT epoch, last_at, unix_millis(next_at) AS next_ms
+  FROM (
+    SELECT
+      epoch, max(round_at) AS last_at, lead(min(round_at)) OVER (ORDER BY epoch) AS next_at
+    FROM rounds
+    GROUP BY epoch
+  ) AS all_epochs
   WHERE epoch < (SELECT epoch FROM newest)
-  GROUP BY epoch
 ),
 expired AS (
   SELECT broker, epoch, seq, max(last_seen_at) AS last_seen_at
@@ -29,6 +36,7 @@ changes AS (
     unix_millis(l.round_at) AS at_ms,
     unix_millis(lead(l.round_at) OVER in_order) AS next_ms,
     CASE WHEN NOT l.ended AND l.enforced THEN l.limit_per_s ELSE 0 END AS limit_per_s,
+    l.reason_code,
     -- Strict: the lease was over before the broker expired.
     CASE
       WHEN x.broker IS NULL THEN 0
@@ -42,14 +50,28 @@ changes AS (
   WINDOW in_order AS (PARTITION BY l.broker, l.resource_group, l.dimension ORDER BY l.epoch, l.seq)
 ),
 -- Each limit from when to when: until the next one, and no longer than a lease after the last round
--- of its epoch; and the limit of an expired broker for as long as its lease.
-spans AS (
+-- of its epoch.
+limited AS (
   SELECT
-    c.resource_group, c.dimension, c.at_ms, c.limit_per_s, 0.0 AS left_per_s,
-    least(c.next_ms, unix_millis(e.last_at) + c.lease_ms) AS end_ms
+    c.resource_group, c.dimension, c.at_ms, c.limit_per_s,
+    least(c.next_ms, unix_millis(e.last_at) + c.lease_ms) AS end_ms,
+    CASE WHEN c.reason_code = 16 THEN c.at_ms ELSE e.next_ms END AS of_earlier_ms
   FROM changes AS c
   LEFT JOIN epochs AS e ON e.epoch = c.epoch
   WHERE c.limit_per_s > 0
+),
+-- From of_earlier_ms on it is one that an earlier epoch left (16: handed back, laws.reason.Reason).
+-- And the limit of an expired broker is left for as long as its lease.
+spans AS (
+  SELECT
+    resource_group, dimension, at_ms, limit_per_s, 0.0 AS left_per_s,
+    CASE WHEN of_earlier_ms IS NULL THEN end_ms
+      ELSE least(end_ms, greatest(at_ms, of_earlier_ms)) END AS end_ms
+  FROM limited
+  UNION ALL
+  SELECT resource_group, dimension, greatest(at_ms, of_earlier_ms), 0.0, limit_per_s, end_ms
+  FROM limited
+  WHERE of_earlier_ms IS NOT NULL AND (end_ms IS NULL OR end_ms > of_earlier_ms)
   UNION ALL
   SELECT
     resource_group, dimension, at_ms, 0.0, left_per_s, least(next_ms, at_ms + lease_ms)
@@ -90,15 +112,23 @@ known_quotas AS (
       ELSE CAST('Infinity' AS DOUBLE) END AS quota_per_s
   FROM quota_changes
 ),
+waiting AS (
+  SELECT t.ancestor, 2 * max(c.lease_ms) AS wait_ms
+  FROM changes AS c
+  JOIN group_tree AS t ON t.resource_group = c.resource_group
+  WHERE c.reason_code = 17  -- laws.reason.Reason: waiting
+  GROUP BY t.ancestor
+),
 quota_steps AS (
   SELECT
-    resource_group, dimension, version, quota_per_s,
-    changed_ms + CASE
-      WHEN quota_per_s < lag(quota_per_s, 1, CAST('Infinity' AS DOUBLE)) OVER (
-        PARTITION BY resource_group, dimension ORDER BY version
-      ) THEN CAST(:settle_s * 1000 AS BIGINT) ELSE 0
+    q.resource_group, q.dimension, q.version, q.quota_per_s,
+    q.changed_ms + CASE
+      WHEN q.quota_per_s < lag(q.quota_per_s, 1, CAST('Infinity' AS DOUBLE)) OVER (
+        PARTITION BY q.resource_group, q.dimension ORDER BY q.version
+      ) THEN greatest(CAST(:settle_s * 1000 AS BIGINT), coalesce(w.wait_ms, 0)) ELSE 0
     END AS at_ms
-  FROM known_quotas
+  FROM known_quotas AS q
+  LEFT JOIN waiting AS w ON w.ancestor = q.resource_group
 ),
 -- The newest quota by then, although a lower one counts later than a higher one that replaced it.
 moments AS (

@@ -144,7 +144,8 @@ ranked AS (
   SELECT
     *,
     min(reported_at) OVER whole_run AS first_at, max(reported_at) OVER whole_run AS last_at,
-    count(*) OVER whole_run AS reports, max(level_s - burst_s) OVER whole_run AS beyond_s,
+    count(*) OVER whole_run AS reports, max(level_s) OVER whole_run AS most_s,
+    max(burst_s) OVER whole_run AS longest_burst_s,
     row_number() OVER (
       PARTITION BY broker, resource_group, dimension, part, enforced, run
       ORDER BY used_per_s - limit_per_s DESC, report_no
@@ -160,5 +161,5 @@ FROM ranked AS r
 JOIN recent_limit_values AS l
   ON l.broker = r.broker AND l.resource_group = r.resource_group AND l.dimension = r.dimension
   AND l.epoch = r.limit_epoch AND l.seq = r.limit_seq
-WHERE r.place = 1 AND r.beyond_s > 0
+WHERE r.place = 1 AND r.most_s > r.longest_burst_s
 ORDER BY r.first_at, r.broker, r.resource_group, r.dimension

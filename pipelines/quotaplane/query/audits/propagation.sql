@@ -70,8 +70,8 @@ followed AS (
   SELECT
     c.resource_group, c.dimension, c.version, c.changed_at, c.changed_by, c.from_per_s, c.to_per_s,
     c.next_at, t.round_at, t.limit_at, t.brokers,
-    t.brokers > 0 AND t.limited = t.brokers
-      AND NOT c.deleted AND (c.quota_per_s IS NULL OR t.total < c.quota_per_s) AS is_below,
+    t.brokers > 0 AND NOT c.deleted
+      AND (c.quota_per_s IS NULL OR t.limited = t.brokers AND t.total < c.quota_per_s) AS is_below,
     CASE
       WHEN c.deleted THEN t.brokers = 0 AND t.limit_at IS NOT NULL
       WHEN t.brokers = 0 THEN false
