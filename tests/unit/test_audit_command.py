@@ -77,7 +77,7 @@ def test_every_parameter_of_an_audit_is_declared_and_used(audit: Audit) -> None:
 def test_parameters_have_defaults_and_meanings() -> None:
     parameters = load_audit("exceeded").parameters
     values = {name: parameter.default for name, parameter in parameters.items()}
-    assert values == {"tolerance": 0.05, "settle_s": 5, "reports": 1}
+    assert values == {"tolerance": 0.05, "settle_s": 5, "burst_s": 1.2}
     assert parameters["tolerance"].meaning == "fraction of the limit by which usage may exceed it"
     assert load_audit("exceeded").values({"settle_s": 7.0})["settle_s"] == 7
     with pytest.raises(InputError, match=r"^audit exceeded has no parameter x$"):

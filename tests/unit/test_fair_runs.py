@@ -92,5 +92,5 @@ def test_a_law_that_starves_idle_brokers_is_accused(
             found = engine.ask(audit.sql, audit.values(), until=at(60))
         return [row[found.columns.index("broker")] for row in found.rows]
 
-    assert starving("proportional") == ["b3"]
+    assert set(starving("proportional")) == {"b3"}
     assert starving("max_min") == []

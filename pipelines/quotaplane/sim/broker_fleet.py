@@ -117,9 +117,7 @@ class BrokerFleet:
         self._entity = np.arange(np.prod((*shape, len(DIMENSIONS)))).reshape(*shape, -1)
         self._enforcers = BrokerThrottles(self._entity.size, throttle, interval_s=interval_s)
         self._told = np.full((*shape, BASIC), np.nan)  # counts a stock broker sent last
-        self._uncounted = np.zeros(
-            (*shape, BASIC)
-        )  # parts of messages, for the next count
+        self._uncounted = np.zeros((*shape, BASIC))  # parts of messages, for the next count
         self._suppressed = np.zeros((*shape, len(_CLASSES)), np.int64)
         self._names: pa.StringArray = pa.array(groups, pa.string())
         self._ids = ids_of(groups)
