@@ -80,7 +80,7 @@ def write(history: History, happened: Mapping[float, Mapping[str, Any]], epoch: 
     with HistoryWriter(history, f"checkpoint-{epoch}") as writer:
         for seq, (second, tables) in enumerate(happened.items()):
             stamp = Round(epoch, seq, NOON_MS + int(second * 1000))
-            writer.append_round(stamp, {**tables, "rounds": rounds()})
+            writer.append_round(stamp, {"rounds": rounds(), **tables})
 
 
 def change(
@@ -174,6 +174,20 @@ def _before_the_limit(history: History) -> None:
         history,
         {110: {}, 206: used(206, ("b3", "g", 400.0), window_ms=5000), 210: {}},
         epoch=2,
+    )
+
+
+def _slow_round(history: History) -> None:
+    """The round that lowers the limit ends after nine seconds, when the next one begins."""
+    write(
+        history,
+        {
+            0: given(("b", "g", 50.0)),
+            20: given(("b", "g", 10.0)) | {"rounds": rounds(duration_ms=8000)},
+            29: used(28, ("b", "g", 40.0), window_ms=1000),
+            38: used(38, ("b", "g", 10.0), window_ms=1000),
+            39: used(39, ("b", "g", 40.0), window_ms=1000),
+        },
     )
 
 
@@ -282,6 +296,7 @@ _EXCEEDED = (
         parameters={"burst_s": 0.8},
     ),
     Case("before the limit was there", _before_the_limit, "exceeded", []),
+    Case("a slow round", _slow_round, "exceeded", [(at(39), 10.0)], ("first_at", "limit_per_s")),
     Case(
         "as it was then",
         _runs,

@@ -101,11 +101,12 @@ def brokers(rows: Sequence[tuple[str, str, int]]) -> pa.Table:
     )
 
 
-def rounds(reports: int = 1) -> pa.Table:
+def rounds(reports: int = 1, duration_ms: int = 0) -> pa.Table:
     """The one row of a round."""
     counts = (f.name for f in ROUNDS.schema if f.type == pa.int64())
     row = {name: [0] for name in counts if name not in STAMP_COLUMNS}
-    return pa.table({**row, "positions": ["{}"], "reports": [reports]})
+    given = {"positions": ["{}"], "reports": [reports], "duration_ms": [duration_ms]}
+    return pa.table({**row, **given})
 
 
 def rejected(published_at_ms: Sequence[int] = (NOON_MS,)) -> pa.Table:

@@ -4,8 +4,8 @@
 -- a token bucket does, a broker may let through :burst_s of its limit, and one message, at once. Use
 -- above the limit adds up, and what is left of the limit later is taken off again: there is one row
 -- for each time in which this sum was above 0, if it was more than the burst. A new limit takes time
--- to arrive: the highest limit counts that was in force in the report's window or :settle_s before
--- it, and none in that time after a broker's start, or after the lease end of a limit that a new
+-- to arrive, and so does its round: the highest limit counts that was in force in the report's window
+-- or :settle_s before it, and none in that time after a broker's start, or after the lease end of a limit that a new
 -- epoch did not renew. A rate that a stock broker did not report again adds nothing. Where enforced is
 -- false (a soft or shadow group, or a partial roll-out), the broker was not limited but would have
 -- been.
@@ -39,25 +39,43 @@ lease_ends AS (
   WHERE epoch < (SELECT max(epoch) FROM rounds)
   GROUP BY epoch
 ),
+-- After a slow round the next one begins at once.
+round_ends AS (
+  SELECT
+    epoch, seq,
+    CASE WHEN duration_ms >= 1000 AND lead(seq) OVER in_order = seq + 1
+      THEN lead(round_at) OVER in_order ELSE round_at END AS end_at
+  FROM rounds
+  WINDOW in_order AS (PARTITION BY epoch ORDER BY seq)
+),
 changes AS (
   SELECT
-    broker, resource_group, dimension, unix_millis(round_at) AS at_ms,
-    greatest(limit_per_s, lag(limit_per_s, 1, CAST('Infinity' AS DOUBLE)) OVER (
-      PARTITION BY broker, resource_group, dimension ORDER BY epoch, seq
+    l.broker, l.resource_group, l.dimension, l.epoch, l.seq, l.limit_per_s,
+    unix_millis(l.round_at) AS at_ms, unix_millis(coalesce(r.end_at, l.round_at)) AS end_ms,
+    greatest(l.limit_per_s, lag(l.limit_per_s, 1, CAST('Infinity' AS DOUBLE)) OVER (
+      PARTITION BY l.broker, l.resource_group, l.dimension ORDER BY l.epoch, l.seq
     )) AS highest_per_s
-  FROM recent_limit_values
+  FROM recent_limit_values AS l
+  LEFT JOIN round_ends AS r ON r.epoch = l.epoch AND r.seq = l.seq
 ),
 events AS (
   SELECT
     broker, resource_group, dimension, report_no, reported_at, at_ms, window_ms, used_per_s,
     limit_per_s, enforced, limit_epoch, limit_seq, started_ms, settle_ms,
-    limit_per_s AS highest_per_s
+    limit_per_s AS highest_per_s, CAST(NULL AS DOUBLE) AS ended_per_s
   FROM reports
   WHERE is_suspect
   UNION ALL
   SELECT
     c.broker, c.resource_group, c.dimension, NULL, NULL, c.at_ms, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, s.settle_ms, c.highest_per_s
+    NULL, NULL, c.epoch, c.seq, NULL, s.settle_ms, c.highest_per_s, NULL
+  FROM changes AS c
+  JOIN suspects AS s
+    ON s.broker = c.broker AND s.resource_group = c.resource_group AND s.dimension = c.dimension
+  UNION ALL
+  SELECT
+    c.broker, c.resource_group, c.dimension, NULL, NULL, c.end_ms, NULL, NULL,
+    NULL, NULL, c.epoch, c.seq, NULL, s.settle_ms, c.highest_per_s, c.limit_per_s
   FROM changes AS c
   JOIN suspects AS s
     ON s.broker = c.broker AND s.resource_group = c.resource_group AND s.dimension = c.dimension
@@ -65,10 +83,17 @@ events AS (
 settled AS (
   SELECT
     *,
-    max(highest_per_s) OVER (
-      -- A window frame takes no parameter, so time is in units of what settles (at least 1 ns).
-      PARTITION BY broker, resource_group, dimension ORDER BY at_ms / greatest(settle_ms, 1e-6)
-      RANGE BETWEEN 1 PRECEDING AND CURRENT ROW
+    greatest(
+      max(highest_per_s) OVER (
+        -- A window frame takes no parameter, so time is in units of what settles (at least 1 ns).
+        PARTITION BY broker, resource_group, dimension ORDER BY at_ms / greatest(settle_ms, 1e-6)
+        RANGE BETWEEN 1 PRECEDING AND CURRENT ROW
+      ),
+      coalesce(last_value(ended_per_s) IGNORE NULLS OVER (
+        PARTITION BY broker, resource_group, dimension
+        ORDER BY at_ms, limit_epoch, limit_seq, report_no NULLS FIRST
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+      ), CAST('Infinity' AS DOUBLE))
     ) AS most_per_s
   FROM events
 ),
