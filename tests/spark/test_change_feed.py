@@ -27,6 +27,8 @@ from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from quotaplane.streams.sources import group_events
 from tests.examples import in_soak
+from tests.unit.broken_cases import added, checkpointed
+from tests.unit.damage_cases import flip
 from tests.unit.history_cases import old_groups
 
 NAN, INF = float("nan"), float("inf")
@@ -218,6 +220,23 @@ def test_a_stream_goes_on_behind_a_table_that_was_mended(
     assert [change["to"]["publish_messages_per_s"] for change in group_changes(history)][-1] == 40.0
     register_views(spark, history)
     assert spark.table("resource_group_changes").where("version = 4").count() == 2
+
+
+def test_a_stream_goes_on_behind_a_file_that_was_taken_out(
+    history: History, follow: Follow
+) -> None:
+    """Its rows are lost, which is no change; restoring them is one."""
+    table = Path(history.path) / "resource_groups"
+    put(history, "a", rate=10.0)
+    damaged = added(table, 1)
+    put(history, "b", rate=20.0)
+    checkpointed(table)
+    assert len(follow()) == 2
+    flip(damaged)
+    assert main(["doctor", "--mend", "--history", history.path]) == 11
+    assert follow() == []
+    assert main(["groups", "restore", "--from-history", "--history", history.path]) == 0
+    assert follow() == [(4, "insert", "a", 10.0, None)]
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty folder", "an empty log"])
