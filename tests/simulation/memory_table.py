@@ -89,15 +89,17 @@ class MemoryTable:
         quotas: FloatArray,
         by: str,
         *,
+        policy: pa.Table | None = None,
         at_version: int | None = None,
         warn: Any = None,
     ) -> None:
-        """Write quotas; NaN: as it is."""
+        """Write quotas (NaN: as it is) and policies."""
         self._check()
         if at_version not in (None, self.version):
             raise TableChangedError("history table resource_groups: it has changed")
-        for group, rates in zip(groups, quotas, strict=True):
-            row = dict(self.rows.get(group, {"group": group}))
+        policies = [{}] * len(groups) if policy is None else policy.to_pylist()
+        for group, rates, others in zip(groups, quotas, policies, strict=True):
+            row = dict(self.rows.get(group, {"group": group})) | others
             given = zip(RATE_COLUMNS, np.asarray(rates).tolist(), strict=False)
             row |= {name: None if np.isinf(r) else r for name, r in given if not np.isnan(r)}
             row |= {"updated_by": by, "updated_at": self._timeline.now_ms * 1000}

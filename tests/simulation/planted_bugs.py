@@ -201,7 +201,7 @@ PLANTED: Final[dict[str, Planted]] = {
     "hold_ignored": Planted(
         "strict changes a limit every round, so an acknowledgement is always of an older one",
         issue.issue_limits,
-        "on_hold=(waiting & ~quota_changed | stale) if strict else waiting",
+        "on_hold=(waiting_on | stale) if strict else waiting",
         "on_hold=np.zeros(len(leases), bool)",
         ("strict", "noisy", "slow"),
         at_end=True,

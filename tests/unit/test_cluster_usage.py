@@ -75,8 +75,9 @@ def test_counters_make_rates_between_two_looks(server: RestServer) -> None:
     assert look(server, source, 10.0) is None
     # c was unloaded; b lost a subscription, or was loaded anew. d and e were loaded since, nobody
     # knows when: 40 may have come within a moment.
-    server.answers["GET /metrics/"] = metrics(a=1300, b=20, d=40, e=0)
-    sample = look(server, source, 12.0)
+    server.answers["GET /metrics/"] = metrics(a=301_000, b=20, d=40, e=0)
+    # A long window, beside which the times of the two requests are nothing.
+    sample = look(server, source, 2010.0)
     assert sample is not None
     used = dict(zip(sample.topics, sample.usage[:, 0].tolist(), strict=True))
     assert np.isnan(used.pop("d"))
