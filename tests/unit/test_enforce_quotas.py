@@ -117,6 +117,7 @@ def test_storage_that_does_not_answer_is_not_waited_for_and_asked_once(
         assert (table.looked, len(asked), len(lines)) == (True, 1, 1)
         assert "no answer within" in lines[0]
         answers.set()
+        monkeypatch.setattr("quotaplane.enforce.agent.quota_table._PATIENCE_S", 60.0)
         await table.look()
         assert table.quotas is not None
 

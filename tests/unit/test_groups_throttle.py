@@ -245,7 +245,7 @@ def test_resolve_takes_names_as_requests_have_them(groups: Command) -> None:
         ),
         (["g", "--user", "a"], "GROUP does not go with --user or --client"),
         (["--user", ""], "--user: must not be empty"),
-        (["--client", "\ud800"], "--client: must be valid Unicode"),
+        (["--client", "\ud800"], "argument --client: '\\ud800' is no text in utf-8"),
         (["user=a b"], "group 'user=a b': user: 'a b' must be written a%20b"),
         (["client=c,user=u"], "group 'client=c,user=u': must be user=NAME"),
         (["user=a::b"], "group 'user=a::b': scopes are no trees"),
@@ -288,16 +288,19 @@ def test_a_wrong_file_is_one_line(
         (["delete"], "delete takes GROUP, or --user and --client"),
         (["delete", "a", "b", "--user", "c"], "GROUP does not go with --user or --client"),
         (["get", "--user", "zed"], "group 'user=zed' does not exist"),
-        (["resolve", "--client", ""], "client: must not be empty"),
-        (["resolve", "--user", "a\udcff"], "user: must be valid Unicode"),
-        (["resolve", "--user", "a", "--client", "\ud800"], "client: must be valid Unicode"),
+        (["resolve", "--client", ""], "argument --client: must not be empty"),
+        (["resolve", "--user", "a\udcff"], "argument --user: 'a\\udcff' is no text in utf-8"),
+        (
+            ["resolve", "--user", "a", "--client", "\ud800"],
+            "argument --client: '\\ud800' is no text in utf-8",
+        ),
     ],
 )
 def test_other_actions_are_refused_in_one_line(
     groups: Command, words: list[str], problem: str
 ) -> None:
     groups("put", "g")
-    assert groups.refused(*words) == problem
+    assert groups.refused(*words).startswith(problem)
 
 
 def test_a_timeframe_goes_into_the_terms_that_somebody_else_just_put(history: History) -> None:
