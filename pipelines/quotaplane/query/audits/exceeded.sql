@@ -5,10 +5,10 @@
 -- above the limit adds up, and what is left of the limit later is taken off again: there is one row
 -- for each time in which this sum was above 0, if it was more than the burst. A new limit takes time
 -- to arrive, and so does its round: the highest limit counts that was in force in the report's window
--- or :settle_s before it, and none in that time after a broker's start, or after the lease end of a limit that a new
--- epoch did not renew. A rate that a stock broker did not report again adds nothing. Where enforced is
--- false (a soft or shadow group, or a partial roll-out), the broker was not limited but would have
--- been.
+-- or :settle_s before it, and none in that time after a broker's start, or after the lease end of a
+-- limit that a new epoch did not renew. A rate that a stock broker did not report again adds nothing.
+-- Where enforced is false (a soft or shadow group, or a partial roll-out), the broker was not limited
+-- but would have been.
 -- :tolerance = 0.05  fraction of the limit by which usage may exceed it
 -- :settle_s = 5  seconds for which the previous limit still counts
 -- :burst_s = 1.2  seconds of a limit that may be used at once
@@ -134,26 +134,28 @@ excesses AS (
     *,
     CASE
       WHEN limit_per_s > 0
-        THEN used_per_s / limit_per_s * window_s - (1 + :tolerance) * greatest(window_s, since_s)
-      WHEN used_per_s > 0 THEN burst_s + window_s
+        THEN least(
+          (used_per_s / limit_per_s - (1 + :tolerance)) * window_s,
+          CASE WHEN is_repeated THEN 0 ELSE burst_s + window_s END
+        )
+      WHEN used_per_s > 0 AND NOT is_repeated THEN burst_s + window_s
       ELSE -window_s
-    END AS excess_s
+    END AS excess_s,
+    -- Left of the limit between the windows of two reports.
+    (1 + :tolerance) * greatest(coalesce(since_s, 0) - window_s, 0) AS free_s
   FROM measured
 ),
 added_up AS (
-  SELECT
-    *,
-    sum(
-      least(excess_s, CASE WHEN is_repeated THEN 0 ELSE burst_s + window_s END)
-    ) OVER so_far AS total_s
+  SELECT *, sum(excess_s - free_s) OVER so_far AS total_s
   FROM excesses
   WINDOW so_far AS (
     PARTITION BY broker, resource_group, dimension, part, enforced ORDER BY report_no
   )
 ),
+-- The sum is never below 0, neither before nor after a report.
 levels AS (
   SELECT
-    *, total_s - least(0, min(total_s) OVER (
+    *, total_s - least(0, min(total_s - greatest(excess_s, 0)) OVER (
       PARTITION BY broker, resource_group, dimension, part, enforced ORDER BY report_no
     )) AS level_s
   FROM added_up
