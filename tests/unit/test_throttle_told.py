@@ -195,7 +195,9 @@ def test_terms_that_cannot_be_read_are_none() -> None:
 def test_a_broker_that_was_restarted_is_told_again() -> None:
     rounds = settled(g={"throttle": HARD})
     rounds.started_at_ms["b2"] = 500
-    assert rounds.run(uses=USES) == {("b2", "g"): HARD}
+    # It counts once the reports of its earlier start stay away.
+    told = [rounds.run(uses=USES) for _ in range(12)]
+    assert [texts for texts in told if texts] == [{("b2", "g"): HARD}]
 
 
 def test_in_turn_all_terms_are_told_again() -> None:

@@ -18,7 +18,8 @@ from quotaplane.throttle.types import Quotas, Requests, ThrottleLaw, ThrottleMod
 TYPES = {"": "total", "both ": "total", "read ": "dispatch", "WRITE  ": "publish"}
 LETTERS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 SIZES = {
-    **{letter + b: power for (letter, power), b in product(LETTERS.items(), ("", "B", "b"))},
+    **{letter + b: power for (letter, power), b in product(LETTERS.items(), ("", "B"))},
+    **{f"{letter}b".lower(): power for letter, power in LETTERS.items()},
     "B": 1,
     " bytes": 1,
     "bytes": 1,
