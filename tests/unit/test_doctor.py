@@ -199,7 +199,10 @@ def test_topics_are_mended_and_their_readers_go_on(doctor: Doctor) -> None:
 
 
 def test_a_table_whose_creation_was_cut_off_is_made_anew(doctor: Doctor) -> None:
-    cut(commit(doctor.root / "history" / "usage", 0))
+    table = doctor.root / "history" / "usage"
+    cut(commit(table, 0))
+    (table / "date=2026-03-01").mkdir()
+    (table / "date=2026-03-01" / "part-0.parquet").write_bytes(b"of a writer that was killed")
     assert doctor("--mend")[0] == 10  # it is missing now, which the next command mends
     make_history(doctor.history)
     assert doctor()[0] == 0

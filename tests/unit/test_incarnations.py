@@ -37,7 +37,7 @@ class Rounds:
         marked = np.full(len(reports), observed)
         if observed:
             headers = headers.append_column("observed", pa.array(marked))
-        self.brokers, held, disputed = one_incarnation(
+        self.brokers, held, disputed, _ = one_incarnation(
             self.brokers, headers, marked, now_ms, CONFIG
         )
         kept = headers.filter(pa.array(~held & ~disputed))

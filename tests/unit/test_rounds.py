@@ -40,10 +40,10 @@ SETTINGS = parse_settings(
 PROGRAM = quota_program(SETTINGS, epoch=1)
 
 
-def report(broker: str, groups: Sequence[str], at_ms: int) -> bytes:
+def report(broker: str, groups: Sequence[str], at_ms: int, started_at_ms: int = 1) -> bytes:
     value = encode_report(
         broker=broker,
-        started_at_ms=1,
+        started_at_ms=started_at_ms,
         sequence=at_ms,
         window_ms=1000,
         groups=groups,
@@ -119,6 +119,29 @@ def test_reports_are_late_beside_the_newest_of_their_own_broker_not_beside_a_clo
     late = [row for row in found.get("not_counted", []) if row["reason"] == "stale"]
     assert sorted(row["published_at_ms"] for row in late) == ([] if shard else [60_000, 69_999])
     assert not any(row["reason"] == "stale" for row in found["rejected_reports"])
+
+
+def test_what_a_broker_reports_right_after_a_restart_is_recorded_but_does_not_count_yet() -> None:
+    group = {"group": ["g"], "group_id": [group_id("g")], "deleted": [False], "version": [0]}
+    table = pa.table({**group, **{name: [5.0] for name in RATE_COLUMNS}})
+    ((_, quotas),) = pack_groups(table, 1)
+    arrived = {"groups": [quotas], "reports": [report("b1", ["g"], 10_000)]}
+    state, _ = PROGRAM.run(ShardState(), arrived, Batch(0, 1, 10_000))
+    again = {"reports": [report("b1", ["g"], 10_900), report("b1", ["g"], 11_000, 10_950)]}
+    state, outputs = PROGRAM.run(state, again, Batch(0, 2, 11_000))
+    found = tables(outputs)
+    of = [(row["published_at_ms"], row["counted"]) for row in found["usage"]]
+    assert sorted(of) == [(10_900, True), (11_000, False)]
+    assert [row["reason"] for row in found["not_counted"]] == ["other_incarnation"]
+    assert found["counts"][0]["rejected"] == 0
+    # Of two programs that go on beside each other, only the one that counts is recorded.
+    for seq in range(3, 9):
+        at_ms = 9_000 + 1_000 * seq
+        both = [report("b1", ["g"], at_ms), report("b1", ["g"], at_ms, 10_950)]
+        state, outputs = PROGRAM.run(state, {"reports": both}, Batch(0, seq, at_ms))
+    found = tables(outputs)
+    assert [row["counted"] for row in found["usage"]] == [True]
+    assert [row["reason"] for row in found["rejected_reports"]] == ["two_incarnations"]
 
 
 def test_refused_reports_are_counted_by_reason_however_few_letters_tell_of_them() -> None:

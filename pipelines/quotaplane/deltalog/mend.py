@@ -42,15 +42,16 @@ def mend(folder: Path, mending: Mending, aside: Path) -> None:
         _set_aside(folder, log.checkpoint(version), aside)
     if mending.hint:
         _set_aside(folder, folder / LOG / LAST_CHECKPOINT, aside)
-    if mending.log:
-        _set_aside(folder, folder / LOG, aside)
-        return
-    if mending.cut:
-        # A vacuum would delete files that no commit names.
-        named = _named(folder, mending.emptied)
+    if mending.cut or mending.log:
+        # A vacuum would delete files that no commit names, and without a log they look like a table
+        # that has lost it.
+        named = set() if mending.log else _named(folder, mending.emptied)
         for file in list(folder.rglob("*.parquet")):
             if LOG not in file.parts and str(file.relative_to(folder)) not in named:
                 _set_aside(folder, file, aside)
+    if mending.log:
+        _set_aside(folder, folder / LOG, aside)
+        return
     # The last commit first: until the first one is replaced, the table is recognisably broken.
     for version in sorted(mending.emptied, reverse=True):
         _empty(folder, log.commit(version), aside)

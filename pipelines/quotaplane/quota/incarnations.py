@@ -34,6 +34,9 @@ class OneIncarnation(NamedTuple):
     """(r,) another incarnation reports, as after a quick restart: it does not count yet."""
     disputed: BoolArray
     """(r,) another incarnation reports, and the one that counts goes on beside it."""
+    recorded: BoolArray
+    """(r,) those held with a later start: no report of theirs was read before, so their usage is
+    recorded all the same."""
 
 
 def one_incarnation(
@@ -59,7 +62,7 @@ def one_incarnation(
     same = started == brokers.started_at_ms[b]
     other = counting[b] & ~same
     if not other.any():
-        return OneIncarnation(brokers, *np.zeros((2, len(headers)), bool))
+        return OneIncarnation(brokers, *np.zeros((3, len(headers)), bool))
     disputed = _disputed(brokers, now_ms, config)
     absent_ms = np.where(disputed, config.expire_after_ms, _absent_ms(config))
     absent = now_ms - brokers.reported_at_ms > absent_ms
@@ -76,11 +79,12 @@ def one_incarnation(
     returns = other & ~later & newest & (absent & ~replaced & (last_ms < 0))[b]
     returned[b[returns]] = True
     refused = other & np.where(later, ~replaced[b], newest & ~returned[b])
-    held = np.zeros(len(headers), bool)
+    held, recorded = np.zeros((2, len(headers)), bool)
     held[known[refused]] = True
+    recorded[known[refused & later]] = True
     brokers = _after(brokers, replaced, returned, b[refused], disputed, now_ms, config)
     is_disputed = np.append(disputed, False)[broker]
-    return OneIncarnation(brokers, held & ~is_disputed, held & is_disputed)
+    return OneIncarnation(brokers, held & ~is_disputed, held & is_disputed, recorded & ~is_disputed)
 
 
 def _absent_ms(config: StepConfig) -> float:

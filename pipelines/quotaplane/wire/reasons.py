@@ -88,7 +88,7 @@ BROKER_REASONS: Final = {
     TOO_MANY_NEW_BROKERS: "of a broker that is not known, and max_new_brokers_per_round others "
     "were taken in in its round",
     OTHER_INCARNATION: "of another incarnation of its broker than the one that counts, which may "
-    "still report, as after a quick restart (usage reports)",
+    "still report, as after a quick restart (usage reports; with a later start they are recorded)",
     TWO_INCARNATIONS: "of another incarnation of its broker than the one that counts, which goes "
     "on to report: two programs use one name (usage reports)",
 }

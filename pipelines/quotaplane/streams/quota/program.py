@@ -102,10 +102,10 @@ class QuotaProgram:
             definitions = bad_definitions(changes, clashes)
         not_counted, old_reports_s = None, dict[str, float]()
         if arrived.get("reports"):
-            state, reports, letters_here = self._let_in(state, arrived["reports"], round_)
+            state, reports, held, letters_here = self._let_in(state, arrived["reports"], round_)
             if not batch.shard:
                 old_reports_s = self._old_reports_s(state, reports[0], round_)
-            headers, entries, aside, not_counted = self._chosen(state, *reports, round_)
+            headers, entries, aside, not_counted = self._chosen(state, *reports, held, round_)
             events = replace(events, headers=headers, entries=entries, aside=aside)
         if arrived.get(DEPARTURES):
             events = replace(events, departures=unpack_departures(arrived[DEPARTURES]))
@@ -150,42 +150,62 @@ class QuotaProgram:
 
     def _let_in(
         self, state: ShardState, payloads: Sequence[bytes], round_: Round
-    ) -> tuple[ShardState, tuple[pa.Table, pa.Table], list[pa.Table]]:
+    ) -> tuple[ShardState, tuple[pa.Table, pa.Table], BoolArray, list[pa.Table]]:
         """Headers and entries of the reports that are let in; letters of the others.
 
-        In the state, brokers may have another incarnation that counts.
+        The array says which are to be recorded only, as after a quick restart. In the state,
+        brokers may have another incarnation that counts.
         """
         headers, entries = unpack_reports(payloads)
         refused = turned_away(state.brokers.names, headers["broker"], self.bounds, round_)
-        brokers, held, disputed = one_incarnation(
+        brokers, held, disputed, recorded = one_incarnation(
             state.brokers, headers, observed_ones(headers), round_.now_ms, self.step
         )
         refused += [
             TurnedAway(reports, reason, _ANOTHER_COUNTS)
-            for reports, reason in ((held, OTHER_INCARNATION), (disputed, TWO_INCARNATIONS))
+            for reports, reason in (
+                (held & ~recorded, OTHER_INCARNATION),
+                (disputed, TWO_INCARNATIONS),
+            )
             if reports.any()
         ]
+        state = replace(state, brokers=brokers)
         if not refused:
-            return replace(state, brokers=brokers), (headers, entries), []
+            return state, (headers, entries), recorded, []
         kept = ~np.logical_or.reduce([one.reports for one in refused])
         letters = [
             letters_of_senders(headers.filter(pa.array(one.reports)), one.reason, one.detail)
             for one in refused
         ]
-        return replace(state, brokers=brokers), some_reports(headers, entries, kept), letters
+        return state, some_reports(headers, entries, kept), recorded[kept], letters
 
     def _chosen(
-        self, state: ShardState, headers: pa.Table, entries: pa.Table, round_: Round
+        self,
+        state: ShardState,
+        headers: pa.Table,
+        entries: pa.Table,
+        held: BoolArray,
+        round_: Round,
     ) -> tuple[pa.Table, pa.Table, tuple[pa.Table, pa.Table] | None, pa.Table | None]:
-        """The reports to decide with, those to record only, and why (``REJECTED``)."""
-        surplus = ~newest_reports(headers, self.max_reports_per_broker)
-        late = self._too_old(state, headers, round_) & ~surplus
-        aside = surplus | late
+        """The reports to decide with, those to record only, and why (``REJECTED``).
+
+        ``held``: those of another incarnation, which take no room from the one that counts.
+        """
+        surplus, late = np.zeros((2, len(headers)), bool)
+        counting = headers.filter(pa.array(~held))
+        surplus[~held] = ~newest_reports(counting, self.max_reports_per_broker)
+        late[~held] = self._too_old(state, counting, round_)
+        late &= ~surplus
+        aside = surplus | late | held
         if not aside.any():
             return headers, entries, None, None
         reasons = [
-            letters_of_senders(headers.filter(pa.array(which)), reason, "")
-            for which, reason in ((surplus, TOO_MANY_REPORTS), (late, STALE))
+            letters_of_senders(headers.filter(pa.array(which)), reason, detail)
+            for which, reason, detail in (
+                (surplus, TOO_MANY_REPORTS, ""),
+                (late, STALE, ""),
+                (held, OTHER_INCARNATION, _ANOTHER_COUNTS),
+            )
         ]
         return (
             *some_reports(headers, entries, ~aside),
