@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,11 +27,13 @@ CHECKSUMS: Final = "_checksums"
 """The file, in the log's folder. A line: name, CRC-32, time of the last comparison (ms), CRC-32 of
 these."""
 
-_COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json".encode())
+_COMMIT: Final = re.compile(rf"\n{LOG}/(\d{{20}})\.json\t".encode())
 _UNFIT: Final = re.compile(r"[\t\n]")
 """No name in a line has these; no writer makes such a file."""
 _PORTION_BYTES: Final = 1 << 20
 _MOST_REMEMBERED: Final = 100_000
+_FEW: Final = 8
+"""So many lines are looked for; for more of them all lines are taken apart, which takes longer."""
 
 _found_whole: dict[Path, tuple[int, int, int, int]] = {}
 """Files that this process has checked: checksum, inode, time of change, size."""
@@ -61,15 +64,27 @@ class Checksums:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lines: dict[bytes, bytes] = {}
-        with suppress(FileNotFoundError, NotADirectoryError, ValueError):
-            with open_regular(_path(folder)) as opened:
-                lines = opened.read().split(b"\n")
-            # A later line of a name replaces an earlier one.
-            self._lines = {line[: line.find(b"\t")]: line for line in lines if line}
+        self._text = b""
+        self._looked_for = 0
+        absent = suppress(FileNotFoundError, NotADirectoryError, ValueError)
+        with absent, open_regular(_path(folder)) as opened:
+            self._text = opened.read()
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self._text)
+
+    @cached_property
+    def _lines(self) -> dict[bytes, bytes]:
+        """By name; a later line of a name replaces an earlier one."""
+        return {line[: line.find(b"\t")]: line for line in self._text.split(b"\n") if line}
+
+    def _last_line(self, name: bytes) -> bytes:
+        if self._looked_for == _FEW:
+            return self._lines.get(name, b"")
+        self._looked_for += 1
+        begin = self._text.rfind(b"\n%b\t" % name) + 1
+        end = self._text.find(b"\n", begin)
+        return self._text[begin : None if end < 0 else end] if begin else b""
 
     @property
     def names(self) -> list[str]:
@@ -79,13 +94,12 @@ class Checksums:
     @property
     def newest(self) -> int:
         """The newest version whose commit has a checksum; -1: none has."""
-        found = filter(None, map(_COMMIT.fullmatch, self._lines))
-        versions = sorted((int(match[1]) for match in found), reverse=True)
+        versions = sorted(map(int, _COMMIT.findall(self._text)), reverse=True)
         return next((v for v in versions if self.line(f"{LOG}/{v:020d}.json") is not None), -1)
 
     def line(self, name: str) -> Line | None:
         """The line of a file; None: it has none, or a damaged one."""
-        parts = self._lines.get(name.encode(), b"").rpartition(b"\t")
+        parts = self._last_line(name.encode()).rpartition(b"\t")
         with suppress(ValueError):
             if int(parts[2], 16) == zlib.crc32(parts[0]):
                 _, checksum, checked_ms = parts[0].split(b"\t")
