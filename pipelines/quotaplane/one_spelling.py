@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from quotaplane.decimals import parse_decimal
+
+_TRUTH: Final = ("true", "True", "TRUE", "false", "False", "FALSE")
+"""As in YAML, and in Spark's own options."""
 
 
 class OneSpelling(BaseModel):
@@ -39,8 +42,8 @@ def clear(value: Any, declared: Any) -> Any:
 
     >>> [clear(value, int | None) for value in ("10", "1_0", True, None)]
     ['10', "'1_0'", "'True'", None]
-    >>> [clear(value, bool) for value in ("true", "off", 1, False)]
-    ['true', "'off'", "'1'", False]
+    >>> [clear(value, bool) for value in ("True", "off", 1, False)]
+    ['True', "'off'", "'1'", False]
     >>> clear({"b1": "0x2"}, dict[str, float])
     {'b1': "'0x2'"}
     """
@@ -50,7 +53,7 @@ def clear(value: Any, declared: Any) -> Any:
     if str in kinds or not kinds & {bool, int, float}:
         return value
     if bool in kinds:
-        is_clear = value is None or isinstance(value, bool) or value in ("true", "false")
+        is_clear = value is None or isinstance(value, bool) or value in _TRUTH
     elif isinstance(value, str):
         is_clear = not math.isnan(parse_decimal(value))
     else:

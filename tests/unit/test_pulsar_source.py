@@ -106,6 +106,11 @@ def test_a_wrong_option_is_named_on_one_line(options: dict[str, str], said: str)
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["false", "False", "FALSE"])
+def test_a_truth_value_has_the_spellings_of_sparks_own(text: str) -> None:
+    assert not parse_options({**URL, "topic": "a", "fail_on_data_loss": text}).fail_on_data_loss
+
+
 def test_a_reader_needs_a_topic_and_a_writer_does_not() -> None:
     options = parse_options({**URL, "checkpointLocation": "somewhere"})
     with pytest.raises(ConfigError, match="needs option topic"):
