@@ -26,7 +26,7 @@ def parse_decimal(text: str) -> float:
 
 
 def how_to_write(given: object) -> str:
-    """What to follow a message that refuses this as a number: how it must be written.
+    """The end of a message that refuses this as a number: how it must be written.
 
     Empty unless some programs would read a number in it.
 

@@ -11,7 +11,7 @@ _LINE_EVERY_S: Final = 60.0
 
 
 class RefusalLog:
-    """What is refused of a topic, or for one reason; at most one line a minute.
+    """Refusals of one topic, or for one reason; at most one line a minute.
 
     >>> log = RefusalLog("plans topic", print)
     >>> for now_s in (0.0, 1.0, 2.0, 61.0):

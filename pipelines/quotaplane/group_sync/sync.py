@@ -53,7 +53,7 @@ class _Read(NamedTuple):
     rates: list[float]
     """(4,) per second; inf = unlimited."""
     fields: str
-    """What else it has, as ``pulsar_fields.fields_in`` writes it."""
+    """Its other fields, as ``pulsar_fields.fields_in`` writes them."""
     has_zero: bool
     """Some quota is 0."""
 

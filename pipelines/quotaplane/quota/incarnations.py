@@ -115,7 +115,7 @@ def _after(
     is_refused = np.zeros(len(brokers), bool)
     is_refused[refused] = True
     since_ms = np.where(is_refused & (since_ms < 0), now_ms, since_ms)
-    # What was found lasts from the last refusal on.
+    # A dispute lasts from the last refusal on.
     latest_ms = brokers.reported_at_ms - int(_absent_ms(config)) - 1
     since_ms = np.where(is_refused & disputed, np.maximum(since_ms, latest_ms), since_ms)
     since_ms = np.where(replaced | returned, -1, since_ms)

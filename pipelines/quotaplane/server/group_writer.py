@@ -199,7 +199,7 @@ def _fields(rows: pa.Table, group: str) -> dict[str, Any]:
 def _with_fields(
     given: GivenGroup, before: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> GivenGroup:
-    """What is given, with all of the fields that a group has then."""
+    """The given group, with all of the fields that it has then."""
     if not fields and "pulsar_fields" in given.policy:
         return given
     text = BY_COLUMN["pulsar_fields"].parse({**before, **fields}, "body")

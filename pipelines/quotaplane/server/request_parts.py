@@ -40,7 +40,7 @@ _TAGS: Final = re.compile(rf"\*|{_TAG}(?:\s*,\s*{_TAG})*")
 
 
 class Asks(NamedTuple):
-    """What an operation reads of a request."""
+    """The parts of a request that an operation reads."""
 
     parameters: dict[str, str]
     """The types of its query parameters, by name."""
