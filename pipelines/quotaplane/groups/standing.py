@@ -104,6 +104,8 @@ def worst_shares(
     """
     worst = np.full(len(tree.parent), np.inf)
     at = np.flatnonzero(held & wants_more(limit, demand))
+    if not len(at):
+        return np.full(len(worst), np.nan)
     wanted = np.minimum(demand[at], tree.fair_shares()[group[at]])
     share = np.ones(len(at))
     np.divide(limit[at], wanted, out=share, where=wanted > 0.0)

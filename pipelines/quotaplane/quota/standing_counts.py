@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,7 @@ def standing(
     used: FloatArray = np.zeros(len(groups))
     limited: FloatArray = np.zeros(len(groups))
     starved: BoolArray = np.zeros(len(groups), np.bool_)
+    unlimited = _tree(groups, leases.group)
     for dimension in range(len(leases.dimensions)):
         quota = groups.quota[dimension]
         if np.isinf(quota).all():
@@ -42,7 +44,7 @@ def standing(
         enforced = np.where(in_force, highest, 0.0)
         binding = tree_quota(groups, dimension)
         limited = np.maximum(limited, used_part(groups.parent, leases.group, enforced, binding))
-        tree = _tree(groups, binding, leases.group)
+        tree = replace(unlimited, quota=binding)
         limit, demand = leases.limit[dimension], leases.track.demand[dimension]
         worst = worst_shares(tree, leases.group, limit, demand, in_force & live)
         starved |= starving(tree, worst, share)
@@ -65,12 +67,13 @@ def standing(
     }
 
 
-def _tree(groups: Groups, quota: FloatArray, group: IntArray) -> QuotaTree:
-    """``group`` (n,): of each lease; ``quota`` (g,)."""
+def _tree(groups: Groups, group: IntArray) -> QuotaTree:
+    """The tree without quotas; ``group`` (n,): of each lease."""
     has_terms: BoolArray = (groups.priority != 0) | (groups.floor > 0.0).any(axis=0)
     has_terms[groups.overrides.group] = True
     brokers = np.bincount(group, minlength=len(groups))
-    return QuotaTree(groups.parent, quota, brokers, groups.weight, has_terms)
+    no_quota = np.full(len(groups), np.inf)
+    return QuotaTree(groups.parent, no_quota, brokers, groups.weight, has_terms)
 
 
 def _by_mode(modes: CodeArray) -> dict[str, int]:
