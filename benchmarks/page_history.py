@@ -6,8 +6,8 @@ While it is active, each of its brokers reports it once a minute, but for report
 suppresses (a change below 5 %, for at most 5 rounds): 55 % remain. A third of the reports change
 the broker's limit. The job makes a round every 10 seconds.
 
-Finished hours are laid out as ``quotaplane maintain`` leaves them; the rounds of the last hour are
-appended one by one, as the job does.
+Rows are sorted as ``quotaplane maintain`` leaves them; the rounds of the last 30 minutes, the mean
+between two of its hourly runs, are appended one by one, as the job does.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ BROKERS: Final = 100
 BROKERS_OF_GROUP: Final = 5
 ROUND_MS: Final = 10_000
 HOUR_MS: Final = 3_600_000
+UNSORTED_MS: Final = 30 * 60_000
+"""Rounds as the job appended them; the same at each minute of an hour, so that results compare."""
 SHARDS: Final = 8
 
 _MACROS: Final = """
@@ -171,20 +173,23 @@ def make_history(folder: Path, now: datetime, groups: int, *, threads: int = 1) 
     database.execute("SET TimeZone = 'UTC'")
     database.execute(_MACROS.replace("{groups}", str(groups)))
     _put_quotas(history, database)
-    until = int(now.timestamp() * 1000) // HOUR_MS
+    now_ms = int(now.timestamp() * 1000)
+    sorted_ms = (now_ms - UNSORTED_MS) // 60_000 * 60_000
+    until = -(-sorted_ms // HOUR_MS)
     hours = range(until - DAYS * 24, until)
     counts = {USAGE.name: 0, LIMITS.name: 0}
     for table in (USAGE, LIMITS):
         for run in _runs(hours):
-            counts[table.name] += _write_run(database, folder / table.name, table, run, groups)
+            new = _write_run(database, folder / table.name, table, run, sorted_ms, groups)
+            counts[table.name] += new
         DeltaTable(folder / table.name).create_checkpoint()
-    rounds = _append_last_hour(history, database, until, now, groups, counts)
+    rounds = _append_rounds_of(history, database, range(sorted_ms, now_ms + 1), groups, counts)
     _append_rest(history, database, hours, now)
     database.close()
     return {
         "groups": groups,
         "rows": counts,
-        "last_hour_rounds": rounds,
+        "unsorted_rounds": rounds,
         "bytes": {
             table.name: sum(f.stat().st_size for f in (folder / table.name).rglob("*.parquet"))
             for table in (USAGE, LIMITS)
@@ -199,14 +204,19 @@ def _runs(hours: range) -> Iterator[range]:
     at = hours.start
     while at < hours.stop:
         end = min((at // 24 + 1) * 24, hours.stop)
-        if end % 24 and at // 24 == hours.stop // 24:
+        if end % 24 and at // 24 == (hours.stop - 1) // 24:
             end = at + (1 << ((hours.stop - at).bit_length() - 1))
         yield range(at, end)
         at = end
 
 
 def _write_run(
-    database: duckdb.DuckDBPyConnection, folder: Path, table: Table, hours: range, groups: int
+    database: duckdb.DuckDBPyConnection,
+    folder: Path,
+    table: Table,
+    hours: range,
+    before_ms: int,
+    groups: int,
 ) -> int:
     day = datetime.fromtimestamp(hours.start * 3600, timezone.utc).date()
     rows_expected = len(hours) * 700_000 * (1.0 if table is USAGE else 0.33) * groups / 100_000
@@ -215,7 +225,10 @@ def _write_run(
     for part in range(parts):
         of_part = range(part * groups // parts, (part + 1) * groups // parts)
         path = f"date={day}/{PREFIX}{hours.start:x}x{len(hours)}-{part}.parquet"
-        query = f"{_query(table, hours, of_part)} ORDER BY {', '.join(SORTED)}"
+        query = (
+            f"SELECT * FROM ({_query(table, hours, of_part)}) WHERE round_at < instant({before_ms})"
+        )
+        query += f" ORDER BY {', '.join(SORTED)}"
         new = NewFile(path, {"date": str(day)}, 0, {}, {})
         made.append(write_file(database, folder, new, query))
     now_ms = int(time.time() * 1000)
@@ -224,19 +237,21 @@ def _write_run(
     return sum(file.rows for file in made)
 
 
-def _append_last_hour(
+def _append_rounds_of(
     history: History,
     database: duckdb.DuckDBPyConnection,
-    hour: int,
-    now: datetime,
+    times_ms: range,
     groups: int,
     counts: dict[str, int],
 ) -> int:
     rows = {}
-    now_ms = int(now.timestamp() * 1000)
+    hours = range(times_ms.start // HOUR_MS, times_ms.stop // HOUR_MS + 1)
     for table in (USAGE, LIMITS):
-        query = _query(table, range(hour, hour + 1), range(groups), with_stamp=False)
-        query = f"SELECT * FROM ({query}) WHERE of_ms <= {now_ms} ORDER BY of_seq, broker"
+        query = _query(table, hours, range(groups), with_stamp=False)
+        query = (
+            f"SELECT * FROM ({query}) WHERE of_ms >= {times_ms.start} AND of_ms < {times_ms.stop} "
+            "ORDER BY of_seq, broker"
+        )
         rows[table.name] = database.sql(query).to_arrow_table()
         counts[table.name] += rows[table.name].num_rows
     seqs = np.unique(rows[USAGE.name]["of_seq"].to_numpy())
