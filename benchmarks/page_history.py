@@ -131,8 +131,13 @@ def _limits(name: str) -> str:
     }[name]
 
 
-def _query(table: Table, hours: range, groups: range, *, with_stamp: bool = True) -> str:
-    """The rows of a table, in hours since 1970 and of some groups; for the writer without stamp."""
+def _query(
+    table: Table, hours: range, groups: range, rounds_ms: range, *, with_stamp: bool = True
+) -> str:
+    """The rows of a table, in hours since 1970, of some groups and of rounds at these times.
+
+    For the writer without stamp.
+    """
     rows = _REPORTS.format(
         round_ms=ROUND_MS,
         brokers=BROKERS,
@@ -160,8 +165,10 @@ def _query(table: Table, hours: range, groups: range, *, with_stamp: bool = True
         columns.append(f"{what} AS {name}")
     if not with_stamp:
         columns += ["CAST(seq AS BIGINT) AS of_seq", "CAST(now_ms AS BIGINT) AS of_ms"]
-    where = "" if table is USAGE else " WHERE chance(pair, minute, 7) < 0.33"
-    return f"SELECT {', '.join(columns)} FROM ({rows}){where}"
+    where = f"now_ms >= {rounds_ms.start} AND now_ms < {rounds_ms.stop}"
+    if table is not USAGE:
+        where += " AND chance(pair, minute, 7) < 0.33"
+    return f"SELECT {', '.join(columns)} FROM ({rows}) WHERE {where}"
 
 
 def make_history(folder: Path, now: datetime, groups: int, *, threads: int = 1) -> dict[str, Any]:
@@ -180,8 +187,9 @@ def make_history(folder: Path, now: datetime, groups: int, *, threads: int = 1) 
     counts = {USAGE.name: 0, LIMITS.name: 0}
     for table in (USAGE, LIMITS):
         for run in _runs(hours):
-            new = _write_run(database, folder / table.name, table, run, sorted_ms, groups)
-            counts[table.name] += new
+            counts[table.name] += _write_run(
+                database, folder / table.name, table, run, sorted_ms, groups
+            )
         DeltaTable(folder / table.name).create_checkpoint()
     rounds = _append_rounds_of(history, database, range(sorted_ms, now_ms + 1), groups, counts)
     _append_rest(history, database, hours, now)
@@ -225,9 +233,7 @@ def _write_run(
     for part in range(parts):
         of_part = range(part * groups // parts, (part + 1) * groups // parts)
         path = f"date={day}/{PREFIX}{hours.start:x}x{len(hours)}-{part}.parquet"
-        query = (
-            f"SELECT * FROM ({_query(table, hours, of_part)}) WHERE round_at < instant({before_ms})"
-        )
+        query = _query(table, hours, of_part, range(before_ms))
         query += f" ORDER BY {', '.join(SORTED)}"
         new = NewFile(path, {"date": str(day)}, 0, {}, {})
         made.append(write_file(database, folder, new, query))
@@ -240,19 +246,15 @@ def _write_run(
 def _append_rounds_of(
     history: History,
     database: duckdb.DuckDBPyConnection,
-    times_ms: range,
+    rounds_ms: range,
     groups: int,
     counts: dict[str, int],
 ) -> int:
     rows = {}
-    hours = range(times_ms.start // HOUR_MS, times_ms.stop // HOUR_MS + 1)
+    hours = range(rounds_ms.start // HOUR_MS, rounds_ms.stop // HOUR_MS + 1)
     for table in (USAGE, LIMITS):
-        query = _query(table, hours, range(groups), with_stamp=False)
-        query = (
-            f"SELECT * FROM ({query}) WHERE of_ms >= {times_ms.start} AND of_ms < {times_ms.stop} "
-            "ORDER BY of_seq, broker"
-        )
-        rows[table.name] = database.sql(query).to_arrow_table()
+        query = _query(table, hours, range(groups), rounds_ms, with_stamp=False)
+        rows[table.name] = database.sql(f"{query} ORDER BY of_seq, broker").to_arrow_table()
         counts[table.name] += rows[table.name].num_rows
     seqs = np.unique(rows[USAGE.name]["of_seq"].to_numpy())
     with HistoryWriter(history, "benchmark") as writer:
