@@ -129,6 +129,28 @@ def test_old_reports_that_are_read_again_are_no_dispute(rounds: Rounds) -> None:
         assert rounds.round(at_s, *old, (SECOND_START, number, at_s)) == (1, 0, 0)
 
 
+def test_late_reports_of_the_one_that_ended_are_no_dispute(rounds: Rounds) -> None:
+    """They are read for five intervals beside those of the restarted broker."""
+    for number in range(6):
+        at_s = 5.0 * number
+        late = (FIRST, 100 + number, number - 5.5)
+        found = rounds.round(at_s, late, (SECOND_START, number, at_s))
+        assert found == (1, 1, 0)
+    assert rounds.round(30, (SECOND_START, 6, 30)) == (0, 1, 0)
+    assert rounds.round(35, (SECOND_START, 7, 35)) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("claimed_s", [-3600.0, 29.0])
+def test_a_claimed_publish_time_hides_no_dispute(rounds: Rounds, claimed_s: float) -> None:
+    found = []
+    for number in range(10):
+        at_s = 5.0 * number
+        own, other = (FIRST, 100 + number, at_s - 1), (SECOND_START, number, at_s + claimed_s)
+        found.append(rounds.round(at_s, own, other)[2])
+    assert found[:2] == [0, 0]
+    assert found[4:] == [1] * 6
+
+
 def test_a_restart_within_the_reports_of_one_round(rounds: Rounds) -> None:
     """The job was away: publish times say that one ended before the other began."""
     before = [(FIRST, 100 + number, 5.0 * number) for number in range(60)]

@@ -46,7 +46,8 @@ class Brokers:
     reported_at_ms: IntArray
     """The time of the round that read the newest report of the broker's own; -1: none."""
     disputed_at_ms: IntArray
-    """The time of the round that first refused a report of another incarnation; -1: none did."""
+    """When the first refused report of another incarnation was published, or the newest one that
+    had counted, if that is later; -1: none was refused."""
 
     def knows(
         self, broker: IntArray, started: IntArray, sequence: IntArray

@@ -82,7 +82,12 @@ def one_incarnation(
     held, recorded = np.zeros((2, len(headers)), bool)
     held[known[refused]] = True
     recorded[known[refused & later]] = True
-    brokers = _after(brokers, replaced, returned, b[refused], disputed, now_ms, config)
+    first_ms = np.full(len(brokers), now_ms)
+    np.minimum.at(first_ms, b[refused], published_ms[refused])
+    is_refused = np.zeros(len(brokers), bool)
+    is_refused[b[refused]] = True
+    brokers = _after(brokers, is_refused, first_ms, disputed, now_ms, config)
+    brokers = _replaced(brokers, replaced, returned)
     is_disputed = np.append(disputed, False)[broker]
     return OneIncarnation(brokers, held & ~is_disputed, held & is_disputed, recorded & ~is_disputed)
 
@@ -92,37 +97,50 @@ def _absent_ms(config: StepConfig) -> float:
 
 
 def _disputed(brokers: Brokers, now_ms: int, config: StepConfig) -> BoolArray:
-    """(b,) brokers of which one incarnation went on to report after another one had begun to."""
+    """(b,) brokers of which one incarnation went on to report after another one had begun to.
+
+    Late reports of one that ended may still be read, but were published before the other began.
+    """
     since_ms = brokers.disputed_at_ms
     disputed: BoolArray = (since_ms >= 0) & (now_ms - since_ms <= _DISPUTED_MS)
-    # Their reports may be read in another order than they were sent.
-    disputed &= brokers.reported_at_ms > since_ms + _absent_ms(config)
+    disputed &= _went_on_ms(brokers) > since_ms + _absent_ms(config)
     return disputed
+
+
+def _went_on_ms(brokers: Brokers) -> IntArray:
+    """(b,) until when the one that counts reported: read and published at that time or later.
+
+    The enforcer's observations, which are of any incarnation, were published but are not its own.
+    """
+    return np.minimum(brokers.reported_at_ms, brokers.seen_at_ms)
 
 
 def _after(
     brokers: Brokers,
-    replaced: BoolArray,
-    returned: BoolArray,
-    refused: IntArray,
+    refused: BoolArray,
+    first_ms: IntArray,
     disputed: BoolArray,
     now_ms: int,
     config: StepConfig,
 ) -> Brokers:
-    """The brokers, with when another incarnation was refused, and ready for one that returned."""
+    """The brokers, with since when another incarnation is refused; ``first_ms`` (b,): published."""
     forgotten = now_ms - brokers.disputed_at_ms > _DISPUTED_MS
     since_ms = np.where(forgotten, -1, brokers.disputed_at_ms)
-    is_refused = np.zeros(len(brokers), bool)
-    is_refused[refused] = True
-    since_ms = np.where(is_refused & (since_ms < 0), now_ms, since_ms)
+    # A clock that was set back with a restart must not make the reports before it later.
+    begun_ms = np.maximum(first_ms, brokers.seen_at_ms)
+    since_ms = np.where(refused & (since_ms < 0), begun_ms, since_ms)
     # A dispute lasts from the last refusal on.
-    latest_ms = brokers.reported_at_ms - int(_absent_ms(config)) - 1
-    since_ms = np.where(is_refused & disputed, np.maximum(since_ms, latest_ms), since_ms)
-    since_ms = np.where(replaced | returned, -1, since_ms)
+    latest_ms = _went_on_ms(brokers) - int(_absent_ms(config)) - 1
+    since_ms = np.where(refused & disputed, np.maximum(since_ms, latest_ms), since_ms)
+    return replace(brokers, disputed_at_ms=since_ms)
+
+
+def _replaced(brokers: Brokers, replaced: BoolArray, returned: BoolArray) -> Brokers:
+    """The brokers, ready for another incarnation."""
     return replace(
         brokers,
         # Any report is newer than the least number.
         started_at_ms=np.where(returned, 0, brokers.started_at_ms),
         sequence=np.where(returned, -1, brokers.sequence),
-        disputed_at_ms=since_ms,
+        disputed_at_ms=np.where(replaced | returned, -1, brokers.disputed_at_ms),
     )
