@@ -191,13 +191,15 @@ def test_another_order_of_brokers_is_another_rounding_at_most(
         max_size=9,
     ),
 )
-def test_limits_that_are_whole_numbers_are_given_to_the_last_digit(
+def test_a_level_that_is_a_whole_number_is_given_to_the_last_digit(
     level: int, part: list[tuple[float, int, int]]
 ) -> None:
     expected = [max(floor, min(demand, weight * level)) for demand, weight, floor in part]
     demand, weight, floor = (list(map(float, column)) for column in zip(*part, strict=True))
     limits = max_min(one_group(sum(expected), demand=demand, weight=weight, floor=floor)).limits
-    assert limits.tolist() == expected or sum(demand) < sum(expected)
+    # Where all demands fit, as 115 with the weight 7, the level is no whole number.
+    if sum(demand) > sum(expected):
+        assert limits.tolist() == expected
 
 
 tiny = st.one_of(st.integers(0, 40).map(lambda whole: whole * 5e-324), log_uniform(-323, -280))
