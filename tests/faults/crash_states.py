@@ -63,6 +63,8 @@ class Disk:
     """The names that are on the disk for certain, by path."""
     pending: list[_Entry] = field(default_factory=list)
     """Changes of names that may be on the disk, in order."""
+    nowhere: list[_Entry] = field(default_factory=list)
+    """Synced changes in folders whose own names are still pending."""
 
     @classmethod
     def of(cls, folder: Path) -> Disk:
@@ -88,18 +90,18 @@ class Disk:
         for how in CONTENTS:
             # Changes of names reach the disk in order, up to any of them ...
             names = dict(self.safe)
-            yield f"0 of {len(self.pending)} names, contents {how}", _contents(names, how)
-            for count, entry in enumerate(self.pending, 1):
-                _apply(names, entry)
+            for count, entry in enumerate((None, *self.pending)):
+                if entry is not None:
+                    _apply(names, entry)
                 text = f"{count} of {len(self.pending)} names, contents {how}"
-                yield text, _contents(names, how)
+                yield text, _contents(self._place(dict(names)), how)
         # ... or all but one.
         for missing in range(len(self.pending) - 1):
             names = dict(self.safe)
             for count, entry in enumerate(self.pending):
                 if count != missing:
                     _apply(names, entry)
-            yield f"all names but number {missing + 1}", _contents(names, WRITTEN)
+            yield f"all names but number {missing + 1}", _contents(self._place(names), WRITTEN)
 
     def _open(self, call: Call) -> None:
         there = call.path in self.names
@@ -145,11 +147,22 @@ class Disk:
             return
         rest = []
         for entry in self.pending:
-            if entry.folders <= {call.path}:
+            if not entry.folders <= {call.path}:
+                rest.append(entry)
+            elif call.path in self.safe:
                 _apply(self.safe, entry)
             else:
-                rest.append(entry)
+                self.nowhere.append(entry)
         self.pending = rest
+        if not any(entry.folders - self.safe.keys() for entry in self.nowhere):
+            self._place(self.safe)
+            self.nowhere = []
+
+    def _place(self, names: dict[str, _File | None]) -> dict[str, _File | None]:
+        """Names after a loss, with the synced ones in folders that are among them."""
+        for entry in self.nowhere:
+            _apply(names, entry)
+        return names
 
     def _change(self, kind: str, path: str, target: str = "", file: _File | None = None) -> None:
         entry = _Entry(kind, path, target, file or self.names.get(path))

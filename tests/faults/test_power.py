@@ -41,6 +41,25 @@ def test_the_model_loses_what_was_not_synced_and_nothing_else(tmp_path: Path) ->
     }
 
 
+@pytest.mark.parametrize("order", [("parent", "folder"), ("folder", "parent")])
+def test_a_synced_folder_has_its_files_whenever_its_own_name_is_synced(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    root = str(tmp_path)
+    folder, file = os.path.join(root, "folder"), os.path.join(root, "folder", "file")
+    disk = Disk.of(tmp_path)
+    disk.make(Call(1, "mkdir", folder))
+    disk.make(Call(2, "open", file, flags=os.O_CREAT | os.O_WRONLY))
+    disk.make(Call(3, "fsync", file))
+    whole = frozenset({(root, None), (folder, None), (file, b"")})
+    first, second = ({"parent": root, "folder": folder}[name] for name in order)
+    disk.make(Call(4, "fsync", first))
+    assert len(_left(disk)) == 2
+    assert whole in _left(disk)
+    disk.make(Call(5, "fsync", second))
+    assert _left(disk) == {whole}
+
+
 @needs_watch
 def test_the_model_makes_what_the_system_makes(tmp_path: Path) -> None:
     def work() -> int:

@@ -218,6 +218,17 @@ def test_lost_change_data_of_long_ago_is_told_and_stays(doctor: Doctor) -> None:
     assert list_groups(doctor.history)["publish_messages_per_s"].to_pylist() == [50.0]
 
 
+def test_change_data_that_a_vacuum_deleted_is_no_fault(doctor: Doctor) -> None:
+    """As Spark's VACUUM does a week after the newest commit."""
+    table = doctor.root / "history" / "resource_groups"
+    assert main(["groups", "delete", "g", "--history", str(table.parent)]) == 0
+    DeltaTable(table).create_checkpoint()
+    [change_data] = parse_commit(commit(table, LAST + 1).read_bytes()).change_data
+    (table / change_data.path).unlink()
+    assert find_fault(str(table)) is None
+    assert doctor()[0] == 0
+
+
 def test_it_does_not_mend_beside_a_running_job(doctor: Doctor) -> None:
     table = doctor.root / "history" / "resource_groups"
     with HistoryWriter(doctor.history, "x"):

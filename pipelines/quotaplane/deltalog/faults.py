@@ -104,7 +104,9 @@ def _find_fault(log: Log, checksums: Checksums) -> str | None:
         return None
     except ValueError as error:
         return f"{_named(last)} {error}"
-    for file in (*commit.added, *commit.change_data):
+    # A vacuum may have deleted change data of versions up to the checkpoint.
+    change_data = commit.change_data if log.newest > base else ()
+    for file in (*commit.added, *change_data):
         fault = file_fault(log.folder, file)
         if fault:
             return f"{file.path}, which {_named(last)} adds, {fault}"
