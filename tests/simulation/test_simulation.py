@@ -63,9 +63,11 @@ def test_a_planted_bug_is_found(bug: str) -> None:
 
 
 @pytest.mark.parametrize("bug", in_soak(*sorted(FOUND)))
-def test_each_planted_bug_is_found_by_its_seed(bug: str) -> None:
-    seed = FOUND[bug]
-    assert seeds_to_find(bug, range(seed, seed + 1)) is not None
+def test_each_planted_bug_is_found_from_its_seed_on(bug: str) -> None:
+    # By that seed itself, until a change of the step or of the scenarios changes what seeds do.
+    found = seeds_to_find(bug, range(FOUND[bug], FOUND[bug] + 300))
+    assert found is not None
+    seed, _ = found
     # Without the bug the same run is in order.
     enforcer = bug in ENFORCER_PLANTED
     assert run_seed(seed, settles=BUGS[bug].at_end, enforcer=enforcer).failure is None
