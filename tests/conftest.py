@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -44,3 +46,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_event_loop_is_left() -> Iterator[None]:
+    """With a loop that a file leaves running, ``asyncio.run`` fails in all later files."""
+    yield
+    with pytest.raises(RuntimeError):
+        asyncio.get_running_loop()

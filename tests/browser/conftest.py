@@ -1,4 +1,4 @@
-"""One browser, one story and one server for all tests of the page."""
+"""One story and one server for all tests of the page, and a browser for each file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ TIMEOUT_MS = 30_000
 """Other tests run at the same time."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium; without it the tests are skipped, and in CI they fail."""
+    """Chromium; without it the tests are skipped, and in CI they fail.
+
+    While Playwright is there, an event loop runs in the thread of the tests.
+    """
     path = chromium()
     if path is None:
         line = "no `chromium` is found: apt-get install chromium"
