@@ -57,7 +57,7 @@ class Orders:
 
 
 def settle(sandbox: Sandbox, cluster: PulsarCluster) -> None:
-    """The page's settings for this cluster, its topics, and ``pulsar-admin`` on the path."""
+    """The page's settings for this cluster, its namespaces, ``pulsar-admin`` on the path."""
     path = sandbox.folder / "conf" / "pulsar.yaml"
     conf = yaml.safe_load(path.read_text("utf-8"))
     conf["transport"] |= {
@@ -75,8 +75,6 @@ def settle(sandbox: Sandbox, cluster: PulsarCluster) -> None:
     )
     admin.chmod(0o755)
     rest = cluster.rest()
-    rest.create_namespace("public/quotaplane")
-    rest.create_topic("persistent://public/quotaplane/limits")
     rest.create_tenant("acme")
     rest.create_namespace("acme/audit")
     rest.create_topic("persistent://acme/audit/all")
