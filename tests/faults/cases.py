@@ -133,7 +133,8 @@ def found(place: DataFolder) -> dict[str, Any]:
     state["leaders"] = leaders["epoch"].to_pylist()
     for topic in ("reports", "limits_topic"):
         folder = place.root / "topics" / topic
-        assert find_fault(str(folder)) is None
+        fault = find_fault(str(folder))
+        assert fault is None, f"{topic}: {fault}"
         rows = read_rows(DeltaTable(folder), ["value"])
         state[topic] = dict(Counter(rows["value"].to_pylist()))
     return state
