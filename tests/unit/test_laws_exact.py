@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -197,9 +198,10 @@ def test_a_level_that_is_a_whole_number_is_given_to_the_last_digit(
     expected = [max(floor, min(demand, weight * level)) for demand, weight, floor in part]
     demand, weight, floor = (list(map(float, column)) for column in zip(*part, strict=True))
     limits = max_min(one_group(sum(expected), demand=demand, weight=weight, floor=floor)).limits
-    # Where all demands fit, as 115 with the weight 7, the level is no whole number.
     if sum(demand) > sum(expected):
         assert limits.tolist() == expected
+    elif sum(demand) == sum(expected):  # the level is 115 / 7 for a demand of 115 and a weight of 7
+        assert limits == pytest.approx(expected, rel=1e-12)
 
 
 tiny = st.one_of(st.integers(0, 40).map(lambda whole: whole * 5e-324), log_uniform(-323, -280))

@@ -108,7 +108,7 @@ def _disputed(brokers: Brokers, now_ms: int, config: StepConfig) -> BoolArray:
 
 
 def _went_on_ms(brokers: Brokers) -> IntArray:
-    """(b,) until when the one that counts reported: read and published at that time or later.
+    """(b,) until when the one that counts went on: its reports were read, and published, by then.
 
     The enforcer's observations, which are of any incarnation, were published but are not its own.
     """
