@@ -13,8 +13,8 @@ from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.options import BalanceOptions
 from quotaplane.balance.planner import BalanceRound, BalanceState, decide
 from quotaplane.balance.policies import Policies
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.option_parser import OptionParser
 
 LEVELS: Final = (0.15, 0.10, 0.05)
 SIZES: Final = ("uniform", "lognormal", "zipf")

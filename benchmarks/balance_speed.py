@@ -24,7 +24,7 @@ from quotaplane.balance.stock.interface import ForgetsBrokers
 from quotaplane.balance.stock.leader import Leader
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.shedders import new_shedder
-from quotaplane.option_parser import OptionParser
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "balance-benchmarks.md"

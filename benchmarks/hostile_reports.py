@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "pipelines"), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
 
-from quotaplane.option_parser import OptionParser  # noqa: E402
+from quotaplane.console.option_parser import OptionParser  # noqa: E402
 from quotaplane.quota.state import ShardState  # noqa: E402
 from quotaplane.settings import parse_settings  # noqa: E402
 from quotaplane.streams.quota.program import quota_program  # noqa: E402

@@ -28,8 +28,8 @@ import yaml
 
 from benchmarks.machine import yardstick_s
 from benchmarks.program import Program
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.history.store import ensure_tables
-from quotaplane.option_parser import OptionParser
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.streams.script import run_job
 from tests.job import write_round

@@ -29,9 +29,9 @@ from deltalake import DeltaTable
 from benchmarks.machine import machine
 from benchmarks.page_history import BROKERS, BROKERS_OF_GROUP, DAYS, make_history, ranked
 from benchmarks.page_in_chromium import measure_in_chromium
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import InputError
 from quotaplane.history.maintenance import maintain
-from quotaplane.option_parser import OptionParser
 from quotaplane.settings import History
 from quotaplane.streams.script import run_job
 

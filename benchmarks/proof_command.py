@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from benchmarks.program import ROOT
-from quotaplane.option_parser import OptionParser
+from quotaplane.console.option_parser import OptionParser
 
 _NONE: Final = "none"
 

@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.measure import batches, progress, seconds, session  # noqa: E402
+from quotaplane.console.option_parser import OptionParser  # noqa: E402
 from quotaplane.errors import QuotaplaneError  # noqa: E402
-from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.pulsar.source import PulsarDataSource  # noqa: E402
 from quotaplane.streams.script import run_job  # noqa: E402
 from tests.servers.pulsar_server import PulsarServer  # noqa: E402

@@ -13,8 +13,8 @@ from statistics import median
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
-from quotaplane.option_parser import OptionParser
 from quotaplane.query.buckets import Grid
 from quotaplane.registry.table import ROWS
 from quotaplane.replay.period import Period

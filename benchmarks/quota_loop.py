@@ -32,9 +32,9 @@ from benchmarks.measure import batches, seconds, session, timed  # noqa: E402
 from benchmarks.peak_memory import PeakMemory  # noqa: E402
 from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
 from page import write_page  # noqa: E402
+from quotaplane.console.option_parser import OptionParser  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.model import BASIC, DIMENSIONS  # noqa: E402
-from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.registry.table import put_groups  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
 from quotaplane.streams.job import StreamJob, prepare  # noqa: E402

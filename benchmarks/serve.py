@@ -31,10 +31,10 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.program import Program
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.tables import LEASES, ROUNDS
 from quotaplane.model import BASIC, DEMAND_COLUMNS, DIMENSIONS, LIMIT_COLUMNS, USED_COLUMNS
-from quotaplane.option_parser import OptionParser
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from quotaplane.streams.script import run_job

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import QuotaplaneError
-from quotaplane.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
 _READ = """\

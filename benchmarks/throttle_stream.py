@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.measure import batches, seconds, session, timed  # noqa: E402
+from quotaplane.console.option_parser import OptionParser  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS  # noqa: E402
-from quotaplane.option_parser import OptionParser  # noqa: E402
 from quotaplane.registry.table import put_groups  # noqa: E402
 from quotaplane.settings import Settings, parse_settings  # noqa: E402
 from quotaplane.streams.job import StreamJob, prepare  # noqa: E402

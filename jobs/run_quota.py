@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from quotaplane.option_parser import OptionParser
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.settings import load_settings
 from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.quota.job import QuotaSpec

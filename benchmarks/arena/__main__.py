@@ -20,8 +20,8 @@ from benchmarks.arena.page import page
 from benchmarks.arena.plots import fair, innocents, over, settling, story, stretch, use
 from benchmarks.arena.scenarios import CONDITIONS, FEW, Condition, Scenario, scenarios
 from benchmarks.arena.wishes import judge
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import ConfigError
-from quotaplane.option_parser import OptionParser
 from quotaplane.sim.broker_throttle import BY_DEFAULT
 from quotaplane.streams.script import run_job
 

@@ -11,7 +11,7 @@ from benchmarks.arena.contenders import Contender
 from benchmarks.arena.grid import Cell, Table
 from benchmarks.arena.wished import bound, number
 from benchmarks.arena.wishes import Verdict, judge
-from quotaplane.text_table import render
+from quotaplane.console.text_table import render
 
 _COLUMNS: Final = (
     *("law", "condition", "use", "worst", "innocents", "worst", "fair", "worst", "movement"),

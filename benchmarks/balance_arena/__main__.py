@@ -16,7 +16,7 @@ from benchmarks.balance_arena.page import page, slug
 from benchmarks.balance_arena.plots import planes, story
 from benchmarks.balance_arena.scenarios import Scenario, scenarios
 from benchmarks.balance_arena.verdicts import Bounds, judge
-from quotaplane.option_parser import OptionParser
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

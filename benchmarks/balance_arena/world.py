@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.bundle_names import FULL_RANGE, BundleName
 from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.topics.bundle_names import FULL_RANGE, BundleName
 
 CAPACITY_BYTES_PER_S: Final = 400e6
 """In and out together, what keeps all cores of a machine of size 1 busy."""

@@ -25,7 +25,7 @@ import pulsar
 
 from benchmarks.balance_proof.scenes import MESSAGE_BYTES
 from benchmarks.program import ROOT
-from quotaplane.option_parser import OptionParser
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
 PENDING_S: Final = 10.0

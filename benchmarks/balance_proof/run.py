@@ -30,7 +30,7 @@ from benchmarks.balance_proof.scenes import (
     hash_of,
     hot_rates,
 )
-from quotaplane.bundle_names import parse_bundle
+from quotaplane.topics.bundle_names import parse_bundle
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.pulsar_roles import CLUSTER
 

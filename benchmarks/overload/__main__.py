@@ -34,8 +34,8 @@ from benchmarks.overload.without_spark import measure_without_spark
 from benchmarks.peak_memory import PeakMemory
 from benchmarks.program import ROOT
 from benchmarks.workload import QUOTA
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.history.store import ensure_tables
-from quotaplane.option_parser import OptionParser
 from quotaplane.settings import History
 from tests.job import RunningJob, write_conf
 from tests.servers.kafka_server import KafkaServer

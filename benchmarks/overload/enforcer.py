@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.overload import fake_cluster
 from benchmarks.program import ROOT
 from benchmarks.soak_day.samples import slope, use_of
-from quotaplane.option_parser import OptionParser
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.settings import Settings
 from tests.unit.enforce_cluster import Link, Running, enforcing, settings_for
 

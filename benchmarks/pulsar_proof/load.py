@@ -29,8 +29,8 @@ from pydantic import TypeAdapter
 
 from benchmarks.program import ROOT
 from benchmarks.pulsar_proof.scenarios import Arrivals
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
 SLOT_S: Final = 0.1

@@ -35,9 +35,9 @@ from benchmarks.soak_day.disk import SmallDisk
 from benchmarks.soak_day.findings import findings
 from benchmarks.soak_day.samples import use_of
 from benchmarks.soak_day.worker import Worker
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.tables import TABLES
-from quotaplane.option_parser import OptionParser
 from quotaplane.settings import parse_settings
 from tests.unit.server_process import Process
 

@@ -18,7 +18,7 @@ from benchmarks.throttle.loops import by_entity, one_by_one, prepare, token_buck
 from benchmarks.throttle.page import Measured, page
 from benchmarks.throttle.picture import picture
 from benchmarks.throttle.traffic import SPREADS, traffic
-from quotaplane.option_parser import OptionParser
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 from quotaplane.throttle import token_bucket
 from quotaplane.throttle.bank import FORMS

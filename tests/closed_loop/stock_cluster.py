@@ -23,7 +23,7 @@ from quotaplane.quota.state import ShardState
 from quotaplane.settings import parse_settings
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch
-from quotaplane.topic_layout import SIDES, Layout
+from quotaplane.topics.topic_layout import SIDES, Layout
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports

@@ -18,7 +18,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from quotaplane.cli.main import main
-from quotaplane.command_output import exit_code_of
+from quotaplane.console.command_output import exit_code_of
+from quotaplane.console.terminal import print_to_stderr
 from quotaplane.deltalog.faults import find_fault
 from quotaplane.deltalog.log import list_log
 from quotaplane.deltalog.read import read_rows
@@ -34,7 +35,6 @@ from quotaplane.settings import DeltaTransport, History
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.sink import BatchSink, Finished, Finisher, Packed
 from quotaplane.streams.status import JobStatus, StatusUpdate
-from quotaplane.terminal import print_to_stderr
 from quotaplane.transport import delta, open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.unit.history_cases import DAY_MS, limits, rounds, usage

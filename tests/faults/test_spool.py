@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.command_output import exit_code_of
+from quotaplane.console.command_output import exit_code_of
+from quotaplane.console.terminal import print_to_stderr
 from quotaplane.pulsar.spool import Spool
-from quotaplane.terminal import print_to_stderr
 from tests.faults import syscalls
 from tests.faults.crash_states import Disk, put_on_disk, states
 from tests.faults.points import FAULTS

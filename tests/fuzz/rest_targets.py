@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from quotaplane.balance.agent.cluster_view import isolation_policies
 from quotaplane.groups.names import name_flaw
+from quotaplane.groups.pulsar_fields import PulsarFields, fields_in, read_fields
 from quotaplane.model import BASIC
 from quotaplane.pulsar_admin.broker_addresses import look_up_broker
 from quotaplane.pulsar_admin.broker_stats import read_broker_stats
@@ -40,7 +41,6 @@ from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
-from quotaplane.pulsar_fields import PulsarFields, fields_in, read_fields
 from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
 from tests.fuzz.target import Target
 from tests.unit.cluster_cases import transport_to

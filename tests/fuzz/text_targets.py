@@ -20,13 +20,13 @@ from quotaplane.groups.quota_text import parse_quota
 from quotaplane.groups.resolve import resolve, scopes_of
 from quotaplane.groups.scope import is_scope, parse_scope, scope_of
 from quotaplane.model import MAX_RATE
+from quotaplane.parsing.strict_json import parse_case, parse_json
 from quotaplane.registry.group_files import read_group_files
 from quotaplane.registry.group_input import given_groups, read_group, read_groups
 from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
 from quotaplane.server.signing_keys import parse_key_set
 from quotaplane.server.what_if_schemas import WhatIfBody
 from quotaplane.settings import load_settings
-from quotaplane.strict_json import parse_case, parse_json
 from tests.fuzz.mutators import TEXTS, changed_json, changed_text
 from tests.fuzz.target import Target
 

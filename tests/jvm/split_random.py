@@ -20,8 +20,8 @@ from quotaplane.balance.stock.split_algorithms import (
     topic_hash,
 )
 from quotaplane.balance.stock.split_triggers import BundleSplitterTask, ExtensibleSplitter
-from quotaplane.bundle_names import FULL_RANGE, parse_bundle
 from quotaplane.errors import InputError
+from quotaplane.topics.bundle_names import FULL_RANGE, parse_bundle
 from tests.jvm.transfer_cases import stock_round
 
 Json = dict[str, Any]

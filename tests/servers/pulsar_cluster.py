@@ -21,7 +21,7 @@ from typing import Final
 
 import pulsar
 
-from quotaplane.option_parser import OptionParser
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import (

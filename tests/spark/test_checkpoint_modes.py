@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.file_modes import VARIABLE
+from quotaplane.files import VARIABLE
 from tests.job import RunningJob, put_quotas, write_conf
 from tests.unit.test_file_modes import modes
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from quotaplane.cli.audit import configure as configure_audit
 from quotaplane.cli.main import COMMANDS, PURPOSES, build_parser
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.demo.run import parser as demo_parser
-from quotaplane.option_parser import OptionParser
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "cli.md"

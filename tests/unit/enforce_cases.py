@@ -11,7 +11,7 @@ from quotaplane.enforce.rate_writes import Moves, plan
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.enforce.subdivide import Divide, Subdivision, subdivide
 from quotaplane.model import FloatArray
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.topic_layout import Layout
 
 
 def layout_of(topics: Mapping[str, str | Sequence[str]], group: str | Mapping[str, str]) -> Layout:

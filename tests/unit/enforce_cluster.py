@@ -19,8 +19,8 @@ import pytest
 
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.rate_marks import unlimited_number
 from quotaplane.settings import History, Settings, parse_settings
+from quotaplane.topics.rate_marks import unlimited_number
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import encode_limits
 from tests.histories import make_history

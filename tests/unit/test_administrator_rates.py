@@ -22,7 +22,6 @@ from quotaplane.enforce.subdivide import Divide, subdivide
 from quotaplane.errors import HistoryError
 from quotaplane.history.tables import ADMINISTRATOR_RATES
 from quotaplane.model import FloatArray
-from quotaplane.rate_marks import Mark, mark_of, marked, unlimited_number
 from quotaplane.registry.recorded_rates import (
     AdministratorRate,
     Key,
@@ -30,6 +29,7 @@ from quotaplane.registry.recorded_rates import (
     list_administrator_rates,
 )
 from quotaplane.settings import History
+from quotaplane.topics.rate_marks import Mark, mark_of, marked, unlimited_number
 from tests.unit.enforce_cases import Cluster, layout_of, only_messages
 from tests.unit.enforce_cluster import (
     NAMESPACE,

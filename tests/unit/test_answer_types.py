@@ -12,9 +12,9 @@ import duckdb
 import pytest
 
 from quotaplane.cli.main import main
+from quotaplane.console.text_table import plain_value
 from quotaplane.query.answer import told_apart
 from quotaplane.settings import History
-from quotaplane.text_table import plain_value
 from tests.unit.audit_cases import given, write
 
 Output = pytest.CaptureFixture[str]

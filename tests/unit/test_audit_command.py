@@ -17,12 +17,12 @@ import pytest
 from quotaplane.cli.audit import VIOLATIONS
 from quotaplane.cli.audit import main as spark_main
 from quotaplane.cli.main import main
+from quotaplane.console.text_table import plain_value
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.query.answer import Answer
 from quotaplane.query.audit import FOLDER, Audit, list_audits, load_audit, parse_audit
 from quotaplane.query.sql_text import parameters_in
 from quotaplane.settings import History
-from quotaplane.text_table import plain_value
 from tests.unit.audit_cases import change, given, used, write
 from tests.unit.history_cases import NOON_MS
 

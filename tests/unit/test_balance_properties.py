@@ -13,7 +13,7 @@ from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.planner import BalanceState
 from quotaplane.balance.policies import Policies
 from quotaplane.balance.split_positions import split_positions
-from quotaplane.bundle_names import BundleName
+from quotaplane.topics.bundle_names import BundleName
 from tests.examples import examples
 from tests.unit.balance_cases import applied, cluster, once, ratio
 

@@ -16,13 +16,13 @@ from quotaplane.balance.decisions import Decisions, Move, Split
 from quotaplane.balance.record.what_if import OtherOwners, StrategyOutcome
 from quotaplane.balance.stock.shedders import SHEDDERS
 from quotaplane.cli import balance_replay, balance_what_if
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import ConfigError, InputError, QuotaplaneError
 from quotaplane.history.load_record import read_record
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import REBALANCED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
-from quotaplane.option_parser import OptionParser
 from quotaplane.settings import Balance, History
 from quotaplane.streams.balance.plan_finisher import BalanceFinisher
 from quotaplane.streams.balance.program import balance_program

@@ -7,15 +7,15 @@ import json
 
 import pytest
 
-from quotaplane.bounded_json import (
+from quotaplane.errors import InputError
+from quotaplane.parsing.bounded_json import (
     BYTES_PER_VALUE,
     EVEN_VALUES,
     MOST_LEVELS,
     JsonBoundsError,
     parse_bounded,
 )
-from quotaplane.errors import InputError
-from quotaplane.strict_json import parse_json
+from quotaplane.parsing.strict_json import parse_json
 
 
 def nested(levels: int) -> bytes:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from quotaplane.cli.main import main
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import QuotaplaneError
-from quotaplane.option_parser import OptionParser
 from tests.unit.cli_reference import BEGIN, PAGE, parsers, reference
 from tests.unit.exit_codes import documented_codes
 

@@ -11,7 +11,7 @@ from quotaplane.agents.failures import FailureLog
 from quotaplane.agents.pace import Pace
 from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.topic_layout import Layout
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import FakePulsar, full
 

@@ -18,9 +18,9 @@ from quotaplane.group_sync.changes import (
     taken,
     unfit,
 )
+from quotaplane.groups.pulsar_fields import NO_FIELDS
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
-from quotaplane.pulsar_fields import NO_FIELDS
 from quotaplane.registry.table import ROWS
 from tests.unit.test_collisions import ONE, OTHER
 

@@ -16,9 +16,9 @@ import pytest
 
 from quotaplane.cli import agent_process
 from quotaplane.cli.main import main
-from quotaplane.command_output import UNFORESEEN, command_output
+from quotaplane.console.command_output import UNFORESEEN, command_output
+from quotaplane.console.terminal import tell, warn
 from quotaplane.errors import OutputError
-from quotaplane.terminal import tell, warn
 
 FULL = "quotaplane: error: stdout can't be written: No space left on device\n"
 CLOSED = "quotaplane: error: stdout is closed; nothing was done (> /dev/null discards the output)\n"

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.cli.main import main
+from quotaplane.console.text_table import escape_cell, render, unescape_cell
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
-from quotaplane.text_table import escape_cell, render, unescape_cell
 from tests.histories import make_history
 from tests.unit.groups_cases import quota
 

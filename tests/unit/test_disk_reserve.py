@@ -191,9 +191,9 @@ def test_maintenance_does_not_fill_the_disk(
 
 _LATE = """
 import os, sys, threading, time
-from quotaplane.command_output import exit_code_of, without_library_output
+from quotaplane.console.command_output import exit_code_of, without_library_output
 from quotaplane.errors import HistoryError
-from quotaplane.terminal import print_to_stderr
+from quotaplane.console.terminal import print_to_stderr
 def run():
     with without_library_output():
         raise HistoryError("the disk is full")

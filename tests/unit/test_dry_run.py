@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.option_parser import OptionParser
 from quotaplane.settings import parse_settings
 from quotaplane.streams.throttle.dry_run import add_options, definitions_of, run_dry
 from quotaplane.streams.throttle.job import messages

@@ -18,7 +18,7 @@ from quotaplane.model import group_id
 from quotaplane.pulsar.producer import Outgoing
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import Reports, parse_settings
-from quotaplane.topic_layout import Layout, nothing
+from quotaplane.topics.topic_layout import Layout, nothing
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports, unpack_reports
 from tests.unit.cluster_cases import Answer

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quotaplane.enforce.least_bytes import PUBLISH_BYTES
 from quotaplane.enforce.subdivide import MOST, Divide, subdivide
 from quotaplane.model import FloatArray
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.topic_layout import Layout
 from tests.unit.enforce_cases import layout_of, only_messages
 
 LAWS: tuple[Divide, ...] = ("max_min", "even", "by_rate")
@@ -230,7 +230,7 @@ def test_rates_stay_within_what_pulsar_can_hold() -> None:
 
 
 def test_no_topics_no_rates() -> None:
-    from quotaplane.topic_layout import nothing
+    from quotaplane.topics.topic_layout import nothing
 
     answer = subdivide(nothing(), np.zeros((0, 4)), np.zeros((0, 4)), np.zeros((0, 4), np.bool_))
     assert answer.rates.shape == answer.shares.shape == (0, 4)
@@ -239,7 +239,7 @@ def test_no_topics_no_rates() -> None:
 def test_the_enforcers_core_imports_no_io() -> None:
     code = (
         "import sys\n"
-        "from quotaplane import topic_layout\n"
+        "from quotaplane.topics import topic_layout\n"
         "from quotaplane.enforce import limits_received, part_usage, rate_writes\n"
         "from quotaplane.enforce import rates_in_force, subdivide\n"
         "bad = {'pyspark', 'deltalake', 'google', 'httpx', 'asyncio'} & set(sys.modules)\n"

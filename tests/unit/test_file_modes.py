@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quotaplane.errors import ConfigError
-from quotaplane.file_modes import VARIABLE, set_umask, umask_of_hadoop
+from quotaplane.files import VARIABLE, set_umask, umask_of_hadoop
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from quotaplane.console.terminal import write_line
 from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.settings import parse_settings
 from quotaplane.streams.job_lines import STATUS_EVERY_S, JobLines
@@ -21,7 +22,6 @@ from quotaplane.streams.job_output import (
     transport_in_words,
 )
 from quotaplane.streams.status import JobStatus, StatusUpdate
-from quotaplane.terminal import write_line
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 999_999, tzinfo=timezone.utc)
 
@@ -168,7 +168,7 @@ def test_a_terminal_that_takes_nothing_holds_up_nobody(
 def test_nobody_reads_stderr_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     read, write = os.pipe()
     os.close(read)
-    monkeypatch.setattr("quotaplane.terminal._STDERR", write)
+    monkeypatch.setattr("quotaplane.console.terminal._STDERR", write)
     write_line("nobody reads this")
     os.close(write)
     write_line("nor this")

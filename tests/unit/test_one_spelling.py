@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from quotaplane.answers import json_of
 from quotaplane.balance.options import read_options
 from quotaplane.balance.policies import read_policies
 from quotaplane.balance.stock.settings import stock_setting_of_text
 from quotaplane.cli.main import main
+from quotaplane.console.answers import json_of
+from quotaplane.console.text_table import columns_of, render
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.groups.quota_text import parse_quota
-from quotaplane.point_in_time import parse_since, parse_until
+from quotaplane.parsing.point_in_time import parse_since, parse_until
+from quotaplane.parsing.strict_json import parse_json
+from quotaplane.parsing.strict_yaml import read_value
 from quotaplane.query.audit import parse_audit
 from quotaplane.registry.group_files import read_group_files
 from quotaplane.settings import History, load_settings, parse_settings
-from quotaplane.strict_json import parse_json
-from quotaplane.strict_yaml import read_value
-from quotaplane.text_table import columns_of, render
 from tests.histories import make_history
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)

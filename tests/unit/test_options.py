@@ -11,9 +11,9 @@ import pytest
 
 from quotaplane.cli import audit
 from quotaplane.cli.main import COMMANDS, build_parser, main
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.demo import run as demo
 from quotaplane.errors import ConfigError
-from quotaplane.option_parser import OptionParser
 from quotaplane.streams.script import conf_parser
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 
 from quotaplane.cli.main import main
 from quotaplane.errors import InputError
-from quotaplane.point_in_time import check_order, parse_since, parse_until
+from quotaplane.parsing.point_in_time import check_order, parse_since, parse_until
 from quotaplane.settings import History
 from tests.histories import make_history
 

@@ -20,7 +20,7 @@ from quotaplane.deltalog import durable
 from quotaplane.deltalog.durable import Synced
 from quotaplane.deltalog.faults import find_fault
 from quotaplane.errors import HistoryError, TransportError
-from quotaplane.file_sync import fsync
+from quotaplane.files import fsync
 from quotaplane.history import commits as history_groups
 from quotaplane.history import writer as history_writer
 from quotaplane.history.maintenance import maintain

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from quotaplane.console.terminal import log_to_stderr
 from quotaplane.errors import ConfigError
 from quotaplane.streams.spark_log import SparkLog, log_places, open_log
-from quotaplane.terminal import log_to_stderr
 
 
 @pytest.fixture

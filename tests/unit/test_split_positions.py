@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.balance.split_positions import part_weights, split_positions
-from quotaplane.bundle_names import FULL_RANGE, BundleName
 from quotaplane.errors import InputError
+from quotaplane.topics.bundle_names import FULL_RANGE, BundleName
 
 WHOLE = BundleName("acme/orders", 0, FULL_RANGE)
 TOPICS = st.lists(

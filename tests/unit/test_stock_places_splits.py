@@ -20,8 +20,8 @@ from quotaplane.balance.stock.split_algorithms import (
     topic_hash,
 )
 from quotaplane.balance.stock.split_cases import answer_splits
-from quotaplane.bundle_names import BundleName
 from quotaplane.errors import InputError
+from quotaplane.topics.bundle_names import BundleName
 
 NEW = "acme/new/0x00000000_0xffffffff"
 OLD = "acme/orders/0x00000000_0x80000000"

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from quotaplane.errors import ConfigError, InputError
+from quotaplane.parsing.strict_yaml import read_mappings, read_value, write_yaml
 from quotaplane.settings import load_settings
-from quotaplane.strict_yaml import read_mappings, read_value, write_yaml
 from tests.unit.groups_cases import Command
 
 READ_DIFFERENTLY = [

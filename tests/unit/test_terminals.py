@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quotaplane.cli.main import main
-from quotaplane.command_output import UNFORESEEN
+from quotaplane.console.command_output import UNFORESEEN
 
 NAME = "caf\u00e9 \u65e5\u672c \U0001f600"
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.balance.reported_loads import BUNDLES, REPORTS, ReportedLoads
-from quotaplane.bundle_names import parse_bundle
+from quotaplane.topics.bundle_names import parse_bundle
 from quotaplane.wire.load_batch import pack_loads, unpack_loads
 from quotaplane.wire.load_reports import decode_load_report, encode_load_report
 from quotaplane.wire.pb.balance_pb2 import LoadReport

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from quotaplane.balance.policies import IsolationRule, Policies
-from quotaplane.bundle_names import PULSARS_OWN, SYSTEM_NAMESPACE
-from quotaplane.bundle_names import namespace_of as namespace_of
 from quotaplane.model import BoolArray, IntArray
+from quotaplane.topics.bundle_names import PULSARS_OWN, SYSTEM_NAMESPACE
+from quotaplane.topics.bundle_names import namespace_of as namespace_of
 
 
 class BundleFences:

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.bundle_names import BundleName, parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.topics.bundle_names import BundleName, parse_bundle
 
 BELIEVED: Final = 0.5
 """Parts that together carry less than this part of what the old bundle carried were not measured

@@ -14,9 +14,9 @@ from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Skip, Split
 from quotaplane.balance.load_board import LoadBoard
 from quotaplane.balance.options import BalanceOptions
-from quotaplane.bundle_names import parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray
+from quotaplane.topics.bundle_names import parse_bundle
 
 MOST_PARTS: Final = 16
 """A bundle is split into at most so many at once."""

@@ -10,10 +10,10 @@ import numpy as np
 from pydantic import Field
 
 from quotaplane.balance.cluster_load import RATES, RESOURCES, ClusterLoad
-from quotaplane.bundle_names import BundleName, parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.model import IntArray
-from quotaplane.strict_json import CaseModel, Rate, parse_case
+from quotaplane.parsing.strict_json import CaseModel, Rate, parse_case
+from quotaplane.topics.bundle_names import BundleName, parse_bundle
 
 Pair = Annotated[list[Rate], Field(min_length=2, max_length=2)]
 """Usage and limit, in one unit."""

@@ -8,8 +8,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from quotaplane.balance.cluster_load import RESOURCES
 from quotaplane.errors import InputError
-from quotaplane.one_spelling import OneSpelling
-from quotaplane.strict_json import first_error
+from quotaplane.parsing.one_spelling import OneSpelling
+from quotaplane.parsing.strict_json import first_error
 
 KEPT_SAMPLES: Final = 4
 """Latest samples that are kept of each bundle."""

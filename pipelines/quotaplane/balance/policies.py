@@ -12,8 +12,8 @@ from pydantic import Field, ValidationError, field_validator
 
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.one_spelling import OneSpelling
-from quotaplane.strict_json import check_expressions, first_error
+from quotaplane.parsing.one_spelling import OneSpelling
+from quotaplane.parsing.strict_json import check_expressions, first_error
 
 
 class IsolationRule(OneSpelling):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from quotaplane.bundle_names import BundleName
 from quotaplane.errors import InputError
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.topics.bundle_names import BundleName
 
 
 def split_positions(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.answers import json_of
+from quotaplane.console.answers import json_of
 from quotaplane.errors import OutputError
 from quotaplane.metrics.readings import Readings
 

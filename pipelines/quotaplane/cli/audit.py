@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
-from quotaplane.answers import add_answer_options, json_lines, print_answer
 from quotaplane.cli.places import history_at
+from quotaplane.console.answers import add_answer_options, json_lines, print_answer
+from quotaplane.console.option_parser import OptionParser, number
+from quotaplane.console.terminal import print_to_stderr
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
-from quotaplane.option_parser import OptionParser, number
-from quotaplane.point_in_time import check_order, parse_since, parse_until
+from quotaplane.parsing.point_in_time import check_order, parse_since, parse_until
 from quotaplane.query.answer import Answer
 from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.views import BEGINNING
 from quotaplane.settings import History, Protections, load_settings
-from quotaplane.terminal import print_to_stderr
 
 VIOLATIONS: Final = 1
 """Exit code: the audit found violations."""

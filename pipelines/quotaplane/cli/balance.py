@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from quotaplane.answers import JSON, add_answer_options, answer_form
 from quotaplane.balance.bundle_orders import SEEN, Order
 from quotaplane.balance.cases import BalanceCase, in_rounds, loads_of, parse_balance_case
 from quotaplane.balance.cluster_load import ClusterLoad
@@ -29,8 +28,9 @@ from quotaplane.balance.stock.split_cases import (
     answer_splits,
 )
 from quotaplane.cli.balance_answers import decisions_table, placements_table, splits_table
+from quotaplane.console.answers import JSON, add_answer_options, answer_form
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.strict_json import CaseModel, parse_json, read_text, source_name
+from quotaplane.parsing.strict_json import CaseModel, parse_json, read_text, source_name
 
 NAMES_TARGETS: Final = (OURS, "TransferShedder")
 """Strategies that also say which broker gets a bundle."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from quotaplane.answers import table_text
 from quotaplane.balance.cluster_load import ClusterLoad
 from quotaplane.balance.decisions import Decisions
+from quotaplane.console.answers import table_text
 
 
 def decisions_table(decided: Sequence[tuple[ClusterLoad, Decisions]], *, explain: bool) -> str:

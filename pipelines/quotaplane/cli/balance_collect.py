@@ -6,10 +6,10 @@ import argparse
 import asyncio
 
 from quotaplane.cli.agent_process import print_line, print_status, stop_at_signal
+from quotaplane.console.terminal import warn
+from quotaplane.parsing.strict_yaml import write_yaml
 from quotaplane.settings import PulsarTransport, Settings, load_settings
 from quotaplane.settings.balance_agents import pulsar_cluster
-from quotaplane.strict_yaml import write_yaml
-from quotaplane.terminal import warn
 
 _EPILOG = """\
 Runs until SIGTERM or Ctrl-C, and prints its status every 10 s as a line of JSON. --once reads and

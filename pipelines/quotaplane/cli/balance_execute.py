@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from quotaplane.cli.agent_process import print_line, print_status, stop_at_signal
+from quotaplane.console.terminal import tell, warn
 from quotaplane.errors import ConfigError, PlanRefusedError
 from quotaplane.settings import PulsarTransport, Settings, load_settings
 from quotaplane.settings.balance_agents import pulsar_cluster
-from quotaplane.terminal import tell, warn
 
 if TYPE_CHECKING:
     from quotaplane.balance.agent.executor import PlanVerdict

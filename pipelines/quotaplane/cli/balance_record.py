@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from datetime import datetime, timezone
 
-from quotaplane.answers import add_answer_options
 from quotaplane.balance.options import BalanceOptions, read_options
 from quotaplane.balance.policies import Policies, read_policies
 from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.console.answers import add_answer_options
 from quotaplane.errors import InputError
 from quotaplane.history.load_record import RecordedRound, read_record
 from quotaplane.history.store import require_history
-from quotaplane.point_in_time import check_order, parse_since, parse_until
+from quotaplane.parsing.point_in_time import check_order, parse_since, parse_until
 
 
 def add_record_options(parser: argparse.ArgumentParser) -> None:

@@ -7,15 +7,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from quotaplane.answers import print_answer
 from quotaplane.balance.decisions import Decisions
 from quotaplane.balance.plan_size import fitting
 from quotaplane.balance.planner import BalanceState, decide
 from quotaplane.balance.reports_intake import GONE, round_of
 from quotaplane.cli.balance_record import add_record_options, recorded_rounds, settings_in_force
+from quotaplane.console.answers import print_answer
+from quotaplane.console.terminal import one_line
 from quotaplane.history.damage import round_of_record
 from quotaplane.history.load_record import RecordedRound
-from quotaplane.terminal import one_line
 
 _MOST_DIFFERENCES: Final = 10
 

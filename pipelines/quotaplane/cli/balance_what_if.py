@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quotaplane.answers import print_answer
 from quotaplane.balance.decisions import OURS, Decisions, Move, Split
 from quotaplane.balance.options import read_options
 from quotaplane.balance.planner import BalanceRound
@@ -21,9 +20,10 @@ from quotaplane.balance.record.what_if import (
 from quotaplane.balance.reports_intake import round_of
 from quotaplane.balance.stock.settings import stock_setting_of_text, stock_settings
 from quotaplane.cli.balance_record import add_record_options, recorded_rounds, settings_in_force
+from quotaplane.console.answers import print_answer
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.load_record import RecordedRound
-from quotaplane.strict_yaml import read_value
+from quotaplane.parsing.strict_yaml import read_value
 
 _TITLES: Final = {
     "rounds": "rounds",

@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 
 from deltalake.exceptions import DeltaError
 
-from quotaplane.answers import (
+from quotaplane.cli.doctor_checkpoint import checkpoint_findings
+from quotaplane.cli.places import add_place_options, history_at
+from quotaplane.console.answers import (
     TABLE,
     add_answer_options,
     answer_form,
@@ -20,8 +22,7 @@ from quotaplane.answers import (
     print_answer,
     table_text,
 )
-from quotaplane.cli.doctor_checkpoint import checkpoint_findings
-from quotaplane.cli.places import add_place_options, history_at
+from quotaplane.console.terminal import tell
 from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
 from quotaplane.deltalog.error_text import one_line, with_advice
 from quotaplane.deltalog.faults import find_fault
@@ -34,7 +35,6 @@ from quotaplane.history.tables import OPTIONAL, RESOURCE_GROUPS, TABLES
 from quotaplane.registry.policies import doubtful_names
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
-from quotaplane.terminal import tell
 from quotaplane.transport.base import REPORTS_AND_LIMITS
 
 FOUND: Final = 10

@@ -8,16 +8,23 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.answers import add_answer_options, json_lines, json_of, print_answer, table_text
 from quotaplane.cli.group_scopes import add_scope_options, groups_named
 from quotaplane.cli.group_tables import change_rows, diff_rows
+from quotaplane.console.answers import (
+    add_answer_options,
+    json_lines,
+    json_of,
+    print_answer,
+    table_text,
+)
+from quotaplane.console.option_parser import OptionParser, whole_number
+from quotaplane.console.terminal import tell, warn
 from quotaplane.errors import ConfigError
 from quotaplane.groups.option_kinds import ChoiceOption
 from quotaplane.groups.policy_options import BY_COLUMN, POLICY_COLUMNS
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.option_parser import OptionParser, whole_number
-from quotaplane.point_in_time import parse_since
+from quotaplane.parsing.point_in_time import parse_since
 from quotaplane.registry.apply import apply_groups
 from quotaplane.registry.attachments import delete_unattached
 from quotaplane.registry.group_diff import GroupDiff, diffs_of
@@ -34,7 +41,6 @@ from quotaplane.registry.group_json import shown, shown_changes
 from quotaplane.registry.restore import restore_groups
 from quotaplane.registry.table import GroupsPut, change_groups
 from quotaplane.settings import History
-from quotaplane.terminal import tell, warn
 
 WOULD_CHANGE: Final = 12
 """Exit code of ``apply --dry-run --exit-code``: something would change."""

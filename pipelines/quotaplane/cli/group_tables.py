@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from quotaplane.answers import Columns, Rows, json_of
+from quotaplane.console.answers import Columns, Rows, json_of
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.group_diff import GroupDiff, fields_changed

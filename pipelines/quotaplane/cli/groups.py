@@ -6,15 +6,15 @@ import argparse
 import importlib
 from typing import Final, cast
 
-from quotaplane.answers import add_answer_options, json_lines, json_of, print_answer
 from quotaplane.cli import group_edits
 from quotaplane.cli.group_scopes import add_scope_options, groups_named
 from quotaplane.cli.group_tables import brief_rows, change_rows, one_row, whole_rows
 from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.console.answers import add_answer_options, json_lines, json_of, print_answer
+from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import ConfigError
 from quotaplane.groups.quota_text import QUOTA_FORM
 from quotaplane.history.store import require_history
-from quotaplane.option_parser import OptionParser
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.group_files import group_file
 from quotaplane.registry.group_json import shown, shown_changes

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.answers import Columns, Rows
+from quotaplane.console.answers import Columns, Rows
+from quotaplane.console.terminal import one_line
 from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.configured_rates import SUBSCRIPTION, TopicRates
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, Proposal, State
-from quotaplane.terminal import one_line
-from quotaplane.topic_layout import KINDS, SIDES
+from quotaplane.topics.topic_layout import KINDS, SIDES
 
 _COLUMNS: Final = (
     *("namespace", "group", "dimension", "rate_per_s", "parts", "quota_per_s", "used_per_s"),

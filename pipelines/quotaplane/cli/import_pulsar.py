@@ -9,10 +9,11 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from quotaplane.answers import json_lines, print_answer, table_text
 from quotaplane.cli.group_edits import author_of
 from quotaplane.cli.import_answer import as_json, closing_lines, import_rows
 from quotaplane.cli.import_writer import make_groups
+from quotaplane.console.answers import json_lines, print_answer, table_text
+from quotaplane.console.terminal import tell, warn
 from quotaplane.errors import ClusterError, ConfigError, InputError
 from quotaplane.groups.names import name_flaw
 from quotaplane.history.store import has_table, require_history
@@ -26,7 +27,6 @@ from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.table import list_groups
 from quotaplane.server.cluster_groups import ClusterGroups
 from quotaplane.settings import History, PulsarTransport, Settings, load_settings
-from quotaplane.terminal import tell, warn
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from quotaplane.console.terminal import tell, warn
 from quotaplane.errors import ClusterError
 from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, DIMENSIONS
@@ -18,7 +19,6 @@ from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.registry.table import change_groups
 from quotaplane.server.cluster_groups import ClusterGroups, rates_to_set
 from quotaplane.settings import History
-from quotaplane.terminal import tell, warn
 
 
 async def make_groups(

@@ -25,11 +25,15 @@ from typing import Final, cast
 from quotaplane import __version__
 from quotaplane.cli import spark_jobs
 from quotaplane.cli.no_pandas import hide_pandas
-from quotaplane.command_output import discard_unwritten, exit_code_of, without_library_output
+from quotaplane.console.command_output import (
+    discard_unwritten,
+    exit_code_of,
+    without_library_output,
+)
+from quotaplane.console.option_parser import OptionParser
+from quotaplane.console.terminal import print_to_stderr
 from quotaplane.errors import ConfigError
-from quotaplane.file_modes import set_umask
-from quotaplane.option_parser import OptionParser
-from quotaplane.terminal import print_to_stderr
+from quotaplane.files import set_umask
 
 COMMANDS: Final = {
     "allocate": ("quotaplane.cli.allocate", "divide one quota among brokers as a law would"),

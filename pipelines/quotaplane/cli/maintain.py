@@ -7,16 +7,16 @@ import json
 from dataclasses import asdict, fields
 from datetime import datetime, timezone
 
-from quotaplane.answers import add_answer_options, print_answer
 from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.console.answers import add_answer_options, print_answer
+from quotaplane.console.option_parser import number
+from quotaplane.console.terminal import warn
 from quotaplane.errors import ConfigError, DamagedTableError
 from quotaplane.history.disk_reserve import keep_reserves, with_reserve
 from quotaplane.history.maintenance import KEEP_DAYS, Kept, maintain
 from quotaplane.history.store import require_history
-from quotaplane.option_parser import number
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import DeltaTransport, load_settings
-from quotaplane.terminal import warn
 from quotaplane.transport.base import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics
 

@@ -7,8 +7,8 @@ import argparse
 from pydantic import ValidationError
 
 from quotaplane.errors import ConfigError
+from quotaplane.parsing.strict_json import explain
 from quotaplane.settings import History, load_settings
-from quotaplane.strict_json import explain
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:

@@ -10,20 +10,26 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from quotaplane.answers import add_answer_options, json_lines, json_of, print_answer, table_text
 from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.console.answers import (
+    add_answer_options,
+    json_lines,
+    json_of,
+    print_answer,
+    table_text,
+)
+from quotaplane.console.terminal import one_line
+from quotaplane.console.text_table import render
 from quotaplane.errors import ConfigError, InputError, OutputError
 from quotaplane.history.store import require_history
-from quotaplane.point_in_time import parse_since, parse_until
+from quotaplane.parsing.point_in_time import parse_since, parse_until
+from quotaplane.parsing.strict_yaml import read_value
 from quotaplane.registry.group_input import read_groups
 from quotaplane.registry.table import groups_if_put
 from quotaplane.replay.player import Changes, changed_groups
 from quotaplane.replay.quota_what_if import what_if
 from quotaplane.replay.verify import Verified, verify
 from quotaplane.settings import History
-from quotaplane.strict_yaml import read_value
-from quotaplane.terminal import one_line
-from quotaplane.text_table import render
 
 _EPILOG: Final = """\
 examples:

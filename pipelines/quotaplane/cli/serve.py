@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from quotaplane.cli.agent_process import stop_at_signal
+from quotaplane.console.terminal import tell
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.settings import Settings, load_settings
-from quotaplane.terminal import tell
 
 _EPILOG: Final = """\
 The section `server` of the settings says where it listens, and who may do what (docs/rest.md). It

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from datetime import datetime, timezone
 
-from quotaplane.answers import add_answer_options, json_lines, print_answer
 from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.console.answers import add_answer_options, json_lines, print_answer
 from quotaplane.history.store import require_history
 from quotaplane.query.cluster_status import broker_status
 from quotaplane.query.duckdb_engine import DuckDBEngine

@@ -6,11 +6,11 @@ import argparse
 from datetime import datetime, timezone
 from typing import Final
 
-from quotaplane.answers import add_answer_options, json_lines, print_answer
 from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.console.answers import add_answer_options, json_lines, print_answer
+from quotaplane.console.option_parser import whole_number
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.history.store import require_history
-from quotaplane.option_parser import whole_number
 from quotaplane.query.cluster_status import broker_status
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limits_in_force import COLUMNS, limits_in_force

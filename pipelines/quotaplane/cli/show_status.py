@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.answers import add_answer_options, json_of, print_answer, table_text
 from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.console.answers import add_answer_options, json_of, print_answer, table_text
+from quotaplane.console.option_parser import whole_number
 from quotaplane.errors import ConfigError
 from quotaplane.groups.standing import OVER_QUOTA, UNFAIR
 from quotaplane.history.store import place, require_history
 from quotaplane.laws.explain import short
 from quotaplane.model import BoolArray
-from quotaplane.option_parser import whole_number
 from quotaplane.query.cluster_status import (
     RoundStatus,
     broker_status,

@@ -6,11 +6,11 @@ import argparse
 from datetime import datetime, timezone
 from typing import Any
 
-from quotaplane.answers import add_answer_options, json_lines, print_answer
 from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.console.answers import add_answer_options, json_lines, print_answer
 from quotaplane.history.store import require_history
 from quotaplane.laws.explain import short
-from quotaplane.point_in_time import parse_since
+from quotaplane.parsing.point_in_time import parse_since
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limit_reasons import why
 

@@ -9,16 +9,16 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from quotaplane.answers import add_answer_options, print_answer, table_text
+from quotaplane.console.answers import add_answer_options, print_answer, table_text
+from quotaplane.console.option_parser import whole_number
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import LAWS, get_law
 from quotaplane.model import FloatArray, Transition
-from quotaplane.option_parser import whole_number
+from quotaplane.parsing.strict_json import CaseModel, Rate, json_type, load_case, source_name
 from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.demand_schedule import POISSON, CountNoise, noisy
 from quotaplane.sim.figures import MEANINGS, closeness, figures
 from quotaplane.sim.loop import Network, Run, run_loop
-from quotaplane.strict_json import CaseModel, Rate, json_type, load_case, source_name
 from quotaplane.throttle.terms import ThrottleTerms
 
 _EXAMPLE: Final = """\

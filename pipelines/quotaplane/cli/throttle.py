@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field, model_validator
 
-from quotaplane.answers import add_answer_options, print_answer, table_text
+from quotaplane.console.answers import add_answer_options, print_answer, table_text
 from quotaplane.errors import InputError
 from quotaplane.model import MAX_RATE
-from quotaplane.strict_json import CaseModel, Rate, load_case, source_name
+from quotaplane.parsing.strict_json import CaseModel, Rate, load_case, source_name
 from quotaplane.throttle import bank, meter
 from quotaplane.throttle.terms import MAX_SAMPLES, WINDOWS, ThrottleTerms
 from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from quotaplane.deltalog.log import LOG, open_regular
-from quotaplane.file_sync import fsync
+from quotaplane.files import fsync
 
 CHECKSUMS: Final = "_checksums"
 """The file, in the log's folder. A line: name, CRC-32, time of the last comparison (ms), CRC-32 of

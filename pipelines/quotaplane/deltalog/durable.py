@@ -16,7 +16,7 @@ from deltalake import DeltaTable, PostCommitHookProperties
 
 from quotaplane.deltalog.checksums import record
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, Log, list_log, local_folder, read_commit
-from quotaplane.file_sync import fsync
+from quotaplane.files import fsync
 
 COMMIT_ONLY: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """For every commit. By default deltalake writes a checkpoint right after a commit and deletes the

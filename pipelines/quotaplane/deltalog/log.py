@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from quotaplane.folders import local_folder as local_folder  # for all that use this module
+from quotaplane.parsing.folders import local_folder as local_folder  # for all that use this module
 
 LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"

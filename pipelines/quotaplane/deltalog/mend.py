@@ -18,7 +18,7 @@ from quotaplane.deltalog.diagnose import Mending
 from quotaplane.deltalog.durable import Synced
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, list_log, read_commit
 from quotaplane.deltalog.rewrite import make_commit
-from quotaplane.file_sync import fsync
+from quotaplane.files import fsync
 
 
 def mend(folder: Path, mending: Mending, aside: Path) -> None:

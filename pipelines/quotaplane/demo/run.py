@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from quotaplane.command_output import INTERRUPTED
+from quotaplane.console.command_output import INTERRUPTED
+from quotaplane.console.option_parser import OptionParser, whole_number
 from quotaplane.demo.cluster import SimulatedCluster
 from quotaplane.demo.director import Director
 from quotaplane.demo.live import Screen, print_summary
@@ -24,7 +25,6 @@ from quotaplane.demo.report import AuditAnswer, write_report
 from quotaplane.demo.scenarios import DEMO, DURATION_S
 from quotaplane.errors import ConfigError
 from quotaplane.laws import LAWS
-from quotaplane.option_parser import OptionParser, whole_number
 from quotaplane.query.audit import load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.registry.table import delete_groups, put_groups

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.topic_layout import Layout
 
 LASTS_S: Final = 10.0
 """A group counts as crowded after so long: its limits may just be changing."""

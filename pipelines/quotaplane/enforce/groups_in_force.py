@@ -11,7 +11,7 @@ import numpy as np
 
 from quotaplane.enforce.rate_writes import Moves, Rates
 from quotaplane.model import PUBLISH, BoolArray, FloatArray
-from quotaplane.topic_layout import KINDS, Layout
+from quotaplane.topics.topic_layout import KINDS, Layout
 
 _DIMENSIONS: Final = 2
 _PUBLISH_KIND: Final = KINDS.index("publish")

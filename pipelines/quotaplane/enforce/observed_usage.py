@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quotaplane.model import BASIC, FloatArray, IntArray
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.topic_layout import Layout
 from quotaplane.wire.report_own import encode_report
 
 

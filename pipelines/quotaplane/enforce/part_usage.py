@@ -8,7 +8,7 @@ import numpy as np
 
 from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.topic_layout import Layout, moved, nothing
+from quotaplane.topics.topic_layout import Layout, moved, nothing
 
 _TOO_MUCH: Final = 1.5
 """A part that uses this many times its rate had a burst, or its rate is not the one we know."""

@@ -9,8 +9,8 @@ import numpy as np
 from quotaplane.enforce.subdivide import Subdivision
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.rate_marks import marked
-from quotaplane.topic_layout import KINDS, SIDES, Layout
+from quotaplane.topics.rate_marks import marked
+from quotaplane.topics.topic_layout import KINDS, SIDES, Layout
 
 WAITED_S: Final = 10.0
 """A write that waited this long is as urgent as a change from or to unlimited: none starves."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from quotaplane.enforce.rate_writes import Moves, Rates
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.topic_layout import KINDS, SIDES, Layout, moved, nothing
+from quotaplane.topics.topic_layout import KINDS, SIDES, Layout, moved, nothing
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0

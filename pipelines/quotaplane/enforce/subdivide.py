@@ -14,7 +14,7 @@ from quotaplane.laws.problem import Problem
 from quotaplane.laws.segments import Segments
 from quotaplane.laws.water import water_level
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.topic_layout import KINDS, Layout, Pairs
+from quotaplane.topics.topic_layout import KINDS, Layout, Pairs
 
 Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
 

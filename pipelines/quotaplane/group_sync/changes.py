@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from quotaplane.errors import InputError
 from quotaplane.groups.names import check_name
+from quotaplane.groups.pulsar_fields import NO_FIELDS
 from quotaplane.model import BASIC, PUBLISH, RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
-from quotaplane.pulsar_fields import NO_FIELDS
 from quotaplane.registry.table import collisions
 
 

@@ -9,13 +9,13 @@ from typing import Final
 
 from quotaplane.agents.beside import Begun, beside
 from quotaplane.agents.failures import FailureLog
+from quotaplane.console.terminal import warn
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.group_sync.sync import GroupSync, Say
 from quotaplane.pulsar_admin.resource_groups import Runtime, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings import Cluster, PulsarTransport, Settings
 from quotaplane.settings.transports import STOCK_REPORTS
-from quotaplane.terminal import warn
 
 _PART: Final = "resource group sync"
 

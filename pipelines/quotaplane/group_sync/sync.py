@@ -27,13 +27,13 @@ from quotaplane.group_sync.changes import (
 from quotaplane.group_sync.enforcer_watch import EnforcerWatch, hand_back
 from quotaplane.group_sync.hidden_quotas import HiddenQuotas
 from quotaplane.group_sync.tenants import Tenants
+from quotaplane.groups.pulsar_fields import fields_in
+from quotaplane.groups.quota_copies import is_copy, original_of
 from quotaplane.model import BASIC, FloatArray
 from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
 from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
 from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_fields import fields_in
-from quotaplane.quota_copies import is_copy, original_of
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.registry.table import delete_groups, put_groups

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.groups.names import called
+from quotaplane.groups.quota_copies import is_copy, original_of
 from quotaplane.groups.scope import FORMS, is_scope
 from quotaplane.groups.terms_by_broker import ALL_BROKERS, read_terms
 from quotaplane.model import BoolArray
-from quotaplane.quota_copies import is_copy, original_of
 
 _INVISIBLE: Final = (
     "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from quotaplane.decimals import how_to_write, parse_decimal
 from quotaplane.errors import InputError
+from quotaplane.groups.pulsar_fields import PulsarFields
 from quotaplane.groups.terms_by_broker import TermsByBroker
 from quotaplane.model import RATE_COLUMNS, FloatArray
-from quotaplane.pulsar_fields import PulsarFields
-from quotaplane.strict_json import parse_case
+from quotaplane.parsing.decimals import how_to_write, parse_decimal
+from quotaplane.parsing.strict_json import parse_case
 from quotaplane.throttle.terms import TermsByDimension
 
 OptionArray: TypeAlias = npt.NDArray[Any]

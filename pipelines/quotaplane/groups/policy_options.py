@@ -26,9 +26,9 @@ from quotaplane.groups.option_kinds import (
     Option,
     RateOption,
 )
+from quotaplane.groups.pulsar_fields import PulsarFields
 from quotaplane.groups.terms_by_broker import PRIORITIES, WEIGHTS, TermsByBroker
 from quotaplane.model import MAX_RATE, MODES
-from quotaplane.pulsar_fields import PulsarFields
 from quotaplane.throttle.terms import TermsByDimension
 
 OPTIONS: Final[tuple[Option, ...]] = (

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from quotaplane.console.terminal import warn
 from quotaplane.deltalog.error_text import is_full
 from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.reserve import Reserve
 from quotaplane.errors import QuotaplaneError
 from quotaplane.history.store import place
 from quotaplane.settings import History
-from quotaplane.terminal import warn
 
 OF_JOBS: Final = ".reserve-of-jobs"
 OF_COMMANDS: Final = ".reserve-of-commands"

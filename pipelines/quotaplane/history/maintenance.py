@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from quotaplane.console.terminal import warn
 from quotaplane.deltalog.compare import compare
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.log import local_folder
@@ -57,7 +58,6 @@ from quotaplane.history.tables import (
     column_properties,
 )
 from quotaplane.settings import History
-from quotaplane.terminal import warn
 
 KEEP_DAYS: Final = 30
 KEEP_DAILY_DAYS: Final = 400

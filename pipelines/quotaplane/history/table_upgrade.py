@@ -36,7 +36,7 @@ from quotaplane.deltalog.log import (
 )
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
-from quotaplane.file_sync import fsync
+from quotaplane.files import fsync
 from quotaplane.history.store import (
     keep,
     nobody_writing,

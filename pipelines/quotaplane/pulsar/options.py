@@ -9,10 +9,10 @@ from typing import Any, Final
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from quotaplane.errors import ConfigError
+from quotaplane.parsing.strict_json import check_expressions, explain
 from quotaplane.settings import PulsarConnection, PulsarSecurity
 from quotaplane.settings.cleartext import pulsar_flaws
 from quotaplane.settings.transports import OAuth2
-from quotaplane.strict_json import check_expressions, explain
 
 _SECURITY: Final = set(PulsarSecurity.model_fields) - {"oauth2"}
 _OAUTH2: Final = {f"oauth2_{name}": name for name in OAuth2.model_fields}

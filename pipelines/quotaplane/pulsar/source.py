@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import Row, StructType
 
+from quotaplane.console.terminal import log_to_stderr
 from quotaplane.errors import ConfigError
 from quotaplane.pulsar.client import as_transport_error, close_quietly, open_client
 from quotaplane.pulsar.end_position import last_position
@@ -29,7 +30,6 @@ from quotaplane.pulsar.spool import Spool
 from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.pulsar.topics import topic_partitions
 from quotaplane.settings.transports import is_live
-from quotaplane.terminal import log_to_stderr
 
 
 class PulsarDataSource(DataSource):

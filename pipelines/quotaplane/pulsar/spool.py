@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import TransportError
-from quotaplane.file_sync import fsync
+from quotaplane.files import fsync
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.position import Offset, Received
 from quotaplane.pulsar.rows import batches

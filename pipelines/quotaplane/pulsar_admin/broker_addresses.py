@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
+from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
 
 

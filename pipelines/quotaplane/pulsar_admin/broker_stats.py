@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.bounded_json import MALFORMED, parse_bounded
-from quotaplane.bundle_names import is_of_one_broker
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_usage import MOST_TOPICS
+from quotaplane.topics.bundle_names import is_of_one_broker
 
 _REPORT: Final = Rest.path("broker-stats", "load-report")
 _TOPICS: Final = Rest.path("broker-stats", "topics")

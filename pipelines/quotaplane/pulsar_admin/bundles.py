@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.bundle_names import BundleName, parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.model import IntArray
+from quotaplane.topics.bundle_names import BundleName, parse_bundle
 
 _BITS: Final = 32
 

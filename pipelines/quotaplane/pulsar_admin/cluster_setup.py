@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
+from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.resource_groups import (
     REPORT_INTERVAL,
     TRANSPORT_CLASS,

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
-from quotaplane.bounded_json import parse_bounded
 from quotaplane.errors import ClusterError
+from quotaplane.parsing.bounded_json import parse_bounded
 
 MOST_ANSWER_BYTES: Final = 64 << 20
 """A longer answer is refused. Statistics of 30,000 topics of a broker have about so many bytes."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
+from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, BoolArray, FloatArray
+from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_rates import PATHS, RATE_KEYS, rate_body, rates_in
-from quotaplane.topic_layout import KINDS, SIDES
+from quotaplane.topics.topic_layout import KINDS, SIDES
 
 _POLICIES: Final = ("publishMaxMessageRate", "topicDispatchRate")
 """Keys in a namespace's policies; each holds rates by cluster."""

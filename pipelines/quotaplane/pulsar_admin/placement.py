@@ -13,7 +13,6 @@ import numpy as np
 
 from quotaplane.agents.disappearance import TIMES, Vanished, some_of
 from quotaplane.agents.pace import Pace, at_once
-from quotaplane.bundle_names import BundleName
 from quotaplane.errors import ClusterError
 from quotaplane.model import IntArray
 from quotaplane.pulsar_admin.broker_addresses import look_up_broker
@@ -21,7 +20,8 @@ from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.bundles import owners, tenant_bundle
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.bundle_names import BundleName
+from quotaplane.topics.topic_layout import Layout
 
 _PERSISTENT: Final = "persistent://"
 _PARTITION: Final = re.compile(r"^(.+)-partition-\d+$")

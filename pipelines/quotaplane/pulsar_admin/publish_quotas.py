@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 
 from quotaplane.errors import ClusterError
+from quotaplane.groups.pulsar_fields import RATE_KEYS
+from quotaplane.groups.quota_copies import copy_of
 from quotaplane.model import PUBLISH, BoolArray, FloatArray
 from quotaplane.pulsar_admin.resource_groups import group_path, rates_of, to_cluster
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_fields import RATE_KEYS
-from quotaplane.quota_copies import copy_of
 
 _NOT_FOUND: Final = 404
 _PUBLISH_RATES: Final = 2

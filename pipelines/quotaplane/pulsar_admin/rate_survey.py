@@ -34,7 +34,7 @@ from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_usage import Snapshots, stats_exposure
-from quotaplane.rate_marks import Mark, mark_of
+from quotaplane.topics.rate_marks import Mark, mark_of
 
 _AT_ONCE: Final = 8
 _PERSISTENT: Final = "persistent://"

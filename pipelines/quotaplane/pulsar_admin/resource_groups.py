@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
+from quotaplane.groups.pulsar_fields import RATE_KEYS
 from quotaplane.model import MAX_RATE, UNLIMITED, FloatArray
+from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.pulsar_fields import RATE_KEYS
 
 MOST_RATES: Final = (2**31 - 1, int(MAX_RATE)) * 2
 """The highest of ``RATE_KEYS`` that Pulsar can store and its clients can read: messages have 32

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from quotaplane.agents.failures import Say
-from quotaplane.bounded_json import JsonBoundsError
 from quotaplane.errors import ClusterError, ConfigError
+from quotaplane.parsing.bounded_json import JsonBoundsError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
 from quotaplane.settings.loopback import clear_to
 

@@ -6,8 +6,8 @@ import asyncio
 import re
 from typing import Final, NamedTuple
 
-from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
+from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.rest import METRICS_PATH, Rest
 from quotaplane.pulsar_admin.topic_usage import MOST_LABELS, part_in
 

@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.bounded_json import MALFORMED
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
+from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.rate_marks import Mark, mark_of, unlimited_number
+from quotaplane.topics.rate_marks import Mark, mark_of, unlimited_number
 
 PATHS: Final = ("publishRate", "dispatchRate")
 """By kind of rate, the last part of the path of a topic's or namespace's own one."""

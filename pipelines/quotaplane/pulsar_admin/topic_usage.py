@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
+from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
 from quotaplane.pulsar_admin.rest import METRICS_PATH, Rest
 
 _LINE: Final = re.compile(

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from quotaplane.decimals import parse_decimal
 from quotaplane.errors import InputError
+from quotaplane.parsing.decimals import parse_decimal
 from quotaplane.query.answer import Answer
 from quotaplane.settings import Limits
 

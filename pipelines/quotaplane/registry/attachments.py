@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import GroupInUseError, HistoryError, InputError
+from quotaplane.groups.quota_copies import refuse_copies
 from quotaplane.history.commits import merging, optimistically
 from quotaplane.history.store import (
     ensure_table,
@@ -28,7 +29,6 @@ from quotaplane.history.store import (
     open_table,
 )
 from quotaplane.history.tables import ATTACHMENTS
-from quotaplane.quota_copies import refuse_copies
 from quotaplane.registry.table import delete_groups, get_group
 from quotaplane.settings import History
 

@@ -17,6 +17,8 @@ from quotaplane.groups.flaws import option_flaws
 from quotaplane.groups.names import check_name
 from quotaplane.groups.policy_options import DEFAULTS, POLICY_COLUMNS
 from quotaplane.model import RATE_COLUMNS
+from quotaplane.parsing.strict_json import read_text, source_name
+from quotaplane.parsing.strict_yaml import read_mappings, write_yaml
 from quotaplane.registry.group_input import (
     KEYS,
     GivenGroup,
@@ -25,8 +27,6 @@ from quotaplane.registry.group_input import (
     read_group,
 )
 from quotaplane.registry.group_json import shown
-from quotaplane.strict_json import read_text, source_name
-from quotaplane.strict_yaml import read_mappings, write_yaml
 
 SUFFIXES: Final = (".yaml", ".yml")
 

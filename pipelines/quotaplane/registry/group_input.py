@@ -12,15 +12,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.decimals import how_to_write
+from quotaplane.console.text_table import unescape_cell
 from quotaplane.errors import InputError
 from quotaplane.groups.option_kinds import number
 from quotaplane.groups.policy_options import BY_COLUMN, DEFAULTS, POLICY_COLUMNS
 from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS
 from quotaplane.groups.quota_text import parse_quota
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
-from quotaplane.strict_json import json_type, parse_json, read_json, source_name
-from quotaplane.text_table import unescape_cell
+from quotaplane.parsing.decimals import how_to_write
+from quotaplane.parsing.strict_json import json_type, parse_json, read_json, source_name
 from quotaplane.throttle.terms import ALL_DIMENSIONS
 
 JSON_COLUMNS: Final = (*JSON_OPTIONS, "quotas")

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.answers import json_of
+from quotaplane.console.answers import json_of
 from quotaplane.groups.hierarchy import ancestors
 from quotaplane.groups.policy_options import DEFAULTS
 from quotaplane.groups.policy_options import JSON_COLUMNS as JSON_OPTIONS

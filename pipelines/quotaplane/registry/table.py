@@ -29,11 +29,11 @@ from quotaplane.groups.flaws import quota_flaws, refuse
 from quotaplane.groups.hierarchy import ancestors, parents_of
 from quotaplane.groups.ids import ids_of
 from quotaplane.groups.names import check_name
+from quotaplane.groups.quota_copies import refuse_copies
 from quotaplane.history.commits import merging, optimistically
 from quotaplane.history.store import ensure_history, one_line, open_table, refuse_damage
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
-from quotaplane.quota_copies import refuse_copies
 from quotaplane.registry.change_feed import GROUP
 from quotaplane.registry.group_input import GivenGroups
 from quotaplane.registry.policies import check_policy, doubts, policy_after, with_parents

@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from quotaplane import __version__
+from quotaplane.console.terminal import warn
 from quotaplane.server import (
     change_routes,
     group_routes,
@@ -33,7 +34,6 @@ from quotaplane.server.spellings import Spellings, fixed_paths
 from quotaplane.server.what_if_schemas import WhatIfBody
 from quotaplane.settings import Server, Settings
 from quotaplane.settings.loopback import is_loopback
-from quotaplane.terminal import warn
 
 _TITLE: Final = "quotaplane"
 _ABOUT: Final = """\

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from quotaplane.errors import InputError
 from quotaplane.history.store import require_history
-from quotaplane.point_in_time import parse_since
+from quotaplane.parsing.point_in_time import parse_since
 from quotaplane.registry.group_input import given_state
 from quotaplane.registry.group_json import shown
 from quotaplane.registry.restore import Restored, State, restore_groups

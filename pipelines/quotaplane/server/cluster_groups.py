@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from quotaplane.errors import InputError
+from quotaplane.groups.pulsar_fields import RATE_KEYS, UNLIMITED, fields_in, read_fields
 from quotaplane.model import BASIC, PUBLISH, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.resource_groups import (
     group_of,
@@ -22,7 +23,6 @@ from quotaplane.pulsar_admin.resource_groups import (
     to_cluster,
 )
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.pulsar_fields import RATE_KEYS, UNLIMITED, fields_in, read_fields
 
 _PUBLISH: Final = range(*PUBLISH.indices(BASIC))
 

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from quotaplane.errors import TableChangedError, UnknownGroupError
 from quotaplane.groups.policy_options import BY_COLUMN
+from quotaplane.groups.pulsar_fields import fields_to_set, read_fields
 from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
-from quotaplane.pulsar_fields import fields_to_set, read_fields
 from quotaplane.registry.attachments import delete_unattached
 from quotaplane.registry.group_input import GivenGroup, given_groups
 from quotaplane.registry.table import GroupsPut, change_groups

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from quotaplane.point_in_time import check_order, parse_since, parse_until
+from quotaplane.parsing.point_in_time import check_order, parse_since, parse_until
 
 LONGEST_SINCE: Final = 64
 A_DAY_AGO: Final = "1d"

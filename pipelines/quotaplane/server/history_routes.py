@@ -13,7 +13,7 @@ from quotaplane.groups.option_kinds import number
 from quotaplane.history.balance_tables import BALANCE_DECISIONS
 from quotaplane.history.tables import REJECTED_REPORTS, ROUNDS
 from quotaplane.model import MAX_BROKER_CHARS, MAX_GROUP_CHARS
-from quotaplane.point_in_time import parse_since
+from quotaplane.parsing.point_in_time import parse_since
 from quotaplane.query.audit import list_audits
 from quotaplane.query.cluster_status import broker_status
 from quotaplane.query.duckdb_engine import DuckDBEngine

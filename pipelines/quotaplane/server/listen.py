@@ -16,6 +16,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from quotaplane.console.terminal import warn, write_line
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import place
 from quotaplane.server.app import create_app
@@ -29,7 +30,6 @@ from quotaplane.server.connection_bound import (
 from quotaplane.server.services import Services
 from quotaplane.settings import Server, Settings
 from quotaplane.settings.server import Tls
-from quotaplane.terminal import warn, write_line
 
 _HEADERS_WITHIN_S: Final = 10.0
 _MOST_HEADER_BYTES: Final = 32 * 1024

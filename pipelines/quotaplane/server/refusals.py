@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from quotaplane.agents.refused_messages import RefusalLog
+from quotaplane.console.terminal import one_line, warn
 from quotaplane.errors import (
     ClusterError,
     CopyOfQuotaError,
@@ -27,7 +28,6 @@ from quotaplane.pulsar_admin.rest import RefusedError
 from quotaplane.server.schemas import ErrorAnswer
 from quotaplane.server.signing_keys import KeysUnavailableError
 from quotaplane.server.tokens import TokenRefusedError
-from quotaplane.terminal import one_line, warn
 
 _STATUS: Final[tuple[tuple[type[QuotaplaneError], int], ...]] = (
     (TokenRefusedError, 401),

@@ -15,11 +15,11 @@ from starlette.responses import Response
 
 from quotaplane.errors import InputError
 from quotaplane.model import MAX_GROUP_CHARS
+from quotaplane.parsing.strict_json import parse_case, parse_json
 from quotaplane.registry.group_json import as_json, etag_of
 from quotaplane.server.guard import READS
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.schemas import MOST_WHY
-from quotaplane.strict_json import parse_case, parse_json
 
 _Body = TypeVar("_Body", bound=BaseModel)
 

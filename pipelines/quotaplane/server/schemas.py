@@ -22,7 +22,7 @@ from pydantic import (
 from quotaplane.groups.option_kinds import ChoiceOption, JsonOption, NumberOption, Option, number
 from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.model import DECLARED_DIMENSIONS, MAX_RATE, RATE_COLUMNS
-from quotaplane.strict_json import CaseModel
+from quotaplane.parsing.strict_json import CaseModel
 
 MOST_WHY: Final = 1000
 """Characters of a reason."""

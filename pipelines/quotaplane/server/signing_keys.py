@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from quotaplane.agents.failures import FailureLog
-from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
 
 Fetch = Callable[[], Awaitable[bytes]]
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from quotaplane.errors import ConfigError, InputError, UnknownGroupError
 from quotaplane.model import DIMENSIONS, FloatArray
-from quotaplane.point_in_time import parse_since, parse_until
+from quotaplane.parsing.point_in_time import parse_since, parse_until
 from quotaplane.registry.group_input import given_groups
 from quotaplane.registry.table import rows_if_put
 from quotaplane.server.access import Role

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from quotaplane.model import MAX_GROUP_CHARS
+from quotaplane.parsing.strict_json import CaseModel
 from quotaplane.server.schemas import GroupBody
-from quotaplane.strict_json import CaseModel
 
 Series = list[float | None]
 

@@ -14,9 +14,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
+from quotaplane.console.terminal import warn
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.folders import FolderUri
 from quotaplane.model import Transition
+from quotaplane.parsing.folders import FolderUri
+from quotaplane.parsing.strict_json import explain
+from quotaplane.parsing.strict_yaml import read_value
 from quotaplane.settings.balancing import Balance as Balance
 from quotaplane.settings.broker_topics import brokers_of, is_per_broker
 from quotaplane.settings.cleartext import kafka_flaws, pulsar_flaws, server_flaws, tracing_flaws
@@ -38,9 +41,6 @@ from quotaplane.settings.transports import PulsarConnection as PulsarConnection
 from quotaplane.settings.transports import PulsarSecurity as PulsarSecurity
 from quotaplane.settings.transports import PulsarTransport as PulsarTransport
 from quotaplane.settings.usage_reports import Reports as Reports
-from quotaplane.strict_json import explain
-from quotaplane.strict_yaml import read_value
-from quotaplane.terminal import warn
 
 TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict
 
-from quotaplane.one_spelling import OneSpelling
+from quotaplane.parsing.one_spelling import OneSpelling
 
 
 class Section(OneSpelling):

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from quotaplane.folders import FolderUri
+from quotaplane.parsing.folders import FolderUri
 from quotaplane.settings.broker_topics import check_topic_names, is_per_broker
 from quotaplane.settings.section import Section
 

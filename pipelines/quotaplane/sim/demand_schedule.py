@@ -11,7 +11,7 @@ from pydantic import Field
 
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, PARTS, FloatArray
-from quotaplane.strict_json import CaseModel
+from quotaplane.parsing.strict_json import CaseModel
 
 
 class Change(NamedTuple):

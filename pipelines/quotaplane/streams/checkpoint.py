@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 
 from quotaplane.deltalog.error_text import disk_failure, with_advice
 from quotaplane.errors import ConfigError, DeposedError, HistoryError
-from quotaplane.file_sync import fsync
+from quotaplane.files import fsync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

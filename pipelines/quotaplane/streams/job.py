@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from quotaplane.console.terminal import tell, warn
 from quotaplane.history.leadership import Leadership
 from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
@@ -38,7 +39,6 @@ from quotaplane.streams.sink import BatchSink, Finisher
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
 from quotaplane.streams.whole_groups import refuse_damaged_groups
-from quotaplane.terminal import tell, warn
 from quotaplane.transport.base import Transport
 
 if TYPE_CHECKING:

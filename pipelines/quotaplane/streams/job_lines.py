@@ -13,8 +13,8 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Final
 
+from quotaplane.console.terminal import one_line, write_line
 from quotaplane.streams.status import JobStatus
-from quotaplane.terminal import one_line, write_line
 
 STATUS_EVERY_S: Final = 10.0
 _MAX_TEXT: Final = 2000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from quotaplane.command_output import exit_code_of
-from quotaplane.file_modes import set_umask
-from quotaplane.option_parser import OptionParser, whole_number
-from quotaplane.terminal import write_line
+from quotaplane.console.command_output import exit_code_of
+from quotaplane.console.option_parser import OptionParser, whole_number
+from quotaplane.console.terminal import write_line
+from quotaplane.files import set_umask
 
 
 def run_job(main: Callable[[Sequence[str]], int | None]) -> None:

@@ -17,7 +17,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError, QuotaplaneError
-from quotaplane.file_modes import umask_of_hadoop
+from quotaplane.files import umask_of_hadoop
 from quotaplane.settings import Protections
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.spark_protection import check_protected

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, TextIO, cast
 from urllib.parse import urlparse
 
+from quotaplane.console.terminal import WARNING_PREFIX
 from quotaplane.errors import ConfigError
-from quotaplane.terminal import WARNING_PREFIX
 
 MAX_BYTES: Final = 10 << 20
 KEPT: Final = 4

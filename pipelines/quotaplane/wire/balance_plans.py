@@ -11,8 +11,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from quotaplane.balance.decisions import Decisions, Move, Split
-from quotaplane.bundle_names import BundleName
 from quotaplane.errors import InputError
+from quotaplane.topics.bundle_names import BundleName
 from quotaplane.wire.broker_loads import SIGNED_LIMIT
 from quotaplane.wire.bundle_checks import check_name
 from quotaplane.wire.pb.balance_pb2 import BalancePlan, BundleSplit

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.balance.cluster_load import RATES
-from quotaplane.bundle_names import BundleName, parse_bundle
 from quotaplane.errors import InputError
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.topics.bundle_names import BundleName, parse_bundle
 from quotaplane.wire.reasons import ABSURD, BAD_BUNDLE, NEGATIVE, NOT_FINITE, shown
 
 REASON_OF_FLAW: Final = ("", ABSURD, NOT_FINITE, NEGATIVE, BAD_BUNDLE)

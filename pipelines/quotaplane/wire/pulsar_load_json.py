@@ -14,8 +14,8 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from quotaplane.balance.cluster_load import RATES, RESOURCES
-from quotaplane.bounded_json import parse_bounded
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.parsing.bounded_json import parse_bounded
 from quotaplane.wire.broker_loads import BrokerLoad
 from quotaplane.wire.reasons import (
     ABSURD,

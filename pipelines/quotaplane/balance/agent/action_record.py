@@ -11,13 +11,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from quotaplane.console.terminal import tell
 from quotaplane.history.balance_tables import BALANCE_ACTIONS
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.history.tables import STAMP_COLUMNS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History
-from quotaplane.terminal import tell
 
 _COLUMNS: Final = [field for field in BALANCE_ACTIONS.schema if field.name not in STAMP_COLUMNS]
 

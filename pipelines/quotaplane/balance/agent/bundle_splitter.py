@@ -7,12 +7,12 @@ from typing import Final
 
 from quotaplane.balance.decisions import Split
 from quotaplane.balance.split_positions import split_positions
-from quotaplane.bundle_names import parse_bundle
 from quotaplane.errors import ClusterError, InputError
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress
 from quotaplane.pulsar_admin.bundle_actions import bundle_bounds, split, topic_weights
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings.balance_agents import Execute
+from quotaplane.topics.bundle_names import parse_bundle
 
 _LOOKS: Final = 25
 _LOOK_EVERY_S: Final = 0.2

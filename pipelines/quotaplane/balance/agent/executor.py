@@ -21,10 +21,10 @@ from quotaplane.balance.decisions import Move, Split
 from quotaplane.balance.move_pace import MovePace
 from quotaplane.balance.options import read_options
 from quotaplane.balance.policies import read_policies
-from quotaplane.bundle_names import parse_bundle
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings.balancing import Balance
+from quotaplane.topics.bundle_names import parse_bundle
 from quotaplane.wire.balance_plans import PlanMessage
 
 NOT_DONE: Final = "not done"

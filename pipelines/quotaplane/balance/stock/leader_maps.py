@@ -17,8 +17,8 @@ from quotaplane.balance.stock.java import (
     string_hashes,
     table_capacity,
 )
-from quotaplane.bundle_names import PULSARS_OWN, namespace_of
 from quotaplane.model import BoolArray, IntArray
+from quotaplane.topics.bundle_names import PULSARS_OWN, namespace_of
 
 _MOST_PENDING: Final = 4
 """Bundles of earlier rounds are inserted then, one round at a time: so no round is slow."""

@@ -20,8 +20,8 @@ from quotaplane.balance.stock.placements import BundleAsked, MessageRates, Place
 from quotaplane.balance.stock.preallocated import Preallocated
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.stock_policies import BrokerPools, StockPolicies
-from quotaplane.bundle_names import SYSTEM_NAMESPACE, namespace_of
 from quotaplane.model import BoolArray, FloatArray
+from quotaplane.topics.bundle_names import SYSTEM_NAMESPACE, namespace_of
 
 Draw = Callable[[Sequence[str]], str]
 """Chooses one of the brokers that Pulsar draws from."""

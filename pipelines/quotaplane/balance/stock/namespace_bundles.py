@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.bundle_names import namespace_of
 from quotaplane.model import IntArray
+from quotaplane.topics.bundle_names import namespace_of
 
 
 class NamespaceBundles:

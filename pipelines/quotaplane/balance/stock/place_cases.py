@@ -19,7 +19,7 @@ from quotaplane.balance.stock.placements import AvgPlacement, new_placement
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.stock_policies import StockPolicies
 from quotaplane.errors import InputError
-from quotaplane.strict_json import CaseModel, parse_case
+from quotaplane.parsing.strict_json import CaseModel, parse_case
 
 _EXTENSIBLE = "ExtensibleLoadManagerImpl"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from quotaplane.balance.stock.java import ConcurrentMapOrder
-from quotaplane.bundle_names import namespace_of
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.topics.bundle_names import namespace_of
 
 
 class Preallocated:

@@ -10,8 +10,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Final
 
-from quotaplane.decimals import parse_decimal
 from quotaplane.errors import InputError
+from quotaplane.parsing.decimals import parse_decimal
 
 SHEDDERS: Final = "all shedders"
 MODULAR: Final = "modular manager"

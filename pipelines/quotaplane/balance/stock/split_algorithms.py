@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from quotaplane.balance.stock.java import wrap_int
 from quotaplane.balance.stock.settings import StockSettings
-from quotaplane.bundle_names import BundleName
 from quotaplane.errors import InputError
+from quotaplane.topics.bundle_names import BundleName
 
 _MB = 1024 * 1024
 

@@ -26,9 +26,9 @@ from quotaplane.balance.stock.split_algorithms import (
     topic_count_equally_divide,
 )
 from quotaplane.balance.stock.split_triggers import BundleSplitterTask, ExtensibleSplitter
-from quotaplane.bundle_names import FULL_RANGE, BundleName, parse_bundle
 from quotaplane.errors import InputError
-from quotaplane.strict_json import CaseModel, parse_case
+from quotaplane.parsing.strict_json import CaseModel, parse_case
+from quotaplane.topics.bundle_names import FULL_RANGE, BundleName, parse_bundle
 
 ALGORITHMS: Final = (
     "range_equally_divide",

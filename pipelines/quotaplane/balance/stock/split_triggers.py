@@ -15,8 +15,8 @@ from quotaplane.balance.stock.java import ConcurrentMapOrder
 from quotaplane.balance.stock.leader_maps import LeaderMaps
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.split_algorithms import most_bytes_of_triggers
-from quotaplane.bundle_names import BundleName, namespace_of, parse_bundle
 from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.topics.bundle_names import BundleName, namespace_of, parse_bundle
 
 _NONE = 4
 _REASONS = ("Topics", "Sessions", "MsgRate", "Bandwidth")

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from quotaplane.model import BoolArray
-from quotaplane.strict_json import CaseModel, check_expressions
+from quotaplane.parsing.strict_json import CaseModel, check_expressions
 
 
 class AutoFailover(CaseModel):

@@ -10,8 +10,8 @@ from quotaplane.balance.stock.leader_maps import is_never_shed
 from quotaplane.balance.stock.placement_filters import apart, domain_codes
 from quotaplane.balance.stock.settings import StockSettings
 from quotaplane.balance.stock.stock_policies import BrokerPools, StockPolicies
-from quotaplane.bundle_names import SYSTEM_NAMESPACE, namespace_of
 from quotaplane.model import BoolArray, IntArray
+from quotaplane.topics.bundle_names import SYSTEM_NAMESPACE, namespace_of
 
 
 class TransferRules:

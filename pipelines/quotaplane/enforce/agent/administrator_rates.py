@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from quotaplane.agents.failures import FailureLog, Say, first_names
-from quotaplane.bounded_json import MALFORMED, parse_bounded
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.errors import HistoryError, QuotaplaneError
 from quotaplane.model import FloatArray
+from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
 from quotaplane.pulsar_admin.topic_rates import own_rate
 from quotaplane.registry.recorded_rates import (
     AdministratorRate,
@@ -30,7 +30,7 @@ from quotaplane.registry.recorded_rates import (
     list_administrator_rates,
 )
 from quotaplane.settings import History
-from quotaplane.topic_layout import KINDS, Layout
+from quotaplane.topics.topic_layout import KINDS, Layout
 
 _PART: Final = "administrators' rates"
 _PATIENCE_S: Final = 10.0

@@ -11,7 +11,7 @@ from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.enforce.quota_caps import QuotaCaps, TableQuotas, capped, caps_of
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.topic_layout import Layout, nothing
+from quotaplane.topics.topic_layout import Layout, nothing
 
 _REPORT_AFTER_S: Final = 10.0
 """A cut is reported if it lasts: the job and the enforcer read a changed quota at different times,

@@ -18,7 +18,7 @@ from quotaplane.enforce.rate_writes import Moves, Rates, plan
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.enforce.subdivide import Subdivision
 from quotaplane.model import BASIC
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.topic_layout import Layout
 
 _WITHIN_S: Final = 20.0
 _HAND_BACK_WITHIN_S: Final = 12.0

@@ -43,7 +43,7 @@ from quotaplane.model import FloatArray, Transition
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import Settings
-from quotaplane.topic_layout import KINDS, Layout
+from quotaplane.topics.topic_layout import KINDS, Layout
 from quotaplane.transport.base import BrokerLink
 
 _BROKERS_EVERY_S: Final = 1.0

@@ -30,7 +30,7 @@ from quotaplane.pulsar_admin.topic_publishers import (
     read_publishers,
 )
 from quotaplane.settings import PulsarConnection
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.topic_layout import Layout
 
 _PART: Final = "muted producers"
 _SETTLES_S: Final = 0.5

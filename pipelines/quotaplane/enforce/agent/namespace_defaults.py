@@ -24,7 +24,7 @@ from quotaplane.pulsar_admin.namespace_rates import (
 )
 from quotaplane.pulsar_admin.resource_groups import namespace_path
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.topic_layout import KINDS, SIDES, Layout
+from quotaplane.topics.topic_layout import KINDS, SIDES, Layout
 
 _READS: Final = "reading rates of namespaces"
 _WRITES: Final = "writing rates of namespaces"

@@ -25,7 +25,7 @@ from quotaplane.pulsar_admin.topic_usage import (
     Source,
     stats_exposure,
 )
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.topic_layout import Layout
 
 LIVE_EVERY_S: Final = 2.0
 """Windows of the usage by which limits are divided. Windows of 1 s vary so much more that twice as

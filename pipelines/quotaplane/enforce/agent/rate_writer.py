@@ -29,9 +29,9 @@ from quotaplane.pulsar_admin.topic_rates import (
     read_rate,
     write_rate,
 )
-from quotaplane.rate_marks import Mark
 from quotaplane.settings import Enforce
-from quotaplane.topic_layout import KINDS, SIDES
+from quotaplane.topics.rate_marks import Mark
+from quotaplane.topics.topic_layout import KINDS, SIDES
 
 _WRITES: Final = "writing rates"
 _READS: Final = "reading rates"

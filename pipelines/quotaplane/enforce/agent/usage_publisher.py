@@ -16,7 +16,7 @@ from quotaplane.pulsar.topics import must_be_there
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.settings.transports import is_live
-from quotaplane.topic_layout import Layout
+from quotaplane.topics.topic_layout import Layout
 
 _WAIT_S: Final = 1.0
 """How long ``publish`` waits for a report before it returns."""

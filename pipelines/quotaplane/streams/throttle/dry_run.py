@@ -13,7 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from quotaplane.answers import add_answer_options, answer_text, json_of, table_text
+from quotaplane.console.answers import add_answer_options, answer_text, json_of, table_text
 from quotaplane.errors import InputError
 from quotaplane.groups.names import check_name
 from quotaplane.groups.policy_options import POLICY_COLUMNS

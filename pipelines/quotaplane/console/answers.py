@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from quotaplane.terminal import one_line
-from quotaplane.text_table import CONTROL, plain_value, render
+from quotaplane.console.terminal import one_line
+from quotaplane.console.text_table import CONTROL, plain_value, render
 
 TABLE: Final = "table"
 JSON: Final = "json"

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from quotaplane.bounded_json import is_unicode
-from quotaplane.decimals import DOUBTFUL_ZERO, is_doubtful_zero
 from quotaplane.errors import InputError
 from quotaplane.model import MAX_RATE
+from quotaplane.parsing.bounded_json import is_unicode
+from quotaplane.parsing.decimals import DOUBTFUL_ZERO, is_doubtful_zero
 
 Rate = Annotated[float, Field(ge=0, le=MAX_RATE)]
 """A rate per second: finite, not negative."""

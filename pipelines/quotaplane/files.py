@@ -1,9 +1,11 @@
-"""The mode of files that programs create: private, unless the environment allows more."""
+"""Files that programs create: their mode, and waiting until they are on the disk."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+from pathlib import Path
 from typing import Final
 
 from quotaplane.errors import ConfigError
@@ -35,3 +37,20 @@ def umask_of_hadoop() -> dict[str, str]:
     umask = os.umask(0o077)  # there is no way to read it alone
     os.umask(umask)
     return {"spark.hadoop.fs.permissions.umask-mode": f"{umask:03o}"}
+
+
+def fsync(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, are on the disk.
+
+    Raises:
+        OSError: the disk did not accept them.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some file systems sync folders by themselves and return an error here.
+        if error.errno not in (errno.EINVAL, errno.EBADF) or not path.is_dir():
+            raise
+    finally:
+        os.close(handle)

@@ -8,8 +8,8 @@ import re
 import sys
 from typing import Any, Final, NoReturn
 
-from quotaplane.decimals import parse_decimal
 from quotaplane.errors import ConfigError
+from quotaplane.parsing.decimals import parse_decimal
 
 _MOST_WHOLE: Final = 2**53 - 1
 """A float does not have all whole numbers beyond it."""

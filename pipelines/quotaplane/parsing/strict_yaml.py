@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from quotaplane.bounded_json import MALFORMED
-from quotaplane.decimals import DECIMAL, DOUBTFUL_ZERO, is_doubtful_zero
 from quotaplane.errors import InputError
+from quotaplane.parsing.bounded_json import MALFORMED
+from quotaplane.parsing.decimals import DECIMAL, DOUBTFUL_ZERO, is_doubtful_zero
 
 _MOST_LEVELS: Final = 32
 """Most mappings and lists within each other."""

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from quotaplane.decimals import parse_decimal
+from quotaplane.parsing.decimals import parse_decimal
 
 _TRUTH: Final = ("true", "True", "TRUE", "false", "False", "FALSE")
 """As in YAML, and in Spark's own options."""

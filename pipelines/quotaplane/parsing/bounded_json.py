@@ -47,7 +47,7 @@ def parse_bounded(
     >>> parse_bounded(b"[" * 40 + b"]" * 40)
     Traceback (most recent call last):
         ...
-    quotaplane.bounded_json.JsonBoundsError: nested too deeply: more than 32 levels
+    quotaplane.parsing.bounded_json.JsonBoundsError: nested too deeply: more than 32 levels
 
     Raises:
         JsonBoundsError: too many values or levels.

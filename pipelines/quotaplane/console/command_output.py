@@ -12,8 +12,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TextIO, cast
 
+from quotaplane.console.terminal import one_line
 from quotaplane.errors import OutputError, QuotaplaneError
-from quotaplane.terminal import one_line
 
 INTERRUPTED: Final = 130
 """Exit code: Ctrl-C before a job ran, or in a command that is not a job."""
