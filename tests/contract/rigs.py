@@ -64,7 +64,7 @@ class KafkaRig:
                 "limits_topic": self.limits_topic,
                 "starting": starting,
                 "max_reports_per_trigger": per_batch,
-                "connect_timeout_s": 10,
+                "timeout_s": 10,
             }
             | more
         )

@@ -112,9 +112,7 @@ def test_a_wrong_password_is_one_line_without_it(
     kafka_rig: KafkaRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    settings = kafka_rig.settings(
-        **sasl(kafka_rig.server, "not-the-password"), connect_timeout_s=2.0
-    )
+    settings = kafka_rig.settings(**sasl(kafka_rig.server, "not-the-password"), timeout_s=2.0)
     with pytest.raises(TransportError, match=r"check .*transport\.security") as caught:
         open_transport(settings).check()
     assert "\n" not in str(caught.value)
@@ -140,7 +138,7 @@ def test_an_unreachable_cluster_is_told_in_time(
 
     for name in ("KafkaAdminClient", "KafkaConsumer"):
         monkeypatch.setattr(kafka, name, noting(getattr(kafka, name)))
-    settings = kafka_rig.settings(bootstrap_servers=UNREACHABLE, connect_timeout_s=1.0)
+    settings = kafka_rig.settings(bootstrap_servers=UNREACHABLE, timeout_s=1.0)
     with pytest.raises(TransportError, match=rf"{UNREACHABLE}.*ECONNREFUSED") as caught:
         reach(settings)
     assert waits_ms == [1000]
@@ -158,7 +156,7 @@ def test_a_missing_topic_is_named_and_not_created(kafka_rig: KafkaRig, key: str)
 
 
 def test_publishing_to_a_missing_topic_fails(kafka_rig: KafkaRig) -> None:
-    settings = kafka_rig.settings(limits_topic="nowhere", connect_timeout_s=1, publish_timeout_s=1)
+    settings = kafka_rig.settings(limits_topic="nowhere", timeout_s=1)
     transport = open_transport(settings)
     with pytest.raises(TransportError, match=kafka_rig.server.bootstrap_servers):
         transport.publish([Message("a", b"limits")])
@@ -275,7 +273,7 @@ def test_missing_certificate_file_is_a_config_error(kafka_rig: KafkaRig, tmp_pat
 
 @pytest.mark.soak
 def test_both_ends_outlive_a_restart_of_the_cluster(kafka_rig: KafkaRig) -> None:
-    settings = kafka_rig.settings(connect_timeout_s=5, publish_timeout_s=5)
+    settings = kafka_rig.settings(timeout_s=5)
     transport, link = open_transport(settings), open_broker_link(settings)
     transport.publish([Message("a", b"before")])
     assert limits_of(link) == [Message("a", b"before")]

@@ -107,7 +107,7 @@ def test_a_wrong_token_is_one_line_without_it(secure_rig: PulsarRig, whose: str)
     }
     given = tls(secure_rig.server, token=token[whose])
     for admin_url in (given["admin_url"], None):
-        given |= {"admin_url": admin_url, "connect_timeout_s": 1.0}
+        given |= {"admin_url": admin_url, "timeout_s": 1.0}
         settings = secure_rig.settings(**given)
         with pytest.raises(TransportError, match=r"check .*security") as caught:
             open_transport(settings).check()
@@ -149,7 +149,7 @@ def test_an_unreachable_cluster_is_told_in_time(
     pulsar_rig: PulsarRig, reach: Callable[[PulsarTransport], object], url: str, why: str
 ) -> None:
     url = url.format(plain=pulsar_rig.server.service_url.removeprefix("pulsar://"))
-    settings = pulsar_rig.settings(service_url=url, admin_url=None, connect_timeout_s=1.0)
+    settings = pulsar_rig.settings(service_url=url, admin_url=None, timeout_s=1.0)
     with pytest.raises(TransportError, match=rf"{re.escape(url)}: can't be .*({why})") as caught:
         reach(settings)
     assert "\n" not in str(caught.value)
@@ -217,11 +217,11 @@ def test_a_link_follows_new_partitions(
 def test_all_outlive_a_restart_of_the_cluster(
     pulsar_rig: PulsarRig, follow: Callable[..., TopicPool]
 ) -> None:
-    settings = pulsar_rig.settings(connect_timeout_s=2, publish_timeout_s=2)
+    settings = pulsar_rig.settings(timeout_s=2)
     transport, link = open_transport(settings), open_broker_link(settings)
     transport.publish([Message("a", b"before")])
     assert limits_of(link) == [Message("a", b"before")]
-    follower = follow(settings.limits_topic, connect_timeout_s=2)
+    follower = follow(settings.limits_topic, timeout_s=2)
     values, end = everything(follower, follower.begin())
     assert values == [b"before"]
     pulsar_rig.server.stop()

@@ -83,8 +83,7 @@ class KafkaWorld(World):
             "bootstrap_servers": f"127.0.0.1:{listen_port}",
             "report_topics": [_REPORTS],
             "limits_topic": _LIMITS,
-            "connect_timeout_s": 5.0,
-            "publish_timeout_s": 10.0,
+            "timeout_s": 5.0,
         }
         return write_conf(
             self.folder / name,

@@ -51,8 +51,7 @@ def transport_of(server: KafkaServer, user: str) -> dict[str, Any]:
         "bootstrap_servers": server.bootstrap("SASL_SSL"),
         "report_topics": ["quotaplane-reports.{broker}"],
         "limits_topic": "quotaplane-limits",
-        "connect_timeout_s": 10,
-        "publish_timeout_s": 10,
+        "timeout_s": 10,
         "security": {
             "protocol": "SASL_SSL",
             "ca_file": str(server.certificates.authority),

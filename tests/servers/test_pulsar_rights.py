@@ -76,7 +76,7 @@ def transport_of(server: PulsarServer, role: str, **more: Any) -> dict[str, Any]
         "service_url": server.service_url_tls,
         "admin_url": server.admin_url_tls,
         "limits_topic": LIMITS,
-        "connect_timeout_s": 10,
+        "timeout_s": 10,
         "security": {
             "ca_file": str(server.certificates.authority),
             "token": token_of(server, role),

@@ -175,7 +175,7 @@ def test_a_wrong_configuration_is_one_clear_line(
             "bootstrap_servers": "127.0.0.1:1",
             "report_topics": ["r"],
             "limits_topic": "l",
-            "connect_timeout_s": 3,
+            "timeout_s": 3,
         }
     elif isinstance(change, dict):
         transport = change.get("transport", transport)

@@ -34,7 +34,7 @@ def settings_of(server: PulsarServer, limits_topic: str, admin_url: str) -> dict
         "service_url": server.service_url,
         "admin_url": admin_url,
         "limits_topic": limits_topic,
-        "connect_timeout_s": 10,
+        "timeout_s": 10,
     }
 
 

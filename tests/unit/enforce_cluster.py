@@ -319,7 +319,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
 async def enforcing(settings: Settings, link: Link, outbox: Any = None) -> AsyncIterator[Running]:
     """Run an enforcer within this context, and stop it cleanly."""
     lines: list[str] = []
-    async with Rest(settings.transport, timeout_s=10.0) as rest:  # type: ignore[arg-type]
+    async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
         running = Running(lines)
         enforcer = Enforcer(
             settings, rest, link, lines.append, now_ms=lambda: running.now_ms, outbox=outbox

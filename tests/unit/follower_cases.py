@@ -39,7 +39,6 @@ class Rig:
             cluster=Cluster(
                 tenants=self.tenants,
                 poll_interval_s=self.poll_interval_s,
-                request_timeout_s=30.0,
             ),
             enforce=Enforce(take_over=self.take_over),
         )
@@ -52,7 +51,7 @@ class Rig:
 
         async def syncs() -> list[list[QuotaplaneError]]:
             failures: list[list[QuotaplaneError]] = []
-            async with Rest(self.cluster.transport(), timeout_s=30.0) as rest:
+            async with Rest(self.cluster.transport()) as rest:
                 for prepare in before:
                     prepare()
                     try:

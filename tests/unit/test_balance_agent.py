@@ -45,7 +45,7 @@ def move(bundle: str, source: int, target: int, bytes_per_s: float = 0.0) -> Mov
 
 def with_cluster(cluster: FakeBundles, work: Callable[[Rest], Awaitable[Any]]) -> Any:
     async def inside() -> Any:
-        async with Rest(cluster.transport(), timeout_s=5.0) as rest:
+        async with Rest(cluster.transport()) as rest:
             return await work(rest)
 
     with cluster:

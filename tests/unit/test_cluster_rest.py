@@ -34,7 +34,7 @@ def ask(
     """The answers to requests made one after the other."""
 
     async def all_of_them() -> list[Any]:
-        async with Rest(transport, timeout_s=timeout_s) as rest:
+        async with Rest(transport.model_copy(update={"timeout_s": timeout_s})) as rest:
             return [await rest.ask(*request) for request in requests]
 
     return asyncio.run(all_of_them())

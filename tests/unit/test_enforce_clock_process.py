@@ -41,7 +41,7 @@ async def enforce(folder: Path) -> None:
         cluster.add("a", used=500.0)
         settings: Any = settings_for(cluster, folder)
         link, seq = Link(), 0
-        async with Rest(settings.transport, timeout_s=10.0) as rest:
+        async with Rest(settings.transport) as rest:
             enforcer = Enforcer(settings, rest, link, lines.append, steady_ms=steady_clock_ms())
             await enforcer.start()
             stop = asyncio.Event()

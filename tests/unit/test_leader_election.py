@@ -243,7 +243,7 @@ def test_requests_that_change_something_are_refused_without_the_lead() -> None:
             admin_url="http://127.0.0.1:1",
             limits_topic="persistent://a/b/limits",
         )
-        async with LeaderRest(place, timeout_s=1.0) as rest:
+        async with LeaderRest(place.model_copy(update={"timeout_s": 1.0})) as rest:
             rest.election = Enforcers("a").elections["a"]
             with pytest.raises(ClusterError, match="PUT /x: not sent, as another enforcer"):
                 await rest.ask("PUT", "/x")

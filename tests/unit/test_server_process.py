@@ -186,7 +186,7 @@ def receive(connection: socket.socket) -> bytes:
 
 
 def test_slow_and_huge_requests_end(tmp_path: Path) -> None:
-    path = conf(tmp_path, {**OPEN, "max_body_bytes": 2048})
+    path = conf(tmp_path, OPEN)
     code = (
         "import quotaplane.server.listen as l, quotaplane.server.guard as g\n"
         "l._HEADERS_WITHIN_S = g._BODY_WITHIN_S = 0.5\n"
@@ -209,9 +209,9 @@ def test_slow_and_huge_requests_end(tmp_path: Path) -> None:
         json_type = b"Content-Type: application/json\r\n"
         late = sent(head + json_type + b"Content-Length: 9\r\n\r\n{")
         assert b"408" in late.splitlines()[0]
-        large = sent(head + json_type + b"Content-Length: 99999\r\n\r\n")
+        large = sent(head + json_type + b"Content-Length: 9999999\r\n\r\n")
         assert b"413" in large.splitlines()[0]
-        chunks = b"%x\r\n%b\r\n" % (1500, b" " * 1500)
+        chunks = b"%x\r\n%b\r\n" % (600_000, b" " * 600_000)
         chunked = head + json_type + b"Transfer-Encoding: chunked\r\n\r\n" + 2 * chunks
         assert b"413" in sent(chunked).splitlines()[0]
         both = sent(

@@ -141,31 +141,6 @@ def set_up(conf: Path, *options: str) -> int:
     return main(["setup", "pulsar", "--conf", str(conf), *options])
 
 
-@pytest.mark.parametrize("timeout_s", [None, 42.0])
-@pytest.mark.parametrize(
-    "command", [["setup", "pulsar"], ["enforce", "pulsar"], ["groups", "import", "pulsar"]]
-)
-def test_requests_to_the_cluster_have_the_timeout_of_the_settings(
-    command: list[str],
-    timeout_s: float | None,
-    admin: Admin,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = []
-
-    def seen(self: Rest, *_: Any, timeout_s: float = 0.0, **more: Any) -> None:
-        found.append(timeout_s)
-        raise ClusterError("seen")
-
-    monkeypatch.setattr(Rest, "__init__", seen)
-    conf = tmp_path / "conf.yaml"
-    cluster = {} if timeout_s is None else {"cluster": {"request_timeout_s": timeout_s}}
-    conf.write_text(yaml.safe_dump({**settings_of(admin), **cluster}))
-    assert main([*command, "--conf", str(conf)]) == 6
-    assert found == [timeout_s or 10.0]
-
-
 def made_paths(topic: str) -> list[str]:
     place = topic.replace("://", "/")
     return [f"PUT {place}", f"POST {place}/retention", f"POST {place}/inactiveTopicPolicies"]

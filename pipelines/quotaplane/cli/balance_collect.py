@@ -65,7 +65,6 @@ async def _collect(settings: Settings, transport: PulsarTransport, *, once: bool
     topics = Topics(settings.balance.loads_topic, settings.balance.plans_topic)
     async with Rest(
         transport,
-        timeout_s=collect.request_timeout_s,
         concurrency=collect.concurrency,
         say=warn,
     ) as rest:

@@ -67,8 +67,7 @@ async def _execute(settings: Settings, transport: PulsarTransport, args: Any) ->
 
     stop = stop_at_signal()
     topics = Topics(settings.balance.loads_topic, settings.balance.plans_topic)
-    timeout_s = settings.balance.collect.request_timeout_s
-    async with Rest(transport, timeout_s=timeout_s, say=warn) as rest:
+    async with Rest(transport, say=warn) as rest:
         link = await asyncio.to_thread(
             open_broker_link, transport, limits_from="earliest", topics=topics
         )

@@ -107,7 +107,6 @@ async def _enforce(
     client = DryRest if dry else LeaderRest
     async with client(
         transport,
-        timeout_s=settings.request_timeout_s,
         concurrency=settings.enforce.concurrency,
         say=warn,
     ) as rest:

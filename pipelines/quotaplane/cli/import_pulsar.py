@@ -67,7 +67,6 @@ async def _import(
 ) -> list[Proposal]:
     async with Rest(
         transport,
-        timeout_s=settings.request_timeout_s,
         concurrency=settings.enforce.concurrency,
         say=warn,
     ) as rest:

@@ -60,7 +60,7 @@ async def _set_up(
     settings: Settings, transport: PulsarTransport, roles: Roles, *, apply: bool
 ) -> bool:
     """Returns whether nothing is missing any more."""
-    async with Rest(transport, timeout_s=settings.request_timeout_s) as rest:
+    async with Rest(transport) as rest:
         if apply:
             missing = await make(rest, settings, transport, roles, _say_made)
         else:

@@ -42,7 +42,7 @@ def following(
     async def main(begun: Begun) -> None:
         transport = settings.transport
         assert isinstance(transport, PulsarTransport)
-        async with Rest(transport, timeout_s=cluster.request_timeout_s, say=say) as rest:
+        async with Rest(transport, say=say) as rest:
             runtime = await read_runtime(rest)
             _check(runtime, settings, transport, say)
             group_sync = GroupSync(cluster, settings, f"pulsar:{runtime.cluster}", say)

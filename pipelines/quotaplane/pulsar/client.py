@@ -72,7 +72,7 @@ def open_client(place: PulsarConnection, *, answers_within_s: float | None = Non
     elif security.certificate_file is not None:
         options["tls_certificate_file_path"] = security.certificate_file
         options["tls_private_key_file_path"] = security.key_file
-    wait_s = place.connect_timeout_s
+    wait_s = place.timeout_s
     return pulsar.Client(
         place.service_url,
         authentication=authentication,
@@ -139,7 +139,7 @@ def partitions_of(client: pulsar.Client, place: PulsarConnection, topic: str) ->
     """The topic's partitions, or the topic itself if it has none. Does not create it.
 
     Raises:
-        TransportError: no answer within ``connect_timeout_s``, or the cluster refuses.
+        TransportError: no answer within ``timeout_s``, or the cluster refuses.
     """
     answered = threading.Event()
     answer: list[Any] = []
@@ -151,7 +151,7 @@ def partitions_of(client: pulsar.Client, place: PulsarConnection, topic: str) ->
     # The client's own timeout has no effect if a server accepts connections but never answers.
     with as_transport_error(place, f"topic {topic!r}"):
         client._client.get_topic_partitions_async(topic, keep)
-    if not answered.wait(place.connect_timeout_s + 1.0):
+    if not answered.wait(place.timeout_s + 1.0):
         raise TransportError(unreachable(place))
     result, partitions = answer
     if result == pulsar.Result.Ok:
@@ -164,7 +164,7 @@ def partitions_of(client: pulsar.Client, place: PulsarConnection, topic: str) ->
 def unreachable(place: PulsarConnection) -> str:
     """The message about a cluster that did not answer: which, a likely reason, what to check."""
     return (
-        f"Pulsar at {place.service_url}: can't be reached within {place.connect_timeout_s:g} s "
+        f"Pulsar at {place.service_url}: can't be reached within {place.timeout_s:g} s "
         f"({_why_not(place)}); check service_url and security"
     )
 
@@ -175,7 +175,7 @@ def _why_not(place: PulsarConnection) -> str:
     tls = url.scheme == "pulsar+ssl"
     host, port = url.hostname or "", url.port or (6651 if tls else 6650)
     try:
-        with socket.create_connection((host, port), timeout=place.connect_timeout_s) as plain:
+        with socket.create_connection((host, port), timeout=place.timeout_s) as plain:
             if not tls:
                 return _SILENT
             context = ssl.create_default_context(cafile=place.security.ca_file)

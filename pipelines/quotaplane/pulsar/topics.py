@@ -38,7 +38,7 @@ def _matching(place: PulsarConnection, pattern: str) -> list[str]:
     tenant, namespace, wanted = rest.split("/", 2)
 
     async def listed() -> Any:
-        async with Rest(place, timeout_s=place.connect_timeout_s) as api:
+        async with Rest(place) as api:
             return await api.get(api.path(domain, tenant, namespace))
 
     name = re.compile(wanted)
@@ -63,7 +63,7 @@ def is_there(place: PulsarConnection, topic: str) -> bool | None:
     domain, _, name = topic.partition("://")
 
     async def asked() -> bool:
-        async with Rest(place, timeout_s=place.connect_timeout_s) as api:
+        async with Rest(place) as api:
             path = api.path(domain, name, "partitions")
             try:
                 await api.get(path + "?checkAllowAutoCreation=false")
@@ -97,7 +97,7 @@ def last_entry(place: PulsarConnection, topic: str) -> Id | None:
     domain, _, name = topic.partition("://")
 
     async def asked() -> Any:
-        async with Rest(place, timeout_s=place.connect_timeout_s) as api:
+        async with Rest(place) as api:
             return await api.get(api.path(domain, name, "internalStats"))
 
     try:

@@ -129,7 +129,7 @@ def following_brokers(
             _note(log, failed)
 
     async def main(begun: Begun) -> None:
-        async with Rest(transport, timeout_s=cluster.request_timeout_s, say=say) as rest:
+        async with Rest(transport, say=say) as rest:
             if needed:
                 failed = await brokers.read(rest, clock(), int(wall_clock() * 1000))
                 if not brokers.names:

@@ -77,7 +77,6 @@ class Rest:
         self,
         transport: PulsarConnection,
         *,
-        timeout_s: float = 10.0,
         concurrency: int = 16,
         say: Say = _say_nothing,
     ) -> None:
@@ -91,15 +90,15 @@ class Rest:
         ways = (security.token, security.token_file, security.oauth2)
         self._has_token = any(way is not None for way in ways)
         self._client = httpx.AsyncClient(
-            timeout=timeout_s,
+            timeout=transport.timeout_s,
             verify=tls_context(security),
-            auth=_Bearer(security, timeout_s),
+            auth=_Bearer(security, transport.timeout_s),
             headers=UNCOMPRESSED,
             limits=httpx.Limits(max_connections=concurrency),
             # Ignore proxies of the environment and .netrc: the settings decide.
             trust_env=False,
         )
-        self._timeout_s = timeout_s
+        self._timeout_s = transport.timeout_s
 
     @staticmethod
     def path(*parts: str) -> str:

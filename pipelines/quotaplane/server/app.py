@@ -73,7 +73,7 @@ def create_app(
     app.state.services = Services(settings, server, conf, say)
     add_error_answers(app)
     app.add_middleware(Spellings, paths=fixed_paths(_ROUTERS))
-    app.add_middleware(Guard, max_body_bytes=server.max_body_bytes, hosts=_hosts(server))
+    app.add_middleware(Guard, hosts=_hosts(server))
     app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one
     app.openapi = _openapi  # type: ignore[method-assign]
     app.state.asks = asks_of(_openapi())

@@ -42,7 +42,13 @@ class Guard:
             of this server, and the visitor's browser would let it read the answers.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int, hosts: Collection[str] | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str] | None,
+        max_body_bytes: int = 1024 * 1024,
+    ) -> None:
         self._app, self._max_body_bytes, self._hosts = app, max_body_bytes, hosts
         self._most_held_bytes = max(_MOST_HELD_BYTES, max_body_bytes)
         self._held_bytes = 0

@@ -27,6 +27,8 @@ from quotaplane.server.tokens import Verifier
 from quotaplane.server.workers import Workers
 from quotaplane.settings import PulsarTransport, Server, Settings
 
+_LEAST_ROUND_AGE_S: Final = 120.0
+"""A last round that is older says that the job is down; of idle rounds, one in 30 s is recorded."""
 _BEARER: Final = HTTPBearer(
     bearerFormat="JWT",
     description="A JSON web token, as server.auth of the settings says.",
@@ -62,7 +64,6 @@ class Services:
             assert isinstance(settings.transport, PulsarTransport)
             self.rest = Rest(
                 settings.transport,
-                timeout_s=settings.cluster.request_timeout_s,
                 concurrency=4,
                 say=say,
             )
@@ -76,7 +77,8 @@ class Services:
         self.periods = RecordedPeriods(self.queries, settings)
         self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)
         self.attachments = AttachmentWriter(settings.history, self.workers, cluster, conf)
-        self.readiness = Readiness(settings.history, server.max_round_age_s, say)
+        max_round_age_s = max(_LEAST_ROUND_AGE_S, 4 * settings.trigger.interval_s)
+        self.readiness = Readiness(settings.history, max_round_age_s, say)
 
     async def start(self) -> None:
         """Begin the work in the background."""

@@ -20,6 +20,8 @@ from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
 
 Fetch = Callable[[], Awaitable[bytes]]
 
+REFRESH_S: Final = 300.0
+"""A key set is fetched again when it is this old."""
 LEAST_BETWEEN_S: Final = 10.0
 """Tokens with unknown keys, which anybody can make, fetch the key set at most this often."""
 
@@ -93,7 +95,7 @@ def _signs(entry: Any) -> bool:
 
 
 class KeySet:
-    """A key set, fetched again every ``refresh_s``, and when a token names an unknown key.
+    """A key set, fetched again every ``REFRESH_S``, and when a token names an unknown key.
 
     While it can't be fetched, the keys that it had stay. For one event loop.
     """
@@ -101,11 +103,10 @@ class KeySet:
     def __init__(
         self,
         fetch: Fetch,
-        refresh_s: float,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._fetch, self._refresh_s, self._clock = fetch, refresh_s, clock
+        self._fetch, self._clock = fetch, clock
         self._failures = FailureLog(say)
         self._keys: dict[str | None, RSAPublicKey] = {}
         self._tried_at = -float("inf")
@@ -118,7 +119,7 @@ class KeySet:
             KeysUnavailableError: no keys were fetched yet.
         """
         age_s = self._clock() - self._tried_at
-        if age_s >= self._refresh_s or (self._get(kid) is None and age_s >= LEAST_BETWEEN_S):
+        if age_s >= REFRESH_S or (self._get(kid) is None and age_s >= LEAST_BETWEEN_S):
             await self.refresh()
         elif self._fetching is not None and self._get(kid) is None:
             await asyncio.shield(self._fetching)

@@ -18,6 +18,8 @@ from quotaplane.server.access import Principal, roles_of
 from quotaplane.server.signing_keys import KeySet, from_file, from_url, read_public_key
 from quotaplane.settings.server import Authentication, check_secret
 
+CLOCK_LEEWAY_S: Final = 30.0
+"""Largest difference between the issuer's clock and ours that a token's times may have."""
 _MOST_NAME: Final = 256
 _REASONS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
     (jwt.ExpiredSignatureError, "it has expired"),
@@ -49,9 +51,9 @@ class Verifier:
         if auth.rs256_public_key_file is not None:
             self._public_key = read_public_key(auth.rs256_public_key_file)
         elif auth.jwks_url is not None:
-            self.key_set = KeySet(from_url(auth.jwks_url), auth.jwks_refresh_s, say)
+            self.key_set = KeySet(from_url(auth.jwks_url), say)
         elif auth.jwks_file is not None:
-            self.key_set = KeySet(from_file(auth.jwks_file), auth.jwks_refresh_s, say)
+            self.key_set = KeySet(from_file(auth.jwks_file), say)
 
     async def verify(self, token: str) -> Principal:
         """The token's bearer.
@@ -73,7 +75,7 @@ class Verifier:
                 algorithms=[str(algorithm)],
                 audience=self._auth.audience,
                 issuer=self._auth.issuer,
-                leeway=self._auth.clock_leeway_s,
+                leeway=CLOCK_LEEWAY_S,
                 options={"require": ["exp", "sub"]},
             )
         except jwt.MissingRequiredClaimError as error:

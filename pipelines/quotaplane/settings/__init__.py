@@ -293,11 +293,6 @@ class Settings(Section):
         return self
 
     @property
-    def request_timeout_s(self) -> float:
-        """Of requests to the cluster, also without the section ``cluster``."""
-        return (self.cluster or Cluster()).request_timeout_s
-
-    @property
     def own_topics(self) -> tuple[tuple[str, ...], str]:
         """The topics of reports, and the topic of limits."""
         if isinstance(self.transport, DeltaTransport):

@@ -16,8 +16,6 @@ class Collect(Section):
     """How often every broker is read; each read is published as its load report."""
     concurrency: int = Field(default=8, ge=1, le=256)
     """Most brokers that are read at once."""
-    request_timeout_s: float = Field(default=10.0, gt=0)
-    """A broker that does not answer by then has no report in this interval."""
     draining: tuple[str, ...] = ()
     """Brokers (host:port, as in Pulsar's list) to be taken out: their reports say so."""
 

@@ -16,8 +16,6 @@ class Cluster(Section):
 
     poll_interval_s: float = Field(default=2.0, gt=0)
     """How often the cluster is polled for changes."""
-    request_timeout_s: float = Field(default=10.0, gt=0)
-    """A request without an answer by then counts as failed, and is repeated at the next poll."""
     hand_back_after_s: float | None = Field(default=900.0, ge=30)
     """When no enforcer has led for so long, the job writes the publish quotas that were taken over
     to the cluster again, so that the brokers' own calculator limits. null: never."""

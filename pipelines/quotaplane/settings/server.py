@@ -38,14 +38,10 @@ class Authentication(Section):
     """URL of the issuer's keys (JWKS), for RS256; https, or http on this host."""
     jwks_file: str | None = None
     """File with such keys, read again when a token names a key that it did not have."""
-    jwks_refresh_s: float = Field(default=300.0, ge=10)
-    """How often keys are fetched again; a token with an unknown key fetches them at once."""
     issuer: str | None = None
     """What ``iss`` of a token must be; null: anything."""
     audience: str | None = None
     """What ``aud`` of a token must contain; null: only tokens without it are accepted."""
-    clock_leeway_s: float = Field(default=30.0, ge=0, le=600)
-    """How far the issuer's clock may differ."""
     roles_claim: str = Field(default="roles", min_length=1)
     """The claim with the bearer's roles: a text or a list of texts."""
     grants: dict[str, tuple[str, ...]] = Field(default={})
@@ -108,13 +104,8 @@ class Server(Section):
     auth: Authentication | None = None
     anonymous: Literal["none", "viewer", "admin-without-authentication"] = "none"
     """What may be done without a token: nothing, read everything, or everything."""
-    max_body_bytes: int = Field(default=1024 * 1024, ge=1024)
-    """Requests with a larger body are refused."""
     request_timeout_s: float = Field(default=30.0, gt=0)
     """A request that takes longer is answered 503."""
-    max_round_age_s: float = Field(default=120.0, gt=0)
-    """``/readyz`` says that the job is down when its last recorded round is older; of idle rounds,
-    one in 30 s is recorded."""
 
     @model_validator(mode="after")
     def _guarded(self) -> Server:

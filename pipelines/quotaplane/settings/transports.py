@@ -15,6 +15,12 @@ STOCK_REPORTS: Final = "non-persistent://pulsar/system/resource-usage"
 """The topic to which stock Pulsar's brokers write their usage reports."""
 
 
+PUBLISH_TIMEOUTS: Final = 3.0
+"""The time that sending a message may take, in timeouts of a request: a leader may change."""
+
+_TIMEOUT: Final = Field(default=10.0, gt=0, le=600)
+
+
 def is_live(topic: str) -> bool:
     """Is the topic non-persistent, so that only connected consumers get a message?"""
     return topic.startswith("non-persistent://")
@@ -70,7 +76,8 @@ class KafkaTransport(Section):
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
     """Most reports in a micro-batch, or a backlog after a pause would be a single one. null: no
     bound."""
-    connect_timeout_s: float = Field(default=10.0, gt=0)
+    timeout_s: float = _TIMEOUT
+    """Seconds in which a server must answer a request; a sent message may take three times that."""
     security: KafkaSecurity = KafkaSecurity()
     fail_on_data_loss: bool = True
     """Stop if the topic's retention deleted reports before the job read them."""
@@ -80,8 +87,11 @@ class KafkaTransport(Section):
     """For sent messages; lz4 and zstd need the Python package of that name. Any can be read."""
     max_request_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
     """Largest message sent; the topic's ``max.message.bytes`` must allow it, too."""
-    publish_timeout_s: float = Field(default=30.0, ge=1)
-    """If the cluster has not accepted a message by then, that is an error."""
+
+    @property
+    def publish_timeout_s(self) -> float:
+        """If the cluster has not accepted a message by then, that is an error."""
+        return PUBLISH_TIMEOUTS * self.timeout_s
 
     @field_validator("report_topics")
     @classmethod
@@ -152,12 +162,16 @@ class PulsarConnection(Section):
     service_url: str = Field(pattern=r"^pulsar(\+ssl)?://[^\s/]+/?$")
     admin_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+/?$")
     """REST API of any broker, or of a proxy; ``cluster`` and the enforcer need it."""
-    connect_timeout_s: float = Field(default=10.0, gt=0)
+    timeout_s: float = _TIMEOUT
+    """Seconds in which a server must answer a request; a sent message may take three times that."""
     security: PulsarSecurity = PulsarSecurity()
     compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
     """For sent messages; any can be read."""
-    publish_timeout_s: float = Field(default=30.0, ge=1)
-    """If the cluster has not accepted a message by then, that is an error."""
+
+    @property
+    def publish_timeout_s(self) -> float:
+        """If the cluster has not accepted a message by then, that is an error."""
+        return PUBLISH_TIMEOUTS * self.timeout_s
 
 
 class PulsarTransport(PulsarConnection):

@@ -76,7 +76,7 @@ class KafkaTopics:
 
         Raises:
             ConfigError: a certificate or key file can't be read.
-            TransportError: no server answers within ``connect_timeout_s``, or a topic is missing.
+            TransportError: no server answers within ``timeout_s``, or a topic is missing.
         """
         settings = self._settings
         with self._admin() as admin:
@@ -105,7 +105,7 @@ class KafkaTopics:
         decompresses to more than Kafka's memory (docs/kafka.md, Large records).
 
         Raises:
-            TransportError: no server answers within ``connect_timeout_s``.
+            TransportError: no server answers within ``timeout_s``.
         """
         offsets: dict[str, dict[str, int]] = {}
         with self._admin() as admin:
@@ -129,7 +129,7 @@ class KafkaTopics:
     @contextmanager
     def _admin(self) -> Iterator[KafkaAdminClient]:
         settings = self._settings
-        wait_ms = int(settings.connect_timeout_s * 1000)
+        wait_ms = int(settings.timeout_s * 1000)
         with as_transport_error(settings, "can't be reached"), client_log() as log:
             try:
                 admin = KafkaAdminClient(
@@ -205,9 +205,9 @@ class KafkaTopics:
         """The reports between two offsets of Kafka's source: see ``base.Transport``.
 
         Raises:
-            TransportError: no server answers within ``connect_timeout_s``.
+            TransportError: no server answers within ``timeout_s``.
         """
-        wait_s = self._settings.connect_timeout_s
+        wait_s = self._settings.timeout_s
         with _consumer(self._settings) as consumer:
             for topic, offsets in end.items():
                 first = (begin or {}).get(topic, {})
@@ -241,7 +241,7 @@ class KafkaLink:
     def __init__(self, settings: KafkaTransport, limits_from: Starting = "latest") -> None:
         self._settings = settings
         self._outbox = KafkaOutbox(settings)
-        self._wait_ms = int(settings.connect_timeout_s * 1000)
+        self._wait_ms = int(settings.timeout_s * 1000)
         self._resources = ExitStack()
         self._consumer = self._resources.enter_context(_consumer(settings))
         with as_transport_error(settings, "can't be reached"), client_log():
@@ -264,7 +264,7 @@ class KafkaLink:
         """Return the next of the limits that were in the topic when this was called.
 
         Raises:
-            TransportError: the cluster did not answer within ``connect_timeout_s``.
+            TransportError: the cluster did not answer within ``timeout_s``.
         """
         with as_transport_error(self._settings, "limits can't be read"):
             if self._partitions() != self._consumer.assignment():
@@ -280,7 +280,7 @@ class KafkaLink:
     def _portion(self) -> Portion:
         polled: list[Polled] = []
         size_bytes = 0
-        deadline = time.monotonic() + self._settings.connect_timeout_s
+        deadline = time.monotonic() + self._settings.timeout_s
         ends = self._consumer.end_offsets(list(self._partitions()), timeout_ms=self._wait_ms)
         while self._is_before(ends):
             if len(polled) >= PORTION_MESSAGES or size_bytes >= PORTION_BYTES:
@@ -335,7 +335,7 @@ class KafkaLink:
 @contextmanager
 def _consumer(settings: KafkaTransport) -> Iterator[KafkaConsumer]:
     """A consumer without partitions or a group, which is closed at the end."""
-    wait_ms = int(settings.connect_timeout_s * 1000)
+    wait_ms = int(settings.timeout_s * 1000)
     with as_transport_error(settings, "can't be reached"), client_log() as log:
         try:
             consumer = KafkaConsumer(

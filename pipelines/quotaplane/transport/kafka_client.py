@@ -103,8 +103,8 @@ class KafkaOutbox:
                     linger_ms=_LINGER_MS,
                     batch_size=_BATCH_BYTES,
                     max_request_size=settings.max_request_bytes,
-                    max_block_ms=int(settings.connect_timeout_s * 1000),
-                    bootstrap_timeout_ms=int(settings.connect_timeout_s * 1000),
+                    max_block_ms=int(settings.timeout_s * 1000),
+                    bootstrap_timeout_ms=int(settings.timeout_s * 1000),
                     request_timeout_ms=wait_ms // 2,
                     delivery_timeout_ms=wait_ms,
                     allow_auto_create_topics=False,
@@ -146,7 +146,7 @@ def unreachable(settings: KafkaTransport, why: str) -> str:
     """The message about a cluster that did not answer: which, why, and what to check."""
     return (
         f"Kafka at {settings.bootstrap_servers}: can't be reached within "
-        f"{settings.connect_timeout_s:g} s ({' '.join(why.split())}); check "
+        f"{settings.timeout_s:g} s ({' '.join(why.split())}); check "
         "transport.bootstrap_servers and transport.security"
     )
 

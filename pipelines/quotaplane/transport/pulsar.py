@@ -85,7 +85,7 @@ class PulsarTopics:
 
         Raises:
             ConfigError: a certificate, key or token file can't be read.
-            TransportError: no broker answers within ``connect_timeout_s``, or a topic is missing.
+            TransportError: no broker answers within ``timeout_s``, or a topic is missing.
         """
         settings = self._settings
         for topic in (*settings.report_topics, settings.limits_topic):
@@ -233,7 +233,7 @@ class PulsarLink:
         """Return the next limits, an equal share of the portion from each partition.
 
         Raises:
-            TransportError: the cluster did not answer within ``connect_timeout_s``.
+            TransportError: the cluster did not answer within ``timeout_s``.
         """
         polled: list[Polled] = []
         more = False
@@ -379,7 +379,7 @@ def source_options(settings: PulsarTransport) -> dict[str, str]:
         "starting": settings.starting,
         "max_messages_per_trigger": settings.max_reports_per_trigger,
         "fail_on_data_loss": settings.fail_on_data_loss,
-        "connect_timeout_s": settings.connect_timeout_s,
+        "timeout_s": settings.timeout_s,
         "allow_cleartext_secrets": True,  # as in ``reading_options``
         "receiver_queue_size": _PREFETCHED,
         **security,
