@@ -416,7 +416,7 @@ OPTIONAL: Final = (
     LEADERS,
     ADMINISTRATOR_RATES,
 )
-"""Tables that a history of an earlier version lacks until a program adds them."""
+"""Tables that the quota job can do without: where one is missing, it counts as empty."""
 
 
 def column_properties() -> dict[str, ColumnProperties]:
