@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 
 class Merge(Enum):
@@ -44,15 +44,6 @@ MOST_NAMED: Final = 20
 """So many groups are named, those with the greatest values."""
 
 
-class CountColumn(NamedTuple):
-    """A count as a column of the table ``rounds``."""
-
-    name: str
-    help: str
-    since_later: bool
-    """Rows of earlier versions do not have it; null stands for 0."""
-
-
 def _state(text: str, merge: Merge = Merge.SUM) -> Any:
     return _count(text, merge, Over.OF_EACH_SHARD, stored=False)
 
@@ -63,10 +54,8 @@ def _count(
     over: Over = Over.SUM,
     *,
     stored: bool = True,
-    since_later: bool = False,
 ) -> Any:
     about = {"help": text, "merge": merge, "over": over, "stored": stored}
-    about["since_later"] = since_later
     if merge in (Merge.BY_KEY, Merge.GREATEST):
         return field(default_factory=dict, metadata=about)
     return field(default=0, metadata=about)
@@ -88,15 +77,14 @@ class RoundCounts:
     outdated: int = _count("reports older than one already used", Merge.MAX)
     rejected: int = _count("reports not used, or only in part (see rejected_reports)")
     uncounted: int = _count(
-        "reports that were too old or too many to decide with; usage has them, or will",
-        since_later=True,
+        "reports that were too old or too many to decide with; usage has them, or will"
     )
     quota_changes: int = _count("changes of resource_groups taken in")
     groups_recomputed: int = _count("resource groups whose limits were computed")
     limits_sent: int = _count("limits that went out, changed or only renewed")
     messages_sent: int = _count("messages they went out in")
     brokers_live: int = _count("brokers that counted", Merge.MAX, Over.OF_EACH_SHARD)
-    soft_exceeded: int = _count("soft groups over their quota", since_later=True)
+    soft_exceeded: int = _count("soft groups over their quota")
     limits_changed: int = _count("limits that changed", stored=False)
     brokers_stale: int = _state("brokers that fell silent", Merge.MAX)
     newest_report_ms: int = _count(
@@ -174,7 +162,7 @@ class RoundCounts:
 
     def stored(self) -> dict[str, int]:
         """The counts that the table ``rounds`` has."""
-        return {name: getattr(self, name) for name, _, _ in COLUMNS}
+        return {name: getattr(self, name) for name in COLUMNS}
 
     def something_happened(self) -> bool:
         """Whether any event was counted; a state is there in every round."""
@@ -206,12 +194,10 @@ _NAMES: Final = {
     over: tuple(each.name for each in _COUNTS if each.metadata["over"] is over) for over in Over
 }
 
-COLUMNS: Final = tuple(
-    CountColumn(each.name, each.metadata["help"], each.metadata["since_later"])
-    for each in _COUNTS
-    if each.metadata["stored"]
-)
-"""The columns that the table ``rounds`` has of counts, in its order."""
+COLUMNS: Final[Mapping[str, str]] = {
+    each.name: each.metadata["help"] for each in _COUNTS if each.metadata["stored"]
+}
+"""The columns that the table ``rounds`` has of counts, in its order, with their meaning."""
 
 
 def merged(

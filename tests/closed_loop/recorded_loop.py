@@ -8,6 +8,7 @@ from typing import Any
 
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
+from quotaplane.quota.config import NO_EARLIER_LIMITS
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import History
 from quotaplane.streams.quota.finisher import QuotaFinisher
@@ -38,7 +39,7 @@ class RecordedLoop(Loop):
     def _open(self) -> None:
         reports = self.settings.reports
         watch = ReportWatch(reports.interval_s, reports.stop_when_unusable_intervals)
-        recorded = {"settings": recorded_settings(self.settings), "earlier_until_ms": 0.0}
+        recorded = {"settings": recorded_settings(self.settings), **NO_EARLIER_LIMITS.noted()}
         self._finisher = QuotaFinisher(watch, lambda seq: {"seq": seq}, recorded, interval_s=1.0)
         self._writer = HistoryWriter(self._history, "checkpoint-1")
 

@@ -16,20 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 from quotaplane.cli.main import main
 from quotaplane.deltalog.log import list_log
 from quotaplane.errors import HistoryError
-from quotaplane.groups.policy_options import FLOOR_COLUMNS
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import open_table, table_uri
-from quotaplane.history.tables import RESOURCE_GROUPS
-from quotaplane.model import BASIC, RATE_COLUMNS
+from quotaplane.model import RATE_COLUMNS
 from quotaplane.query.spark_engine import register_views
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from quotaplane.streams.sources import group_events
-from tests.examples import in_soak
 from tests.unit.broken_cases import added, checkpointed
 from tests.unit.damage_cases import flip
-from tests.unit.history_cases import old_groups
 
 NAN, INF = float("nan"), float("inf")
 CHANGE = (
@@ -101,30 +97,6 @@ def test_a_stream_follows_every_kind_of_change(history: History, follow: Follow)
         (6, "update_preimage", "c", None, None),
     ]
     assert follow() == []
-
-
-@pytest.mark.parametrize("before", [*in_soak("policies"), "totals"])
-def test_a_stream_goes_on_where_columns_are_added_to_an_old_table(
-    spark: SparkSession, history: History, follow: Follow, before: str
-) -> None:
-    lacking = {*RATE_COLUMNS[BASIC:], *FLOOR_COLUMNS[BASIC:]}
-    mode: tuple[None, ...] = (None,)
-    if before == "policies":
-        lacking, mode = set(RESOURCE_GROUPS.since_later), ()
-    old_groups(history, "a", "b", lacking=lacking)
-    assert follow() == [(1, "insert", "a", 5.0, *mode), (1, "insert", "b", 5.0, *mode)]
-    register_views(spark, history)
-    assert spark.table("resource_group_changes").count() == 2
-    put(history, "c", "a", mode="soft")  # version 2 adds the columns
-    assert follow() == [
-        (3, "insert", "c", 10.0, "soft"),
-        (3, "update_postimage", "a", 10.0, "soft"),
-        (3, "update_preimage", "a", 5.0, None),
-    ]
-    register_views(spark, history)
-    query = "SELECT resource_group, mode FROM resource_group_changes WHERE change = 'insert'"
-    modes = spark.sql(query)
-    assert sorted(map(tuple, modes.collect())) == [("a", None), ("b", None), ("c", "soft")]
 
 
 def test_a_stream_that_starts_late_begins_with_what_there_is(

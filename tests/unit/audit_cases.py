@@ -32,8 +32,6 @@ from tests.unit.history_cases import (
     NOON_MS,
     brokers,
     limits,
-    old_groups,
-    old_table,
     rounds,
     usage,
 )
@@ -234,13 +232,6 @@ def _of_dimension(dimension: str) -> Build:
     return build
 
 
-def _of_an_earlier_version(history: History) -> None:
-    make_history(history)
-    old_table(history, "limits", limits([("b", "g", 10.0)]))
-    old_table(history, "usage", usage([("b", "g", 40.0)], published_at_ms=NOON_MS + 9_000))
-    old_groups(history, "g")
-
-
 FAIR = "saturated: fair share"
 STEP = "on its way to its fair share, a step a round"
 _MESSAGES = "publish_messages"
@@ -323,12 +314,6 @@ _EXCEEDED = (
         _unchanged,
         "exceeded",
         [("b", "g", _MESSAGES, at(10), at(15), 2, 50.0, 71.0, FAIR, True)],
-    ),
-    Case(
-        "tables of an earlier version",
-        _of_an_earlier_version,
-        "exceeded",
-        [("b", "g", _MESSAGES, at(9), at(9), 1, 10.0, 40.0, "", True)],
     ),
     *(
         Case(
@@ -992,7 +977,7 @@ def _use_of_days(history: History) -> None:
             # not reported again for 30 seconds: counts until the next window begins
             60: {"usage": report(60, ("b1", "acme/a", 2.0), window_ms=10_000)},
             day: {"usage": report(day, ("b1", "acme::b", 3.0), window_ms=20_000)},
-            # of an earlier version, which did not record windows
+            # without windows
             day + 5: {"usage": report(day + 5, ("b2", "acme::b", 4.0))},
             day + 15: {"usage": report(day + 15, ("b2", "acme::b", 0.0))},
         },

@@ -1,20 +1,17 @@
-"""Small rows for the history's tables, and tables as earlier versions wrote them."""
+"""Small rows for the history's tables."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake import DeltaTable
 
-from quotaplane.history.store import table_uri
-from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, STAMP_COLUMNS, TABLES
-from quotaplane.history.writer import stamped
+from quotaplane.history.tables import ROUNDS, STAMP_COLUMNS
 from quotaplane.laws import Reason
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Round
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.settings import History
 
 NAN = float("nan")
@@ -127,46 +124,3 @@ def rejected(published_at_ms: Sequence[int] = (NOON_MS,)) -> pa.Table:
 def read(history: History, name: str) -> pa.Table:
     """All rows of a table, read by a new handle."""
     return DeltaTable(Path(history.path) / name).to_pyarrow_table()
-
-
-def old_table(history: History, name: str, rows: pa.Table | None = None) -> None:
-    """Create a table as an earlier version did; ``rows`` are passed to ``stamped``."""
-    table, uri = TABLES[name], table_uri(history, name)
-    shutil.rmtree(uri, ignore_errors=True)
-    before = [f for f in table.schema if f.name not in table.since_later]
-    schema = pa.schema([f.with_metadata({"comment": "as it was put then"}) for f in before])
-    DeltaTable.create(
-        uri,
-        Schema.from_arrow(schema),
-        partition_by=list(table.partition_by),
-        configuration=table.properties,
-    )
-    if rows is not None:
-        data = stamped(table, rows, Round(1, 0, NOON_MS)).select(schema.names)
-        write_deltalake(uri, data, mode="append")
-
-
-def old_groups(
-    history: History, *groups: str, lacking: Collection[str] = RESOURCE_GROUPS.since_later
-) -> None:
-    """Create resource_groups as an earlier version did: all quotas 5, no policies."""
-    uri = table_uri(history, RESOURCE_GROUPS.name)
-    shutil.rmtree(uri, ignore_errors=True)
-    schema = pa.schema([f for f in RESOURCE_GROUPS.schema if f.name not in lacking])
-    DeltaTable.create(uri, Schema.from_arrow(schema), configuration=RESOURCE_GROUPS.properties)
-    n = len(groups)
-    at = pa.array([NOON_MS * 1000] * n, pa.timestamp("us", tz="UTC"))
-    given = {
-        **{name: pa.nulls(n) for name in schema.names},
-        **{name: [5.0] * n for name in RATE_COLUMNS},
-        "resource_group": list(groups),
-        "updated_at": at,
-        "updated_by": ["ann"] * n,
-    }
-    rows = pa.table([given[name] for name in schema.names], schema=schema)
-    write_deltalake(
-        uri,
-        rows,
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata={"userName": "ann"}),
-    )

@@ -32,7 +32,7 @@ ROOMS: Final = {
     "topics": Room(
         "topics of a Pulsar cluster: bundles, layout on brokers, marks in their rates", pure=True
     ),
-    "settings": Room("the settings file: keys, defaults, checks", "console parsing"),
+    "settings": Room("the settings file: keys, defaults, checks", "parsing"),
     "laws": Room("division laws: from a quota and demands to limits with reasons", pure=True),
     "throttle": Room(
         "throttle laws: from a quota and requests to answers; the step of the throttle job",
@@ -103,7 +103,7 @@ ROOMS: Final = {
     ),
     "history": Room(
         "the history: its Delta tables, writer, maintenance",
-        "balance console deltalog groups laws settings",
+        "balance console deltalog groups settings",
     ),
     "registry": Room(
         "the tables `resource_groups`, `attachments` and `administrator_rates`, read "

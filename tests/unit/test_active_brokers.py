@@ -259,13 +259,6 @@ def test_a_departure_holds_from_the_next_batch_on() -> None:
     assert [listed.of_batch(seq).left_at_ms for seq in (5, 6)] == [{"b": 1500}, {}]
 
 
-def test_a_note_of_an_earlier_version_has_names_only() -> None:
-    folder = Folder()
-    folder.text = json.dumps({"since": 4, "brokers": ["a", "b"], "before": ["a"]})
-    listed = ListedBrokers(folder, lambda: listing_of("c"))
-    assert [listed.of_batch(seq) for seq in (3, 4)] == [listing_of("a"), listing_of("a", "b")]
-
-
 def test_a_list_that_stays_is_written_once() -> None:
     folder = Folder()
     listed = ListedBrokers(folder, lambda: listing_of("b", "a", left={"b": 3}))

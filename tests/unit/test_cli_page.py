@@ -68,7 +68,7 @@ READING = [
     *(["groups", action] for action in ("get g", "list", "export", "history", "resolve")),
     *(["groups", action] for action in ("put g", "delete g", "restore --from-history")),
     ["groups", "apply -f g.yaml --prune"],
-    *([word] for word in ("status", "limits", "brokers", "maintain", "doctor", "upgrade")),
+    *([word] for word in ("status", "limits", "brokers", "maintain", "doctor")),
     *(["why", "g"], ["audit", "exceeded"], ["replay", "--from 1h"]),
     *(["balance", "replay"], ["balance", "what-if"]),
 ]

@@ -59,7 +59,7 @@ def test_groups_whose_terms_have_control_characters_are_printed_and_put_back(
     places = [("--history", str(tmp_path / name)) for name in ("one", "other")]
     history = History(path=places[0][1])
     make_history(history)
-    # Earlier versions took such authors from the command line.
+    # The command line refuses such authors.
     put_groups(history, ["g"], quota(5), "ann\x1b]0;title\x07\x9b2J")
     assert main(["groups", "list", "--csv", *places[0]]) == 0
     printed = capsys.readouterr().out

@@ -35,7 +35,7 @@ from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.throttle.job import ThrottleSpec
 from quotaplane.transport import delta, open_broker_link, open_transport
 from tests.unit.broken_cases import BREAKS, LAST, checkpointed, commit, cut, expected, harmless
-from tests.unit.history_cases import DAY_MS, NOON_MS, limits, old_groups, rounds, usage
+from tests.unit.history_cases import DAY_MS, NOON_MS, limits, rounds, usage
 
 
 def put(history: History, quota: float) -> None:
@@ -198,9 +198,8 @@ def test_a_commit_cut_off_anywhere_never_loses_a_file_silently(
 def test_nothing_that_is_written_here_is_taken_for_broken(tmp_path: Path) -> None:
     history = History(path=str(tmp_path / "history"))
     ensure_tables(history)
-    old_groups(history, "old")
     many = np.full((2, len(RATE_COLUMNS)), 1.0)
-    put_groups(history, ["a", "b"], many, "ann")  # adds columns
+    put_groups(history, ["a", "b"], many, "ann")
     put_groups(history, ["a", "c"], 2 * many, "ann")
     delete_groups(history, ["a", "b"], "bob")
     with HistoryWriter(history, "x") as writer:

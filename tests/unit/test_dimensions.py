@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.arrow_ipc import pack, unpack
-from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, Round
+from quotaplane.errors import HistoryError
+from quotaplane.model import BASIC, DIMENSIONS, Round
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import fresh_leases
-from quotaplane.quota.state_codec import FORMAT, dump, load
+from quotaplane.quota.state import ShardState
+from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
-from quotaplane.quota.track import Doubt
 from tests.unit.step_cases import CONFIG, STRICT, T0, WITH_PRICE, Shard, quotas, report, reports
 from tests.unit.test_redefine import change, changes
 
@@ -354,6 +352,13 @@ def test_strict_waits_for_an_answer_where_nothing_was_limited_before() -> None:
     assert np.isfinite(shard.state.leases.max_in_force[4]).tolist() == [True, False]
 
 
+def test_a_state_of_another_format_is_refused() -> None:
+    first, *others = unpack(dump(ShardState()))
+    other = first.replace_schema_metadata({**first.schema.metadata, b"format": b"7"})
+    with pytest.raises(HistoryError, match="has format 7, this version reads 1; start a new"):
+        load(pack(other, *others))
+
+
 def test_strict_keeps_a_dimension_until_every_broker_was_told() -> None:
     shard = Shard(STRICT)
     shard.run(quotas(("g", {TOTAL: 100.0})), now_ms=T0)
@@ -411,76 +416,3 @@ def test_a_state_of_all_dimensions_is_kept_to_the_bit() -> None:
     again.leases.map_arrays(_the_same, state.leases)
     np.testing.assert_array_equal(again.groups.quota, state.groups.quota)
     assert dump(again) == dump(state)
-
-
-def test_a_state_of_format_4_is_read_and_written_as_it_was() -> None:
-    """Written before the codec had a file of its own: a checkpoint of then goes on."""
-    blob = gzip.decompress((Path(__file__).parent / "state_format_4.gz").read_bytes())
-    state = load(blob)
-    assert len(state.leases) > 10
-    # The times of the newest snapshot and recording were added to the first table's metadata.
-    tables, again = unpack(blob), unpack(dump(state))
-    # The tables of doubts and of overuse came later; a saturated broker is in doubt.
-    doubts, overuse = again[len(tables) :]
-    saturated = np.isinf(state.leases.track.demand)
-    assert doubts.num_rows == saturated.sum() > 0
-    assert overuse.num_rows == 0
-    assert (state.leases.track.doubt[saturated] == Doubt.SATURATED).all()
-    assert np.isfinite(state.leases.track.old_demand).all()
-    for before, after in zip(tables, again[: len(tables)], strict=True):
-        # When a broker's report was read, which are known, and of which incarnation came later.
-        later = {"read_at_ms", "known", "reported_at_ms", "disputed_at_ms"}
-        kept = [name for name in after.column_names if name not in later]
-        # NaN differs from itself.
-        assert repr(after.select(kept).to_pydict()) == repr(before.to_pydict())
-        # The number of rounds is gone; the newest format is written.
-        metadata = {**before.schema.metadata, b"format": str(FORMAT).encode()}
-        del metadata[b"rounds"]
-        assert metadata.items() < after.schema.metadata.items()
-    assert state.brokers.read_at_ms.tolist() == state.brokers.seen_at_ms.tolist()
-    assert state.brokers.reported_at_ms.tolist() == state.brokers.seen_at_ms.tolist()
-    assert (state.brokers.disputed_at_ms == -1).all()
-    # No report from before counts as new.
-    assert (state.brokers.known == np.iinfo(np.uint64).max).all()
-
-
-def test_a_state_of_format_5_has_no_times_of_incarnations() -> None:
-    blob = gzip.decompress((Path(__file__).parent / "state_format_4.gz").read_bytes())
-    state = load(blob)
-    read_at_ms = state.brokers.read_at_ms + 250
-    state = replace(state, brokers=replace(state.brokers, read_at_ms=read_at_ms))
-    later = {"reported_at_ms", "disputed_at_ms"}
-    before = [
-        table.select(
-            [name for name in table.column_names if name not in later]
-        ).replace_schema_metadata({**table.schema.metadata, b"format": b"5"})
-        for table in unpack(dump(state))
-    ]
-    again = load(pack(*before))
-    assert again.brokers.reported_at_ms.tolist() == read_at_ms.tolist()
-    assert (again.brokers.disputed_at_ms == -1).all()
-
-
-def test_a_state_of_before_there_were_totals_is_gone_on_with() -> None:
-    """Two groups, one below the other, two brokers, strict, and what a deleted group left."""
-    blob = gzip.decompress((Path(__file__).parent / "state_format_2.gz").read_bytes())
-    shard = Shard(STRICT)
-    shard.state, shard.seq = load(blob), 4
-    rows, groups = shard.state.leases, shard.state.groups
-    assert rows.dimensions == FIRST
-    assert rows.limit[0].tolist() == pytest.approx([3, 33.5, 33.5], rel=1e-5)
-    assert rows.max_in_force[0].tolist() == pytest.approx([3, 48.5, 48.5], rel=1e-5)
-    assert rows.track.demand[0].tolist() == [33.0, 80.0, INF]
-    assert rows.limit[3].tolist() == [7.0, INF, INF]
-    assert rows.reports_refused.tolist() == [True, True, False]
-    assert rows.enforced.tolist() == [False, True, True]
-    assert rows.notified.all() & rows.has_limit.all()
-    assert groups.names.to_pylist() == ["acme::a", "acme"]
-    assert groups.quota.tolist() == [[INF, 100.0], *[[INF, INF]] * (D - 1)]
-    assert groups.floor[:, 0].tolist() == [0.0, 5.0, *[0.0] * (D - 2)]
-    assert groups.overrides.ceiling[3].tolist()[0] == 7.0
-    assert np.isnan(groups.overrides.ceiling[BASIC:]).all()
-    assert shard.state.deleted.held[:, 0].tolist() == [pytest.approx(40), *[INF] * (D - 1)]
-    outcome = shard.run(quotas(("acme", {TOTAL: 10.0}), version=20), now_ms=T0 + 3000)
-    assert sum(limits_of(outcome.limits, TOTAL).values()) <= 10.0
-    assert set(RATE_COLUMNS[:BASIC]) < set(outcome.limits.column_names)

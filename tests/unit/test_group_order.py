@@ -21,7 +21,7 @@ from quotaplane.model import Round
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.live_files import live_files
 from quotaplane.settings import History
-from tests.unit.history_cases import DAY_MS, NOON_MS, limits, old_table, read, usage
+from tests.unit.history_cases import DAY_MS, NOON_MS, limits, read, usage
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 GROUPS = [f"tenant-{place}/orders" for place in range(8)]
@@ -133,14 +133,3 @@ def test_a_failure_is_one_line_and_leaves_the_table_as_it_was(history: History) 
         sort_by_group(opened(history), Path(history.path) / "usage", NOON)
     assert "\n" not in str(error.value)
     assert opened(history).version() in (version, version + 1)  # the other day may be sorted
-
-
-def test_a_table_of_an_earlier_version_keeps_its_columns(tmp_path: Path) -> None:
-    history = History(path=str(tmp_path))
-    ensure_tables(history)
-    early = usage([("b", "g", 1.0)])
-    old_table(history, "usage", early)
-    before, names = read(history, "usage"), opened(history).schema().to_arrow()
-    sort_by_group(opened(history), Path(history.path) / "usage", NOON)
-    assert read(history, "usage").select(before.column_names) == before
-    assert opened(history).schema().to_arrow() == names

@@ -9,19 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
-from quotaplane.errors import HistoryError, InputError
+from quotaplane.errors import InputError
 from quotaplane.groups.policy_options import DEFAULTS, FLOOR_COLUMNS, JSON_COLUMNS, POLICY_COLUMNS
-from quotaplane.history import store
-from quotaplane.history.store import open_table, open_to_write
-from quotaplane.history.tables import RESOURCE_GROUPS
-from quotaplane.registry.change_feed import group_changes
-from quotaplane.registry.table import get_group, list_groups, put_groups
+from quotaplane.history.store import open_table
+from quotaplane.registry.table import get_group, put_groups
 from quotaplane.settings import History
-from tests.histories import make_history
 from tests.unit.groups_cases import Command, quota, warned
-from tests.unit.history_cases import old_groups
 
 ALL = {
     "mode": "soft",
@@ -207,77 +201,3 @@ def test_a_policy_of_another_shape_is_refused(history: History) -> None:
         put_groups(history, ["g"], quota(), "ann", policy=pa.table({"weight": [1.0, 2.0]}))
     with pytest.raises(InputError, match="policy: height: unknown key"):
         put_groups(history, ["g"], quota(), "ann", policy=pa.table({"height": [1.0]}))
-
-
-@pytest.fixture(params=["before policies", "before totals"])
-def old(history: History, request: pytest.FixtureRequest) -> History:
-    """A history whose groups an earlier version put."""
-    make_history(history)
-    lacking = {name for name in RESOURCE_GROUPS.since_later if "total" in name or "contr" in name}
-    if request.param == "before policies":
-        lacking = set(RESOURCE_GROUPS.since_later)
-    old_groups(history, "old", "other", lacking=lacking)
-    return history
-
-
-def test_a_table_of_an_earlier_version_can_be_read_as_it_is(old: History, groups: Command) -> None:
-    assert policy_of(groups("get", "old")) == NOTHING
-    assert [row["group"] for row in groups("list")] == ["old", "other"]
-    assert policy_of(groups("history", "old")[0]["to"]) == NOTHING
-    assert open_table(old, "resource_groups").version() == 1
-
-
-def test_put_adds_the_columns_and_keeps_what_is_there(old: History, groups: Command) -> None:
-    made = groups("put", "old", "--mode", "shadow", "--by", "bob")
-    assert (made["publish_bytes_per_s"], made["mode"]) == (5.0, "shadow")
-    assert made["total_bytes_per_s"] is None
-    assert policy_of(groups("get", "other")) == NOTHING
-    first, second = groups("history", "old")
-    assert (first["by"], first["to"]) == ("ann", second["from"])
-    assert (second["by"], second["to"]["mode"]) == ("bob", "shadow")
-    opened = open_table(old, "resource_groups")
-    assert opened.version() == 3
-    comments = {f.name: (f.metadata or {}).get("comment") for f in opened.schema().fields}
-    assert comments["mode"]
-    assert comments["total_bytes_per_s"]
-    groups("put", "new::child", "--weight", "2", "--total-bytes-per-s", "9")
-    assert groups("get", "new::child")["total_bytes_per_s"] == 9.0
-    groups("delete", "other")
-    assert [row["group"] for row in groups("list")] == ["new::child", "old"]
-
-
-def test_the_job_adds_the_columns_once(old: History) -> None:
-    make_history(old)
-    make_history(old)
-    assert open_table(old, "resource_groups").version() == 2
-    assert list_groups(old).num_rows == 2
-    assert len(group_changes(old)) == 2
-
-
-def test_who_comes_second_finds_the_columns_there(
-    old: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, turns = store.open_table, []
-
-    def slow(history: History, name: str) -> DeltaTable:
-        opened = real(history, name)
-        turns.append(name)
-        if len(turns) == 1:
-            open_to_write(history, name)  # somebody else, in between
-        return opened
-
-    monkeypatch.setattr(store, "open_table", slow)
-    there = {f.name for f in open_to_write(old, "resource_groups").schema().fields}
-    assert {"mode", "total_bytes_per_s"} <= there
-    assert real(old, "resource_groups").version() == 2
-
-
-def test_columns_that_cannot_be_added_are_told(
-    old: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise OSError("read-only\n stack")
-
-    monkeypatch.setattr("deltalake.table.TableAlterer.add_columns", refuse)
-    with pytest.raises(HistoryError, match=r"^history table resource_groups at .*: read-only$"):
-        open_to_write(old, "resource_groups")

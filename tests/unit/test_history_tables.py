@@ -87,7 +87,10 @@ def test_a_table_with_another_schema_is_refused(
     DeltaTable.create(f"{history.path}/resource_groups", Schema.from_arrow(schema))
     with pytest.raises(HistoryError) as refused:
         ensure_tables(history)
-    assert str(refused.value).endswith(f"/resource_groups: {problem}")
+    assert str(refused.value).endswith(
+        f"/resource_groups: {problem}; this version of quotaplane did not make it: use the version "
+        "that did, or another history folder"
+    )
 
 
 def test_a_table_partitioned_otherwise_is_refused(history: History) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import open_table
-from quotaplane.history.tables import CHECKPOINT_INTERVAL, LIMITS, REJECTED_REPORTS, TABLES, USAGE
+from quotaplane.history.tables import CHECKPOINT_INTERVAL, LIMITS, REJECTED_REPORTS, USAGE
 from quotaplane.history.writer import HistoryWriter, stamped
 from quotaplane.model import COUNTER_COLUMNS, THROTTLED_COLUMNS, Round
 from quotaplane.settings import History
@@ -30,7 +30,6 @@ from tests.unit.history_cases import (
     NOON_MS,
     brokers,
     limits,
-    old_table,
     read,
     rejected,
     rounds,
@@ -99,29 +98,14 @@ def test_rows_are_stamped_and_converted(history: History, writer: HistoryWriter)
 
 
 @pytest.mark.parametrize("absent", ["total_bytes_per_s", "controller_mutations_per_s"])
-def test_what_came_later_may_be_absent(
+def test_what_may_be_null_may_be_absent(
     history: History, writer: HistoryWriter, absent: str
 ) -> None:
     """Nobody limits it, or speaks of it, in any shard."""
     writer.append("usage", usage([("b1", "g1", 10.0)]).drop_columns([absent]), at(0))
     assert read(history, "usage")[absent].to_pylist() == [None]
-    with pytest.raises(HistoryError, match="missing column publish_bytes_per_s"):
-        writer.append(
-            "usage", usage([("b", "g", 1.0)]).drop_columns(["publish_bytes_per_s"]), at(1)
-        )
-
-
-@pytest.mark.parametrize("name", ["usage", "limits"])
-def test_a_table_of_an_earlier_version_gets_what_it_lacks(history: History, name: str) -> None:
-    old_table(history, name)
-    lacks = TABLES[name].since_later
-    assert lacks.isdisjoint(read(history, name).column_names)
-    make_history(history)
-    with HistoryWriter(history, "checkpoint-1") as writer:
-        writer.append_round(at(0), full_round())
-    written = read(history, name)
-    assert set(written.column_names) == set(TABLES[name].schema.names)
-    assert written["total_bytes_per_s"].null_count == len(written)
+    with pytest.raises(HistoryError, match="missing column position"):
+        writer.append("usage", usage([("b", "g", 1.0)]).drop_columns(["position"]), at(1))
 
 
 def test_a_replayed_round_adds_nothing(history: History, writer: HistoryWriter) -> None:
@@ -275,7 +259,7 @@ def test_an_unknown_table_is_refused_before_anything_is_written(
     ("rows", "problem"),
     [
         (lambda t: t.append_column("colour", t["broker"]), "unknown column colour"),
-        (lambda t: t.drop_columns(["published_at_ms"]), "missing column published_at_ms"),
+        (lambda t: t.drop_columns(["position"]), "missing column position"),
         (lambda t: t.set_column(0, "broker", pa.array([None, "b"])), "broker has a null"),
         (lambda t: t.set_column(3, "position", pa.array([[1], [2]])), "position: "),
         (lambda t: t.set_column(2, "published_at_ms", pa.array(["x", "y"])), "published_at: "),

@@ -73,13 +73,13 @@ def test_an_older_checkpoint_is_not_started(history: History) -> None:
 
 
 def test_of_two_checkpoints_with_one_epoch_the_second_is_not_started(history: History) -> None:
-    """Epochs of an earlier version, which could tie."""
+    """One of them was not made by ``claim_new``: epochs made by it never tie."""
     Leadership(history, "quota", "/a").claim("a", 1000)
     with pytest.raises(ConfigError, match="its epoch 1000 is over"):
         Leadership(history, "quota", "/b").claim("b", 1000)
 
 
-def test_a_checkpoint_of_an_earlier_version_claims_its_row(history: History) -> None:
+def test_a_checkpoint_without_a_row_claims_it(history: History) -> None:
     leadership = Leadership(history, "quota", "/a")
     leadership.claim("a", 1000)
     leadership.check()

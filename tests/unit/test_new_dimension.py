@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 from grpc_tools import protoc
 
-from quotaplane.history.store import ensure_history
 from quotaplane.model import (
     BASIC,
     COUNTER_COLUMNS,
@@ -28,7 +27,6 @@ from quotaplane.model import (
     group_id,
 )
 from quotaplane.quota.state import ShardState
-from quotaplane.settings import History
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate, UsageReport
@@ -66,6 +64,7 @@ from quotaplane.cli.main import main
 from quotaplane.groups.policy_options import FLOOR_COLUMNS
 from quotaplane.query.views import VIEWS
 from quotaplane.history.ddl import render
+from quotaplane.history.store import ensure_history
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped
 from quotaplane.model import BASIC, COUNTED, DIMENSIONS, Round, group_id
@@ -84,7 +83,8 @@ earlier = {key: base64.b64decode(text) for key, text in texts.items()}
 at = DIMENSIONS.index(name)
 assert (len(DIMENSIONS), at, BASIC) == (8, 7, 4)
 
-# tables, DDL, audits, and a table of the earlier version
+# tables, DDL, audits
+ensure_history(History(path=history))
 for table in ("usage", "limits", "resource_groups"):
     assert f"  {name}_per_s DOUBLE COMMENT" in render(TABLES[table])
 assert f"floor_{name}_per_s" in FLOOR_COLUMNS
@@ -103,7 +103,7 @@ put = groups("g", "--quota", "12 lookups/s", "--brokers", json.dumps(terms),
              "--throttle", json.dumps(throttle), "--floor-admin-lookups-per-s", "1")
 assert put[f"{name}_per_s"] == 12.0 and put["brokers"] == terms and put["throttle"] == throttle
 
-# a shard of the earlier version goes on, with the new quota
+# a shard without the dimension goes on, with the new quota
 settings = parse_settings({
     "transport": {"kind": "delta", "path": "topics"}, "history": {"path": "history"},
     "checkpoint": "checkpoint", "reports": {"interval_s": 1.0},
@@ -191,12 +191,10 @@ def test_an_eighth_dimension_is_two_edits(tmp_path: Path) -> None:
     made = f"--python_out={package / 'wire' / 'pb'}"  # as `make proto` does
     assert protoc.main(["protoc", f"-I{tmp_path}", made, f"{tmp_path}/quotaplane.proto"]) == 0
 
-    history = History(path=str(tmp_path / "history"))
-    ensure_history(history)
     texts = {key: base64.b64encode(value).decode() for key, value in earlier_bytes().items()}
     (tmp_path / "earlier").write_text(json.dumps(texts), "utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", SCENARIO, str(tmp_path), history.path],
+        [sys.executable, "-c", SCENARIO, str(tmp_path), str(tmp_path / "history")],
         capture_output=True,
         text=True,
         env={"PYTHONPATH": str(package.parent), "PATH": ""},

@@ -39,9 +39,6 @@ from tests.unit.history_cases import (
     INF,
     NAN,
     NOON_MS,
-    limits,
-    old_groups,
-    old_table,
     rounds,
     usage,
 )
@@ -152,25 +149,6 @@ def test_the_change_feed_says_who_when_from_what_to_what(history: History) -> No
     ]
 
 
-def test_tables_of_an_earlier_version_are_completed(history: History) -> None:
-    make_history(history)
-    old_table(history, "limits", limits([("b", "g", 10.0)]))
-    with HistoryWriter(history, "x") as writer:
-        writer.append("usage", usage([("b", "g", 1.0)]), Round(1, 0, NOON_MS))
-    old_groups(history, "g")
-    shutil.rmtree(Path(history.path, "decisions"))
-    with DuckDBEngine(history) as engine:
-        sql = "SELECT publish_messages_per_s, enforced, total_bytes_per_s FROM limits"
-        assert engine.ask(sql).rows == [(10.0, None, None)]
-        assert engine.ask("SELECT mode, weight FROM resource_groups").rows == [(None, None)]
-        assert engine.ask("SELECT * FROM decisions").rows == []
-        # the job adds the columns; the old file lacks them
-        make_history(history)
-        with HistoryWriter(history, "y", [TABLES["limits"]], last=None) as writer:
-            writer.append("limits", limits([("b", "g", 20.0)]), Round(1, 1, NOON_MS))
-        assert sorted(engine.ask(sql).rows) == [(10.0, None, None), (20.0, True, None)]
-
-
 def test_rows_of_compacted_and_deleted_files_are_seen_once(made: History) -> None:
     with DuckDBEngine(made) as engine:
         before = engine.ask("SELECT * FROM usage ORDER BY ALL").rows
@@ -194,7 +172,7 @@ def test_files_of_other_days_and_rounds_are_not_read(made: History) -> None:
     assert ask(made, "SELECT count(*) FROM usage", read_since=later) == [(1,)]
     assert ask(made, "SELECT count(*) FROM usage_values", since=later) == [(1,)]
     with pytest.raises(HistoryError, match=r"^history at .*parquet"):
-        ask(made, "SELECT count(*) FROM usage WHERE date > '2026-03-01'")
+        ask(made, "SELECT count(*) FROM usage")
 
 
 def test_a_missing_file_is_one_line(made: History) -> None:
@@ -408,9 +386,6 @@ def test_tables_that_duckdb_can_t_read_itself_are_read_by_deltalake(
     with DuckDBEngine(made) as engine:
         for sql, answer in zip(questions, wanted, strict=True):
             assert engine.ask(sql, since=at(15), until=at(25)) == answer
-    old_table(made, "limits", limits([("b", "g", 10.0)]))
-    sql = "SELECT publish_messages_per_s, enforced FROM limits"
-    assert ask(made, sql) == [(10.0, None)]
 
 
 def test_a_table_of_a_later_delta_version_is_not_read_file_by_file(made: History) -> None:

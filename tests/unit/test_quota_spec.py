@@ -60,8 +60,3 @@ def test_the_note_has_when_earlier_limits_end(settings: Settings) -> None:
     until_ms = NOON_MS - 5_000  # a round of a clock that was ahead counts as one of now
     assert spec.program(9).program.step.earlier == EarlierLimits(until_ms, 0)
     assert started(settings, LATER_MS).program(9).program.step.earlier == EarlierLimits(NOON_MS, 0)
-
-
-def test_a_checkpoint_of_an_earlier_version_has_no_such_note(settings: Settings) -> None:
-    spec = started(settings, LATER_MS, {"strict_lease_s": None})
-    assert spec.program(9).program.step.earlier == EarlierLimits(NOON_MS)

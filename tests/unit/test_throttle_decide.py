@@ -376,14 +376,6 @@ def test_a_ledger_of_another_format_is_told() -> None:
         EntityStates.from_bytes(blob)
 
 
-def test_a_ledger_of_fewer_dimensions_is_gone_on_with() -> None:
-    ledger, _ = decide(begin(definitions(a=1.0)), events(("a", 0, 1.0)), T0, BOUNDS)
-    entities, told, *others = unpack(ledger.to_bytes())
-    fewer = told.drop_columns(["total_bytes_per_s", "controller_mutations_per_s"])
-    woken = EntityStates.from_bytes(pack(entities, fewer, *others))
-    assert woken.definitions.equals(ledger.definitions)
-
-
 def test_the_step_imports_no_spark_and_no_io() -> None:
     code = (
         "import sys, quotaplane.throttle.step\n"

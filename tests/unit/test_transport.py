@@ -150,24 +150,6 @@ def test_a_lease_lasts_until_its_renewal(reports_s: int, trigger_s: int, least_s
     )
 
 
-def test_keys_of_earlier_versions_are_borne_with_one_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plain = yaml.safe_load((CONF / "local.yaml").read_text())
-    old = {**plain, "reports": {**plain["reports"], "max_bad_share": 0.5, "bad_share_window": 100}}
-    path = tmp_path / "old.yaml"
-    path.write_text(yaml.safe_dump(old))
-    assert load_settings(path) == parse_settings(plain)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        f"quotaplane: warning: {path}: reports.max_bad_share and reports.bad_share_window: no "
-    )
-    assert "reports.stop_when_unusable_intervals" in line
-    for reports in (None, 3, [], {"max_bad_shares": 1}):
-        with pytest.raises(ConfigError, match=r"^settings: reports"):
-            parse_settings({**plain, "reports": reports})
-
-
 @pytest.mark.parametrize("value", [0, 2.9, -1, "never"])
 def test_a_job_does_not_end_before_it_could_warn(value: object) -> None:
     plain = yaml.safe_load((CONF / "local.yaml").read_text())

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from quotaplane.cli.main import main
 from quotaplane.history.store import table_uri
-from quotaplane.history.tables import ROUNDS, TIMESTAMP, USAGE, USAGE_DAILY
+from quotaplane.history.tables import ROUNDS, TIMESTAMP, USAGE
 from quotaplane.history.writer import HistoryWriter, stamped
 from quotaplane.model import Round
 from quotaplane.query.usage_by_day import roll_up
@@ -25,7 +25,6 @@ from tests.unit.history_cases import (
     NAN,
     NOON_MS,
     brokers,
-    old_table,
     read,
     rounds,
     usage,
@@ -203,31 +202,6 @@ def test_the_part_of_a_day_that_reports_cover(history: History) -> None:
         "b3": pytest.approx(1 - 5_970_000 / DAY_MS - half_an_hour + 30_000 / DAY_MS),
         "b4": pytest.approx(1 - half_an_hour),
     }
-
-
-def test_days_of_an_earlier_version_have_no_coverage(history: History) -> None:
-    row = {field.name: None for field in USAGE_DAILY.schema} | {
-        "date": DAY - timedelta(days=1),
-        "tenant": "acme",
-        "resource_group": "acme/g",
-        "broker": "b1",
-        "reports": 1,
-        "publish_messages": 7.0,
-    }
-    old_table(history, USAGE_DAILY.name, None)
-    later = USAGE_DAILY.since_later
-    columns = [f.remove_metadata() for f in USAGE_DAILY.schema if f.name not in later]
-    rows = pa.Table.from_pylist([row], pa.schema(columns))
-    write_deltalake(table_uri(history, USAGE_DAILY.name), rows, mode="append")
-    write(history, [(0, 5.0, None)])
-    roll_up(history, NEXT)
-    found = sorted(daily(history), key=lambda row: row["date"])
-    assert [(row["publish_messages"], row["by_counters"]) for row in found] == [
-        (7.0, None),
-        (50.0, False),
-    ]
-    assert found[0]["covered"] is None
-    assert found[1]["covered"] == 10 / 86_400
 
 
 def late(history: History, recorded: datetime, seconds: list[int]) -> None:

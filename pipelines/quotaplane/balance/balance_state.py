@@ -16,7 +16,7 @@ from quotaplane.balance.bundle_orders import PROPOSED, UNDER_WAY, Order
 from quotaplane.balance.load_model import MachineModel
 from quotaplane.errors import InputError
 
-FORMAT: Final = "quotaplane-balance-4"
+FORMAT: Final = "quotaplane-balance-1"
 
 
 @dataclass(frozen=True)

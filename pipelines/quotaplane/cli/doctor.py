@@ -114,7 +114,7 @@ def _tables_of(history: History) -> Iterator[_Table]:
     if not any((folder / name).exists() for name in TABLES):
         raise ConfigError(f"there is no history at {folder}: check --conf or --history")
     for table in TABLES.values():
-        # A history of an earlier version lacks some.
+        # Those of other jobs may be missing.
         if table not in OPTIONAL or (folder / table.name).exists():
             yield _Table(table.name, folder / table.name, table.has_change_feed, history)
 

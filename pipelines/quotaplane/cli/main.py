@@ -49,7 +49,6 @@ COMMANDS: Final = {
         "quotaplane.cli.quota_replay",
         "run recorded rounds of the quota job again, exactly or with other quotas",
     ),
-    "upgrade": ("quotaplane.cli.upgrade", "upgrade the tables of an earlier version's history"),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
     "balance": ("quotaplane.cli.balance", "decide which bundles leave which broker, and why"),
     "balance collect": ("quotaplane.cli.balance_collect", "publish the load of Pulsar's brokers"),
@@ -80,7 +79,7 @@ PURPOSES: Final = {
         *("balance", "balance collect", "balance execute", "balance replay", "balance what-if"),
     ),
     "trying things": ("allocate", "simulate", "throttle", "replay"),
-    "upkeep": ("doctor", "maintain", "upgrade"),
+    "upkeep": ("doctor", "maintain"),
 }
 """The subcommands as ``--help`` groups them."""
 

@@ -54,7 +54,7 @@ class EnforcerWatch:
         except ClusterError as error:
             self._beat_at_s = self._clock()
             if isinstance(error, RefusedError) and error.status == _NOT_FOUND:
-                # No enforcer that could lead was ever there: an earlier version, or none.
+                # No enforcer that could lead was ever there.
                 return False
             raise
         beats = stats.get("msgInCounter") if isinstance(stats, dict) else None

@@ -18,7 +18,7 @@ from deltalake.table import TableMerger
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.history.disk_reserve import with_reserve
-from quotaplane.history.store import keep, not_written, open_to_write, table_uri, writing
+from quotaplane.history.store import keep, not_written, open_table, table_uri, writing
 from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, Table
 from quotaplane.settings import History
 
@@ -71,7 +71,7 @@ def _attempted(
     synced = Synced(uri)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            opened = open_to_write(history, table.name)
+            opened = open_table(history, table.name)
             before = opened.version()
             done = once(opened)
             # Also where nothing had to be changed: what is there may be another's latest commit.

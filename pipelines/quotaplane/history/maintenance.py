@@ -116,7 +116,7 @@ def maintain(
     with writing(history), _only_run(history) as alone:
         done = []
         for table in TABLES.values():
-            # A history of an earlier version lacks some tables until a job adds them.
+            # Those of other jobs may be missing.
             there = table not in OPTIONAL or has_table(history, table.name)
             if there and table is not RESOURCE_GROUPS:
                 expires = limits.get(table.name, before)

@@ -7,19 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Final
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from quotaplane.deltalog.checksums import Checksums
-from quotaplane.deltalog.durable import COMMIT_ONLY, Synced
+from quotaplane.deltalog.durable import Synced
 from quotaplane.deltalog.error_text import DOCTOR, with_advice
 from quotaplane.deltalog.error_text import one_line as one_line  # for all that use this module
 from quotaplane.deltalog.faults import find_fault
 from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths
 from quotaplane.errors import ConfigError, DamagedTableError, HistoryError
-from quotaplane.history.table_parts import RENAMED
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, TABLES, Table
 from quotaplane.settings import History
 
@@ -103,7 +101,7 @@ def _ignore(_: str) -> None:
 
 
 def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> None:
-    """Create missing tables, check the others, and add missing columns.
+    """Create missing tables, and check the others.
 
     Args:
         history: the tables' location.
@@ -137,7 +135,7 @@ def refuse_lost_groups(history: History) -> None:
 
 
 def ensure_table(history: History, table: Table) -> bool:
-    """Create a table if it is missing, else check it and add missing columns; True if created.
+    """Create a table if it is missing, else check it; True if created.
 
     Raises:
         HistoryError: it has another schema, or can't be reached.
@@ -163,7 +161,7 @@ def ensure_table(history: History, table: Table) -> bool:
     except (DeltaError, OSError) as error:
         if not _exists(uri, history):
             raise not_written(history, table.name, error) from None
-    opened = open_to_write(history, table.name)
+    opened = open_table(history, table.name)
     if created:
         keep(Synced(uri), opened, table.name, before=-1)
     return created
@@ -177,7 +175,7 @@ def _exists(uri: str, history: History) -> bool:
 
 
 def open_table(history: History, name: str) -> DeltaTable:
-    """Open a table at its newest version; it may lack columns of ``Table.since_later``.
+    """Open a table at its newest version.
 
     Raises:
         HistoryError: it is missing, can't be read, is damaged, or has another schema.
@@ -198,7 +196,10 @@ def open_table(history: History, name: str) -> DeltaTable:
         raise not_written(history, name, error) from None
     difference = _difference(TABLES[name], opened)
     if difference:
-        raise HistoryError(f"history table {name} at {uri}: {difference}")
+        raise HistoryError(
+            f"history table {name} at {uri}: {difference}; this version of quotaplane did not "
+            "make it: use the version that did, or another history folder"
+        )
     if TABLES[name].is_current:
         refuse_damage(history, name, live_paths(opened))
     return opened
@@ -228,31 +229,6 @@ def damaged(history: History, name: str, fault: str) -> DamagedTableError:
     """The error of a table in which a fault was found: a file, and what is wrong with it."""
     place = table_uri(history, name)
     return DamagedTableError(f"history table {name} at {place}: {fault}; {DOCTOR}")
-
-
-def open_to_write(history: History, name: str) -> DeltaTable:
-    """Open a table at its newest version, after adding missing columns of ``Table.since_later``.
-
-    Raises:
-        HistoryError: it is missing, can't be written, or has another schema.
-    """
-    opened = open_table(history, name)
-    lacking = _lacking(name, opened)
-    if not lacking:
-        return opened
-    fields = Schema.from_arrow(pa.schema([TABLES[name].schema.field(c) for c in lacking])).fields
-    try:
-        # No retries: if another process added the columns first, they must not be added again.
-        once = CommitProperties(max_commit_retries=0)
-        opened.alter.add_columns(
-            list(fields), commit_properties=once, post_commithook_properties=COMMIT_ONLY
-        )
-    except (DeltaError, OSError) as error:
-        opened = open_table(history, name)
-        if _lacking(name, opened):
-            raise not_written(history, name, error) from None
-        return opened
-    return open_table(history, name)
 
 
 def keep(synced: Synced, table: DeltaTable, name: str, *, before: int) -> None:
@@ -347,22 +323,12 @@ def _taken(file: IO[str], how: int) -> bool:
     return True
 
 
-def _lacking(name: str, opened: DeltaTable) -> list[str]:
-    """Columns that the opened table lacks."""
-    columns = {field.name for field in opened.schema().fields}
-    return [c for c in TABLES[name].schema.names if c not in columns]
-
-
 def _difference(table: Table, opened: DeltaTable) -> str:
     """How the opened table differs from what this version writes; "" = not at all."""
     columns = {f.name: str(f.type) for f in opened.schema().fields}
     wanted = {f.name: str(f.type) for f in Schema.from_arrow(table.schema).fields}
-    if columns.keys() & RENAMED.keys():
-        return "was made by an earlier version: stop the jobs, then run `quotaplane upgrade`"
     for name, kind in wanted.items():
         if name not in columns:
-            if name in table.since_later:
-                continue
             return f"column {name} is missing"
         if columns[name] != kind:
             return f"column {name} is {columns[name]}, expected {kind}"

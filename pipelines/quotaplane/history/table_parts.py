@@ -14,14 +14,6 @@ STAMP_COLUMNS: Final = ("epoch", "seq", "round_at", "date")
 """Filled in by the writer from the round; rows handed to it do not have them."""
 
 
-RENAMED: Final[Mapping[str, str]] = {
-    "at": "round_at",
-    "by": "executed_by",
-    "group": "resource_group",
-}
-"""Columns of earlier versions, by their old name; SQL needs quotes for these."""
-
-
 @dataclass(frozen=True)
 class Table:
     """One history table; ``schema`` fields carry their comment as metadata."""
@@ -31,8 +23,6 @@ class Table:
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
-    since_later: frozenset[str] = frozenset()
-    """Nullable columns that rows may lack, as may a table made by an earlier version."""
     snapshot: bool = False
     """The table has the newest rows of each partition only: new rows replace them."""
     by_group: bool = False
@@ -96,14 +86,12 @@ def appended(
     *,
     by_date: bool = False,
     by_group: bool = False,
-    since_later: tuple[str, ...] = (),
 ) -> Table:
     """A table that a job appends to: the stamp of its round, then ``columns``."""
     stamp = [*_STAMP, _DATE] if by_date else _STAMP
     partitions = ("date",) if by_date else ()
     schema = pa.schema([*stamp, *columns])
-    later = frozenset(since_later)
-    return Table(name, comment, schema, partitions, HOT, later, by_group=by_group)
+    return Table(name, comment, schema, partitions, HOT, by_group=by_group)
 
 
 _REPLACES: Final = b"replaces"
@@ -124,9 +112,7 @@ def replaced_by(rows: pa.Table) -> list[int]:
     return [int(value) for value in (rows.schema.metadata or {})[_REPLACES].split(b",")]
 
 
-def snapshot(
-    name: str, comment: str, columns: list[pa.Field], *, by: str, since_later: tuple[str, ...] = ()
-) -> Table:
+def snapshot(name: str, comment: str, columns: list[pa.Field], *, by: str) -> Table:
     """A table whose rows a job replaces, by values of the column ``by``."""
     schema = pa.schema([*_STAMP, *columns])
-    return Table(name, comment, schema, (by,), HOT, frozenset(since_later), snapshot=True)
+    return Table(name, comment, schema, (by,), HOT, snapshot=True)

@@ -25,7 +25,6 @@ from quotaplane.history.table_parts import Table as Table
 from quotaplane.history.table_parts import appended, column, list_of, snapshot
 from quotaplane.history.throttle_tables import THROTTLED
 from quotaplane.model import (
-    BASIC,
     COUNTER_COLUMNS,
     DEMAND_COLUMNS,
     DIMENSIONS,
@@ -41,11 +40,6 @@ from quotaplane.round_counts import COLUMNS
 def _rates(meaning: str) -> list[pa.Field]:
     return [column(name, pa.float64(), meaning, null=True) for name in RATE_COLUMNS]
 
-
-_LATER_RATES: Final = RATE_COLUMNS[BASIC:]
-_REASONS: Final = tuple(
-    f"{name}_reason_{part}" for name in DIMENSIONS for part in ("code", "numbers")
-)
 
 _POSITION: Final = column("position", pa.string(), "where the report stood in its topic")
 _PUBLISHED: Final = column(
@@ -106,14 +100,6 @@ USAGE: Final = appended(
     ],
     by_date=True,
     by_group=True,
-    since_later=(
-        *_LATER_RATES,
-        *THROTTLED_COLUMNS,
-        "window_ms",
-        "counted",
-        "broker_started_at",
-        *COUNTER_COLUMNS,
-    ),
 )
 
 LIMITS: Final = appended(
@@ -150,14 +136,6 @@ LIMITS: Final = appended(
     ],
     by_date=True,
     by_group=True,
-    since_later=(
-        "enforced",
-        "ended_because",
-        *_LATER_RATES,
-        *DEMAND_COLUMNS,
-        *QUOTA_COLUMNS,
-        *_REASONS,
-    ),
 )
 
 BROKERS: Final = appended(
@@ -183,14 +161,10 @@ ROUNDS: Final = appended(
     "rounds in which nothing happened, one in half a minute has a row.",
     [
         column("positions", pa.string(), "JSON: where the round's input began and ended"),
-        *(
-            column(name, pa.int64(), f"{text}; null = 0" if since_later else text, null=since_later)
-            for name, text, since_later in COLUMNS
-        ),
+        *(column(name, pa.int64(), text) for name, text in COLUMNS.items()),
         *(column(name, pa.int64(), text, null=True) for name, text in ROUND_TIMES.items()),
         column("law", pa.string(), "the law that divided the quotas", null=True),
     ],
-    since_later=(*(each.name for each in COLUMNS if each.since_later), *ROUND_TIMES, "law"),
 )
 
 REJECTED_REPORTS: Final = appended(
@@ -221,7 +195,6 @@ REJECTED_REPORTS: Final = appended(
             null=True,
         ),
     ],
-    since_later=("reports", "sender"),
 )
 
 LEFT_OUT: Final = appended(
@@ -273,7 +246,6 @@ LEASES: Final = snapshot(
         ),
     ],
     by="shard",
-    since_later=("lease_ends_at", *USED_COLUMNS, *DEMAND_COLUMNS, *LIMIT_COLUMNS),
 )
 
 RECORDING: Final = appended(
@@ -335,7 +307,6 @@ USAGE_DAILY: Final = Table(
     ),
     partition_by=("date",),
     properties=HOT,
-    since_later=frozenset(("covered", "by_counters")),
 )
 
 LEADERS: Final = Table(
@@ -385,7 +356,6 @@ RESOURCE_GROUPS: Final = Table(
         ]
     ),
     properties=_CHANGE_FEED,
-    since_later=frozenset((*BY_COLUMN, *_LATER_RATES)),
 )
 
 ATTACHMENTS: Final = Table(
@@ -446,7 +416,7 @@ OPTIONAL: Final = (
     LEADERS,
     ADMINISTRATOR_RATES,
 )
-"""Tables that a history of an earlier version lacks until a program adds them."""
+"""Tables that the quota job can do without: where one is missing, it counts as empty."""
 
 
 def column_properties() -> dict[str, ColumnProperties]:

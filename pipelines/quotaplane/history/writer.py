@@ -50,7 +50,7 @@ _LATEST_MS: Final = 253_402_300_799_000
 def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
     """Convert rows to the table's schema, and add the stamp (epoch, seq, round_at, date).
 
-    ``rows`` has the table's other columns; those of ``since_later`` may be absent and become null.
+    ``rows`` has the table's other columns; nullable ones may be absent and become null.
     A timestamp column ``x`` is given as ``x_ms`` (epoch milliseconds, int64): a negative one
     (Kafka's "no time") becomes null, one past the year 9999 is cut to that. NaN and infinite rates
     become null. Strings may be dictionary arrays.
@@ -65,7 +65,11 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
         for field in table.schema
         if field.name not in STAMP_COLUMNS
     }
-    absent = {name for name in table.since_later if sources[name] not in rows.column_names}
+    absent = {
+        name
+        for name, source in sources.items()
+        if source not in rows.column_names and table.schema.field(name).nullable
+    }
     wanted = {source for name, source in sources.items() if name not in absent}
     unknown = sorted(set(rows.column_names) ^ wanted)
     if unknown:
@@ -84,7 +88,7 @@ def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
         if not field.nullable and column.null_count:
             raise HistoryError(f"rows for history table {table.name}: {field.name} has a null")
         columns.append(column)
-    # Without comments: a table of an earlier version keeps its own and refuses others.
+    # Without comments: a table keeps those that it was made with and refuses others.
     fields = [
         pa.field(field.name, column.type, field.nullable)
         for field, column in zip(table.schema, columns, strict=True)

@@ -57,25 +57,6 @@ _TEXTS: Final = {
     Reason.STEP: "on its way to its fair share, a step a round",
 }
 
-REASON_BEGINNINGS: Final = (
-    *((text, reason) for reason, text in _TEXTS.items()),
-    ("satisfied: wants ", Reason.HEADROOM),
-    ("satisfied: has the ", Reason.DEMAND),
-    ("saturated at ", Reason.FAIR_SHARE),
-    ("floor ", Reason.FLOOR),
-    ("floors add up to ", Reason.FLOORS_CUT),
-    ("ceiling ", Reason.CEILING),
-    ("waits for higher priority", Reason.PRIORITY),
-    ("even share of ", Reason.EVEN),
-    ("share of ", Reason.EVEN),
-    ("uses ", Reason.RESIDUAL),
-    ("all use ", Reason.REDUCED),
-    ("throttled at ", Reason.STEALING),
-    ("in proportion to usage", Reason.PROPORTIONAL),
-    ("nobody uses anything", Reason.NO_USAGE),
-)
-"""The reason of a text by how the text begins: earlier versions recorded texts only."""
-
 REASON_TEXTS: Final[tuple[str, ...]] = tuple(_TEXTS[reason] for reason in Reason)
 """Texts by code; ``np.array(REASON_TEXTS)[codes]`` looks up many at once. ``laws.explain`` has more
 detailed ones, with numbers, but needs the problem and its allocation."""

@@ -261,7 +261,7 @@ class DuckDBEngine:
         until: datetime | None,
         group: str | None,
     ) -> str:
-        """A query for the rows of a table, with all columns that this version knows."""
+        """A query for the rows of a table."""
         if table in OPTIONAL and not has_table(self._history, table.name):
             return no_rows(table)
         opened = open_table(self._history, table.name)

@@ -28,7 +28,7 @@ _TYPES: Final = {
 def rows_of_files(table: Table) -> str:
     """A query for the rows of the files in the variable of the table.
 
-    The empty table before them gives columns that the files lack, and the types.
+    The empty table before them gives the types.
     """
     # The name of a file's folder has the partition; other folders of its path may look like one.
     partitions = "".join(
@@ -37,8 +37,8 @@ def rows_of_files(table: Table) -> str:
         for name in table.partition_by
     )
     files = (
-        f"read_parquet(getvariable('{table.name}_files'), union_by_name = true, "
-        "hive_partitioning = false, filename = true)"
+        f"read_parquet(getvariable('{table.name}_files'), hive_partitioning = false, "
+        "filename = true)"
     )
     columns = ", ".join(table.schema.names)
     return (
@@ -71,11 +71,7 @@ def rows_of_copy(
         conditions.append(f"resource_group = {quoted(group)}")
     arriving = opened.scan(predicate=" AND ".join(conditions) or None)
     session.register("arriving_rows", pa.RecordBatchReader.from_stream(arriving))
-    present = {field.name for field in opened.schema().fields}
-    columns = ", ".join(
-        f"CAST({f.name if f.name in present else 'NULL'} AS {type_name(f.type)}) AS {f.name}"
-        for f in table.schema
-    )
+    columns = ", ".join(f"CAST({f.name} AS {type_name(f.type)}) AS {f.name}" for f in table.schema)
     session.execute(f"CREATE TEMP TABLE {table.name}_rows AS SELECT {columns} FROM arriving_rows")
     session.unregister("arriving_rows")
     return f"SELECT * FROM {table.name}_rows"

@@ -98,9 +98,6 @@ def group_changes(feed: ChangeFeed) -> pa.Table:
         "change": rows["_change_type"],
         **{name: rows[name] for name in rows.column_names if name in CHANGES_SCHEMA.names},
     }
-    for field in CHANGES_SCHEMA:  # a table of an earlier version
-        if field.name not in columns:
-            columns[field.name] = pa.nulls(len(rows), field.type)
     names = CHANGES_SCHEMA.names
     return pa.table([columns[name] for name in names], names).cast(CHANGES_SCHEMA)
 

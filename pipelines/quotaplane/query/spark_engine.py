@@ -83,19 +83,12 @@ def register_views(
 
 
 def _rows(spark: SparkSession, history: History, table: Table) -> DataFrame:
-    """The rows of a table, with all columns that this version knows."""
+    """The rows of a table."""
     if table in OPTIONAL and not has_table(history, table.name):
         columns = (f"{field.name} {sql_type(field.type)}" for field in table.schema)
         return spark.createDataFrame([], ", ".join(columns))
     open_table(history, table.name)
-    rows = spark.read.format("delta").load(table_uri(history, table.name))
-    present = set(rows.columns)
-    return rows.selectExpr(
-        *(
-            f.name if f.name in present else f"CAST(NULL AS {sql_type(f.type)}) AS {f.name}"
-            for f in table.schema
-        )
-    )
+    return spark.read.format("delta").load(table_uri(history, table.name))
 
 
 def collected(rows: DataFrame) -> Answer:

@@ -19,9 +19,7 @@ def without_future(state: ShardState, round_: Round, config: StepConfig) -> Shar
     would last, until the clock is where it was before.
     """
     now_ms = round_.now_ms
-    # States of earlier versions do not have the time of the last round.
-    latest_ms = state.last_round_ms or int(state.brokers.read_at_ms.max(initial=0))
-    if latest_ms <= now_ms:
+    if state.last_round_ms <= now_ms:
         return state
     brokers, leases, learning = state.brokers, state.leases, state.learning
     deleted, undefined = state.deleted, state.undefined

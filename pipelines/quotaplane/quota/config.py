@@ -63,11 +63,9 @@ class EarlierLimits(NamedTuple):
         }
 
     @classmethod
-    def of(cls, note: Mapping[str, Any]) -> EarlierLimits | None:
-        """What ``noted`` returned; None: nothing. Earlier versions noted ``until_ms`` only."""
-        if "earlier_until_ms" not in note:
-            return None
-        left_ms, recorded_ms = note.get("earlier_left_ms"), note.get("earlier_recorded_ms")
+    def of(cls, note: Mapping[str, Any]) -> EarlierLimits:
+        """What ``noted`` returned."""
+        left_ms, recorded_ms = note["earlier_left_ms"], note["earlier_recorded_ms"]
         return cls(
             note["earlier_until_ms"],
             math.inf if left_ms is None else left_ms,

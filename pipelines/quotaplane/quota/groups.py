@@ -40,11 +40,14 @@ class Overrides:
     def take(self, chosen: BoolArray | IntArray) -> Overrides:
         """The rows that ``chosen`` (a mask, or positions in order) picks."""
         index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        columns: dict[str, Any] = {
-            name: array.take(pa.array(index)) if name == "broker" else array[..., index]
-            for name, array in vars(self).items()
-        }
-        return Overrides(**columns)
+        return Overrides(
+            group=self.group[index],
+            broker=self.broker.take(pa.array(index)),
+            weight=self.weight[index],
+            priority=self.priority[index],
+            floor=self.floor[:, index],
+            ceiling=self.ceiling[:, index],
+        )
 
     def narrowed(self, dimensions: Sequence[int]) -> Overrides:
         """The same with these of the dimensions alone."""

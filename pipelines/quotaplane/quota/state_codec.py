@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
-from quotaplane.model import BASIC, DIMENSIONS, BoolArray, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, BoolArray, FloatArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.demand_changes import SUM_STEPS
@@ -28,14 +28,10 @@ from quotaplane.quota.leases import Leases
 from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.overuse import Overuse
 from quotaplane.quota.state import ShardState
-from quotaplane.quota.track import Doubt, Track
+from quotaplane.quota.track import Track
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
-FORMAT: Final = 6
-_READ: Final = ("2", "3", "4", "5", "6")
-"""In format 2 there were the first four dimensions only, and they were in no list. Up to format 3
-there was no table of undefined groups, up to format 4 brokers had no ``known``, up to format 5 no
-times of their incarnations."""
+FORMAT: Final = "1"
 
 _TABLES: Final = (
     "groups",
@@ -50,11 +46,9 @@ _TABLES: Final = (
     "undefined",
     "doubts",
     "overuse",
+    "observed",
 )
-"""In the order in which they are written. States of earlier versions lack some of the last ones."""
-_OBSERVED: Final = "observed"
-"""The last table, only if the enforcer observes any broker; the metadata say whether. Versions that
-do not know it pass it over: the observation then begins anew."""
+"""In the order in which they are written."""
 
 _MOST_INT32: Final = np.iinfo(np.int32).max
 
@@ -86,9 +80,10 @@ def dump(state: ShardState) -> bytes:
         "undefined": _undefined_columns(state.undefined),
         "doubts": _doubt_columns(leases.track),
         "overuse": _overuse_columns(state.overuse),
+        "observed": state.observed.columns() if len(state.observed) else {},
     }
     meta = {
-        "format": str(FORMAT),
+        "format": FORMAT,
         "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
         "renewed_at_ms": ",".join(map(str, state.renewed_at_ms.tolist())),
         "snapshot_at_ms": str(state.snapshot_at_ms),
@@ -98,8 +93,6 @@ def dump(state: ShardState) -> bytes:
         "learns_until_ms": str(state.learning.until_ms),
         "learning": str(int(state.learning.on)),
     }
-    if len(state.observed):
-        tables[_OBSERVED], meta[_OBSERVED] = state.observed.columns(), "1"
     return pack(
         *(
             pa.table({name: pa.array(array) for name, array in columns.items()}, metadata=meta)
@@ -109,39 +102,38 @@ def dump(state: ShardState) -> bytes:
 
 
 def load(blob: bytes) -> ShardState:
-    """The state that ``dump`` was given, to the bit; also of format 2 and later.
+    """The state that ``dump`` was given, to the bit.
 
     Raises:
         HistoryError: the blob was written in another version of the format.
     """
     found = unpack(blob)
     meta = {k.decode(): v.decode() for k, v in (found[0].schema.metadata or {}).items()}
-    if meta.get("format") not in _READ:
+    if meta.get("format") != FORMAT:
         raise HistoryError(
             f"checkpoint: shard state has format {meta.get('format')}, this version reads "
-            f"{' and '.join(_READ)}; start a new checkpoint folder"
+            f"{FORMAT}; start a new checkpoint folder"
         )
-    observed = found.pop() if meta.get(_OBSERVED) == "1" else None
-    tables = dict(zip(_TABLES, map(_columns, found), strict=False))
+    tables = dict(zip(_TABLES, map(_columns, found), strict=True))
+    observed = tables["observed"]
     groups = groups_from(tables["groups"], tables["group_names"]["name"], tables["overrides"])
     return ShardState(
         groups=groups,
-        brokers=_brokers(tables["brokers"]),
+        brokers=Brokers(
+            **{**tables["brokers"], "names": tuple(tables["brokers"]["names"].to_pylist())}
+        ),
         leases=_leases(tables, meta, groups),
         learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
         deleted=_deleted(tables["deleted"]),
-        undefined=UndefinedGroups(**tables.get("undefined", {})),
-        overuse=_overuse(tables.get("overuse", {}), meta),
-        observed=ObservedPairs() if observed is None else _observed(observed),
-        renewed_at_ms=_times(meta.get("renewed_at_ms", "")),
-        snapshot_at_ms=int(meta.get("snapshot_at_ms", 0)),  # not there in earlier versions
-        recorded_at_ms=int(meta.get("recorded_at_ms", 0)),
+        undefined=UndefinedGroups(**tables["undefined"]),
+        overuse=_overuse(tables["overuse"], meta),
+        observed=ObservedPairs.from_columns(observed) if observed else ObservedPairs(),
+        renewed_at_ms=np.array(
+            [int(part) for part in meta["renewed_at_ms"].split(",") if part], np.int64
+        ),
+        snapshot_at_ms=int(meta["snapshot_at_ms"]),
+        recorded_at_ms=int(meta["recorded_at_ms"]),
     )
-
-
-def _times(text: str) -> IntArray:
-    """Times as one text; states of earlier versions have none."""
-    return np.array([int(part) for part in text.split(",") if part], np.int64)
 
 
 def _columns(table: pa.Table) -> dict[str, Any]:
@@ -169,17 +161,6 @@ def _broker_columns(brokers: Brokers) -> Columns:
         "reported_at_ms": brokers.reported_at_ms,
         "disputed_at_ms": brokers.disputed_at_ms,
     }
-
-
-def _brokers(columns: Columns) -> Brokers:
-    names = tuple(columns["names"].to_pylist())
-    earlier = {  # States of earlier versions do not say when the newest report was read.
-        "read_at_ms": columns["seen_at_ms"],
-        "known": np.full(len(names), np.iinfo(np.uint64).max),
-        "reported_at_ms": columns.get("read_at_ms", columns["seen_at_ms"]),
-        "disputed_at_ms": np.full(len(names), -1, np.int64),
-    }
-    return Brokers(**{**earlier, **columns, "names": names})
 
 
 @dataclass(frozen=True)
@@ -249,7 +230,9 @@ def _young_columns(leases: Leases) -> Columns:
         "issued_at_ms": leases.issued_at_ms[young],
         "issued_seq": leases.issued_seq[young],
     }
-    columns |= {f"before_{i}": rates[young].astype(np.float32) for i, rates in enumerate(previous)}
+    columns |= {
+        f"previous_{i}": rates[young].astype(np.float32) for i, rates in enumerate(previous)
+    }
     if not (held[:, young] == limit[:, young]).all():
         columns |= {f"held_{i}": rates[young].astype(np.float32) for i, rates in enumerate(held)}
     return columns
@@ -260,16 +243,16 @@ _NIBBLE: Final = 16
 
 
 def _estimate_columns(track: Track) -> Columns:
-    """``track.Track`` without its doubts; "swing" and "doubt" are names of earlier versions."""
+    """``track.Track`` without its doubts."""
     columns: dict[str, npt.NDArray[Any]] = {
         "noise": track.noise.astype(np.float16),
-        "swing": track.last_deviation.astype(np.float16),
+        "last_deviation": track.last_deviation.astype(np.float16),
         "earlier_deviation": track.earlier_deviation.astype(np.float16),
         "rise": (track.rise * SUM_STEPS).astype(np.uint8),
         "fall": (track.fall * SUM_STEPS).astype(np.uint8),
         "runs": (track.rise_windows + _NIBBLE * track.fall_windows).astype(np.uint8),
         "windows": track.windows.astype(np.uint8),
-        "doubt": track.distrust.astype(np.uint8),
+        "distrust": track.distrust.astype(np.uint8),
     }
     return {name: array.ravel() for name, array in columns.items() if array.any()}
 
@@ -286,7 +269,7 @@ def _doubt_columns(track: Track) -> Columns:
     }
 
 
-def _track(estimates: Columns, doubts: Columns, demand: FloatArray, usage: FloatArray) -> Track:
+def _track(estimates: Columns, doubts: Columns, demand: FloatArray) -> Track:
     shape = demand.shape
 
     def column(name: str) -> npt.NDArray[Any]:
@@ -297,17 +280,13 @@ def _track(estimates: Columns, doubts: Columns, demand: FloatArray, usage: Float
     runs = column("runs").astype(np.int64)
     doubt, old_windows = np.zeros((2, demand.size), np.int64)
     old_demand = np.zeros(demand.size)
-    if doubts:
-        at = doubts["at"]
-        doubt[at], old_windows[at] = doubts["doubt"], doubts["old_windows"]
-        old_demand[at] = doubts["old_demand"]
-    # States of earlier versions do not say what a saturated broker used before.
-    unsaid = np.isinf(demand.ravel()) & (doubt == Doubt.NONE)
-    doubt[unsaid], old_demand[unsaid] = Doubt.SATURATED, usage.ravel()[unsaid]
+    at = doubts["at"]
+    doubt[at], old_windows[at] = doubts["doubt"], doubts["old_windows"]
+    old_demand[at] = doubts["old_demand"]
     return Track(
         demand=demand,
         noise=column("noise"),
-        last_deviation=column("swing"),
+        last_deviation=column("last_deviation"),
         earlier_deviation=column("earlier_deviation"),
         rise=column("rise") / SUM_STEPS,
         fall=column("fall") / SUM_STEPS,
@@ -317,14 +296,13 @@ def _track(estimates: Columns, doubts: Columns, demand: FloatArray, usage: Float
         doubt=doubt.reshape(shape),
         old_demand=old_demand.reshape(shape),
         old_windows=old_windows.reshape(shape),
-        distrust=column("doubt").astype(np.int64),
+        distrust=column("distrust").astype(np.int64),
     )
 
 
 def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Groups) -> Leases:
     columns, young, estimates = tables["leases"], tables["young"], tables["estimates"]
-    given = meta.get("dimensions", ",".join(DIMENSIONS[:BASIC]))
-    dimensions = tuple(map(DIMENSIONS.index, given.split(",")))
+    dimensions = tuple(map(DIMENSIONS.index, meta["dimensions"].split(",")))
     d, n = len(dimensions), len(columns["broker"])
     rates: dict[str, FloatArray] = {
         name: array.astype(np.float64).reshape(d, n) for name, array in tables["rates"].items()
@@ -332,7 +310,7 @@ def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Grou
     flags = _Flags.unpack(columns["flags"], d)
     usage, limit = rates["usage"], rates["limit"]
     demand = np.where(flags.saturated, np.inf, rates.get("demand", usage))
-    track = _track(estimates, tables.get("doubts", {}), demand, usage)
+    track = _track(estimates, tables["doubts"], demand)
     leases = Leases(
         dimensions=dimensions,
         group=np.repeat(np.arange(len(groups)), tables["groups"]["size"]),
@@ -354,7 +332,7 @@ def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Grou
     leases.issued_at_ms[at] = young["issued_at_ms"]
     leases.issued_seq[at] = young["issued_seq"]
     for place in range(d):
-        leases.previous_limit[place, at] = young[f"before_{place}"]
+        leases.previous_limit[place, at] = young[f"previous_{place}"]
         if f"held_{place}" in young:
             leases.max_in_force[place, at] = young[f"held_{place}"]
     return leases
@@ -375,10 +353,6 @@ def _deleted(columns: Columns) -> DeletedReservations:
     return DeletedReservations(tuple(columns["name"].to_pylist()), columns["until_ms"], held)
 
 
-def _observed(table: pa.Table) -> ObservedPairs:
-    return ObservedPairs.from_columns(_columns(table))
-
-
 def _undefined_columns(undefined: UndefinedGroups) -> Columns:
     return {
         "key": undefined.key,
@@ -397,9 +371,6 @@ def _overuse_columns(overuse: Overuse) -> Columns:
 
 
 def _overuse(columns: Columns, meta: Mapping[str, str]) -> Overuse:
-    """States of earlier versions have none."""
-    if not columns:
-        return Overuse()
     return Overuse(
         group_id=columns["group_id"],
         dimension=columns["dimension"].astype(np.int64),

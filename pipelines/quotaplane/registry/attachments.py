@@ -23,7 +23,6 @@ from quotaplane.groups.quota_copies import refuse_copies
 from quotaplane.history.commits import merging, optimistically
 from quotaplane.history.store import (
     ensure_table,
-    has_table,
     one_line,
     only_one,
     open_table,
@@ -73,8 +72,6 @@ def list_attachments(history: History) -> pa.Table:
     Raises:
         HistoryError: the table can't be read.
     """
-    if not has_table(history, ATTACHMENTS.name):  # a history of an earlier version
-        return ATTACHMENTS.schema.empty_table()
     return _read(open_table(history, ATTACHMENTS.name)).sort_by(
         [("kind", "ascending"), ("name", "ascending")]
     )

@@ -62,8 +62,7 @@ def read_feed(history: History, before: ChangeFeed | None = None) -> ChangeFeed:
     rows = rows.sort_by([("_commit_version", "ascending"), (GROUP, "ascending")])
     if before is not None:
         log = {**before.log, **log}
-        # Columns that a table of an earlier version lacked.
-        rows = pa.concat_tables([before.rows, rows], promote_options="default")
+        rows = pa.concat_tables([before.rows, rows])
     return ChangeFeed(rows, log, newest)
 
 

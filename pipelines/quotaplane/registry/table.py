@@ -381,8 +381,6 @@ def _read(table: DeltaTable, groups: Sequence[str] | None = None) -> pa.Table:
         only = f"{GROUP} IN ({listed})"
     try:
         rows = read_rows(table, predicate=only)
-        for name in RESOURCE_GROUPS.since_later.difference(rows.column_names):
-            rows = rows.append_column(name, pa.nulls(len(rows)))
         rows = rows.select(RESOURCE_GROUPS.schema.names).cast(RESOURCE_GROUPS.schema)
         return rows.rename_columns(ROWS.names)
     except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's

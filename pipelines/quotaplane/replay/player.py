@@ -16,7 +16,7 @@ from quotaplane.history.damage import round_of_record
 from quotaplane.history.tables import LIMITS, RECORDING
 from quotaplane.history.writer import stamped
 from quotaplane.model import Round
-from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits
+from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.replay.recorded import RoundInputs
@@ -86,7 +86,7 @@ class Player:
             self._settings, self._program = recorded.settings, None
         if self._program is None and self._settings is not None:
             settings = self._changed()
-            earlier = EarlierLimits.of(self._settings) or NO_EARLIER_LIMITS
+            earlier = EarlierLimits.of(self._settings)
             program = quota_program(settings, self._epoch, earlier)
             self._program = RecordedProgram(program, records=True)
 
@@ -177,9 +177,6 @@ def changed_settings(recorded: Mapping[str, Any], changes: Mapping[str, Any]) ->
         "checkpoint": "/unused",
         **{name: dict(v) if isinstance(v, Mapping) else v for name, v in recorded.items()},
     }
-    if isinstance(raw.get("reports"), dict):  # earlier versions had no such bounds
-        unbounded = {"max_brokers": None, "max_new_brokers_per_round": None}
-        raw["reports"] = {**unbounded, **raw["reports"]}
     for key, value in changes.items():
         section, _, name = key.partition(".")
         if name and isinstance(raw.setdefault(section, {}), dict):

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
-from quotaplane.console.terminal import warn
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.model import Transition
 from quotaplane.parsing.folders import FolderUri
@@ -334,9 +333,6 @@ class Settings(Section):
         return self
 
 
-_REMOVED_OF_REPORTS: Final = ("max_bad_share", "bad_share_window", "stale_after_intervals")
-"""Keys that earlier versions had; files with them are accepted with a warning."""
-
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*\})?")
 """The beginning of a variable, and the rest of it where it is one."""
 
@@ -374,7 +370,7 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
     if not isinstance(raw, dict):
         raise ConfigError(f"{source}: expected a mapping of settings at the top")
     try:
-        return Settings.model_validate(_expand(_without_removed(raw, source), source, ""))
+        return Settings.model_validate(_expand(raw, source, ""))
     except ValidationError as error:
         first, more = error.errors()[0], error.error_count() - 1
         key = ".".join(
@@ -384,23 +380,6 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
         raise ConfigError(
             f"{source}: {key + ': ' if key else ''}{explain(first, raw)}{also}"
         ) from None
-
-
-def _without_removed(raw: dict[str, Any], source: str) -> dict[str, Any]:
-    """The settings without keys of earlier versions; warns about what replaced them."""
-    reports = raw.get("reports")
-    if not isinstance(reports, dict):
-        return raw
-    removed = [key for key in _REMOVED_OF_REPORTS if key in reports]
-    if not removed:
-        return raw
-    warn(
-        f"{source}: {' and '.join(f'reports.{key}' for key in removed)}: no longer used. "
-        "Unusable reports are counted, and kept as dead letters; they don't stop the job. "
-        "reports.stop_when_unusable_intervals ends it when none is usable. Reports are used until "
-        "they are limits.lease_s old"
-    )
-    return {**raw, "reports": {key: reports[key] for key in reports if key not in removed}}
 
 
 def _expand(value: object, source: str, key: str) -> object:

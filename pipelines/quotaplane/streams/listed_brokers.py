@@ -148,9 +148,8 @@ class _Note:
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> _Note:
-        # Earlier versions noted names only.
         brokers, before = (
-            ClusterList(frozenset(note[key]), dict(note.get(f"{key}_left_at_ms", {})))
+            ClusterList(frozenset(note[key]), note[f"{key}_left_at_ms"])
             for key in ("brokers", "before")
         )
         return cls(note["since"], brokers, before)

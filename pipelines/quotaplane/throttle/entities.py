@@ -218,7 +218,7 @@ class EntityStates:
                 blank = FORMS[name].begin(Quotas.of([]))
                 states[name] = _unpacked(table, blank, np.count_nonzero(law == number))
         return cls(
-            _complete(definitions),  # written by an earlier version, it may lack columns
+            definitions,
             _joined(entities["name"]),
             column["dimension"].astype(np.int64),
             column["last_ms"],

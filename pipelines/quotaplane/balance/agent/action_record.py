@@ -44,7 +44,7 @@ class ActionRecord:
     """Appends actions to the history. Rows are on the disk when ``write`` returns.
 
     Args:
-        history: where the tables are; those that an earlier version lacked are created.
+        history: where the tables are; missing ones are created.
         why: the administrator's reason; "" for automatic execution.
         mode: ``manual`` or ``auto``.
 

@@ -89,9 +89,9 @@ class QuotaSpec(JobSpec):
     @property
     def _earlier_limits(self) -> EarlierLimits:
         """From the checkpoint's note: what the history says may differ after a restart, and a batch
-        that runs again must leave the same state. Earlier versions did not note it.
+        that runs again must leave the same state.
         """
-        return EarlierLimits.of(self._noted) or EarlierLimits(self._earlier.until_ms)
+        return EarlierLimits.of(self._noted)
 
     def check(self) -> None:
         """Check the law and its options."""
