@@ -8,7 +8,6 @@ from quotaplane.laws import Law, Problem
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.quota.demand import observe
 from quotaplane.quota.headroom import without_history
-from quotaplane.settings import Demand
 from quotaplane.sim.loop import Heard
 
 
@@ -26,10 +25,9 @@ class LawController:
         self,
         law: Law,
         brokers: int,
-        estimation: Demand | None = None,
         forget_after_rounds: int | None = None,
     ) -> None:
-        self._law, self._tuning = law, estimation or Demand()
+        self._law = law
         self._forget_after = forget_after_rounds
         self._about, self._heard_in = np.full(brokers, -1), np.full(brokers, -1)
         # Usage says something about demand only beside the limit of the round it is from.
@@ -62,7 +60,7 @@ class LawController:
         starts, quotas, weight = np.array([0, len(known)]), np.array([quota]), np.ones(len(known))
         usage, limit = self._usage[known], self._limit[known]
         throttled = self._throttled[known]
-        shown = observe(usage, limit, throttled, saturated_from=self._tuning.saturated_from)
+        shown = observe(usage, limit, throttled)
         problem = Problem(
             starts=starts,
             quota=quotas,

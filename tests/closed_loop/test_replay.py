@@ -143,7 +143,7 @@ def test_a_higher_quota_would_have_allowed_more(fast: History) -> None:
 
 
 def test_the_same_settings_change_nothing_and_others_do(fast: History) -> None:
-    same = what_if(fast, at(0), at(40), Changes({"demand.price": 0.05}))
+    same = what_if(fast, at(0), at(40), Changes({"brokers.expire_after_intervals": 3.0}))
     assert len(same) == 0
     static = what_if(fast, at(0), at(40), Changes({"law.name": "static"}))
     assert len(static) > 0

@@ -10,15 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.laws import get_law
 from quotaplane.model import FloatArray
-from quotaplane.quota import headroom
-from quotaplane.quota.config import StepConfig
 from quotaplane.quota.demand import learn, observe
 from quotaplane.quota.demand_changes import MOST_WINDOWS, SUM_STEPS
 from quotaplane.quota.noise import noise_of_groups, with_prior
 from quotaplane.quota.track import TRACK_ARRAYS, Doubt, Track, Window
-from quotaplane.settings import Demand
 
 INF = math.inf
 NAN = math.nan
@@ -52,14 +48,6 @@ def test_unknown_counts_are_as_good_as_none_in_any_shape() -> None:
     without = observe(usage, limit)
     assert np.array_equal(without, observe(usage, limit, np.full((2, 2), NAN)))
     assert np.array_equal(np.isinf(without), [[False, True], [False, True]])
-
-
-def test_the_defaults_are_those_of_the_settings() -> None:
-    settings, step = Demand(), StepConfig(law=get_law("max_min"))
-    names = ("throttled_by_noise", "price", "saturated_from")
-    assert [getattr(settings, name) for name in names] == [getattr(step, name) for name in names]
-    assert settings.throttled_by_noise == headroom.DEFAULT_THROTTLED_BY_NOISE
-    assert settings.price == headroom.DEFAULT_PRICE
 
 
 def follow(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from quotaplane.groups import standing as rules
+from quotaplane.laws import get_law
 from quotaplane.model import (
     DEMAND_COLUMNS,
     LIMIT_COLUMNS,
@@ -20,12 +21,12 @@ from quotaplane.model import (
 from quotaplane.query.audit import list_audits
 from quotaplane.query.cluster_picture import ClusterPicture
 from quotaplane.query.group_status import StandingLeases, group_status
+from quotaplane.quota.config import StepConfig
 from quotaplane.quota.lease_snapshot import lease_snapshot
 from quotaplane.quota.shard import Shard as WorkingSet
 from quotaplane.quota.standing_counts import standing
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts
-from quotaplane.settings import Demand
 from tests.unit.step_cases import T0, Shard, quotas, report, reports
 
 NAMES = ("a", "a::x", "a::y", "b", "c", "d", "e", "f")
@@ -150,13 +151,13 @@ def test_no_broker_of_a_tree_is_called_unfair_for_what_the_law_gives_it() -> Non
     assert not (worst < rules.UNFAIR).any(), worst
 
 
-def test_audits_and_settings_have_the_same_numbers() -> None:
+def test_audits_and_the_step_have_the_same_numbers() -> None:
     declared = {audit.name: audit.parameters for audit in list_audits()}
     for name in ("exceeded", "soft_exceeded"):
         assert 1 + declared[name]["tolerance"].default == pytest.approx(rules.OVER_QUOTA)
     for name in ("starvation", "throttled"):
         assert declared[name]["saturated_from"].default == rules.AT_LIMIT
-    assert Demand().saturated_from == rules.AT_LIMIT
+    assert StepConfig(get_law("max_min")).saturated_from == rules.AT_LIMIT
 
 
 def test_fair_shares_need_no_pairs() -> None:

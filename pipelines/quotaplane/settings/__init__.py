@@ -65,19 +65,6 @@ class LawChoice(Section):
     options: dict[str, Any] = Field(default={})
 
 
-class Demand(Section):
-    """The estimation of demand from usage (see ``quotaplane.quota.demand``)."""
-
-    throttled_by_noise: float = Field(default=0.01, ge=0.0001, le=0.5)
-    """Of what a broker below its fair share wants, so much may be refused because its use varies;
-    its limit has headroom for the rest."""
-    price: float = Field(default=0.05, ge=0.001, le=0.5)
-    """A broker that is held back gives at most this part of its fair share for the headroom of
-    others. Not 0: an idle broker that reports no refusals must have something, to show it wakes."""
-    saturated_from: float = Field(default=0.95, gt=0, le=1)
-    """A broker that used this part of its limit or more is assumed to want more."""
-
-
 class Limits(Section):
     """The contents and publication of limits."""
 
@@ -90,8 +77,6 @@ class Limits(Section):
     refresh_rounds: int = Field(default=10, ge=1)
     """Every limit is published at least once in this many rounds, and within a quarter of a lease,
     changed or not."""
-    significant_change: float = Field(default=0.05, ge=0, lt=1)
-    """A group keeps its limits unless new ones give some broker this part more."""
     max_step: float | None = Field(default=None, gt=0, le=1)
     """Largest change of a limit in a round, as a part of its quota, unless the quota was lowered;
     null: no bound."""
@@ -193,7 +178,6 @@ class Settings(Section):
     reports: Reports = Reports()
     brokers: BrokerTimeouts = BrokerTimeouts()
     law: LawChoice = LawChoice()
-    demand: Demand = Demand()
     limits: Limits = Limits()
     throttle: Throttle = Throttle()
     cluster: Cluster | None = None
