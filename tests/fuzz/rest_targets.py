@@ -13,19 +13,20 @@ import httpx
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.balance.agent.cluster_view import isolation_policies
-from quotaplane.groups.names import name_flaw
-from quotaplane.groups.pulsar_fields import PulsarFields, fields_in, read_fields
-from quotaplane.model import BASIC
-from quotaplane.pulsar_admin.broker_addresses import look_up_broker
-from quotaplane.pulsar_admin.broker_stats import read_broker_stats
-from quotaplane.pulsar_admin.bulk import read_names
-from quotaplane.pulsar_admin.bundle_actions import (
+from quotabalance.agent.cluster_view import isolation_policies
+from quotabalance.pulsar_admin.broker_stats import read_broker_stats
+from quotabalance.pulsar_admin.bundle_actions import (
     bundle_bounds,
     claim,
     owned_bundles,
     topic_weights,
 )
+from quotabalance.pulsar_admin.isolation import anti_affinity_group, read_isolation
+from quotaplane.groups.names import name_flaw
+from quotaplane.groups.pulsar_fields import PulsarFields, fields_in, read_fields
+from quotaplane.model import BASIC
+from quotaplane.pulsar_admin.broker_addresses import look_up_broker
+from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.bundles import tenant_bundle
 from quotaplane.pulsar_admin.configured_rates import (
     NO_RATES,
@@ -34,14 +35,13 @@ from quotaplane.pulsar_admin.configured_rates import (
     rates_of_namespace,
 )
 from quotaplane.pulsar_admin.http_answers import ChosenLines, HttpAnswer
-from quotaplane.pulsar_admin.isolation import anti_affinity_group, read_isolation
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, propose
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
-from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
+from tests.fuzz.mutators import changed_json, changed_text, children_of, several
 from tests.fuzz.target import Target
 from tests.unit.cluster_cases import transport_to
 from tests.unit.load_report_cases import local_broker_data
@@ -211,7 +211,7 @@ def _statistics(value: bytes) -> None:
 
 
 def _metrics(value: bytes) -> None:
-    two = parts_of(value)
+    two = children_of(value)
     source, rest = Counters(), with_answers(*two)
     done(source.read(rest, "http://b1", 0.0))
     sample = done(source.read(rest, "http://b1", 10.0))
@@ -226,7 +226,7 @@ def _load(value: bytes) -> None:
 
 
 def _load_by_topics(value: bytes) -> None:
-    rest = with_answers(*parts_of(value), refuses=("load-report",))
+    rest = with_answers(*children_of(value), refuses=("load-report",))
     stats = done(read_broker_stats(rest, "http://b1"))
     assert np.isfinite(stats.rates).all()
     assert np.isfinite(stats.usage).all()

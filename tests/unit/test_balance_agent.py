@@ -10,23 +10,22 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from quotaplane.balance.agent.bundle_mover import BundleMover, MoveResult
-from quotaplane.balance.agent.collector import Collector
-from quotaplane.balance.agent.executor import Executor
-from quotaplane.balance.agent.plan_follower import PlanFollower
-from quotaplane.balance.agent.plans_listener import PlansListener
-from quotaplane.balance.decisions import Decisions, Move
+from quotabalance.agent.bundle_mover import BundleMover, MoveResult
+from quotabalance.agent.collector import Collector
+from quotabalance.agent.executor import Executor
+from quotabalance.agent.plan_follower import PlanFollower
+from quotabalance.agent.plans_listener import PlansListener
+from quotabalance.job.plan_finisher import BalanceFinisher
+from quotabalance.planning.decisions import Decisions, Move
+from quotabalance.settings import Balance, Collect, Execute
+from quotabalance.wire.balance_plans import decode_plan, encode_plan
+from quotabalance.wire.broker_loads import BrokerLoad
+from quotabalance.wire.load_reports import decode_load_report
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.model import Round
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.settings.balance_agents import Collect, Execute
-from quotaplane.settings.balancing import Balance
 from quotaplane.settings.signing import Signing
-from quotaplane.streams.balance.plan_finisher import BalanceFinisher
 from quotaplane.transport.base import Polled, Portion
-from quotaplane.wire.balance_plans import decode_plan, encode_plan
-from quotaplane.wire.broker_loads import BrokerLoad
-from quotaplane.wire.load_reports import decode_load_report
 from quotaplane.wire.signatures import SigningKeys
 from tests.unit.balance_cluster import BROKERS, HALVES, FakeBundles, message
 

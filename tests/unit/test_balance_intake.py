@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.balance.report_choice import NOT_NEWER, TOO_MANY, Chosen, ReportBounds, choose
-from quotaplane.balance.reported_loads import ReportedLoads
-from quotaplane.balance.reports_intake import round_of
-from quotaplane.wire.broker_loads import BrokerLoad
-from quotaplane.wire.load_reports import encode_load_report
+from quotabalance.planning.report_choice import NOT_NEWER, TOO_MANY, Chosen, ReportBounds, choose
+from quotabalance.planning.reported_loads import ReportedLoads
+from quotabalance.planning.reports_intake import round_of
+from quotabalance.wire.broker_loads import BrokerLoad
+from quotabalance.wire.load_reports import encode_load_report
 from tests.unit.load_report_cases import NOW_MS, bundle_of, decoded, load_of
 
 NONE = ReportedLoads.none()

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import quotaplane.balance
-from quotaplane.balance.decisions import LABELS
+import quotabalance.planning
+from quotabalance.planning.decisions import LABELS
 
-ROOM = Path(quotaplane.balance.__file__).parent
+ROOM = Path(quotabalance.planning.__file__).parent
 PLACES = {"Move": 4, "Split": 3, "Skip": 1}
 """Which argument the label is."""
 
@@ -33,7 +33,7 @@ def test_explained_labels_are_in_the_code() -> None:
 
 
 def test_labels_of_quotaplane_are_in_the_documentation() -> None:
-    """docs/balance.md has a row for each label outside of ``balance/stock/``, and no other."""
+    """docs/balance.md has a row for each label outside of ``quotabalance/stock/``, and no other."""
     ours = "".join(path.read_text() for path in ROOM.glob("*.py") if path.name != "decisions.py")
     page = (Path(__file__).parents[2] / "docs/balance.md").read_text()
     rows = set(re.findall(r"^\| (\w+) \|", page.partition("## Labels")[2], re.MULTILINE))

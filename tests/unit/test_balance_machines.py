@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from quotaplane.balance.broker_watch import BrokerWatch
-from quotaplane.balance.bundle_estimates import BundleEstimates
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.load_model import MachineModel
-from quotaplane.balance.options import BalanceOptions
+from quotabalance.planning.broker_watch import BrokerWatch
+from quotabalance.planning.bundle_estimates import BundleEstimates
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.load_model import MachineModel
+from quotabalance.planning.options import BalanceOptions
 from tests.unit.balance_cases import bundle, cluster, once
 
 PER_BYTE = 4.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quotaplane.balance.decisions import LABELS
-from quotaplane.balance.options import BalanceOptions, read_options
-from quotaplane.balance.planner import BalanceState
-from quotaplane.balance.policies import Policies, read_policies
+from quotabalance.planning.decisions import LABELS
+from quotabalance.planning.options import BalanceOptions, read_options
+from quotabalance.planning.planner import BalanceState
+from quotabalance.planning.policies import Policies, read_policies
 from quotaplane.errors import InputError
 from tests.unit.balance_cases import HOT, applied, bundle, cluster, labels, once, ratio
 

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.bundle_choice import cheapest_cover
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.planner import BalanceState
-from quotaplane.balance.policies import Policies
-from quotaplane.balance.split_positions import split_positions
+from quotabalance.planning.bundle_choice import cheapest_cover
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.planner import BalanceState
+from quotabalance.planning.policies import Policies
+from quotabalance.planning.split_positions import split_positions
 from quotaplane.topics.bundle_names import BundleName
 from tests.examples import examples
 from tests.unit.balance_cases import applied, cluster, once, ratio

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.planner import BalanceState
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.planner import BalanceState
 from tests.unit.balance_cases import HOT, applied, bundle, cluster, labels, once, ratio
 
 
