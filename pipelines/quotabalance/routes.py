@@ -26,5 +26,5 @@ async def balance(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """What the balancer decided, the newest first: the columns of `balance_decisions`."""
+    """The balancer's decisions, the newest first: the columns of `balance_decisions`."""
     return await newest_rows(BALANCE_DECISIONS, caller, served, since, until, limit, offset)

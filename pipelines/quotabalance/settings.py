@@ -21,8 +21,6 @@ class Collect(Section):
 
     interval_s: float = Field(default=10.0, ge=1)
     """How often every broker is read; each read is published as its load report."""
-    concurrency: int = Field(default=8, ge=1, le=256)
-    """Most brokers that are read at once."""
     draining: tuple[str, ...] = ()
     """Brokers (host:port, as in Pulsar's list) to be taken out: their reports say so."""
 
@@ -34,20 +32,8 @@ class Execute(Section):
     """Most bundles on the move at once; it begins with one, and adapts to what is measured."""
     max_bytes_at_once_per_s: float = Field(default=200e6, gt=0)
     """Most traffic of the bundles on the move at once; one bundle always may."""
-    slow_move_s: float = Field(default=2.0, gt=0)
-    """A move that takes longer halves the number of moves at once."""
     unload_timeout_s: float = Field(default=60.0, gt=0)
     """Pulsar's own limit is ``namespaceBundleUnloadingTimeoutMs``."""
-    attempts: int = Field(default=3, ge=1, le=20)
-    """How often a move is tried before it counts as missed."""
-    retry_after_s: float = Field(default=1.0, ge=0)
-    """Pause before the second attempt; it doubles with each one."""
-    max_failures_in_a_row: int = Field(default=3, ge=1)
-    """After so many missed or failed moves one after the other nothing more is begun."""
-    changed_share: float = Field(default=0.5, ge=0)
-    """A plan is refused if its bundles' traffic differs from the plan's by more than this part."""
-    receiver_share: float = Field(default=1.25, ge=1)
-    """A plan is refused if a receiver would carry more than this many times the mean."""
     max_plan_age_s: float = Field(default=1800.0, gt=0)
     """Older plans are refused."""
 
@@ -56,7 +42,7 @@ class Balance(Senders):
     """Topics and rounds of ``./spark-submit.sh balance``, and its strategy."""
 
     cluster: str = Field(default="default", min_length=1, max_length=200)
-    """What the history calls the cluster whose load reports are in ``loads_topic``."""
+    """The name of the balanced cluster in the history."""
     loads_topic: TopicName = "load-reports"
     """Load reports, on the same transport as the usage reports. With Pulsar, a short name is a
     topic in the namespace of ``transport.limits_topic``."""
@@ -64,7 +50,7 @@ class Balance(Senders):
     mode: Literal["propose", "auto"] = "propose"
     """propose: an executor needs an approval of each plan; auto: it does not."""
     round_interval_s: float = Field(default=60.0, gt=0, le=86_400)
-    """The balancer decides so often; for the first time so long after the first report."""
+    """The time between decisions, and from the first report to the first decision."""
     gone_after_s: float = Field(default=3600.0, gt=0, le=604_800)
     """A broker whose numbers are older than this no longer counts, and is forgotten. It must be
     above the option ``stale_after_s``, with which a silent broker gets no bundles."""
@@ -74,7 +60,7 @@ class Balance(Senders):
     max_new_brokers_per_round: int | None = Field(default=None, ge=1)
     """See ``reports``. No bound by default: the first round should know the whole cluster."""
     max_bundles: int = Field(default=2_000_000, ge=1)
-    """Of all brokers; reports that exceed this are not used."""
+    """Most bundles of all brokers; reports that exceed this are not used."""
     options: dict[str, Any] = Field(default={})
     """Options of the strategy (docs/balance-job.md); what is left out has its default."""
     policies: dict[str, Any] = Field(default={})
@@ -103,7 +89,7 @@ class BalanceMetricsPorts(MetricsPorts):
     """The ports of all programs."""
 
     balance_port: Port | None = None
-    """Of the balance job."""
+    """Port of the balance job."""
 
 
 class BalanceSettings(Settings):
@@ -127,15 +113,11 @@ class BalanceSettings(Settings):
         return super().senders | {"balance": self.balance}
 
 
-def with_balance(settings: Settings) -> BalanceSettings:
-    """The same settings, as the class that they are of."""
-    assert isinstance(settings, BalanceSettings)
-    return settings
-
-
 def load_balance_settings(path: str | Path) -> BalanceSettings:
     """Read and check a settings file, as ``quotaplane.settings.load_settings``."""
-    return with_balance(load_settings(path))
+    settings = load_settings(path)
+    assert isinstance(settings, BalanceSettings)
+    return settings
 
 
 def pulsar_cluster(transport: DeltaTransport | KafkaTransport | PulsarTransport) -> PulsarTransport:

@@ -41,7 +41,7 @@ from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
-from tests.fuzz.mutators import changed_json, changed_text, children_of, several
+from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
 from tests.fuzz.target import Target
 from tests.unit.cluster_cases import transport_to
 from tests.unit.load_report_cases import local_broker_data
@@ -211,7 +211,7 @@ def _statistics(value: bytes) -> None:
 
 
 def _metrics(value: bytes) -> None:
-    two = children_of(value)
+    two = parts_of(value)
     source, rest = Counters(), with_answers(*two)
     done(source.read(rest, "http://b1", 0.0))
     sample = done(source.read(rest, "http://b1", 10.0))
@@ -226,7 +226,7 @@ def _load(value: bytes) -> None:
 
 
 def _load_by_topics(value: bytes) -> None:
-    rest = with_answers(*children_of(value), refuses=("load-report",))
+    rest = with_answers(*parts_of(value), refuses=("load-report",))
     stats = done(read_broker_stats(rest, "http://b1"))
     assert np.isfinite(stats.rates).all()
     assert np.isfinite(stats.usage).all()

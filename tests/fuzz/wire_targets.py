@@ -44,8 +44,8 @@ from quotaplane.wire.signatures import SigningKeys
 from tests.fuzz.mutators import (
     TEXTS,
     changed_json,
-    children_of,
     damaged,
+    parts_of,
     protobuf,
     several,
 )
@@ -121,7 +121,7 @@ def _several(random: Random, samples: tuple[bytes, ...]) -> bytes:
 
 
 def _batch(value: bytes) -> None:
-    for _, payload in pack_reports(_decode(children_of(value)), 2):
+    for _, payload in pack_reports(_decode(parts_of(value)), 2):
         unpack_reports([payload])
 
 
@@ -137,7 +137,7 @@ def _limits(value: bytes, keys: SigningKeys | None = None) -> None:
 def _received(value: bytes) -> None:
     received = ClusterLimits()
     received.expect({"b1"}, ["a", "b"])
-    for at, message in enumerate(children_of(value)):
+    for at, message in enumerate(parts_of(value)):
         try:
             received.receive(decode_limits(message), NOW_MS + at)
         except InputError:

@@ -32,7 +32,7 @@ class CutOffError(RuntimeError):
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    options = {"confirm_samples": 1, "confirm_window_samples": 1, "noise_prior": 0.0}
+    options = {"confirm_samples": 1, "confirm_window_samples": 1, "noise_z": 0.0}
     return parse_settings(
         {
             "transport": {"kind": "delta", "path": str(tmp_path / "topics")},

@@ -72,7 +72,7 @@ def test_brokers_that_handed_bundles_over_are_known_until_both_are_measured_agai
     new = cluster({**held, "b3": held["b3"] | {bundle(100): 10.0}})
     assert known.handed_over(new).tolist() == [False, False, True]
     everything = np.ones(len(names), np.bool_)
-    measured = known.aligned(after)[0].sampled(after, everything, BalanceOptions())
+    measured = known.aligned(after)[0].sampled(after, everything)
     assert not measured.handed_over(after).any()
 
 

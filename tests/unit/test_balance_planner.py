@@ -87,8 +87,6 @@ def test_a_swap_when_no_single_bundle_fits() -> None:
     assert labels(decided) == {"Swap"}
     assert len(decided.moves) == 2
     assert ratio(applied(load, decided)) < ratio(load)
-    _, without = once(load, start_above=0.12, allow_swaps=False, allow_splits=False)
-    assert not without.moves
 
 
 def test_a_bundle_too_big_for_any_broker_is_split() -> None:
@@ -228,7 +226,8 @@ def test_a_round_has_a_budget() -> None:
     _, few = once(load, max_moves_per_round=2)
     assert len(few.moves) == 2
     assert "Budget" in labels(few)
-    _, bytes_ = once(load, max_bytes_per_s_per_round=25)
+    share = 25 / load.throughput().sum()
+    _, bytes_ = once(load, max_bytes_share_per_round=share)
     assert sum(move.bytes_per_s for move in bytes_.moves) == 20
     _, none = once(load, max_moves_per_round=0)
     assert not none.moves

@@ -16,7 +16,8 @@ from quotabalance.job.job import BalanceSpec
 from quotabalance.job.plan_finisher import BalanceFinisher
 from quotabalance.job.program import BalanceProgram, balance_program
 from quotabalance.job.reports_held import BalanceJobState
-from quotabalance.planning.decisions import LABELS, Decisions, Move, Split, fitting
+from quotabalance.planning.decisions import LABELS, Decisions, Move, Split
+from quotabalance.planning.planner import fitting
 from quotabalance.settings import Balance
 from quotabalance.wire.balance_plans import decode_plan, encode_plan
 from quotabalance.wire.broker_loads import BrokerLoad
@@ -36,7 +37,7 @@ from tests.unit.load_report_cases import NOW_MS, bundle_of, decoded, load_of
 from tests.unit.metrics_cases import scraped
 from tests.unit.pages import ROOT
 
-BALANCE = Balance(options={"confirm_samples": 1, "confirm_window_samples": 1, "noise_prior": 0.0})
+BALANCE = Balance(options={"confirm_samples": 1, "confirm_window_samples": 1, "noise_z": 0.0})
 EPOCH = 7
 
 

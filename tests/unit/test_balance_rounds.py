@@ -131,17 +131,6 @@ def test_a_bundle_that_nobody_reports_still_counts_at_its_target() -> None:
     assert set(state.absent.names) == gone
 
 
-def test_two_bundles_of_a_range_do_not_move_at_once() -> None:
-    held = {"b1": {bundle(0, f"a/n{i}"): 10.0 for i in range(10)}, "b2": {bundle(0, "a/z"): 10.0}}
-    _, free = once(cluster(held))
-    assert len(free.moves) > 1
-    state, one = once(cluster(held), distinct_ranges=True)
-    assert len(one.moves) == 1
-    _, waits = once(cluster(held), state=state, now_s=60, distinct_ranges=True)
-    assert not waits.moves
-    assert "SameRange" in labels(waits)
-
-
 def test_small_overloads_wait_for_samples_that_confirm_them() -> None:
     state = BalanceState.empty()
     load = cluster(HOT)

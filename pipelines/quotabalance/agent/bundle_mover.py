@@ -14,11 +14,14 @@ from typing import Final, NamedTuple
 
 from quotabalance.planning.decisions import Move
 from quotabalance.pulsar_admin.bundle_actions import claim, owned_bundles, unload
-from quotabalance.settings import Execute
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
+ATTEMPTS: Final = 3
+"""Attempts of a move before it counts as missed."""
+RETRY_AFTER_S: Final = 1.0
+"""The pause before the second attempt; it doubles with each one."""
 _CLAIM_EVERY_S: Final = 0.05
 _CLAIMS_AFTER_UNLOAD_S: Final = 5.0
 """How long a bundle without an owner is claimed after its unload has ended."""
@@ -52,15 +55,15 @@ class BundleMover:
         rest: Rest,
         cluster: str,
         addresses: dict[str, BrokerAddress],
-        settings: Execute,
+        unload_timeout_s: float,
     ) -> None:
-        self._rest, self._cluster, self._settings = rest, cluster, settings
-        self._addresses = addresses
+        self._rest, self._cluster, self._addresses = rest, cluster, addresses
+        self._unload_timeout_s = unload_timeout_s
 
     async def move(self, move: Move, may_retry: Callable[[], bool] = lambda: True) -> MoveResult:
-        """Make a move, in up to ``attempts`` attempts; never raises a ``ClusterError``."""
-        pause_s, took_s, source, message = self._settings.retry_after_s, 0.0, move.source, ""
-        for attempt in range(1, self._settings.attempts + 1):
+        """Make a move, in up to ``ATTEMPTS`` attempts; never raises a ``ClusterError``."""
+        pause_s, took_s, source, message = RETRY_AFTER_S, 0.0, move.source, ""
+        for attempt in range(1, ATTEMPTS + 1):
             loop = asyncio.get_running_loop()
             try:
                 owner = await self.owner(move.bundle, (move.source, move.target))
@@ -80,7 +83,7 @@ class BundleMover:
                 outcome, message, owner = FAILED, str(error), ""
                 if isinstance(error, RefusedError) and error.status in (401, 403, 404, 412):
                     return MoveResult(outcome, owner, attempt, took_s, message)
-            if attempt == self._settings.attempts or not may_retry():
+            if attempt == ATTEMPTS or not may_retry():
                 break
             await asyncio.sleep(pause_s)
             pause_s *= 2
@@ -117,7 +120,7 @@ class BundleMover:
         none.
         """
         unloading = asyncio.create_task(
-            unload(self._rest, move.bundle, move.target, self._settings.unload_timeout_s)
+            unload(self._rest, move.bundle, move.target, self._unload_timeout_s)
         )
         claiming = asyncio.create_task(self._claim(move, holder, unloading))
         try:

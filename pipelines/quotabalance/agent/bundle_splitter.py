@@ -8,7 +8,6 @@ from typing import Final
 from quotabalance.planning.decisions import Split
 from quotabalance.planning.split_positions import split_positions
 from quotabalance.pulsar_admin.bundle_actions import bundle_bounds, split, topic_weights
-from quotabalance.settings import Execute
 from quotaplane.errors import ClusterError, InputError
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress
 from quotaplane.pulsar_admin.rest import Rest
@@ -19,7 +18,7 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 async def split_bundle(
-    rest: Rest, wanted: Split, addresses: dict[str, BrokerAddress], settings: Execute
+    rest: Rest, wanted: Split, addresses: dict[str, BrokerAddress], timeout_s: float
 ) -> tuple[int, ...]:
     """Split a bundle, and check that the new bundles are there; returns the boundaries.
 
@@ -46,7 +45,7 @@ async def split_bundle(
             raise ClusterError(
                 f"bundle {wanted.bundle}: has fewer than two topics, so no split divides it"
             )
-    await split(rest, wanted.bundle, boundaries, settings.unload_timeout_s)
+    await split(rest, wanted.bundle, boundaries, timeout_s)
     for _ in range(_LOOKS):
         if set(boundaries) <= set(await bundle_bounds(rest, bundle.namespace)):
             return boundaries

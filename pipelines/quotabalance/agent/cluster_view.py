@@ -27,7 +27,7 @@ _AT_ONCE: Final = 8
 
 
 class ClusterView(NamedTuple):
-    """What is known of a cluster now."""
+    """A cluster as it is now."""
 
     addresses: dict[str, BrokerAddress]
     """By broker."""

@@ -23,6 +23,8 @@ from quotaplane.pulsar_admin.topic_usage import stats_exposure
 from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.reasons import UnusableReportError
 
+AT_ONCE: Final = 8
+"""Brokers that are read at once."""
 _BROKERS: Final = Rest.path("brokers")
 _AGAIN_AFTER_S: Final = 0.2
 
@@ -99,7 +101,7 @@ class Collector:
                 self._silent.discard(broker)
                 self._failures.note("load of brokers", broker, None)
 
-        await at_once(self._settings.concurrency, read, brokers)
+        await at_once(AT_ONCE, read, brokers)
         loads.sort(key=lambda load: load.broker)
         await self._publish(loads)
         return loads

@@ -27,6 +27,11 @@ from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.topics.bundle_names import parse_bundle
 
 NOT_DONE: Final = "not done"
+TOLERANCE: Final = Tolerance()
+MOST_FAILURES: Final = 3
+"""After this many missed or failed moves in a row nothing more is begun."""
+SLOW_MOVE_S: Final = 2.0
+"""A move that takes longer halves the number of moves at once."""
 _MOST_TIMES: Final = 1000
 """Durations of moves that the status line is made from."""
 _DRAIN: Final = "Drain"
@@ -47,12 +52,13 @@ class Executor:
     """Executes plans on one cluster.
 
     Args:
-        balance: pace and tolerances, what is balanced, and capacity weights.
+        balance: pace, what is balanced, and capacity weights.
         rest: client of the cluster's REST API.
         cluster: the cluster's name.
         record: where every action is recorded; None = nowhere.
         say: prints a line for the administrator.
         now_ms: the wall clock.
+        tolerance: how far the load may have moved on since a plan.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class Executor:
         record: ActionRecord | None,
         say: Say,
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
+        tolerance: Tolerance = TOLERANCE,
     ) -> None:
         settings = balance.execute
         self._settings, self._rest, self._cluster = settings, rest, cluster
@@ -70,7 +77,8 @@ class Executor:
         self._policies = read_policies(balance.policies)
         self._drained = self._policies.drained_brokers.union(balance.collect.draining)
         self._record, self._say, self._now_ms = record, say, now_ms
-        self.pace = MovePace(settings.max_moves_at_once, settings.slow_move_s)
+        self._tolerance = tolerance
+        self.pace = MovePace(settings.max_moves_at_once)
         self.counts: Counter[str] = Counter()
         self.moved_bytes_per_s = 0.0
         self.took_s: deque[float] = deque(maxlen=_MOST_TIMES)
@@ -85,10 +93,9 @@ class Executor:
         """
         view = await read_cluster(self._rest, self._cluster)
         decisions, load = plan.decisions, view.load
-        tolerance = Tolerance(self._settings.changed_share, self._settings.receiver_share)
         out = np.array([name in self._drained for name in load.brokers], np.bool_)
         weights = self._policies.weights(load.brokers)
-        check = check_plan(decisions, load, tolerance, weights, out, self._resources)
+        check = check_plan(decisions, load, self._tolerance, weights, out, self._resources)
         refusals = list(check.refusals)
         age_s = (self._now_ms() - plan.decided_at_ms) / 1000.0
         if age_s > self._settings.max_plan_age_s:
@@ -115,7 +122,7 @@ class Executor:
         Args:
             plan: the plan.
             verdict: without refusals.
-            ended: why nothing more may be begun; "" = go on. What is under way ends first.
+            ended: why nothing more may be begun; "" = go on. Moves under way end first.
         """
         assert not verdict.refusals
         counts: Counter[str] = Counter()
@@ -153,7 +160,9 @@ class Executor:
     async def _moves(
         self, plan: PlanMessage, pending: list[Move], view: ClusterView, ended: Callable[[], str]
     ) -> Counter[str]:
-        mover = BundleMover(self._rest, self._cluster, view.addresses, self._settings)
+        mover = BundleMover(
+            self._rest, self._cluster, view.addresses, self._settings.unload_timeout_s
+        )
         counts: Counter[str] = Counter()
         under_way: dict[asyncio.Task[MoveResult], Move] = {}
         self.pace.failures_in_a_row = 0
@@ -161,7 +170,7 @@ class Executor:
         def stopped() -> str:
             if self._unrecorded:
                 return self._unrecorded
-            if self.pace.failures_in_a_row >= self._settings.max_failures_in_a_row:
+            if self.pace.failures_in_a_row >= MOST_FAILURES:
                 return f"{self.pace.failures_in_a_row} moves in a row failed"
             return ended()
 
@@ -230,7 +239,9 @@ class Executor:
             outcome, message = NOT_DONE, why
         else:
             try:
-                boundaries = await split_bundle(self._rest, split, view.addresses, self._settings)
+                boundaries = await split_bundle(
+                    self._rest, split, view.addresses, self._settings.unload_timeout_s
+                )
                 outcome, message = outcomes.DONE, ""
             except ClusterError as error:
                 outcome, message = outcomes.FAILED, str(error)
@@ -290,7 +301,7 @@ class MovePace:
     1
     """
 
-    def __init__(self, most: int, slow_s: float) -> None:
+    def __init__(self, most: int, slow_s: float = SLOW_MOVE_S) -> None:
         self._most, self._slow_s = most, slow_s
         self._good = 0
         self._ignored = 0

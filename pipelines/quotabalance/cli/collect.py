@@ -55,7 +55,7 @@ async def _print_policies(transport: PulsarTransport) -> int:
 
 
 async def _collect(settings: BalanceSettings, transport: PulsarTransport, *, once: bool) -> int:
-    from quotabalance.agent.collector import Collector
+    from quotabalance.agent.collector import AT_ONCE, Collector
     from quotaplane.pulsar_admin.rest import Rest
     from quotaplane.transport import open_broker_link
     from quotaplane.transport.base import Topics
@@ -65,7 +65,7 @@ async def _collect(settings: BalanceSettings, transport: PulsarTransport, *, onc
     topics = Topics(settings.balance.loads_topic, settings.balance.plans_topic)
     async with Rest(
         transport,
-        concurrency=collect.concurrency,
+        concurrency=AT_ONCE,
         say=warn,
     ) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, topics=topics)

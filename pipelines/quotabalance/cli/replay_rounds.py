@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quotabalance.cli.record_options import add_record_options, recorded_rounds, settings_in_force
-from quotabalance.planning.decisions import Decisions, fitting
-from quotabalance.planning.planner import BalanceState, decide
+from quotabalance.planning.decisions import Decisions
+from quotabalance.planning.planner import BalanceState, decide, fitting
 from quotabalance.planning.reports_intake import GONE, round_of
 from quotabalance.record.recorded_rounds import RecordedRound
 from quotaplane.console.answers import print_answer

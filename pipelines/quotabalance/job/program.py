@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from quotabalance.job.reports_held import BalanceJobState
 from quotabalance.job.round_rows import decision_rows, load_rows, round_row
-from quotabalance.planning.decisions import OURS, Decisions, fitting
+from quotabalance.planning.decisions import OURS, Decisions
 from quotabalance.planning.options import BalanceOptions, read_options
-from quotabalance.planning.planner import BalanceRound, BalanceState, decide
+from quotabalance.planning.planner import BalanceRound, BalanceState, decide, fitting
 from quotabalance.planning.policies import Policies, read_policies
-from quotabalance.planning.report_choice import NOT_NEWER, TOO_MANY, ReportBounds, choose
+from quotabalance.planning.report_choice import NOT_NEWER, TOO_MANY_BUNDLES, ReportBounds, choose
 from quotabalance.planning.reported_loads import ReportedLoads
 from quotabalance.planning.reports_intake import RoundOfReports, gone_skip, round_of
 from quotabalance.settings import Balance
@@ -27,16 +27,14 @@ from quotaplane.arrow_ipc import pack
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.model import Round
 from quotaplane.streams.letters import letters_of, letters_of_senders, refused_reports
-from quotaplane.streams.new_brokers import BrokerBounds, turned_away
+from quotaplane.streams.new_brokers import BrokerBounds, beyond_bounds
 from quotaplane.streams.shard_program import Arrived, Batch, Output
-from quotaplane.wire import reasons
 
 _HOUR_MS: Final = 3_600_000
 _DETAILS: Final = {
     NOT_NEWER: "its broker has sent this report, or a newer one, before",
-    TOO_MANY: "more bundles than balance.max_bundles allows",
+    TOO_MANY_BUNDLES: "more bundles than balance.max_bundles allows",
 }
-_REASONS: Final = {NOT_NEWER: reasons.NOT_NEWER, TOO_MANY: reasons.TOO_MANY_BUNDLES}
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class BalanceProgram:
             "balance", self.balance.max_brokers, self.balance.max_new_brokers_per_round
         )
         known = state.latest.reports["broker"].to_pylist()
-        refused = turned_away(known, loads.reports["broker"], bounds, stamp)
+        refused = beyond_bounds(known, loads.reports["broker"], bounds, stamp)
         if not refused:
             return loads, []
         letters = [
@@ -135,7 +133,7 @@ class BalanceProgram:
         why = [reason for _, reason in chosen.refused]
         letters = letters_of(
             len(why),
-            reason=pa.array([_REASONS[reason] for reason in why]),
+            reason=pa.array(why),
             detail=pa.array([_DETAILS[reason] for reason in why]),
             position=rows["position"],
             published_at_ms=rows["published_at_ms"],

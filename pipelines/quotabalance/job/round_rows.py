@@ -18,24 +18,11 @@ from quotabalance.planning.reported_loads import (
     USAGE_COLUMNS,
     ReportedLoads,
 )
-from quotaplane.history.table_parts import list_of
+from quotabalance.record.tables import BALANCE_DECISIONS
+from quotaplane.history.table_parts import STAMP_COLUMNS, list_of
 
 _DECISION: Final = pa.schema(
-    [
-        ("cluster", pa.string()),
-        ("kind", pa.string()),
-        ("place", pa.int64()),
-        ("subject", pa.string()),
-        ("source", pa.string()),
-        ("target", pa.string()),
-        ("bytes_per_s", pa.float64()),
-        ("boundaries", list_of(pa.int64())),
-        ("label", pa.string()),
-        ("reason", pa.string()),
-        ("bundles", pa.int64()),
-        ("plan_hash", pa.string()),
-        ("enforced", pa.bool_()),
-    ]
+    [field for field in BALANCE_DECISIONS.schema if field.name not in STAMP_COLUMNS]
 )
 
 

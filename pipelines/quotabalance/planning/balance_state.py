@@ -32,7 +32,7 @@ class BalanceState:
     """By bundle: moves and splits under way, in their grace period, missed, or proposed."""
     estimates: BundleEstimates = field(default_factory=BundleEstimates.empty)
     absent: BundleEstimates = field(default_factory=BundleEstimates.empty)
-    """Of bundles under way that no broker reports at the moment."""
+    """Estimates of bundles under way that no broker reports at the moment."""
     machines: MachineModel = field(default_factory=MachineModel.empty)
     watch: BrokerWatch = field(default_factory=BrokerWatch.empty)
 

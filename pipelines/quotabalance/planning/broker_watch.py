@@ -1,4 +1,4 @@
-"""Which brokers are overloaded: new samples, confirmation, hysteresis."""
+"""Finds overloaded brokers: new samples, confirmation, hysteresis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quotabalance.planning.options import BalanceOptions
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 PROVEN_SAMPLES: Final = 15
-"""A broker that was overloaded probably still is, if it seems so: for so many samples a quarter
+"""A broker that was overloaded and seems so again probably is: for this number of samples a quarter
 of ``noise_z`` is enough."""
 
 HARMLESS: Final = 0.6
@@ -21,7 +21,7 @@ HARMLESS: Final = 0.6
 
 @dataclass(frozen=True)
 class BrokerWatch:
-    """What is remembered of B brokers."""
+    """Memory about B brokers between rounds."""
 
     brokers: tuple[str, ...]
     counted_at_s: FloatArray
@@ -29,7 +29,7 @@ class BrokerWatch:
     active: BoolArray
     """Shape (B,): bundles are leaving, until ``stop_below`` is reached."""
     proven: IntArray
-    """Shape (B,): so many more samples a quarter of ``noise_z`` is enough."""
+    """Shape (B,): number of further samples in which a quarter of ``noise_z`` is enough."""
 
     lost_bundles: BoolArray
     """Shape (B,): bundles left it without an order, and it has not been measured since."""
@@ -57,7 +57,7 @@ class BrokerWatch:
     def fresh(
         self, measured_at_s: FloatArray, differs: BoolArray, options: BalanceOptions
     ) -> BoolArray:
-        """Whose numbers are a new sample: others than before, or equal ones of a later period.
+        """Brokers with a new sample: other numbers than before, or equal ones of a later period.
 
         Args:
             measured_at_s: shape (B,); -inf = nothing is known of the broker.
@@ -89,12 +89,12 @@ class Overload(NamedTuple):
     stop: float = 0.0
     """Bundles leave it until it carries 1 + this; at most ``start``."""
     caution: float = 1.0
-    """So many standard errors are the margin, at most 1."""
+    """The margin in standard errors, at most 1."""
     receives: BoolArray | bool = False
-    """Shape (B,): it got bundles lately, and should not give some back because of noise."""
+    """Shape (B,): it got bundles lately, and should not give any away because of noise."""
     newness: FloatArray | float = 0.0
-    """Shape (B,): mean of one by the samples of a bundle, weighted by load. Of few samples noise is
-    not known well, and if a seeming change of load is why they are few, they were chosen by it."""
+    """Shape (B,): mean of one by the samples of a bundle, weighted by load. With few samples the
+    noise estimate is unreliable, and biased if a seeming change of load is the reason."""
 
     def probable_start(self) -> FloatArray:
         """The start less one standard error, but no more than half of the hysteresis; shape (B,).
@@ -130,11 +130,11 @@ class Overload(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What is known of B brokers now."""
+    """The judgement about B brokers in this round."""
 
     watch: BrokerWatch
     hits: IntArray
-    """Shape (B,): so many of the latest ``confirm_window_samples`` samples were above the start."""
+    """Shape (B,): number of the latest ``confirm_window_samples`` samples above the start."""
     above: BoolArray
     """Shape (B,): the estimate is above the start, or less than a standard error below it."""
     confirmed: BoolArray

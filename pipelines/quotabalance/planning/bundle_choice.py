@@ -11,7 +11,7 @@ import numpy as np
 from quotaplane.model import FloatArray, IntArray
 
 STARTS: Final = 12
-"""The search begins once at each of so many biggest bundles."""
+"""The search begins once at each of this number of biggest bundles."""
 
 MANY: Final = 150
 """With more items than this the first few starts are as good as all."""
@@ -20,10 +20,10 @@ GOOD_ENOUGH: Final = 0.005
 """Choices that cost so little more than the least that is possible are not improved."""
 
 ROUNDS: Final = 24
-"""At most so many improvements."""
+"""Most improvements."""
 
 TABLE: Final = 250_000
-"""SwapPlanner are compared in tables of at most so many cells."""
+"""Most cells of a table in which exchanges are compared."""
 
 
 def cheapest_cover(gain: FloatArray, cost: FloatArray, enough: float) -> IntArray:

@@ -1,4 +1,4 @@
-"""What each bundle carries, estimated from noisy samples, and how uncertain that is."""
+"""The load of each bundle, estimated from noisy samples, and its uncertainty."""
 
 from __future__ import annotations
 
@@ -11,36 +11,42 @@ import numpy as np
 
 from quotabalance.planning.child_bundles import children_of, guessed_loads
 from quotabalance.planning.cluster_load import ClusterLoad
-from quotabalance.planning.options import KEPT_SAMPLES, BalanceOptions
+from quotabalance.planning.options import KEPT_SAMPLES
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 WINDOWS: Final = ((4, 3.2), (2, 3.8), (1, 4.5))
-"""So many latest samples are compared with the mean before; a difference of so many standard errors
-is a change of load. A long window sees small changes, a short one sees big ones at once."""
+"""Windows (samples, standard errors): the latest samples are compared with the mean before, and a
+larger difference is a change of load. A long window sees small changes, a short one big ones."""
 
 BROKER_WINDOWS: Final = ((4, 4.0), (2, 4.3), (1, 4.8))
 """The same for all bundles of a broker together: a wrong change of theirs makes bundles move."""
 
 DRIFT_FROM: Final = 6
-"""Drift is looked for in bundles with so many samples."""
+"""Least samples of a bundle that drift is estimated from."""
 
 DRIFT_BUNDLES: Final = 30
-"""If fewer bundles have so many, their differences tell nothing about drift."""
+"""Drift is not estimated from fewer bundles than this."""
 
 DRIFT_BOUND: Final = 5.0
-"""So many standard errors above 1 the mean squared difference is due to drift."""
+"""Drift explains a mean squared difference that is above 1 by this many standard errors."""
 
 DRIFT_SAMPLES: Final = 20.0
-"""For so many samples after drift was seen, loads are means of the latest 4."""
+"""Number of samples after drift was seen in which loads are means of the latest 4."""
+
+MEMORY_SAMPLES: Final = 30
+"""A bundle's load is the mean of at most this many samples; fewer after its load has changed."""
+
+NOISE_PRIOR: Final = 0.5
+"""Relative standard deviation of a bundle's samples that is assumed before it is measured."""
 
 SMALLEST_NOISE: Final = 0.02
 """Relative standard deviation of samples that is always assumed."""
 
 BUNDLE_PRIOR_SAMPLES: Final = 4.0
-"""The cluster's noise counts like so many samples of a bundle's own."""
+"""The weight of the cluster's noise, in samples of a bundle's own."""
 
 CLUSTER_PRIOR_SAMPLES: Final = 20.0
-"""The option ``noise_prior`` counts like so many samples of the cluster."""
+"""The weight of ``NOISE_PRIOR``, in samples of the cluster."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,12 @@ class BundleEstimates:
         none = np.zeros(0)
         return cls((), np.zeros((KEPT_SAMPLES, 0)), none, none, none, none, none, none, none, none)
 
-    def relative_variance(self, options: BalanceOptions) -> FloatArray:
+    def relative_variance(self) -> FloatArray:
         """Variance of one sample divided by the squared mean; shape (N,).
 
         A bundle's own deviations are few, so the cluster's are mixed in.
         """
-        prior = options.noise_prior**2
+        prior = NOISE_PRIOR**2
         total = self.squares.sum() + CLUSTER_PRIOR_SAMPLES * prior
         pooled = total / (self.deviations.sum() + CLUSTER_PRIOR_SAMPLES)
         own = (self.squares + BUNDLE_PRIOR_SAMPLES * pooled) / (
@@ -87,9 +93,9 @@ class BundleEstimates:
         variance: FloatArray = np.maximum(own, SMALLEST_NOISE**2)
         return variance
 
-    def squared_error(self, options: BalanceOptions) -> FloatArray:
+    def squared_error(self) -> FloatArray:
         """Squared standard error of ``mean`` divided by its square; shape (N,)."""
-        square: FloatArray = self.relative_variance(options) / np.maximum(self.samples, 1)
+        square: FloatArray = self.relative_variance() / np.maximum(self.samples, 1)
         return square
 
     def aligned(self, load: ClusterLoad) -> tuple[BundleEstimates, BoolArray]:
@@ -132,7 +138,7 @@ class BundleEstimates:
         return replace(self, mean=mean, samples=samples, latest=latest)
 
     def guessed(self) -> BoolArray:
-        """Whose loads were never measured; shape (N,)."""
+        """Bundles whose loads were never measured; shape (N,)."""
         none: BoolArray = self.samples < 1
         return none
 
@@ -183,15 +189,12 @@ class BundleEstimates:
             *(np.concatenate([getattr(self, n), getattr(rest, n)], axis=-1) for n in COLUMNS),
         )
 
-    def sampled(
-        self, load: ClusterLoad, new: BoolArray, options: BalanceOptions
-    ) -> BundleEstimates:
+    def sampled(self, load: ClusterLoad, new: BoolArray) -> BundleEstimates:
         """Take in one more sample of the bundles that are marked in ``new``.
 
         Args:
             load: with the same bundles as these estimates.
             new: shape (N,): the bundle's load was measured anew.
-            options: noise and memory.
 
         Returns:
             The mean of the latest samples since each bundle's load has changed.
@@ -204,18 +207,18 @@ class BundleEstimates:
         owner = np.where(new, owner, self.owner)
         new = new & ~(arrived & (sample < self.mean))
         latest = np.where(new, np.vstack([sample, self.latest[:-1]]), self.latest)
-        window, changed = self._changes(latest, load, new, options)
+        window, changed = self._changes(latest, load, new)
         short = np.maximum(self.short - 1, 0)
-        if self._drifting(latest, new & ~changed, options):
+        if self._drifting(latest, new & ~changed):
             short[:] = DRIFT_SAMPLES
         recent = new & ~changed & (short > 0) & (self.samples >= KEPT_SAMPLES)
         window[recent] = KEPT_SAMPLES
         changed |= recent
-        count = np.where(changed, window, np.minimum(self.samples + 1, options.memory_samples))
+        count = np.where(changed, window, np.minimum(self.samples + 1, MEMORY_SAMPLES))
         means = np.cumsum(latest, axis=0) / np.arange(1, KEPT_SAMPLES + 1)[:, None]
         of_window = means[window - 1, np.arange(len(window))]
         mean = np.where(changed, of_window, self.mean + (sample - self.mean) / count)
-        squares, deviations = self._noise(sample, new & (~changed | recent), options)
+        squares, deviations = self._noise(sample, new & (~changed | recent))
         share, per_byte = _mix(load, sample)
         weight = np.where(new & (sample > 0), 1 / np.minimum(count, 10), 0)
         return replace(
@@ -231,7 +234,7 @@ class BundleEstimates:
             owner=owner,
         )
 
-    def _drifting(self, latest: FloatArray, rest: BoolArray, options: BalanceOptions) -> bool:
+    def _drifting(self, latest: FloatArray, rest: BoolArray) -> bool:
         """Whether the loads of the cluster's bundles drift.
 
         The latest 4 samples of a bundle differ from its mean, which has 3 of them among its n, with
@@ -243,19 +246,17 @@ class BundleEstimates:
         if count < DRIFT_BUNDLES:
             return False
         difference = latest[:, rest].mean(axis=0) / self.mean[rest] - 1
-        variance = self.relative_variance(options)[rest] * (0.25 - 0.5 / self.samples[rest])
+        variance = self.relative_variance()[rest] * (0.25 - 0.5 / self.samples[rest])
         square = np.minimum(difference**2 / variance, 9)
         return bool(square.mean() > 1 + DRIFT_BOUND * np.sqrt(2 / count))
 
-    def _noise(
-        self, sample: FloatArray, counts: BoolArray, options: BalanceOptions
-    ) -> tuple[FloatArray, FloatArray]:
+    def _noise(self, sample: FloatArray, counts: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Add the squared deviation of a sample; of more than 3 standard deviations only 3."""
         known = (self.mean > 0) & (self.samples > 0)
         deviation = np.divide(sample - self.mean, self.mean, out=np.zeros_like(sample), where=known)
         square = deviation**2 / (1 + 1 / np.maximum(self.samples, 1))
-        square = np.minimum(square, 9 * self.relative_variance(options))
-        full = options.memory_samples
+        square = np.minimum(square, 9 * self.relative_variance())
+        full = MEMORY_SAMPLES
         counts = counts & known
         keep = np.where(counts & (self.deviations >= full), 1 - 1 / full, 1.0)
         return (
@@ -264,14 +265,14 @@ class BundleEstimates:
         )
 
     def _changes(
-        self, latest: FloatArray, load: ClusterLoad, new: BoolArray, options: BalanceOptions
+        self, latest: FloatArray, load: ClusterLoad, new: BoolArray
     ) -> tuple[IntArray, BoolArray]:
-        """Whose load has changed: of single bundles, then of all others of a broker together.
+        """Changes of load: of single bundles, then of all others of a broker together.
 
         Returns:
             The latest samples since the change, and whether there was one; shape (N,) each.
         """
-        variance = np.log1p(self.relative_variance(options))
+        variance = np.log1p(self.relative_variance())
         floor = 1e-6 * max(float(self.mean.mean()), 1e-6)
         window = np.ones(len(new), np.int64)
         changed = np.zeros(len(new), np.bool_)

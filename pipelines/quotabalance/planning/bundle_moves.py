@@ -12,7 +12,7 @@ import numpy as np
 from quotabalance.planning.bundle_choice import cheapest_cover
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Move
-from quotabalance.planning.load_board import LoadBoard
+from quotabalance.planning.load_board import OVERLOADED_SHARE, LoadBoard
 from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.placement_rules import PlacementRules
 from quotaplane.model import BoolArray, FloatArray, IntArray
@@ -20,7 +20,7 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 
 @dataclass
 class RoundBudget:
-    """What is left of a round's moves and bytes per second."""
+    """The moves and bytes per second that a round has left."""
 
     moves: int
     bytes_per_s: float
@@ -34,12 +34,10 @@ class RoundBudget:
     ) -> RoundBudget:
         """The budget at the beginning of a round; orders under way count as its moves."""
         most = options.max_bytes_share_per_round * cluster_bytes
-        if options.max_bytes_per_s_per_round is not None:
-            most = min(most, options.max_bytes_per_s_per_round)
         return cls(max(options.moves_in_a_round(brokers) - under_way, 0), most)
 
     def allows(self, bytes_per_s: float, moves: int = 1) -> bool:
-        """Whether so much more may be moved; of bytes, the round's first move always may."""
+        """Whether this much more may be moved. The round's first move may exceed the bytes."""
         fits = self.moves >= moves and (not self.begun or self.bytes_per_s >= bytes_per_s)
         self.refused += not fits
         return fits
@@ -55,18 +53,16 @@ TRIES: Final = 12
 """How often bundles of one broker are chosen again because some found no target."""
 
 NEAREST: Final = 8
-"""So many least used brokers are looked at before all are."""
+"""Number of least used brokers that are tried before all are."""
 
 
 class HeldBack(NamedTuple):
-    """What earlier orders forbid in a round."""
+    """Restrictions of a round that follow from earlier orders."""
 
     why: Mapping[int, str]
     """Bundles that must not be moved, and the label that says why."""
     avoids: Mapping[int, int]
-    """Of a bundle whose move was missed, the target that did not get it."""
-    ranges: set[str]
-    """Hash ranges of bundles that are moving."""
+    """By bundle whose move was missed: the target that did not get it."""
 
 
 class MovePlanner:
@@ -98,15 +94,14 @@ class MovePlanner:
         self.board, self.rules, self.budget, self.options = board, rules, budget, options
         self.bundles, self.brokers = tuple(load.bundles), tuple(load.brokers)
         self.bytes_per_s = bytes_per_s
-        self.resting, self.avoids, self.ranges = held_back.why, held_back.avoids, held_back.ranges
-        self.cost = bytes_per_s + options.move_cost_bytes_per_s
+        self.resting, self.avoids = held_back.why, held_back.avoids
         self._fit = board.need * (1 + error[:, None])
         order = np.argsort(board.owner, kind="stable")
         self._ends = np.searchsorted(board.owner[order], np.arange(len(self.brokers) + 1))
         self._order = order
         self.moves: list[Move] = []
         self.why_not: Counter[str] = Counter()
-        """Of the broker that is being relieved: labels of bundles that could not leave."""
+        """Labels of bundles that could not leave the broker that is being relieved."""
         self._moved = np.zeros(len(self.bundles), np.bool_)
         self._rests = np.zeros(len(self.bundles), np.bool_)
         self._rests[list(self.resting)] = True
@@ -128,10 +123,6 @@ class MovePlanner:
         pinned = self.rules.pinned(drained)[mine] & free
         self.why_not["Policy"] += int(pinned.sum())
         free &= ~pinned
-        if self.options.distinct_ranges:
-            for place in np.flatnonzero(free).tolist():
-                free[place] = range_of(self.bundles[int(mine[place])]) not in self.ranges
-                self.why_not["SameRange"] += not free[place]
         found: IntArray = mine[free]
         return found
 
@@ -163,7 +154,9 @@ class MovePlanner:
             if not len(left_over):
                 return False
             gain = self.board.need[left_over, column]
-            chosen = left_over[cheapest_cover(gain, self.cost[left_over], float(excess[column]))]
+            chosen = left_over[
+                cheapest_cover(gain, self.bytes_per_s[left_over], float(excess[column]))
+            ]
             for bundle in chosen[np.argsort(-self.board.need[chosen, column], kind="stable")]:
                 if not self._place(int(bundle), source, fill, label):
                     failed.add(int(bundle))
@@ -221,10 +214,6 @@ class MovePlanner:
 
     def order_move(self, bundle: int, target: int, label: str, reason: Callable[[], str]) -> bool:
         name = self.bundles[bundle]
-        range_ = range_of(name)
-        if self.options.distinct_ranges and range_ in self.ranges:
-            self.why_not["SameRange"] += 1
-            return False
         load = float(self.bytes_per_s[bundle])
         if not self.budget.allows(load):
             return False
@@ -232,7 +221,6 @@ class MovePlanner:
         self.budget.spend(load)
         self.board.move(bundle, target)
         self.rules.moved(name, source, target)
-        self.ranges.add(range_)
         self._moved[bundle] = True
         names = self.brokers[source], self.brokers[target]
         self.moves.append(Move(name, *names, load, label, reason()))
@@ -242,7 +230,7 @@ class MovePlanner:
         """Move everything off a broker that is taken out, the biggest first; returns how many stay.
 
         A bundle goes where it fits; if that is nowhere, to the broker that then carries least,
-        unless it would use more than ``overloaded_share`` of its machine.
+        unless it would use more than ``OVERLOADED_SHARE`` of its machine.
         """
         mine = self.movable(source, drained=True)
         stay = len(self.held(source)) - len(mine)
@@ -292,10 +280,6 @@ class MovePlanner:
         board = self.board
         share = (board.used[places] + board.need[bundle] + board.idle) / board.capacity[places]
         best = int(share.max(axis=1).argmin())
-        if board.has_limits and share[best].max() > self.options.overloaded_share:
+        if board.has_limits and share[best].max() > OVERLOADED_SHARE:
             return -1
         return int(places[best])
-
-
-def range_of(bundle: str) -> str:
-    return bundle.rpartition("/")[2]

@@ -19,8 +19,14 @@ PROPOSED: Final = "proposed"
 """Decided, but nobody may carry it out before an administrator approves it: it is not under way."""
 
 
+TIMEOUT_S: Final = 180.0
+"""A move that is not seen after this time was missed; each order under way adds a second."""
+
+RETRY_AFTER_S: Final = 300.0
+"""A missed bundle is tried again after this, then after twice this, up to ``grace_s``."""
+
 SECONDS_A_MOVE: Final = 1.0
-"""Moves are made one after the other; each that is under way gives all others so much more time."""
+"""Moves are made one after the other: the time that each one under way gives to all others."""
 
 
 class Order(NamedTuple):
@@ -43,12 +49,12 @@ class Order(NamedTuple):
             return -math.inf
         if self.status != MISSED:
             return self.ordered_at_s + options.grace_s
-        wait = options.retry_after_s * 2.0 ** (min(self.attempts, 40) - 1)
-        return self.missed_at_s + min(wait, max(options.grace_s, options.retry_after_s))
+        wait = RETRY_AFTER_S * 2.0 ** (min(self.attempts, 40) - 1)
+        return self.missed_at_s + min(wait, max(options.grace_s, RETRY_AFTER_S))
 
 
 class Settled(NamedTuple):
-    """What became of the orders."""
+    """The state of all orders after a look at the cluster."""
 
     orders: Mapping[str, Order]
     """By bundle."""
@@ -76,11 +82,11 @@ def settle(
     """Compare the orders with what the brokers report; names in ``load`` are sorted.
 
     A move counts as under way until its bundle is seen on another broker, or its source still
-    reports it ``order_timeout_s`` later (and a second more for each order), or nobody says
+    reports it ``TIMEOUT_S`` later (and a second more for each order), or nobody says
     anything for ``stale_after_s``.
     """
     queued = sum(order.status == UNDER_WAY for order in orders.values())
-    patience_s = options.order_timeout_s + SECONDS_A_MOVE * queued
+    patience_s = TIMEOUT_S + SECONDS_A_MOVE * queued
     kept: dict[str, Order] = {}
     skips: list[Skip] = []
     for name in sorted(orders):
@@ -96,7 +102,7 @@ def settle(
             skips += [skip] if skip else []
         forget_s = order.rests_until_s(options)
         if order.status == MISSED:
-            forget_s += max(options.grace_s, options.retry_after_s)
+            forget_s += max(options.grace_s, RETRY_AFTER_S)
         if order.status == UNDER_WAY or now_s < forget_s:
             kept[order.bundle] = order
     return Settled(kept, skips)
@@ -105,7 +111,7 @@ def settle(
 def _approved(
     order: Order, load: ClusterLoad, now_s: float, options: BalanceOptions
 ) -> Order | None:
-    """What became of a proposal: made by now, still possible, or None: it is void."""
+    """A proposal as it is now: carried out, still possible, or None: void."""
     place = find(load.bundles, order.bundle)
     owner = load.brokers[int(load.owner[place])] if place >= 0 else None
     if order.target and owner == order.target:

@@ -18,14 +18,17 @@ from quotaplane.errors import InputError
 from quotaplane.model import BoolArray
 from quotaplane.topics.bundle_names import parse_bundle
 
+MOST_SPLITS: Final = 10
+"""Most splits of a round."""
+
 MOST_PARTS: Final = 16
-"""A bundle is split into at most so many at once."""
+"""Most parts that a bundle is split into at once."""
 
 PART_OF_ROOM: Final = 0.7
-"""A part should need so much of the room that a broker has, as parts are unequal."""
+"""The share of a broker's room that a part should need, as parts are unequal."""
 
 UNSURE_PART: Final = 0.1
-"""So much of a big bundle's load may be noise when it is compared with the others."""
+"""The part of a big bundle's load that may be noise when it is compared with the others."""
 
 
 class SplitPlanner:
@@ -165,7 +168,7 @@ class SplitPlanner:
             return "TooBig", "a split would help, but the name does not tell its hash range"
         if parsed.high - parsed.low < 2:
             return "TooBig", "a split would help, but its hash range has one place"
-        if len(self.splits) >= options.max_splits_per_round:
+        if len(self.splits) >= MOST_SPLITS:
             return "Budget", f"a split would help, but {len(self.splits)} are enough for one round"
         count = bundles_of(load.bundles, parsed.namespace) + self._more[parsed.namespace]
         if count >= options.max_bundles_per_namespace:

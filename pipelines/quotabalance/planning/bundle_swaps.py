@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from quotabalance.planning.bundle_moves import MovePlanner, range_of
+from quotabalance.planning.bundle_moves import MovePlanner
 from quotaplane.model import FloatArray, IntArray
 
 SWAP_WORTH: Final = 0.02
-"""A swap must bring at least this part of the mean load, or all that is too much."""
+"""The least gain of a swap, as a part of the mean load, unless the excess is smaller."""
 
 SWAP_TARGETS: Final = 8
-"""Swaps are tried with so many of the least used brokers."""
+"""Number of least used brokers that swaps are tried with."""
 
 
 class SwapPlanner:
@@ -46,7 +46,7 @@ class SwapPlanner:
             gain = np.minimum(need[mine, column], excess[column])[:, None]
             fits &= gain >= self._least(source, excess, column)
             score = np.full(fits.shape, np.inf)
-            cost = self._mover.cost[mine][:, None] + self._mover.cost[theirs]
+            cost = self._mover.bytes_per_s[mine][:, None] + self._mover.bytes_per_s[theirs]
             np.divide(cost, gain, out=score, where=fits)
             if score.size and score.min() < (best[0] if best else np.inf):
                 row, other = divmod(int(score.argmin()), len(theirs))
@@ -58,7 +58,7 @@ class SwapPlanner:
         third = self._mover.target(other, target, self._options.stop_below)
         if third < 0 or not self._mover.open_to(bundle, source)[target]:
             return False
-        if self._same_range(bundle, other) or not self._mover.budget.allows(both, 2):
+        if not self._mover.budget.allows(both, 2):
             return False
         before = self._board.ratio(source)
         text = (
@@ -68,10 +68,6 @@ class SwapPlanner:
         )
         self._both((other, third), (bundle, target), text)
         return True
-
-    def _same_range(self, one: int, other: int) -> bool:
-        ranges = [range_of(self._mover.bundles[i]) for i in (one, other)]
-        return self._options.distinct_ranges and ranges[0] == ranges[1]
 
     def _both(self, first: tuple[int, int], second: tuple[int, int], text: str) -> None:
         """Two moves, each a bundle and its target, that are useless without each other."""
@@ -94,7 +90,7 @@ class SwapPlanner:
         return nearest[:SWAP_TARGETS]
 
     def _least(self, source: int, excess: FloatArray, column: int) -> float:
-        """What two moves must bring."""
+        """The least gain of two moves."""
         worth = SWAP_WORTH * self._board.mean * self._board.capacity[source, column]
         return min(float(worth), float(excess[column]))
 
@@ -137,7 +133,7 @@ class SwapPlanner:
         fits = (lighter <= room).all(axis=2)
         gain = lighter[:, :, column]
         enough = fits & (gain >= excess)
-        cost = self._mover.cost[mine][:, None] + self._mover.cost[theirs]
+        cost = self._mover.bytes_per_s[mine][:, None] + self._mover.bytes_per_s[theirs]
         if enough.any():
             score = np.where(enough, cost, np.inf)
         else:
@@ -157,9 +153,6 @@ class SwapPlanner:
             or not self._mover.open_to(back, target)[source]
         ):
             self._mover.why_not["Policy"] += 1
-            return False
-        if self._same_range(out, back):
-            self._mover.why_not["SameRange"] += 1
             return False
         both = float(self._mover.bytes_per_s[out] + self._mover.bytes_per_s[back])
         if not self._mover.budget.allows(both, 2):

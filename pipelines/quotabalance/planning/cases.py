@@ -47,7 +47,7 @@ class BalanceCase(CaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
     """For quotaplane's strategy; so one case can be decided by either."""
     policies: dict[str, Any] = Field(default_factory=dict)
-    """Of quotaplane's strategy."""
+    """Policies of quotaplane's strategy."""
     interval_s: Annotated[float, Field(gt=0, le=1e9)] = 60.0
     """Time between two rounds."""
     rounds: list[RoundCase]

@@ -55,7 +55,7 @@ def children_of(gone: Sequence[str], new: Sequence[str]) -> Mapping[str, Sequenc
 def guessed_loads(
     carried: float, sizes: FloatArray, parts: Sequence[str], topics: IntArray, old: str
 ) -> FloatArray | None:
-    """What parts carry if they were not measured for a whole period; None = they were.
+    """Loads of parts that were not measured for a whole period; None = they were.
 
     Args:
         carried: bytes per second of the old bundle.

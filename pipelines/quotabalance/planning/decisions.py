@@ -7,8 +7,6 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
-
 OURS: Final = "quotaplane"
 """The name of quotaplane's own strategy, beside those of Pulsar's classes."""
 
@@ -40,7 +38,6 @@ LABELS: Final = {
     "TooBig": "the bundle is too big for any broker, or for the room that there is",
     "Policy": "a policy does not allow it",
     "Grace": "the bundle was moved less than the grace period ago",
-    "SameRange": "a bundle of the same hash range is moving",
     "Budget": "the round has reached its moves or bytes",
     "InFlight": "an order for the bundle is not settled yet",
     "Missed": "an order was not carried out as it was given",
@@ -112,29 +109,3 @@ class Decisions(NamedTuple):
         ]
         approved = json.dumps([int(decided_at_ms), list(self.moves), splits])
         return hashlib.sha256(approved.encode()).hexdigest()
-
-
-PLAN_BYTES: Final = 900_000
-"""A larger plan loses its last moves: Kafka accepts 1 MB by default."""
-
-
-def fitting(decisions: Decisions, most_bytes: int = PLAN_BYTES) -> Decisions:
-    """The decisions without the last moves and splits that would not fit into a message."""
-    texts = [sum(map(len, map(str.encode, (*move[:3], *move[4:])))) for move in decisions.moves]
-    texts += [
-        sum(map(len, map(str.encode, (each.bundle, each.owner, each.label, each.reason))))
-        + 5 * len(each.boundaries)
-        for each in decisions.splits
-    ]
-    room = np.cumsum(np.array([*texts], np.int64) + 40) <= most_bytes
-    if room.all():
-        return decisions
-    kept, moves = int(room.sum()), len(decisions.moves)
-    left_out = len(room) - kept
-    reason = f"{left_out} moves and splits do not fit into a plan's message"
-    skip = Skip("", "PlanTooLarge", reason, left_out)
-    return Decisions(
-        decisions.moves[: min(kept, moves)],
-        decisions.splits[: max(kept - moves, 0)],
-        (*decisions.skips, skip),
-    )

@@ -1,14 +1,18 @@
-"""What every broker will carry after all that is ordered; changes with each decision of a round."""
+"""The load of every broker once all orders are done; it changes with each decision of a round."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 import numpy as np
 
 from quotabalance.planning.load_model import Workload
 from quotaplane.model import BoolArray, FloatArray, IntArray
+
+OVERLOADED_SHARE: Final = 0.85
+"""A broker that uses more than this of a resource starts to give bundles away at ``stop_below``."""
 
 
 class LoadBoard:
@@ -61,7 +65,7 @@ class LoadBoard:
         return most / self.mean if self.mean > 0 else np.zeros(len(most))
 
     def ratio(self, broker: int) -> float:
-        """Of one broker."""
+        """The ratio of one broker."""
         return self._ratio[broker]
 
     def least_used(self, count: int) -> Iterator[int]:
@@ -90,7 +94,7 @@ class LoadBoard:
         return share
 
     def room(self, above: float) -> FloatArray:
-        """What each broker can take until it carries (1 + above) times the mean; shape (B, R).
+        """The load that each broker can take up to (1 + above) times the mean; shape (B, R).
 
         The array is kept up to date; do not change it.
         """
@@ -102,7 +106,7 @@ class LoadBoard:
         return self._rooms[above]
 
     def excess(self, broker: int, above: float) -> FloatArray:
-        """What the broker carries more than (1 + above) times the mean; shape (R,)."""
+        """The broker's load above (1 + above) times the mean; shape (R,)."""
         over: FloatArray = self.used[broker] - (1 + above) * self.mean * self.capacity[broker]
         return over
 

@@ -30,7 +30,7 @@ LOW_QUARTER: Final = 0.25
 foreign load, and a few may be measured too low."""
 
 ENOUGH: Final = 6
-"""Of fewer brokers the spread does not tell messages from foreign load, and bytes count."""
+"""With fewer brokers the spread does not separate messages from foreign load: bytes are used."""
 
 BARELY_USED: Final = 0.1
 """A broker with less than this share of the mean load shows what an idle machine uses."""
@@ -48,7 +48,7 @@ SMALLEST_LIMIT: Final = 1e-6
 
 @dataclass(frozen=True)
 class MachineModel:
-    """What was learned of the machines. B brokers in the order of ``brokers``, 5 resources."""
+    """The learned model of the machines. B brokers in the order of ``brokers``, 5 resources."""
 
     brokers: tuple[str, ...]
     ratio: FloatArray
@@ -182,7 +182,7 @@ class MachineModel:
 
 
 class Workload(NamedTuple):
-    """What the planner balances. B brokers, N bundles, R resources."""
+    """The quantities that the planner balances. B brokers, N bundles, R resources."""
 
     names: tuple[str, ...]
     """Names of the R resources."""

@@ -31,15 +31,11 @@ class BalanceOptions(OneSpelling):
     """Bundles leave an overloaded broker until it carries (1 + this) times the mean; nobody gets
     more than that."""
     confirm_samples: int = Field(default=2, ge=1, le=KEPT_SAMPLES)
-    """So many of the latest ``confirm_window_samples`` samples must be above ``start_above``. They
-    count for the broker that has the bundle now."""
+    """Number of the latest ``confirm_window_samples`` samples that must be above ``start_above``.
+    Samples count for the broker that has the bundle now."""
     confirm_window_samples: int = Field(default=3, ge=1, le=KEPT_SAMPLES)
     noise_z: float = Field(default=3.0, ge=0, le=20)
     """The overload must exceed ``start_above`` by this many standard errors of the estimate."""
-    noise_prior: float = Field(default=0.5, ge=0, le=3)
-    """Relative standard deviation of a bundle's samples that is assumed before it is measured."""
-    memory_samples: int = Field(default=30, ge=1, le=1000)
-    """A bundle's load is the mean of at most so many samples; fewer after its load has changed."""
     sample_period_s: float = Field(default=60.0, gt=0)
     """Equal numbers count as a new sample when they were measured this much later."""
     stale_after_s: float = Field(default=1200.0, gt=0)
@@ -48,35 +44,18 @@ class BalanceOptions(OneSpelling):
 
     resources: tuple[str, ...] = ("cpu", "bandwidthIn", "bandwidthOut")
     """The machine's resources to balance, by Pulsar's names; () = only bytes per second."""
-    overloaded_share: float = Field(default=0.85, gt=0, le=1)
-    """A broker that uses more of a resource than this starts at ``stop_below``."""
 
     max_moves_per_round: int | None = Field(default=None, ge=0)
     """Orders under way count, too. null: 3 for each broker, at least 100."""
     max_bytes_share_per_round: float = Field(default=0.3, gt=0, le=1)
-    """Of the cluster's bytes per second, so much may be moved in a round; one move always may."""
-    max_bytes_per_s_per_round: float | None = Field(default=None, gt=0)
-    """The same as an absolute number."""
-    move_cost_bytes_per_s: float = Field(default=0.0, ge=0)
-    """The fixed cost of a move: it counts like so many bytes per second more."""
-    allow_swaps: bool = True
-    """Exchange two bundles when no single move helps."""
-    distinct_ranges: bool = False
-    """Never have two moves of the same hash range under way. Pulsar 4.0 mixes up their targets, so
-    the agent makes such moves one after the other; set this for an executor that does not. It is
-    slow: most clusters have the same few ranges in every namespace."""
+    """Most bytes per second moved in a round, as a part of the cluster's; one move always may."""
 
     grace_s: float = Field(default=1800.0, ge=0)
-    """A bundle that was moved stays for so long, except on a broker that is drained."""
-    order_timeout_s: float = Field(default=180.0, gt=0)
-    """A move that is not seen after so long was missed; each order under way adds a second."""
-    retry_after_s: float = Field(default=300.0, ge=0)
-    """A missed bundle is tried again after this, then after twice this, up to ``grace_s``."""
+    """How long a moved bundle stays, except on a broker that is drained."""
 
     allow_splits: bool = True
-    max_splits_per_round: int = Field(default=10, ge=0)
     max_bundles_per_namespace: int = Field(default=128, ge=1)
-    """A namespace with so many bundles gets no more by splits."""
+    """A namespace with this many bundles is not split further; as Pulsar's own limit."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> BalanceOptions:
@@ -90,7 +69,7 @@ class BalanceOptions(OneSpelling):
         return self
 
     def moves_in_a_round(self, brokers: int) -> int:
-        """The most moves in one round of a cluster with so many brokers."""
+        """The most moves in one round of a cluster with this number of brokers."""
         if self.max_moves_per_round is not None:
             return self.max_moves_per_round
         return max(100, 3 * brokers)

@@ -1,4 +1,4 @@
-"""Where each bundle may be, as the policies say; looked up only for bundles that might move."""
+"""The brokers that the policies allow for a bundle, computed only for bundles that might move."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class PlacementRules:
 
     @cached_property
     def _groups(self) -> dict[str, list[Counter[str]]]:
-        """Of each anti-affinity group, each broker's bundles by namespace."""
+        """Each broker's bundles by namespace, for each anti-affinity group."""
         found: dict[str, list[Counter[str]]] = defaultdict(
             lambda: [Counter() for _ in self._brokers]
         )

@@ -12,6 +12,7 @@ from quotabalance.planning.bundle_orders import MISSED, UNDER_WAY, Order, find
 from quotabalance.planning.bundle_splits import SplitPlanner
 from quotabalance.planning.bundle_swaps import SwapPlanner
 from quotabalance.planning.decisions import Decisions, Move, Skip, Split
+from quotabalance.planning.load_board import OVERLOADED_SHARE
 from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.placement_rules import PlacementRules
 from quotabalance.planning.policies import Policies
@@ -28,6 +29,9 @@ from quotabalance.planning.round_view import RoundView, sorted_by_name, view_rou
 MOST_LOST: Final = 0.01
 """Overloaded brokers wait while a larger part of the load has no known broker: any broker may have
 got it."""
+
+PLAN_BYTES: Final = 900_000
+"""A larger plan loses its last moves: Kafka accepts 1 MB by default."""
 
 
 def decide(
@@ -80,7 +84,7 @@ def _plan(
     total = float(now.estimates.mean.sum())
     budget = RoundBudget.of(options, len(brokers), total, under_way)
     held_back = _held_back(now, options)
-    error = min(options.noise_z, 1.0) * np.sqrt(now.estimates.squared_error(options))
+    error = min(options.noise_z, 1.0) * np.sqrt(now.estimates.squared_error())
     sizes = now.estimates.mean
     mover = MovePlanner(board, load, sizes, error, rules, held_back, budget, options)
     splitter = SplitPlanner(board, load, rules, held_back.why, now.estimates.guessed(), options)
@@ -124,15 +128,11 @@ def _relieved(
     stop, swaps = options.stop_below, SwapPlanner(mover)
     done = mover.relieve(source, until, stop, "Overloaded")
     done = done or mover.board.ratio(source) <= 1 + stop
-    while (
-        not done
-        and options.allow_swaps
-        and (swaps.make_room(source, stop) or swaps.swap(source, stop))
-    ):
+    while not done and (swaps.make_room(source, stop) or swaps.swap(source, stop)):
         done = mover.relieve(source, stop, stop, "Overloaded")
     if done or mover.board.ratio(source) <= 1 + options.start_above:
         return done
-    full = options.overloaded_share if mover.board.has_limits else np.inf
+    full = OVERLOADED_SHARE if mover.board.has_limits else np.inf
     if mover.board.absolute().max() <= full:
         done = mover.relieve(source, options.start_above, options.start_above, "Overloaded")
     if not done and mover.why_not.keys() <= {"NoTarget", "Policy"}:
@@ -141,15 +141,12 @@ def _relieved(
 
 
 def _held_back(now: RoundView, options: BalanceOptions) -> HeldBack:
-    """What earlier orders forbid in this round."""
+    """Restrictions of this round that follow from earlier orders."""
     load, now_s = now.round_.load, now.round_.now_s
     resting: dict[int, str] = {}
     avoids: dict[int, int] = {}
-    ranges: set[str] = set()
     for order in now.settled.orders.values():
         place = find(load.bundles, order.bundle)
-        if order.status == UNDER_WAY and order.target:
-            ranges.add(order.bundle.rpartition("/")[2])
         if place < 0:
             continue
         if order.status == UNDER_WAY:
@@ -158,7 +155,7 @@ def _held_back(now: RoundView, options: BalanceOptions) -> HeldBack:
             resting[place] = "Missed" if order.status == MISSED else "Grace"
         if order.status == MISSED and find(load.brokers, order.target) >= 0:
             avoids[place] = find(load.brokers, order.target)
-    return HeldBack(resting, avoids, ranges)
+    return HeldBack(resting, avoids)
 
 
 def _order(now: RoundView, one: Move | Split) -> Order:
@@ -177,4 +174,26 @@ def _balanced(now: RoundView, options: BalanceOptions) -> str:
     return (
         f"the most loaded broker carries {most:.2f} x the mean;"
         f" moves begin above {1 + options.start_above:.2f}"
+    )
+
+
+def fitting(decisions: Decisions, most_bytes: int = PLAN_BYTES) -> Decisions:
+    """The decisions without the last moves and splits that would not fit into a message."""
+    texts = [sum(map(len, map(str.encode, (*move[:3], *move[4:])))) for move in decisions.moves]
+    texts += [
+        sum(map(len, map(str.encode, (each.bundle, each.owner, each.label, each.reason))))
+        + 5 * len(each.boundaries)
+        for each in decisions.splits
+    ]
+    room = np.cumsum(np.array([*texts], np.int64) + 40) <= most_bytes
+    if room.all():
+        return decisions
+    kept, moves = int(room.sum()), len(decisions.moves)
+    left_out = len(room) - kept
+    reason = f"{left_out} moves and splits do not fit into a plan's message"
+    skip = Skip("", "PlanTooLarge", reason, left_out)
+    return Decisions(
+        decisions.moves[: min(kept, moves)],
+        decisions.splits[: max(kept - moves, 0)],
+        (*decisions.skips, skip),
     )

@@ -56,8 +56,8 @@ class Policies(OneSpelling):
     drained_brokers: frozenset[str] = frozenset()
     """Brokers to be taken out: they get nothing, and all of their bundles leave."""
     excluded_namespaces: tuple[str, ...] = ()
-    """Regular expressions; bundles of these are never split, and leave only drained brokers. Of
-    Pulsar's own namespaces, ``pulsar/system`` counts as one of these; bundles of heartbeat and SLA
+    """Regular expressions; bundles of these are never split, and leave only drained brokers.
+    Pulsar's ``pulsar/system`` counts as one of these; bundles of heartbeat and SLA
     namespaces never leave."""
 
     @field_validator("capacity_weights")

@@ -20,7 +20,8 @@ class ReportBounds(NamedTuple):
 
 _NAME_BYTES: Final = 256
 NOT_NEWER: Final = "not_newer"
-TOO_MANY: Final = "too_many"
+TOO_MANY_BUNDLES: Final = "too_many_bundles"
+"""Codes of dead letters, of ``quotaplane.wire.reasons``."""
 
 
 class Chosen(NamedTuple):
@@ -35,7 +36,7 @@ class Chosen(NamedTuple):
     superseded: int
     """Reports that arrived together with a newer one of their broker."""
     refused: tuple[tuple[int, str], ...]
-    """Rows of the reports that arrived and were refused, with ``NOT_NEWER`` or ``TOO_MANY``."""
+    """Rows of the reports that arrived and were refused, each with one of the codes above."""
     gone: tuple[str, ...]
     """Brokers that were forgotten because their numbers are too old."""
 
@@ -60,7 +61,7 @@ def choose(
     _, place = np.unique(np.array(rows["position"].to_pylist(), object), return_inverse=True)
     started, sequence = (rows[name].to_numpy() for name in ("started_at_ms", "sequence"))
     is_new = np.arange(total) >= known
-    # Of equal ones the one that was used first stays; then the first position.
+    # Among equal reports the one that was used first stays, then the first position.
     order = np.lexsort((-place, ~is_new, sequence, started, code))
     last = np.flatnonzero(np.r_[code[order][1:] != code[order][:-1], np.ones(min(total, 1), bool)])
     winners = order[last]
@@ -77,7 +78,7 @@ def choose(
     kept, gone = kept[~old], [names[row] for row in kept[old].tolist()]
     used = kept[is_new[kept]]
     refused = [(int(row - known), NOT_NEWER) for row in np.flatnonzero(repeated).tolist()]
-    refused += [(int(row - known), TOO_MANY) for row in too_many.tolist()]
+    refused += [(int(row - known), TOO_MANY_BUNDLES) for row in too_many.tolist()]
     beaten = int(is_new.sum()) - len(refused) - int(is_new[winners[fits]].sum())
     return Chosen(
         _by_name(both.take(kept)),
@@ -120,7 +121,7 @@ def _not_newer(
 def _fitting(
     both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, bounds: ReportBounds
 ) -> BoolArray:
-    """Which of the winners fit into ``max_bundles``: known brokers first, then new ones by name. A
+    """The winners that fit into ``max_bundles``: known brokers first, then new ones by name. A
     report that does not fit takes no room from others; a known broker's old one stays then.
     """
     fits: BoolArray = np.ones(len(winners), bool)

@@ -20,7 +20,6 @@ _WHY: Final = {
     "InFlight": "are being moved or split",
     "Missed": "wait for another try after a missed move",
     "Policy": "may not leave, or not go to a broker with room, because of the policies",
-    "SameRange": "have the hash range of a bundle that is moving",
     "NoTarget": "fit on no other broker",
     "Budget": "would exceed the round's moves or bytes",
 }
@@ -67,7 +66,7 @@ def broker_skips(now: RoundView, options: BalanceOptions) -> list[Skip]:
 
 
 def load_lost(now: RoundView) -> Skip:
-    """Load that nobody reports keeps overloaded brokers waiting."""
+    """The skip that keeps overloaded brokers waiting while load has no known broker."""
     text = (
         f"{now.lost_share:.1%} of the load has lost its broker, and no other one reports it yet;"
         " overloaded brokers wait until it is known where it went"
@@ -76,7 +75,7 @@ def load_lost(now: RoundView) -> Skip:
 
 
 def unknown_brokers(policies: Policies, brokers: tuple[str, ...]) -> list[Skip]:
-    """Brokers that the policies name and nobody reports: a slip of the pen, or taken out."""
+    """Brokers that the policies name and nobody reports: misspelt, or already taken out."""
     named = {
         "drained_brokers": policies.drained_brokers,
         "capacity_weights": policies.capacity_weights.keys(),

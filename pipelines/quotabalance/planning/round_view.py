@@ -1,4 +1,4 @@
-"""The cluster as the planner sees it in a round: what was learned, and what is under way. Pure."""
+"""The cluster as the planner sees it in a round: estimates, and orders under way. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quotabalance.planning.bundle_estimates import BundleEstimates
 from quotabalance.planning.bundle_orders import SEEN, UNDER_WAY, Settled, find, settle
 from quotabalance.planning.child_bundles import children_of
 from quotabalance.planning.cluster_load import ClusterLoad
-from quotabalance.planning.load_board import LoadBoard
+from quotabalance.planning.load_board import OVERLOADED_SHARE, LoadBoard
 from quotabalance.planning.load_model import MachineModel, Workload, workload
 from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.policies import Policies
@@ -22,15 +22,15 @@ from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 RECEIVED_S: Final = 900.0
-"""A broker that got a bundle within so long gives none back because of noise."""
+"""A broker that got a bundle within this time gives none away because of noise."""
 
 DOUBTFUL_PERIODS: Final = 3.0
-"""For so many sample periods the last report of a broker that lost bundles makes others wait: those
-who have the rest of its bundles report within one."""
+"""After a broker loses bundles, others wait at most this many sample periods for the new owners'
+reports."""
 
 
 class BalanceRound(NamedTuple):
-    """What is known when a round begins. B brokers."""
+    """The input of a round. B brokers."""
 
     load: ClusterLoad
     now_s: float
@@ -92,7 +92,7 @@ def view_round(
     change = known & (before.latest[0] != load.throughput())
     differs = np.bincount(load.owner, change, len(brokers)) > 0
     fresh = watch.fresh(measured_at_s, differs, options) & live
-    estimates = before.sampled(load, known & fresh[load.owner], options)
+    estimates = before.sampled(load, known & fresh[load.owner])
     machines = state.machines.aligned(brokers).learned(load, fresh & ~last.handed_over(load))
     work = workload(load, estimates, machines, live, weights, options)
 
@@ -216,7 +216,7 @@ def _overload(
     per_mean = np.divide(1.0, estimates.mean, out=np.zeros(len(known)), where=known)
 
     need = work.need[np.arange(len(known)), scarcest[board.owner]]
-    relative = estimates.squared_error(options)
+    relative = estimates.squared_error()
     error = np.sqrt(np.bincount(board.owner, need**2 * relative, brokers)) / (capacity * mean)
 
     own = np.bincount(board.owner, need, brokers)
@@ -227,7 +227,7 @@ def _overload(
     known_of = np.array([np.bincount(board.owner, need * column, brokers) for column in measured])
     sums[known_of <= own / 2] = np.nan  # most of its load was not measured then
     sample_ratios = (sums + work.foreign[row, scarcest]) / (capacity * mean)
-    full = board.absolute() > options.overloaded_share if board.has_limits else ratio > np.inf
+    full = board.absolute() > OVERLOADED_SHARE if board.has_limits else ratio > np.inf
     start = np.where(full, options.stop_below, options.start_above)
     new = np.bincount(board.owner, need / np.maximum(estimates.samples, 1), brokers)
     newness = np.divide(new, own, out=np.ones(brokers), where=own > 0)

@@ -172,8 +172,10 @@ class OtherOwners:
 
 
 def _usage(recorded: ClusterLoad, other: ClusterLoad) -> FloatArray:
-    """Use of machines if bundles are elsewhere: a byte per second takes as much of a resource on
-    every broker, namely what the cluster's brokers use by what they carry. Memory stays.
+    """Use of machines if bundles are elsewhere. Memory stays.
+
+    A byte per second takes as much of a resource on every broker: the cluster's use divided by its
+    bytes per second.
     """
     before, after = recorded.throughput_of_brokers(), other.throughput_of_brokers()
     total = before.sum()

@@ -21,8 +21,8 @@ class ExtensiblePlacement:
     """``LeastResourceUsageWithWeight`` of the extensible manager: brokers whose moving average is
     far enough below the mean; if none is, any.
 
-    State: the moving averages; each ``begin`` is one measurement. What has been placed since then
-    does not count, so every lookup between two reports sees the same averages.
+    State: the moving averages; each ``begin`` is one measurement. Later placements do
+    not count, so every lookup between two reports sees the same averages.
 
     >>> from quotabalance.planning.cluster_load import ClusterLoad
     >>> usage, limit = np.array([[90.0] * 5, [10.0] * 5]), np.full((2, 5), 100.0)

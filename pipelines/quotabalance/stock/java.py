@@ -137,7 +137,7 @@ class ConcurrentMapOrder:
     def __init__(self) -> None:
         self._names: Sequence[str] = ()
         self.spreads: HashArray = np.zeros(0, np.uint32)
-        """Of the present keys, in the order in which they were given."""
+        """Mixed hashes of the present keys, in the order in which they were given."""
         self._order: IntArray = np.zeros(0, np.int64)
         self._capacity = _LEAST_CAPACITY
 

@@ -50,7 +50,7 @@ def is_never_shed(bundle: str) -> bool:
 class LeaderMaps:
     """Follows a leader's maps from round to round. New brokers are inserted as the load lists
     them; new bundles broker by broker, as the map lists the brokers, then as the load lists
-    them. What is gone is removed after that.
+    them. Bundles and brokers that are gone are removed after that.
     """
 
     def __init__(self) -> None:

@@ -136,7 +136,7 @@ class LeaderPlacement:
             return BundleAsked(self._round, self._index[bundle])
         load, rates, no = self._round.load, np.array([DEFAULT_RATES]), np.zeros(1, np.int64)
         if self._strategy.is_sticky:
-            # What it remembers is about all bundles of the leader, and this one is among them now.
+            # Its memory is about all bundles of the leader, and this one is among them now.
             self._round = _with_assumed(self._round, bundle, rates)
             self._index[bundle] = len(load.bundles)
             return BundleAsked(self._round, self._index[bundle])

@@ -64,7 +64,7 @@ _VERSION: Final = re.compile(
 class _Version(NamedTuple):
     numbers: tuple[int, int, int]
     before: tuple[str, ...]
-    """Of a pre-release: its parts."""
+    """The parts of a pre-release."""
 
 
 def newest(

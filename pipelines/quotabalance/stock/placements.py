@@ -32,7 +32,7 @@ class MessageRates(NamedTuple):
     rounded: FloatArray
     """Shape (B,); the last bits are not Pulsar's."""
     exact: Callable[[int], float]
-    """Of one broker, to the last bit; slow."""
+    """The value of one broker, to the last bit; slow."""
 
 
 _NEAR: Final = 1e-9
@@ -234,7 +234,7 @@ class AvgPlacement:
         self._targets.put(bundle.round_, bundle.at, self._brokers[broker])
 
     def fork(self) -> AvgPlacement:
-        """See ``PlacementStrategy``. The copy has the same targets: tell it nothing of choices."""
+        """See ``PlacementStrategy``. The copy shares the targets: it must not get choices."""
         return copy(self)
 
 

@@ -51,7 +51,7 @@ def _column(counts: IntArray, bundles: int) -> IntArray:
 
 
 def trigger_reasons(load: ClusterLoad, rates: FloatArray, settings: StockSettings) -> IntArray:
-    """Of each bundle the first limit that it exceeds; shape (N,), 4 = none, or fewer than two
+    """The first limit that each bundle exceeds; shape (N,), 4 = none, or fewer than two
     topics. ``rates``, shape (N, 4), is what messages and bytes are counted from.
     """
     limits, bundles = _limits(settings), len(load.bundles)

@@ -90,7 +90,7 @@ def matches_any(expressions: list[str], text: str) -> bool:
 
 
 class _Pools(NamedTuple):
-    """Of one isolation policy, shape (B,) each."""
+    """The brokers of one isolation policy, shape (B,) each."""
 
     primary: BoolArray
     secondary: BoolArray

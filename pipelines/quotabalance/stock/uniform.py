@@ -47,7 +47,7 @@ class _Excess(NamedTuple):
     found: _Extremes
     unit: str
     minimum: int
-    """Of what leaves the broker."""
+    """The least load that leaves the broker."""
     values: FloatArray
     """Shape (N,): the same of each bundle."""
     why: str

@@ -1,4 +1,4 @@
-"""What one broker carries, as its load report says: the common form of all formats."""
+"""The load of one broker in its load report: the common form of all formats."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from quotaplane.topics.bundle_names import BundleName, parse_bundle
 from quotaplane.wire.reasons import ABSURD, BAD_BUNDLE, NEGATIVE, NOT_FINITE, shown
 
 REASON_OF_FLAW: Final = ("", ABSURD, NOT_FINITE, NEGATIVE, BAD_BUNDLE)
-"""Defects of a bundle's entry; the code is the index here. Of several the highest counts."""
+"""Defects of a bundle's entry; the code is the index here, and the highest one counts."""
 
 MOST_NAME_CHARS: Final = 1024
 _NAMESPACE: Final = "[-=:.0-9A-Za-z_]+(/[-=:.0-9A-Za-z_]+)+"
