@@ -83,9 +83,11 @@ bench-balance: env ## a round of the balancer beside Pulsar's classes, and the l
 bench-page: env ## the page's questions with 100,000 groups and a week of history (a quarter of an hour, 5 GB in /tmp; the results page is docs/page-benchmarks.md)
 	$(PYTHON) -m benchmarks.page_speed
 
-proto: env ## generate pipelines/quotaplane/wire/pb from schemas/
+proto: env ## generate both wire/pb in pipelines/ from schemas/
 	$(PYTHON) -m grpc_tools.protoc --proto_path=schemas --python_out=pipelines/quotaplane/wire/pb \
-		--pyi_out=pipelines/quotaplane/wire/pb schemas/*.proto
+		--pyi_out=pipelines/quotaplane/wire/pb schemas/quotaplane.proto schemas/pulsar_resource_usage.proto
+	$(PYTHON) -m grpc_tools.protoc --proto_path=schemas --python_out=pipelines/quotabalance/wire/pb \
+		--pyi_out=pipelines/quotabalance/wire/pb schemas/balance.proto
 
 bench: env ## the quota loop on a real Kafka (a quarter of an hour; the results page is docs/benchmarks.md)
 	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 4g

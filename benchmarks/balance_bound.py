@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.options import BalanceOptions
-from quotaplane.balance.planner import BalanceRound, BalanceState, decide
-from quotaplane.balance.policies import Policies
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.options import BalanceOptions
+from quotabalance.planning.planner import BalanceRound, BalanceState, decide
+from quotabalance.planning.policies import Policies
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.model import FloatArray, IntArray
 

@@ -17,13 +17,13 @@ from benchmarks.balance_arena.stock_leader import Jvm, Report, StockLeader
 from benchmarks.balance_arena.telemetry import Noise, Stats
 from benchmarks.balance_arena.world import World, build
 from benchmarks.machine import machine
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.planner import BalanceRound, BalanceState, decide
-from quotaplane.balance.policies import Policies
-from quotaplane.balance.stock.interface import ForgetsBrokers
-from quotaplane.balance.stock.leader import Leader
-from quotaplane.balance.stock.settings import StockSettings
-from quotaplane.balance.stock.shedders import new_shedder
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.planner import BalanceRound, BalanceState, decide
+from quotabalance.planning.policies import Policies
+from quotabalance.stock.interface import ForgetsBrokers
+from quotabalance.stock.leader import Leader
+from quotabalance.stock.shedders import new_shedder
+from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 

@@ -27,7 +27,7 @@ LEFT_OUT = (
 
 
 def pack_package(folder: Path, target: Path) -> None:
-    """Zip the sources below ``folder/quotaplane``, always to the same bytes."""
+    """Zip the sources below ``folder``, always to the same bytes."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in package_files(folder):
             # fixed times make the same sources the same file
@@ -36,8 +36,8 @@ def pack_package(folder: Path, target: Path) -> None:
 
 
 def package_files(folder: Path) -> list[Path]:
-    """The files that make up the package, in a fixed order."""
-    files = (folder / "quotaplane").rglob("*")
+    """The files that make up the import packages, in a fixed order."""
+    files = (file for name in ("quotaplane", "quotabalance") for file in (folder / name).rglob("*"))
     return sorted(file for file in files if file.is_file() and "__pycache__" not in file.parts)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
+from quotabalance.job.job import BalanceSpec
+from quotabalance.settings import load_balance_settings
 from quotaplane.console.option_parser import OptionParser
-from quotaplane.settings import load_settings
-from quotaplane.streams.balance.job import BalanceSpec
 from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
@@ -23,7 +23,7 @@ def parser() -> OptionParser:
 
 def main(argv: Sequence[str]) -> None:
     args = parser().parse_args(argv)
-    settings = load_settings(args.conf)
+    settings = load_balance_settings(args.conf)
 
     def session(log: SparkLog) -> SparkSession:
         return build_session("quotaplane balance", log=log, security=settings.security)

@@ -11,11 +11,11 @@ from benchmarks.balance_arena.execution import Handover, Order
 from benchmarks.balance_arena.stock_leader import Jvm, Report, StockLeader
 from benchmarks.balance_arena.telemetry import ReportRule, Stats
 from benchmarks.balance_arena.world import RETIRED, World
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import Decisions
-from quotaplane.balance.options import BalanceOptions
-from quotaplane.balance.planner import BalanceRound, BalanceState, decide
-from quotaplane.balance.policies import Policies
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import Decisions
+from quotabalance.planning.options import BalanceOptions
+from quotabalance.planning.planner import BalanceRound, BalanceState, decide
+from quotabalance.planning.policies import Policies
 from quotaplane.model import BoolArray
 
 ALL_AT_ONCE: Final = 100_000

@@ -51,7 +51,7 @@ class World:
     hashes: IntArray
     """Shape (T,): each topic's place in its namespace's range."""
     rates: FloatArray
-    """Shape (T, 4): true rates; columns as ``quotaplane.balance.cluster_load.RATES``. To be
+    """Shape (T, 4): true rates; columns as ``quotabalance.planning.cluster_load.RATES``. To be
     replaced, not changed in place."""
     bundle_of: IntArray
     """Shape (T,): the bundle of each topic."""

@@ -100,12 +100,6 @@ class FailedBatchError(QuotaplaneError):
     exit_code = 7
 
 
-class PlanRefusedError(QuotaplaneError):
-    """A plan of the balancer can't be executed: the load has moved on. Nothing was done."""
-
-    exit_code = 8
-
-
 class OutputError(QuotaplaneError):
     """A command's stdout can't be written. What the command has changed until then stays changed.
 

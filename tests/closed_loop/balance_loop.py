@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import Decisions
-from quotaplane.balance.options import BalanceOptions
-from quotaplane.balance.planner import BalanceRound, BalanceState, decide
-from quotaplane.balance.policies import Policies
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import Decisions
+from quotabalance.planning.options import BalanceOptions
+from quotabalance.planning.planner import BalanceRound, BalanceState, decide
+from quotabalance.planning.policies import Policies
 
 
 @dataclass

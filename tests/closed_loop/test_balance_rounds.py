@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quotaplane.balance.options import BalanceOptions
+from quotabalance.planning.options import BalanceOptions
 from tests.closed_loop.balance_loop import BalanceLoop, balanced_owner
 
 

@@ -19,12 +19,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from quotabalance.pulsar_admin.broker_stats import read_broker_stats
+from quotabalance.wire.balance_plans import decode_plan
+from quotabalance.wire.load_batch import decode_load_reports
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.errors import QuotaplaneError
 from quotaplane.groups.names import check_name
 from quotaplane.groups.quota_text import parse_quota
 from quotaplane.model import Round
-from quotaplane.pulsar_admin.broker_stats import read_broker_stats
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots
@@ -32,9 +34,7 @@ from quotaplane.quota.config import Events
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.step import step
 from quotaplane.settings import load_settings
-from quotaplane.wire.balance_plans import decode_plan
 from quotaplane.wire.limits import MAX_LIMITS_BYTES, decode_limits, encode_limits
-from quotaplane.wire.load_batch import decode_load_reports
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report

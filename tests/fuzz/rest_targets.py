@@ -13,19 +13,20 @@ import httpx
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.balance.agent.cluster_view import isolation_policies
-from quotaplane.groups.names import name_flaw
-from quotaplane.groups.pulsar_fields import PulsarFields, fields_in, read_fields
-from quotaplane.model import BASIC
-from quotaplane.pulsar_admin.broker_addresses import look_up_broker
-from quotaplane.pulsar_admin.broker_stats import read_broker_stats
-from quotaplane.pulsar_admin.bulk import read_names
-from quotaplane.pulsar_admin.bundle_actions import (
+from quotabalance.agent.cluster_view import isolation_policies
+from quotabalance.pulsar_admin.broker_stats import read_broker_stats
+from quotabalance.pulsar_admin.bundle_actions import (
     bundle_bounds,
     claim,
     owned_bundles,
     topic_weights,
 )
+from quotabalance.pulsar_admin.isolation import anti_affinity_group, read_isolation
+from quotaplane.groups.names import name_flaw
+from quotaplane.groups.pulsar_fields import PulsarFields, fields_in, read_fields
+from quotaplane.model import BASIC
+from quotaplane.pulsar_admin.broker_addresses import look_up_broker
+from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.bundles import tenant_bundle
 from quotaplane.pulsar_admin.configured_rates import (
     NO_RATES,
@@ -34,7 +35,6 @@ from quotaplane.pulsar_admin.configured_rates import (
     rates_of_namespace,
 )
 from quotaplane.pulsar_admin.http_answers import ChosenLines, HttpAnswer
-from quotaplane.pulsar_admin.isolation import anti_affinity_group, read_isolation
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, propose
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.balance.policies import read_policies
+from quotabalance.planning.policies import read_policies
 from quotaplane.groups.flaws import option_flaws, quota_flaws
 from quotaplane.groups.hierarchy import ancestors
 from quotaplane.groups.names import check_name, flawed_names

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.balance.decisions import Decisions, Move, Split
+from quotabalance.planning.decisions import Decisions, Move, Split
+from quotabalance.wire.balance_plans import decode_plan, encode_plan
+from quotabalance.wire.load_batch import decode_load_reports, pack_loads, unpack_loads
+from quotabalance.wire.load_reports import encode_load_report
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.errors import InputError
@@ -28,10 +31,7 @@ from quotaplane.quota.config import Events
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
-from quotaplane.wire.balance_plans import decode_plan, encode_plan
 from quotaplane.wire.limits import decode_limits, encode_limits
-from quotaplane.wire.load_batch import decode_load_reports, pack_loads, unpack_loads
-from quotaplane.wire.load_reports import encode_load_report
 from quotaplane.wire.reports import Decoded, decode, encode_stock_report
 from quotaplane.wire.shard_inputs import (
     GROUPS,

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from quotaplane.balance.stock.average_shedder import AvgShedder
-from quotaplane.balance.stock.interface import StockRound
-from quotaplane.balance.stock.leader import Leader
-from quotaplane.balance.stock.leader_placement import LeaderPlacement
-from quotaplane.balance.stock.placements import PLACEMENTS, AvgPlacement, new_placement
-from quotaplane.balance.stock.settings import stock_settings
-from quotaplane.balance.stock.stock_policies import StockPolicies
+from quotabalance.stock.average_shedder import AvgShedder
+from quotabalance.stock.interface import StockRound
+from quotabalance.stock.leader import Leader
+from quotabalance.stock.leader_placement import LeaderPlacement
+from quotabalance.stock.placements import PLACEMENTS, AvgPlacement, new_placement
+from quotabalance.stock.stock_policies import StockPolicies
+from quotabalance.stock.stock_settings import stock_settings
 from tests.jvm.transfer_cases import random_policies, stock_round
 
 Json = dict[str, Any]

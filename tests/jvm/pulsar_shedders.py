@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.balance.cases import parse_balance_case
-from quotaplane.balance.stock.average_shedder import AvgShedder
-from quotaplane.balance.stock.interface import StockRound
-from quotaplane.balance.stock.leader import decide_rounds, stock_case
-from quotaplane.balance.stock.placements import AvgPlacement, BundleAsked, MessageRates
-from quotaplane.balance.stock.settings import StockSettings
-from quotaplane.balance.stock.shedders import new_shedder
+from quotabalance.planning.cases import parse_balance_case
+from quotabalance.stock.average_shedder import AvgShedder
+from quotabalance.stock.interface import StockRound
+from quotabalance.stock.leader import decide_rounds, stock_case
+from quotabalance.stock.placements import AvgPlacement, BundleAsked, MessageRates
+from quotabalance.stock.shedders import new_shedder
+from quotabalance.stock.stock_settings import StockSettings
 from tests.jvm.balance_cases import Case
 from tests.jvm.kafka_classes import java_of_a_jdk
 from tests.servers.pulsar_roles import pulsar_home

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from quotaplane.balance.stock.leader import Leader
-from quotaplane.balance.stock.report_rule import needs_report, summaries
-from quotaplane.balance.stock.settings import stock_settings
-from quotaplane.balance.stock.split_algorithms import (
+from quotabalance.stock.leader import Leader
+from quotabalance.stock.report_rule import needs_report, summaries
+from quotabalance.stock.split_algorithms import (
     TopicRates,
     default_boundaries,
     flow_or_qps_equally_divide,
@@ -19,7 +18,8 @@ from quotaplane.balance.stock.split_algorithms import (
     topic_count_equally_divide,
     topic_hash,
 )
-from quotaplane.balance.stock.split_triggers import BundleSplitterTask, ExtensibleSplitter
+from quotabalance.stock.split_triggers import BundleSplitterTask, ExtensibleSplitter
+from quotabalance.stock.stock_settings import stock_settings
 from quotaplane.errors import InputError
 from quotaplane.topics.bundle_names import FULL_RANGE, parse_bundle
 from tests.jvm.transfer_cases import stock_round

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from quotaplane.balance.stock.settings import DECLARED, java_type
+from quotabalance.stock.stock_settings import DECLARED, java_type
 from tests.jvm.balance_cases import Case, random_case
 from tests.jvm.pulsar_shedders import ask_pulsar, compare, compare_answers
 

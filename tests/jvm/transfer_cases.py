@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.stock.extensible_placement import ExtensiblePlacement
-from quotaplane.balance.stock.interface import StockRound
-from quotaplane.balance.stock.settings import stock_settings
-from quotaplane.balance.stock.stock_policies import StockPolicies
-from quotaplane.balance.stock.transfer_shedder import TransferShedder
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.stock.extensible_placement import ExtensiblePlacement
+from quotabalance.stock.interface import StockRound
+from quotabalance.stock.stock_policies import StockPolicies
+from quotabalance.stock.stock_settings import stock_settings
+from quotabalance.stock.transfer_shedder import TransferShedder
 
 Json = dict[str, Any]
 ROUNDS = 12

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.cli.balance_replay import differences_of
+from quotabalance.cli.replay_rounds import differences_of
+from quotabalance.job.job import BalanceSpec
+from quotabalance.record.recorded_rounds import read_record
+from quotabalance.wire.balance_plans import PlanMessage, decode_plan
+from quotabalance.wire.load_reports import encode_load_report
 from quotaplane.deltalog.read import read_rows
-from quotaplane.history.load_record import read_record
 from quotaplane.history.store import open_table
 from quotaplane.settings import parse_settings
-from quotaplane.streams.balance.job import BalanceSpec
 from quotaplane.streams.job import StreamJob, prepare
 from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import Topics
-from quotaplane.wire.balance_plans import PlanMessage, decode_plan
-from quotaplane.wire.load_reports import encode_load_report
 from tests.servers.kafka_server import KafkaServer
 from tests.unit.load_report_cases import bundle_of, load_of, local_broker_data
 

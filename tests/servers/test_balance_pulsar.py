@@ -18,16 +18,16 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from quotaplane.balance.decisions import Decisions, Move, Split
+from quotabalance.planning.decisions import Decisions, Move, Split
+from quotabalance.wire.balance_plans import encode_plan
+from quotabalance.wire.broker_loads import BrokerLoad
+from quotabalance.wire.load_reports import decode_load_report
+from quotabalance.wire.pb.balance_pb2 import BalancePlan
 from quotaplane.cli.main import main
 from quotaplane.history.store import ensure_tables
 from quotaplane.settings import Settings
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Topics
-from quotaplane.wire.balance_plans import encode_plan
-from quotaplane.wire.broker_loads import BrokerLoad
-from quotaplane.wire.load_reports import decode_load_report
-from quotaplane.wire.pb.balance_pb2 import BalancePlan
 from tests.job import ROOT, write_conf
 from tests.servers.enforcer_process import settings_in
 from tests.servers.pulsar_cluster import PulsarCluster

@@ -11,16 +11,16 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from quotabalance.job.job import BalanceSpec
+from quotabalance.wire.balance_plans import PlanMessage, decode_plan
+from quotabalance.wire.load_reports import encode_load_report
 from quotaplane.deltalog.read import read_rows
 from quotaplane.history.store import open_table
 from quotaplane.settings import Settings, parse_settings
-from quotaplane.streams.balance.job import BalanceSpec
 from quotaplane.streams.job import StreamJob, prepare
 from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink, Topics
 from quotaplane.transport.delta import DeltaTopics
-from quotaplane.wire.balance_plans import PlanMessage, decode_plan
-from quotaplane.wire.load_reports import encode_load_report
 from tests.unit.load_report_cases import load_of
 
 TABLES = ("load", "balance_decisions", "balance_rounds", "rejected_reports")
@@ -32,7 +32,7 @@ class CutOffError(RuntimeError):
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    options = {"confirm_samples": 1, "confirm_window_samples": 1, "noise_prior": 0.0}
+    options = {"confirm_samples": 1, "confirm_window_samples": 1, "noise_z": 0.0}
     return parse_settings(
         {
             "transport": {"kind": "delta", "path": str(tmp_path / "topics")},

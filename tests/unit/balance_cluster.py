@@ -8,8 +8,8 @@ import zlib
 from collections import Counter
 from typing import Any, Final
 
-from quotaplane.balance.decisions import Decisions
-from quotaplane.wire.balance_plans import PlanMessage
+from quotabalance.planning.decisions import Decisions
+from quotabalance.wire.balance_plans import PlanMessage
 from tests.unit.cluster_cases import Answer, RestServer
 
 BROKERS: Final = ("h:0", "h:1", "h:2")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.wire.broker_loads import BrokerLoad
-from quotaplane.wire.load_batch import DecodedLoads, LoadBounds, decode_load_reports
+from quotabalance.wire.broker_loads import BrokerLoad
+from quotabalance.wire.load_batch import DecodedLoads, LoadBounds, decode_load_reports
 
 NOW_MS: Final = 1_700_000_000_000
 BOUNDS: Final = LoadBounds()

@@ -1,4 +1,4 @@
-"""The rooms of the package: what is in each, and which others it may import.
+"""The rooms of the two packages: what is in each, and which others it may import.
 
 tests/unit/test_rooms.py compares the code's imports with this, and generates the table in
 docs/architecture.md from it. Every room may import ``GROUND``, the files in the package's root.
@@ -20,6 +20,8 @@ class Room(NamedTuple):
 
 
 GROUND: Final = "(root)"
+BALANCE: Final = "quotabalance"
+"""The files in the root of the second package."""
 
 ROOMS: Final = {
     GROUND: Room(
@@ -48,32 +50,13 @@ ROOMS: Final = {
         "groups laws throttle",
         pure=True,
     ),
-    "balance": Room(
-        "the load balancer: from the load of brokers and bundles to moves and splits",
-        "parsing topics",
-        pure=True,
-    ),
-    "balance.stock": Room(
-        "Pulsar's own shedders, placements, splits and report rule, bit for bit",
-        "balance parsing topics",
-        pure=True,
-    ),
-    "balance.agent": Room(
-        "the balancer's programs beside the job: the collector of load, the executor of plans",
-        "agents balance console history pulsar_admin settings topics transport wire",
-    ),
-    "balance.record": Room(
-        "recorded rounds, decided again by quotaplane or a strategy of Pulsar's",
-        "balance balance.stock",
-        pure=True,
-    ),
     "wire": Room(
-        "the bytes on the topics: reports, limits, load reports, plans, to and from Arrow",
-        "balance groups parsing settings topics",
+        "the bytes on the topics: reports and limits, to and from Arrow",
+        "groups settings",
     ),
     "metrics": Room(
         "what running programs show to a monitoring system: Prometheus metrics, traces of rounds",
-        "balance settings wire",
+        "settings wire",
     ),
     "client": Room(
         "a broker's side: makes usage reports, keeps limits, says what may be used now",
@@ -103,7 +86,7 @@ ROOMS: Final = {
     ),
     "history": Room(
         "the history: its Delta tables, writer, maintenance",
-        "balance console deltalog groups settings",
+        "console deltalog groups settings",
     ),
     "registry": Room(
         "the tables `resource_groups`, `attachments` and `administrator_rates`, read "
@@ -140,10 +123,6 @@ ROOMS: Final = {
         "the throttle job and dry runs",
         "console groups history registry settings streams throttle transport wire",
     ),
-    "streams.balance": Room(
-        "the balance job: load reports in, plans of moves and splits out",
-        "balance history metrics settings streams transport wire",
-    ),
     "replay": Room(
         "recorded rounds of the quota job, run again: exactly, or with something "
         "changed; the quick what-if",
@@ -164,8 +143,50 @@ ROOMS: Final = {
     ),
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
-        "agents balance balance.agent balance.record balance.stock console deltalog "
-        "enforce.agent groups history laws metrics parsing pulsar_admin query quota "
-        "registry replay server settings sim streams throttle topics transport",
+        "agents console deltalog enforce.agent groups history laws metrics parsing pulsar_admin "
+        "query quota registry replay server settings sim streams throttle topics transport",
+    ),
+    BALANCE: Room(
+        "how quotaplane finds the balancer (`extension.py`), its settings, metrics and routes",
+        "metrics quotabalance.planning quotabalance.record server settings",
+    ),
+    "quotabalance.planning": Room(
+        "quotaplane's strategy: from the load of brokers and bundles to moves and splits; what "
+        "every strategy gets and returns",
+        "parsing topics",
+        True,
+    ),
+    "quotabalance.stock": Room(
+        "Pulsar's own shedders, placements, splits and report rule, bit for bit",
+        "parsing quotabalance.planning topics",
+        True,
+    ),
+    "quotabalance.wire": Room(
+        "the bytes on the topics: load reports and plans, to and from Arrow",
+        "parsing quotabalance.planning topics wire",
+    ),
+    "quotabalance.record": Room(
+        "the balancer's tables, rounds read from them, and other decisions for these",
+        "deltalog history quotabalance.planning quotabalance.stock settings",
+    ),
+    "quotabalance.pulsar_admin": Room(
+        "requests to a cluster's REST API about bundles, brokers' load and isolation",
+        "parsing pulsar_admin topics",
+    ),
+    "quotabalance.agent": Room(
+        "the programs beside the job: the collector of load, the executor of plans",
+        "agents console history pulsar_admin quotabalance quotabalance.planning "
+        "quotabalance.pulsar_admin quotabalance.record quotabalance.wire settings topics transport "
+        "wire",
+    ),
+    "quotabalance.job": Room(
+        "the balance job: load reports in, plans of moves and splits out",
+        "history metrics quotabalance quotabalance.planning quotabalance.record quotabalance.wire "
+        "settings streams transport wire",
+    ),
+    "quotabalance.cli": Room(
+        "the commands `quotaplane balance ...`",
+        "cli console history parsing pulsar_admin quotabalance quotabalance.agent "
+        "quotabalance.planning quotabalance.record quotabalance.stock settings transport",
     ),
 }

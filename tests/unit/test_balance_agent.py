@@ -10,28 +10,35 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from quotaplane.balance.agent.bundle_mover import BundleMover, MoveResult
-from quotaplane.balance.agent.collector import Collector
-from quotaplane.balance.agent.executor import Executor
-from quotaplane.balance.agent.plan_follower import PlanFollower
-from quotaplane.balance.agent.plans_listener import PlansListener
-from quotaplane.balance.decisions import Decisions, Move
+from quotabalance.agent import bundle_mover
+from quotabalance.agent.bundle_mover import BundleMover, MoveResult
+from quotabalance.agent.collector import Collector
+from quotabalance.agent.executor import TOLERANCE, Executor
+from quotabalance.agent.plan_follower import PlanFollower
+from quotabalance.agent.plans_listener import PlansListener
+from quotabalance.job.plan_finisher import BalanceFinisher
+from quotabalance.planning.approval import Tolerance
+from quotabalance.planning.decisions import Decisions, Move
+from quotabalance.settings import Balance, Collect, Execute
+from quotabalance.wire.balance_plans import decode_plan, encode_plan
+from quotabalance.wire.broker_loads import BrokerLoad
+from quotabalance.wire.load_reports import decode_load_report
 from quotaplane.errors import HistoryError, InputError
 from quotaplane.model import Round
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.settings.balance_agents import Collect, Execute
-from quotaplane.settings.balancing import Balance
 from quotaplane.settings.signing import Signing
-from quotaplane.streams.balance.plan_finisher import BalanceFinisher
 from quotaplane.transport.base import Polled, Portion
-from quotaplane.wire.balance_plans import decode_plan, encode_plan
-from quotaplane.wire.broker_loads import BrokerLoad
-from quotaplane.wire.load_reports import decode_load_report
 from quotaplane.wire.signatures import SigningKeys
 from tests.unit.balance_cluster import BROKERS, HALVES, FakeBundles, message
 
 A, B = (f"acme/orders/{half}" for half in HALVES)
-QUICK = Execute(retry_after_s=0.0, slow_move_s=5.0)
+QUICK = Execute()
+WIDE = Tolerance(receiver_share=9.0)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle_mover, "RETRY_AFTER_S", 0.0)
 
 
 def balance_of(settings: Execute = QUICK, draining: tuple[str, ...] = ("h:0",)) -> Balance:
@@ -52,11 +59,11 @@ def with_cluster(cluster: FakeBundles, work: Callable[[Rest], Awaitable[Any]]) -
         return asyncio.run(inside())
 
 
-def moved(cluster: FakeBundles, wanted: Move, settings: Execute = QUICK) -> MoveResult:
+def moved(cluster: FakeBundles, wanted: Move) -> MoveResult:
     async def work(rest: Rest) -> MoveResult:
-        executor = Executor(balance_of(settings), rest, "blue", None, print)
+        executor = Executor(balance_of(), rest, "blue", None, print)
         view = (await executor.check(message(Decisions()))).view
-        return await BundleMover(rest, "blue", view.addresses, settings).move(wanted)
+        return await BundleMover(rest, "blue", view.addresses, 60.0).move(wanted)
 
     return with_cluster(cluster, work)
 
@@ -69,7 +76,7 @@ def executed(
     say: Callable[[str], None] = print,
 ) -> dict[str, int]:
     async def work(rest: Rest) -> dict[str, int]:
-        executor = Executor(balance_of(settings), rest, "blue", None, say)
+        executor = Executor(balance_of(settings), rest, "blue", None, say, tolerance=WIDE)
         verdict = await executor.check(message(plan))
         assert verdict.refusals == ()
         return dict(await executor.execute(message(plan), verdict, ended))
@@ -78,10 +85,14 @@ def executed(
 
 
 def refused(
-    cluster: FakeBundles, plan: Decisions, age_s: float = 0.0, balance: Balance | None = None
+    cluster: FakeBundles,
+    plan: Decisions,
+    age_s: float = 0.0,
+    balance: Balance | None = None,
+    tolerance: Tolerance = TOLERANCE,
 ) -> tuple[str, ...]:
     async def work(rest: Rest) -> tuple[str, ...]:
-        executor = Executor(balance or balance_of(), rest, "blue", None, print)
+        executor = Executor(balance or balance_of(), rest, "blue", None, print, tolerance=tolerance)
         return (await executor.check(message(plan, age_s=age_s))).refusals
 
     return with_cluster(cluster, work)
@@ -129,7 +140,7 @@ def test_bundles_of_one_range_never_move_at_once() -> None:
     bundles = [f"acme/ns-{place}/{half}" for place in range(6) for half in HALVES]
     cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
     cluster.unload_s = 0.05
-    settings = QUICK.model_copy(update={"max_moves_at_once": 8, "receiver_share": 9.0})
+    settings = QUICK.model_copy(update={"max_moves_at_once": 8})
     counts = executed(cluster, Decisions([move(name, 0, 1) for name in bundles]), settings)
     assert counts == {"done": 12}
     assert cluster.clashes == []
@@ -141,7 +152,7 @@ def test_the_traffic_under_way_is_bounded() -> None:
     cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
     cluster.rates = dict.fromkeys(bundles, 10e6)
     cluster.unload_s = 0.05
-    settings = QUICK.model_copy(update={"max_bytes_at_once_per_s": 25e6, "receiver_share": 9.0})
+    settings = QUICK.model_copy(update={"max_bytes_at_once_per_s": 25e6})
     plan = Decisions([move(name, 0, 1 + place % 2, 10e6) for place, name in enumerate(bundles)])
     assert executed(cluster, plan, settings) == {"done": 8}
     assert cluster.most_under_way == 2
@@ -221,9 +232,9 @@ def test_a_label_of_a_plan_does_not_take_a_broker_out() -> None:
         cluster = FakeBundles({A: "h:0", B: "h:1"})
         cluster.rates = {A: 5e6, B: 5e6}
         plan = Decisions([move(A, 0, 1, 5e6)._replace(label=label)])
-        return refused(cluster, plan, balance=balance)
+        return refused(cluster, plan, balance=balance, tolerance=WIDE)
 
-    settings = Balance(execute=QUICK.model_copy(update={"receiver_share": 4.0}))
+    settings = Balance()
     would_not_help = refusals("Overloaded", settings)
     assert "it would not help any more" in would_not_help[0]
     takes_out = (

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.approval import Tolerance, check_plan
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import Decisions, Move, Split
-from quotaplane.balance.move_pace import MovePace
+from quotabalance.agent.executor import MovePace
+from quotabalance.planning.approval import Tolerance, check_plan
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import Decisions, Move, Split
 
 BUNDLES = tuple(f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(6))
 MB = 1e6

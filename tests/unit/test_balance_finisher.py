@@ -6,15 +6,15 @@ import json
 
 import pytest
 
+from quotabalance.job.plan_finisher import BalanceFinisher
+from quotabalance.settings import Balance
 from quotaplane.model import Round
-from quotaplane.settings.balancing import Balance
-from quotaplane.streams.balance.plan_finisher import BalanceFinisher
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now_s = [1000.0]
-    monkeypatch.setattr("quotaplane.streams.balance.plan_finisher.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("quotabalance.job.plan_finisher.time.monotonic", lambda: now_s[0])
     return now_s
 
 

@@ -10,11 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.balance.report_choice import NOT_NEWER, TOO_MANY, Chosen, ReportBounds, choose
-from quotaplane.balance.reported_loads import ReportedLoads
-from quotaplane.balance.reports_intake import round_of
-from quotaplane.wire.broker_loads import BrokerLoad
-from quotaplane.wire.load_reports import encode_load_report
+from quotabalance.planning.report_choice import (
+    NOT_NEWER,
+    TOO_MANY_BUNDLES,
+    Chosen,
+    ReportBounds,
+    choose,
+)
+from quotabalance.planning.reported_loads import ReportedLoads
+from quotabalance.planning.reports_intake import round_of
+from quotabalance.wire.broker_loads import BrokerLoad
+from quotabalance.wire.load_reports import encode_load_report
 from tests.unit.load_report_cases import NOW_MS, bundle_of, decoded, load_of
 
 NONE = ReportedLoads.none()
@@ -84,7 +90,7 @@ def test_a_broker_whose_numbers_are_too_old_is_forgotten() -> None:
 def test_more_bundles_than_allowed_are_refused_and_known_ones_stay() -> None:
     first = chosen(NONE, load_of("b5"))
     more = chosen(first.latest, load_of("b5", (1.0,) * 5, sequence=2), max_bundles=4)
-    assert (more.refused, held(more.latest)) == (((0, TOO_MANY),), held(first.latest))
+    assert (more.refused, held(more.latest)) == (((0, TOO_MANY_BUNDLES),), held(first.latest))
 
 
 def test_a_report_that_is_too_much_pushes_no_other_out() -> None:
@@ -98,7 +104,7 @@ def test_a_report_that_is_too_much_pushes_no_other_out() -> None:
         load_of("b3"),
         max_bundles=4,
     )
-    assert after.refused == ((0, TOO_MANY), (1, TOO_MANY))
+    assert after.refused == ((0, TOO_MANY_BUNDLES), (1, TOO_MANY_BUNDLES))
     assert [*held(after.latest)] == ["b1", "b2", "b3"]
     assert after.fresh == {"b2", "b3"}
 
@@ -106,7 +112,7 @@ def test_a_report_that_is_too_much_pushes_no_other_out() -> None:
 def test_a_long_name_counts_as_several_bundles() -> None:
     long = load_of("b1", bundles=[bundle_of(1, f"acme/{'n' * 600}")])
     assert chosen(NONE, long, max_bundles=3).used == 1
-    assert chosen(NONE, long, max_bundles=2).refused == ((0, TOO_MANY),)
+    assert chosen(NONE, long, max_bundles=2).refused == ((0, TOO_MANY_BUNDLES),)
 
 
 @pytest.mark.parametrize("seed", range(20))

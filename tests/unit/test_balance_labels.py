@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import quotaplane.balance
-from quotaplane.balance.decisions import LABELS
+import quotabalance
+from quotabalance.planning.decisions import LABELS
 
-ROOM = Path(quotaplane.balance.__file__).parent
+PACKAGE = Path(quotabalance.__file__).parent
+PLANNING = PACKAGE / "planning"
 PLACES = {"Move": 4, "Split": 3, "Skip": 1}
 """Which argument the label is."""
 
@@ -18,7 +19,7 @@ PLACES = {"Move": 4, "Split": 3, "Skip": 1}
 def test_labels_in_the_code_are_explained() -> None:
     given = {
         (path.name, label.value)
-        for path in ROOM.rglob("*.py")
+        for path in PACKAGE.rglob("*.py")
         for call in calls(path)
         for label in labels(call)
         if isinstance(label, ast.Constant)
@@ -28,13 +29,17 @@ def test_labels_in_the_code_are_explained() -> None:
 
 
 def test_explained_labels_are_in_the_code() -> None:
-    texts = "".join(path.read_text() for path in ROOM.rglob("*.py") if path.name != "decisions.py")
+    texts = "".join(
+        path.read_text() for path in PACKAGE.rglob("*.py") if path.name != "decisions.py"
+    )
     assert [label for label in LABELS if f'"{label}"' not in texts] == []
 
 
 def test_labels_of_quotaplane_are_in_the_documentation() -> None:
-    """docs/balance.md has a row for each label outside of ``balance/stock/``, and no other."""
-    ours = "".join(path.read_text() for path in ROOM.glob("*.py") if path.name != "decisions.py")
+    """docs/balance.md has a row for each label outside of ``quotabalance/stock/``, and no other."""
+    ours = "".join(
+        path.read_text() for path in PLANNING.glob("*.py") if path.name != "decisions.py"
+    )
     page = (Path(__file__).parents[2] / "docs/balance.md").read_text()
     rows = set(re.findall(r"^\| (\w+) \|", page.partition("## Labels")[2], re.MULTILINE))
     assert rows - {"label"} == {label for label in LABELS if f'"{label}"' in ours}

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from quotaplane.balance.broker_watch import BrokerWatch
-from quotaplane.balance.bundle_estimates import BundleEstimates
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.load_model import MachineModel
-from quotaplane.balance.options import BalanceOptions
+from quotabalance.planning.broker_watch import BrokerWatch
+from quotabalance.planning.bundle_estimates import BundleEstimates
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.load_model import MachineModel
+from quotabalance.planning.options import BalanceOptions
 from tests.unit.balance_cases import bundle, cluster, once
 
 PER_BYTE = 4.0
@@ -72,7 +72,7 @@ def test_brokers_that_handed_bundles_over_are_known_until_both_are_measured_agai
     new = cluster({**held, "b3": held["b3"] | {bundle(100): 10.0}})
     assert known.handed_over(new).tolist() == [False, False, True]
     everything = np.ones(len(names), np.bool_)
-    measured = known.aligned(after)[0].sampled(after, everything, BalanceOptions())
+    measured = known.aligned(after)[0].sampled(after, everything)
     assert not measured.handed_over(after).any()
 
 

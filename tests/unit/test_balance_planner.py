@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quotaplane.balance.decisions import LABELS
-from quotaplane.balance.options import BalanceOptions, read_options
-from quotaplane.balance.planner import BalanceState
-from quotaplane.balance.policies import Policies, read_policies
+from quotabalance.planning.decisions import LABELS
+from quotabalance.planning.options import BalanceOptions, read_options
+from quotabalance.planning.planner import BalanceState
+from quotabalance.planning.policies import Policies, read_policies
 from quotaplane.errors import InputError
 from tests.unit.balance_cases import HOT, applied, bundle, cluster, labels, once, ratio
 
@@ -87,8 +87,6 @@ def test_a_swap_when_no_single_bundle_fits() -> None:
     assert labels(decided) == {"Swap"}
     assert len(decided.moves) == 2
     assert ratio(applied(load, decided)) < ratio(load)
-    _, without = once(load, start_above=0.12, allow_swaps=False, allow_splits=False)
-    assert not without.moves
 
 
 def test_a_bundle_too_big_for_any_broker_is_split() -> None:
@@ -228,7 +226,8 @@ def test_a_round_has_a_budget() -> None:
     _, few = once(load, max_moves_per_round=2)
     assert len(few.moves) == 2
     assert "Budget" in labels(few)
-    _, bytes_ = once(load, max_bytes_per_s_per_round=25)
+    share = 25 / load.throughput().sum()
+    _, bytes_ = once(load, max_bytes_share_per_round=share)
     assert sum(move.bytes_per_s for move in bytes_.moves) == 20
     _, none = once(load, max_moves_per_round=0)
     assert not none.moves

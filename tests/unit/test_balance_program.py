@@ -12,31 +12,32 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from quotabalance.job.job import BalanceSpec
+from quotabalance.job.plan_finisher import BalanceFinisher
+from quotabalance.job.program import BalanceProgram, balance_program
+from quotabalance.job.reports_held import BalanceJobState
+from quotabalance.planning.decisions import LABELS, Decisions, Move, Split
+from quotabalance.planning.planner import fitting
+from quotabalance.settings import Balance
+from quotabalance.wire.balance_plans import decode_plan, encode_plan
+from quotabalance.wire.broker_loads import BrokerLoad
+from quotabalance.wire.load_batch import pack_loads
+from quotabalance.wire.load_reports import encode_load_report
 from quotaplane.arrow_ipc import pack, unpack
-from quotaplane.balance.decisions import LABELS, Decisions, Move, Split
-from quotaplane.balance.plan_size import fitting
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import ensure_tables, open_table
-from quotaplane.history.tables import REBALANCED, TABLES
+from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.exposition import registry_of
 from quotaplane.model import Round
-from quotaplane.settings import Balance, History, load_settings, parse_settings
-from quotaplane.streams.balance.job import BalanceSpec
-from quotaplane.streams.balance.plan_finisher import BalanceFinisher
-from quotaplane.streams.balance.program import BalanceProgram, balance_program
-from quotaplane.streams.balance.reports_held import BalanceJobState
+from quotaplane.settings import History, load_settings, parse_settings
 from quotaplane.streams.shard_program import Batch, Output
-from quotaplane.wire.balance_plans import decode_plan, encode_plan
-from quotaplane.wire.broker_loads import BrokerLoad
-from quotaplane.wire.load_batch import pack_loads
-from quotaplane.wire.load_reports import encode_load_report
 from tests.unit.load_report_cases import NOW_MS, bundle_of, decoded, load_of
 from tests.unit.metrics_cases import scraped
 from tests.unit.pages import ROOT
 
-BALANCE = Balance(options={"confirm_samples": 1, "confirm_window_samples": 1, "noise_prior": 0.0})
+BALANCE = Balance(options={"confirm_samples": 1, "confirm_window_samples": 1, "noise_z": 0.0})
 EPOCH = 7
 
 
@@ -238,7 +239,7 @@ def test_a_round_is_written_and_read_back(history: History) -> None:
     assert [message.key for message in done.messages] == ["east"]
     assert done.status.counts["decided"] == 1
     assert done.status.rejected == {"wrong_protobuf": 1}
-    with HistoryWriter(history, "app", REBALANCED, REBALANCED[-1]) as writer:
+    with HistoryWriter(history, "app", BalanceSpec.tables, BalanceSpec.last_table) as writer:
         writer.append_round(Round(EPOCH, 1, NOW_MS), done.tables)
         writer.append_round(Round(EPOCH, 1, NOW_MS), done.tables)
     for name in ("load", "balance_decisions", "balance_rounds", "rejected_reports"):

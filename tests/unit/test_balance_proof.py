@@ -29,10 +29,10 @@ from benchmarks.balance_proof.scenes import (
     hot_topics,
 )
 from benchmarks.proof_command import read_records, write_records
-from quotaplane.balance.options import read_options
-from quotaplane.balance.policies import read_policies
+from quotabalance.planning.options import read_options
+from quotabalance.planning.policies import read_policies
+from quotabalance.settings import Balance
 from quotaplane.errors import ConfigError
-from quotaplane.settings.balancing import Balance
 
 
 def record(contender: str, scene: str, better_from: int | None) -> SceneRecord:

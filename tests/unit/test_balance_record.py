@@ -11,25 +11,26 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import Decisions, Move, Split
-from quotaplane.balance.record.what_if import OtherOwners, StrategyOutcome
-from quotaplane.balance.stock.shedders import SHEDDERS
-from quotaplane.cli import balance_replay, balance_what_if
+from quotabalance.cli import replay_rounds, what_if
+from quotabalance.job.job import BalanceSpec
+from quotabalance.job.plan_finisher import BalanceFinisher
+from quotabalance.job.program import balance_program
+from quotabalance.job.reports_held import BalanceJobState
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import Decisions, Move, Split
+from quotabalance.record.alternatives import OtherOwners, StrategyOutcome
+from quotabalance.record.recorded_rounds import read_record
+from quotabalance.settings import Balance
+from quotabalance.stock.shedders import SHEDDERS
+from quotabalance.wire.load_batch import pack_loads
+from quotabalance.wire.load_reports import encode_load_report
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import ConfigError, InputError, QuotaplaneError
-from quotaplane.history.load_record import read_record
 from quotaplane.history.store import ensure_tables
-from quotaplane.history.tables import REBALANCED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
-from quotaplane.settings import Balance, History
-from quotaplane.streams.balance.plan_finisher import BalanceFinisher
-from quotaplane.streams.balance.program import balance_program
-from quotaplane.streams.balance.reports_held import BalanceJobState
+from quotaplane.settings import History
 from quotaplane.streams.shard_program import Batch
-from quotaplane.wire.load_batch import pack_loads
-from quotaplane.wire.load_reports import encode_load_report
 from tests.unit.load_report_cases import NOW_MS, bundle_of, decoded, load_of
 
 BROKERS = ("b1", "b2", "b3", "b4")
@@ -100,12 +101,12 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> History:
     history = History(path=str(tmp_path_factory.mktemp("record")))
     ensure_tables(history)
     first = Recording(history)
-    with HistoryWriter(history, "one", REBALANCED, REBALANCED[-1]) as writer:
+    with HistoryWriter(history, "one", BalanceSpec.tables, BalanceSpec.last_table) as writer:
         first.run(writer, 20)
     options = {**BALANCE.options, "start_above": 0.5, "stop_below": 0.4}
     second = Recording(history, BALANCE.model_copy(update={"options": options}), epoch=8)
     second.now_ms = first.now_ms
-    with HistoryWriter(history, "two", REBALANCED, REBALANCED[-1]) as writer:
+    with HistoryWriter(history, "two", BalanceSpec.tables, BalanceSpec.last_table) as writer:
         second.run(writer, 6)
     return history
 
@@ -123,7 +124,7 @@ def test_a_replay_gives_the_recorded_decisions(
     assert len(rounds) > 20
     assert sum(row["kind"] == "move" for each in rounds for row in each.decisions) > 5
     assert {each.epoch for each in rounds} == {7, 8}
-    code = balance_replay.run(options_of(balance_replay, "--history", record.path, "--json"))
+    code = replay_rounds.run(options_of(replay_rounds, "--history", record.path, "--json"))
     told = json.loads(capsys.readouterr().out)
     assert (code, told["differences"]) == (0, []), told["differences"][:3]
     assert told == {"rounds": len(rounds), "from_the_start": True, "differences": []}
@@ -132,15 +133,15 @@ def test_a_replay_gives_the_recorded_decisions(
 def test_a_replay_says_what_differs(
     record: History, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    decide = balance_replay.decide
+    decide = replay_rounds.decide
 
     def other(*given: Any) -> Any:
         state, decisions = decide(*given)
         return state, decisions._replace(moves=decisions.moves[1:])
 
-    monkeypatch.setattr(balance_replay, "decide", other)
-    args = options_of(balance_replay, "--history", record.path, "--table")
-    assert balance_replay.run(args) == 1
+    monkeypatch.setattr(replay_rounds, "decide", other)
+    args = options_of(replay_rounds, "--history", record.path, "--table")
+    assert replay_rounds.run(args) == 1
     lines = capsys.readouterr().out.splitlines()
     assert "recorded, not decided again: ('move', 'acme/orders/" in "".join(lines)
 
@@ -150,13 +151,13 @@ def test_a_record_that_begins_in_the_middle_says_so(
 ) -> None:
     since = "2023-11-14T23:00:00Z"  # an hour begins: all brokers are in the record
     words = ("--history", record.path, "--since", since, "--table")
-    balance_replay.run(options_of(balance_replay, *words))
+    replay_rounds.run(options_of(replay_rounds, *words))
     assert "begins in the middle of a run" in capsys.readouterr().out
 
 
 def shown(capsys: pytest.CaptureFixture[str], history: History, *words: str) -> dict[str, Any]:
-    args = options_of(balance_what_if, "--history", history.path, "--json", *words)
-    assert balance_what_if.run(args) == 0
+    args = options_of(what_if, "--history", history.path, "--json", *words)
+    assert what_if.run(args) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -171,7 +172,7 @@ def test_what_if_shows_the_record_beside_another_setting(
     assert other["imbalance_last"] > told["recorded"]["imbalance_last"]
     assert other["rounds"] == told["recorded"]["rounds"]
     for form, title in (("--table", "bytes/s moved"), ("--csv", "\nmoved_bytes_per_s,")):
-        assert balance_what_if.run(options_of(balance_what_if, "--history", record.path, form)) == 0
+        assert what_if.run(options_of(what_if, "--history", record.path, form)) == 0
         assert title in capsys.readouterr().out
 
 
@@ -217,7 +218,7 @@ def test_wrong_options_are_told_in_one_line(
     record: History, words: list[str], error: type[QuotaplaneError], message: str
 ) -> None:
     with pytest.raises(error) as raised:
-        balance_what_if.run(options_of(balance_what_if, "--history", record.path, *words))
+        what_if.run(options_of(what_if, "--history", record.path, *words))
     assert message in str(raised.value)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.planner import BalanceState
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.planner import BalanceState
 from tests.unit.balance_cases import HOT, applied, bundle, cluster, labels, once, ratio
 
 
@@ -129,17 +129,6 @@ def test_a_bundle_that_nobody_reports_still_counts_at_its_target() -> None:
     state, decided = once(less, state=state, now_s=60)
     assert not decided.moves
     assert set(state.absent.names) == gone
-
-
-def test_two_bundles_of_a_range_do_not_move_at_once() -> None:
-    held = {"b1": {bundle(0, f"a/n{i}"): 10.0 for i in range(10)}, "b2": {bundle(0, "a/z"): 10.0}}
-    _, free = once(cluster(held))
-    assert len(free.moves) > 1
-    state, one = once(cluster(held), distinct_ranges=True)
-    assert len(one.moves) == 1
-    _, waits = once(cluster(held), state=state, now_s=60, distinct_ranges=True)
-    assert not waits.moves
-    assert "SameRange" in labels(waits)
 
 
 def test_small_overloads_wait_for_samples_that_confirm_them() -> None:

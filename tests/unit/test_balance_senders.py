@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from quotaplane.settings import Balance
-from quotaplane.streams.balance.plan_finisher import BalanceFinisher
+from quotabalance.job.plan_finisher import BalanceFinisher
+from quotabalance.settings import Balance
 from quotaplane.wire.reasons import TOO_MANY_BROKERS, TOO_MANY_NEW_BROKERS
 from tests.unit.load_report_cases import NOW_MS, load_of
 from tests.unit.test_balance_program import BALANCE, Run, payload, rows_of, skewed

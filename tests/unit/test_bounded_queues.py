@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from quotaplane.balance.agent import plans_listener
-from quotaplane.balance.agent.executor import Executor
-from quotaplane.balance.agent.plans_listener import PlansListener
-from quotaplane.balance.decisions import Decisions, Move
+from quotabalance.agent import plans_listener
+from quotabalance.agent.executor import Executor
+from quotabalance.agent.plans_listener import PlansListener
+from quotabalance.planning.decisions import Decisions, Move
+from quotabalance.settings import Balance
+from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.errors import InputError
 from quotaplane.registry.change_feed import ChangeFeed
 from quotaplane.registry.table import put_groups
@@ -23,10 +25,8 @@ from quotaplane.server.change_log import ChangeLog, newest_of
 from quotaplane.server.guard import Guard
 from quotaplane.server.workers import Workers
 from quotaplane.settings import History
-from quotaplane.settings.balancing import Balance
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.pulsar import reading_options, source_options
-from quotaplane.wire.balance_plans import PlanMessage
 from tests.histories import make_history
 from tests.unit.groups_cases import quota
 from tests.unit.test_pulsar_source import pulsar_settings

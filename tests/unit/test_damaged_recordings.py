@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from quotabalance.job.job import BalanceSpec
 from quotaplane.arrow_ipc import pack
 from quotaplane.cli.main import main
-from quotaplane.history.tables import REBALANCED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.settings import History
 from tests.closed_loop.conftest import settings_with
@@ -32,7 +32,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wants = {"orders": {"a": [(0, 80.0)], "b": [(0, 80.0)]}}
     quotas = {"orders": {"publish_messages": 100.0}}
     RecordedLoop(history, wants, quotas, settings=settings_with()).run(12)
-    with HistoryWriter(history, "balance", REBALANCED, REBALANCED[-1]) as writer:
+    with HistoryWriter(history, "balance", BalanceSpec.tables, BalanceSpec.last_table) as writer:
         balance.Recording(history).run(writer, 3)
     return folder / "history"
 

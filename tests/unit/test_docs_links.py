@@ -9,7 +9,8 @@ import pytest
 
 from tests.unit.pages import PAGES, ROOT, without_code_blocks
 
-PACKAGE = ROOT / "pipelines" / "quotaplane"
+PACKAGES = ROOT / "pipelines"
+PACKAGE = PACKAGES / "quotaplane"
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"^(?:[\w.-]+/)+[\w.-]*$|^[\w.-]+\.(?:md|py|sql|yaml|proto)$")
@@ -17,7 +18,7 @@ _SHORT = re.compile(r"^(?:deltalog|laws|model|registry|streams|wire)\.(?!py$)[a-
 """Names in the package without its name; other rooms have the names of sections of settings."""
 _NOT_MODULES = {"quotaplane.epoch", "quotaplane.proto", "quotaplane.rates", "quotaplane.seq"}
 _ROOMS = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
-_TOP = {"benchmarks", "conf", "deploy", "docs", "jobs", "pipelines", "schemas", "tests"}
+_TOP = {path.name for path in (*ROOT.iterdir(), *PACKAGES.iterdir()) if path.is_dir()}
 
 
 def _anchors(page: Path) -> set[str]:
@@ -42,7 +43,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def _exists(named: str) -> bool:
     """Whether a path in a page names a file or folder of the repository or of the package."""
-    return any((folder / named).exists() for folder in (ROOT, PACKAGE, ROOT / "docs"))
+    return any((folder / named).exists() for folder in (ROOT, PACKAGE, PACKAGES, ROOT / "docs"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -65,7 +66,7 @@ def _is_in_the_package(named: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_modules_that_are_named_exist(page: Path) -> None:
-    whole = re.findall(r"\bquotaplane(?:\.[a-z_]\w*)+", page.read_text("utf-8"))
+    whole = re.findall(r"\bquota(?:plane|balance)(?:\.[a-z_]\w*)+", page.read_text("utf-8"))
     codes = _CODE.findall(page.read_text("utf-8"))
     short = [f"quotaplane.{code.partition('(')[0]}" for code in codes if _SHORT.match(code)]
     assert not sorted(

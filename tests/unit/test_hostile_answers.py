@@ -15,11 +15,12 @@ import httpx
 import numpy as np
 import pytest
 
+from quotabalance.pulsar_admin import broker_stats
+from quotabalance.pulsar_admin.broker_stats import read_broker_stats
+from quotabalance.pulsar_admin.bundle_actions import topic_weights
 from quotaplane.errors import ClusterError
-from quotaplane.pulsar_admin import broker_stats, topic_usage
-from quotaplane.pulsar_admin.broker_stats import read_broker_stats
+from quotaplane.pulsar_admin import topic_usage
 from quotaplane.pulsar_admin.bulk import read_names
-from quotaplane.pulsar_admin.bundle_actions import topic_weights
 from quotaplane.pulsar_admin.http_answers import read_answer
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
 from quotaplane.pulsar_admin.resource_groups import group_of, read_runtime

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from quotabalance.job.job import BalanceSpec
 from quotaplane import __version__
 from quotaplane.errors import ConfigError
 from quotaplane.metrics.declaration import OTHER, Kind, Label, Metric
@@ -26,7 +27,6 @@ from quotaplane.metrics.of_programs import HTTP_REQUESTS, HTTP_SECONDS, METRICS,
 from quotaplane.metrics.reference import tables
 from quotaplane.round_counts import MOST_NAMED, RoundCounts
 from quotaplane.settings import parse_settings
-from quotaplane.streams.balance.job import BalanceSpec
 from quotaplane.streams.job import JobSpec, run_stream_job
 from quotaplane.streams.quota.dead_letters import BAD_DEFINITION, UNKNOWN_GROUP
 from quotaplane.streams.quota.job import QuotaSpec

@@ -18,7 +18,7 @@ from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump
 from quotaplane.replay.player import changed_settings
 from quotaplane.settings import Reports, Settings, parse_settings
-from quotaplane.streams.new_brokers import BrokerBounds, turned_away
+from quotaplane.streams.new_brokers import BrokerBounds, beyond_bounds
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.job import recorded_settings
 from quotaplane.streams.quota.program import quota_program
@@ -54,7 +54,7 @@ def test_known_brokers_go_on_and_of_others_as_many_as_fit(
 
     def admitted(arrived: list[str]) -> list[str]:
         bounds = BrokerBounds("reports", most, most_new)
-        refused = turned_away(sorted(known), pa.chunked_array([arrived]), bounds, stamp)
+        refused = beyond_bounds(sorted(known), pa.chunked_array([arrived]), bounds, stamp)
         out = np.zeros(len(arrived), int)
         for one in refused:
             out += one.reports
@@ -81,7 +81,7 @@ def test_another_round_takes_in_others_so_that_no_name_is_always_last() -> None:
     bounds = BrokerBounds("reports", None, 10)
     taken = Counter[str]()
     for seq in range(200):
-        (refused,) = turned_away([], names, bounds, Round(1, seq, NOW_MS))
+        (refused,) = beyond_bounds([], names, bounds, Round(1, seq, NOW_MS))
         taken.update(names.filter(pa.array(~refused.reports)).to_pylist())
     assert len(taken) == 100
     assert max(taken.values()) < 50

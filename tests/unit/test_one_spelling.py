@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from quotaplane.balance.options import read_options
-from quotaplane.balance.policies import read_policies
-from quotaplane.balance.stock.settings import stock_setting_of_text
+from quotabalance.planning.options import read_options
+from quotabalance.planning.policies import read_policies
+from quotabalance.stock.stock_settings import stock_setting_of_text
 from quotaplane.cli.main import main
 from quotaplane.console.answers import json_of
 from quotaplane.console.text_table import columns_of, render

@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from tests.unit.rooms import GROUND, ROOMS, Room
+from tests.unit.rooms import BALANCE, GROUND, ROOMS, Room
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGE: Final = ROOT / "pipelines" / "quotaplane"
+PACKAGES: Final = [ROOT / "pipelines" / name for name in ("quotaplane", "quotabalance")]
 PAGE: Final = ROOT / "docs" / "architecture.md"
 SERVERS: Final = ("pyspark", "deltalake", "httpx", "kafka", "pulsar")
 IMPURE: Final = {*SERVERS, "asyncio", "threading", "time", "os", "pathlib", "logging", "socket"}
@@ -23,10 +23,11 @@ IMPURE: Final = {*SERVERS, "asyncio", "threading", "time", "os", "pathlib", "log
 
 def _modules() -> dict[str, Path]:
     found = {}
-    for file in PACKAGE.rglob("*.py"):
-        if "pb" not in file.parts:
-            parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
-            found[".".join(parts).removesuffix(".__init__")] = file
+    for package in PACKAGES:
+        for file in package.rglob("*.py"):
+            if "pb" not in file.parts:
+                parts = file.relative_to(package.parent).with_suffix("").parts
+                found[".".join(parts).removesuffix(".__init__")] = file
     return found
 
 
@@ -48,7 +49,7 @@ IMPORTS: Final = {name: _imports(file, MODULES) - {name} for name, file in MODUL
 
 
 def _room(module: str) -> str:
-    parts = module.split(".")[1:]
+    parts = module.removeprefix("quotaplane.").split(".")
     for length in (2, 1):
         name = ".".join(parts[:length])
         if len(parts) >= length and name in ROOMS:
@@ -57,9 +58,11 @@ def _room(module: str) -> str:
 
 
 def test_every_folder_is_a_room() -> None:
-    folders = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
+    quotaplane, quotabalance = PACKAGES
+    folders = {path.parent.relative_to(quotaplane) for path in quotaplane.rglob("*.py")}
+    folders |= {path.parent.relative_to(ROOT / "pipelines") for path in quotabalance.rglob("*.py")}
     names = {".".join(folder.parts) or GROUND for folder in folders}
-    assert names - {"wire.pb"} == set(ROOMS)
+    assert names - {"wire.pb", "quotabalance.wire.pb"} == set(ROOMS)
 
 
 def test_no_file_imports_itself_in_a_circle() -> None:
@@ -110,7 +113,7 @@ def test_a_pure_room_asks_no_clock_and_no_disk() -> None:
 
 
 def table(rooms: dict[str, Room]) -> str:
-    """The rooms as the page shows them."""
+    """Rooms as the page shows them."""
     lines = ["| room | what is in it | may import |", "|---|---|---|"]
     for name, room in rooms.items():
         if name == GROUND:
@@ -122,12 +125,57 @@ def table(rooms: dict[str, Room]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_the_page_has_the_same_table() -> None:
-    assert table(ROOMS) in PAGE.read_text("utf-8")
+def test_the_page_has_the_same_tables() -> None:
+    balancer = {name: room for name, room in ROOMS.items() if name.startswith(BALANCE)}
+    page = PAGE.read_text("utf-8")
+    assert table({name: room for name, room in ROOMS.items() if name not in balancer}) in page
+    assert table(balancer) in page
+
+
+def test_quotaplane_never_imports_the_balancer() -> None:
+    found = [
+        f"{module} imports {other}"
+        for module, imports in IMPORTS.items()
+        for other in imports
+        if module.startswith("quotaplane") and other.startswith(BALANCE)
+    ]
+    assert not found
+
+
+def test_quotaplane_runs_without_the_balancer(tmp_path: Path) -> None:
+    (tmp_path / "quotaplane").symlink_to(PACKAGES[0])
+    code = (
+        f"import sys\nsys.path[:0] = [{str(tmp_path)!r}]\n"
+        "class Hidden:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'quotabalance':\n"
+        "            raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Hidden())\n"
+        "from quotaplane.cli.main import COMMANDS\n"
+        "from quotaplane.history.tables import TABLES\n"
+        "from quotaplane.metrics.of_programs import PROGRAMS\n"
+        "from quotaplane.settings import load_settings\n"
+        f"load_settings({str(ROOT / 'conf' / 'local.yaml')!r})\n"
+        "import quotaplane.server.app\n"
+        "print('balance' in {*COMMANDS, *PROGRAMS}, 'load' in TABLES)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
 
 
 SAME_MEANING: Final = {
-    *("__init__", "audit", "groups", "job", "options", "policies", "program", "pulsar", "step"),
+    *(
+        "__init__",
+        "audit",
+        "groups",
+        "job",
+        "options",
+        "policies",
+        "program",
+        "pulsar",
+        "step",
+        "tables",
+    ),
 }
 """Names of files that several rooms have: of the same thing, at different levels or in one room's
 own sense (options of the data source and of the balancer, policies of groups and of brokers)."""

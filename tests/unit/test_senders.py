@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotabalance.job.job import load_bounds, load_decoder
+from quotabalance.wire.load_batch import unpack_loads
+from quotabalance.wire.load_reports import encode_load_report
 from quotaplane.arrow_ipc import unpack
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.settings import Reports, parse_settings
 from quotaplane.settings.broker_topics import belongs, brokers_of, topic_of
 from quotaplane.streams import sources
-from quotaplane.streams.balance.job import load_bounds, load_decoder
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.wire import surplus_reports
-from quotaplane.wire.load_batch import unpack_loads
-from quotaplane.wire.load_reports import encode_load_report
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
 from quotaplane.wire.sender_rules import AllowedBrokers, SenderRules

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.split_positions import part_weights, split_positions
+from quotabalance.planning.split_positions import part_weights, split_positions
 from quotaplane.errors import InputError
 from quotaplane.topics.bundle_names import FULL_RANGE, BundleName
 

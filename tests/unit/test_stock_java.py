@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.stock.java import (
+from quotabalance.stock.java import (
     ConcurrentMapOrder,
     HashMapOrder,
     percent_usage,

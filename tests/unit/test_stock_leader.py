@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.cases import parse_balance_case
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.stock.averages import BundleAverages
-from quotaplane.balance.stock.leader import Leader, stock_case
-from quotaplane.balance.stock.settings import StockSettings
+from quotabalance.planning.cases import parse_balance_case
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.stock.averages import BundleAverages
+from quotabalance.stock.leader import Leader, stock_case
+from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.errors import InputError
 
 NAMES = ("t/a/0x00000000_0xffffffff", "t/b/0x00000000_0xffffffff", "t/c/0x00000000_0xffffffff")

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.stock.place_cases import answer_places
-from quotaplane.balance.stock.report_rule import BrokerSummary, needs_report
-from quotaplane.balance.stock.settings import StockSettings
-from quotaplane.balance.stock.split_algorithms import (
+from quotabalance.stock.place_cases import answer_places
+from quotabalance.stock.report_rule import BrokerSummary, needs_report
+from quotabalance.stock.split_algorithms import (
     TopicRates,
     flow_or_qps_equally_divide,
     specified_positions_divide,
     topic_count_equally_divide,
     topic_hash,
 )
-from quotaplane.balance.stock.split_cases import answer_splits
+from quotabalance.stock.split_cases import answer_splits
+from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.errors import InputError
 from quotaplane.topics.bundle_names import BundleName
 

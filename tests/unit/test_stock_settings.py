@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.balance.stock.settings import (
+from quotabalance.stock.stock_settings import (
     DECLARED,
     StockSettings,
     java_type,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.cases import parse_balance_case
-from quotaplane.balance.decisions import LABELS, Decisions
-from quotaplane.balance.stock.average_shedder import AvgShedder
-from quotaplane.balance.stock.leader import Leader, StockCase, decide_rounds, stock_case
-from quotaplane.balance.stock.leader_maps import is_never_shed
-from quotaplane.balance.stock.placements import AvgPlacement, BundleAsked, MessageRates
-from quotaplane.balance.stock.remembered_targets import RememberedTargets
-from quotaplane.balance.stock.shedders import SHEDDERS, new_shedder
+from quotabalance.planning.cases import parse_balance_case
+from quotabalance.planning.decisions import LABELS, Decisions
+from quotabalance.stock.average_shedder import AvgShedder
+from quotabalance.stock.leader import Leader, StockCase, decide_rounds, stock_case
+from quotabalance.stock.leader_maps import is_never_shed
+from quotabalance.stock.placements import AvgPlacement, BundleAsked, MessageRates
+from quotabalance.stock.remembered_targets import RememberedTargets
+from quotabalance.stock.shedders import SHEDDERS, new_shedder
 from quotaplane.errors import InputError
 from tests.jvm.balance_cases import RESOURCES, Case, random_case
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.cluster_load import ClusterLoad
-from quotaplane.balance.decisions import LABELS
-from quotaplane.balance.stock.interface import StockRound
-from quotaplane.balance.stock.settings import StockSettings
-from quotaplane.balance.stock.stock_policies import StockPolicies
-from quotaplane.balance.stock.transfer_shedder import TransferShedder
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import LABELS
+from quotabalance.stock.interface import StockRound
+from quotabalance.stock.stock_policies import StockPolicies
+from quotabalance.stock.stock_settings import StockSettings
+from quotabalance.stock.transfer_shedder import TransferShedder
 
 ISOLATED: dict[str, Any] = {
     "all": {

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.decisions import Decisions, Move, Skip, Split
+from quotabalance.planning.decisions import Decisions, Move, Skip, Split
+from quotabalance.wire.balance_plans import MAX_PLAN_BYTES, PlanMessage, decode_plan, encode_plan
+from quotabalance.wire.pb.balance_pb2 import BalancePlan
 from quotaplane.errors import InputError
-from quotaplane.wire.balance_plans import MAX_PLAN_BYTES, PlanMessage, decode_plan, encode_plan
 from quotaplane.wire.limits import decode_limits, encode_limits
-from quotaplane.wire.pb.balance_pb2 import BalancePlan
 from quotaplane.wire.signatures import SigningKeys
 from tests.unit.load_report_cases import bundle_of
 from tests.unit.wire_cases import damaged, with_fields

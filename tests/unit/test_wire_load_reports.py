@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.balance.reported_loads import BUNDLES, REPORTS, ReportedLoads
+from quotabalance.planning.reported_loads import BUNDLES, REPORTS, ReportedLoads
+from quotabalance.wire.load_batch import pack_loads, unpack_loads
+from quotabalance.wire.load_reports import decode_load_report, encode_load_report
+from quotabalance.wire.pb.balance_pb2 import LoadReport
 from quotaplane.topics.bundle_names import parse_bundle
-from quotaplane.wire.load_batch import pack_loads, unpack_loads
-from quotaplane.wire.load_reports import decode_load_report, encode_load_report
-from quotaplane.wire.pb.balance_pb2 import LoadReport
 from quotaplane.wire.reasons import LOAD_REASONS, REASONS, UnusableReportError
 from tests.unit.load_report_cases import (
     NOW_MS,

@@ -11,10 +11,11 @@ from grpc_tools import protoc
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from quotabalance.wire.pb import balance_pb2
 from quotaplane.wire.pb import pulsar_resource_usage_pb2, quotaplane_pb2
 
 ROOT = Path(__file__).parents[2]
-GENERATED = Path(str(quotaplane_pb2.__file__)).parent
+GENERATED = [Path(str(one.__file__)).parent for one in (quotaplane_pb2, balance_pb2)]
 
 
 def test_regenerating_changes_nothing(tmp_path: Path) -> None:
@@ -22,7 +23,8 @@ def test_regenerating_changes_nothing(tmp_path: Path) -> None:
     out = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
     assert protoc.main(["protoc", f"-I{ROOT / 'schemas'}", *out, *map(str, schemas)]) == 0
     made = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert made == {path.name: path.read_text() for path in GENERATED.glob("*_pb2.py*")}
+    files = [path for folder in GENERATED for path in folder.glob("*_pb2.py*")]
+    assert made == {path.name: path.read_text() for path in files}
 
 
 def test_generated_code_is_not_newer_than_the_oldest_runtime_allowed() -> None:

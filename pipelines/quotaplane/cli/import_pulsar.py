@@ -99,12 +99,8 @@ def _left_out(
         if (tenant := name.partition("/")[0]) in tenants
     }
     reports, limits = settings.own_topics
-    short = (
-        *(settings.enforce.leader_topic, settings.balance.loads_topic),
-        *(settings.balance.plans_topic, settings.throttle.events_topic),
-        settings.throttle.decisions_topic,
-    )
-    for topic in (*reports, limits, *map(transport.full_name, short)):
+    more = (transport.full_name(topic.name) for topic in settings.named_topics)
+    for topic in (*reports, limits, *more):
         left_out["/".join(topic.split("/")[2:4])] = "it has quotaplane's own topics"
     return left_out
 

@@ -33,6 +33,7 @@ from quotaplane.console.command_output import (
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.console.terminal import print_to_stderr
 from quotaplane.errors import ConfigError
+from quotaplane.extensions import extensions
 from quotaplane.files import set_umask
 
 COMMANDS: Final = {
@@ -50,17 +51,6 @@ COMMANDS: Final = {
         "run recorded rounds of the quota job again, exactly or with other quotas",
     ),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
-    "balance": ("quotaplane.cli.balance", "decide which bundles leave which broker, and why"),
-    "balance collect": ("quotaplane.cli.balance_collect", "publish the load of Pulsar's brokers"),
-    "balance execute": ("quotaplane.cli.balance_execute", "show or execute the balancer's plans"),
-    "balance replay": (
-        "quotaplane.cli.balance_replay",
-        "decide the balancer's recorded rounds again, and compare",
-    ),
-    "balance what-if": (
-        "quotaplane.cli.balance_what_if",
-        "show what another strategy would have done with the recorded load",
-    ),
     "demo": ("quotaplane.cli.spark_jobs", "the quota job on a simulated cluster, for two minutes"),
     "run": ("quotaplane.cli.spark_jobs", "run a Spark job: quota, throttle, balance, ..."),
     "setup": ("quotaplane.cli.setup", "make the topics that a cluster needs, with their rights"),
@@ -68,6 +58,7 @@ COMMANDS: Final = {
     "maintain": ("quotaplane.cli.maintain", "expire, compact and vacuum the history"),
     "serve": ("quotaplane.cli.serve", "serve groups and their history over HTTP"),
     "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
+    **{name: command for each in extensions() for name, command in each.commands.items()},
 }
 """Subcommand: (module, help line). A name may have two words."""
 
@@ -75,9 +66,7 @@ PURPOSES: Final = {
     "start": ("demo", "setup", "up", "run", "serve", "enforce"),
     "quotas": ("groups",),
     "how things stand": ("status", "limits", "brokers", "why", "audit"),
-    "the load balancer": (
-        *("balance", "balance collect", "balance execute", "balance replay", "balance what-if"),
-    ),
+    **{each.purpose: tuple(each.commands) for each in extensions()},
     "trying things": ("allocate", "simulate", "throttle", "replay"),
     "upkeep": ("doctor", "maintain"),
 }
@@ -86,7 +75,7 @@ PURPOSES: Final = {
 _AT_ONCE: Final = {*PURPOSES["quotas"], *PURPOSES["how things stand"]}
 """Answered in half a second, so they do without what takes long to import."""
 
-_LONG_RUNNING: Final = {"balance collect", "balance execute", "enforce", "serve", "up"}
+_LONG_RUNNING: Final = {"enforce", "serve", "up"}.union(*(e.long_running for e in extensions()))
 """Their stderr is a log, in which libraries may write, too."""
 
 _BECOMES_A_JOB: Final = ("run", "demo")

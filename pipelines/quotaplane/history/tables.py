@@ -14,8 +14,8 @@ from typing import Final
 import pyarrow as pa
 from deltalake import ColumnProperties
 
+from quotaplane.extensions import extensions, load
 from quotaplane.groups.policy_options import BY_COLUMN
-from quotaplane.history.balance_tables import BALANCE_ACTIONS, BALANCED
 from quotaplane.history.table_parts import CHANGES_PER_CHECKPOINT as CHANGES_PER_CHECKPOINT
 from quotaplane.history.table_parts import CHECKPOINT_INTERVAL as CHECKPOINT_INTERVAL
 from quotaplane.history.table_parts import HOT as HOT
@@ -401,17 +401,13 @@ ADMINISTRATOR_RATES: Final = Table(
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEFT_OUT, LEASES, RECORDING, ROUNDS)
 """What a round of the quota job writes, rounds last."""
 
-REBALANCED: Final = (*BALANCED[:-1], REJECTED_REPORTS, BALANCED[-1])
-"""What a micro-batch of the balance job appends to, its rounds last."""
-
-OPTIONAL: Final = (
+OPTIONAL: Final[tuple[Table, ...]] = (
     USAGE_DAILY,
     LEFT_OUT,
     LEASES,
     RECORDING,
     *THROTTLED,
-    *BALANCED,
-    BALANCE_ACTIONS,
+    *(table for each in extensions() for table in load(each.tables)),
     ATTACHMENTS,
     LEADERS,
     ADMINISTRATOR_RATES,

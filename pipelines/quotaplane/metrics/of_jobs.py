@@ -1,11 +1,11 @@
-"""The metrics of the three jobs: quota, throttle and balance."""
+"""The metrics of the jobs: what all have, then those of the quota and the throttle job."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import Final
 
-from quotaplane.balance.decisions import LABELS
+from quotaplane.extensions import extensions
 from quotaplane.metrics.declaration import Kind, Label, Metric
 from quotaplane.model import MODES
 from quotaplane.round_counts import MOST_NAMED, RoundCounts
@@ -64,11 +64,19 @@ STAGE_SECONDS: Final = Metric(
 )
 
 
-def _counter(name: str, text: str, source: str, *labels: Label) -> Metric:
+JOBS_OF_EXTENSIONS: Final = {
+    job: metrics for each in extensions() for job, metrics in each.metrics.items()
+}
+"""Where the metrics of further jobs are, by the job's name."""
+
+
+def counter(name: str, text: str, source: str, *labels: Label) -> Metric:
+    """A counter ``quotaplane_NAME_total``; ``source`` is its name in ``Readings``."""
     return Metric(f"quotaplane_{name}_total", Kind.COUNTER, text, source, labels=labels)
 
 
-def _gauge(name: str, text: str, source: str, *labels: Label, unit: str = "") -> Metric:
+def gauge(name: str, text: str, source: str, *labels: Label, unit: str = "") -> Metric:
+    """A gauge ``quotaplane_NAME``, which ends with its unit; ``source`` as of a counter."""
     ending = f"_{unit}" if unit else ""
     return Metric(f"quotaplane_{name}{ending}", Kind.GAUGE, text, source, unit, labels)
 
@@ -80,68 +88,68 @@ BUILD_INFO: Final = Metric(
     "build",
     labels=(
         Label("version", most=1),
-        Label("program", ("quota", "throttle", "balance", "enforcer", "server")),
+        Label("program", ("quota", "throttle", *JOBS_OF_EXTENSIONS, "enforcer", "server")),
     ),
 )
 
 EVERY_JOB: Final = (
-    _gauge(
+    gauge(
         "epoch", "number of the checkpoint: the time of its first start, in s since 1970", "epoch"
     ),
-    _counter("rounds", "rounds that ended", "rounds"),
+    counter("rounds", "rounds that ended", "rounds"),
     ROUND_SECONDS,
     STAGE_SECONDS,
-    _gauge(
+    gauge(
         "round_started_timestamp",
         "when the current or last round began; above the end of the last round: it is running",
         "round_started",
         unit="seconds",
     ),
-    _gauge(
+    gauge(
         "round_ended_timestamp",
         "when the last round ended; before the first one: when the job started",
         "round_ended",
         unit="seconds",
     ),
-    _gauge(
+    gauge(
         "spark_batch",
         "how long Spark took for each part of a recent micro-batch, by Spark's names",
         "spark_s",
         Label("part", SPARK_PARTS),
         unit="seconds",
     ),
-    _gauge(
+    gauge(
         "lag",
         "age of the newest report (of the throttle job: request) at the end of its round",
         "lag_s",
         unit="seconds",
     ),
-    _counter("clock_steps", "times that the clock of the job's host was set", "clock_steps"),
-    _gauge(
+    counter("clock_steps", "times that the clock of the job's host was set", "clock_steps"),
+    gauge(
         "backlog_messages", "messages that wait in the job's input topics (Kafka only)", "backlog"
     ),
-    _counter(
+    counter(
         "rejected",
         "inputs that were not used, by reason: the key rejected of the status line",
         "rejected",
         Label("reason", _ALL_REASONS),
     ),
-    _counter("dead_letters", "rows of rejected_reports or rejected_events", "dead_letters"),
-    _counter("published_messages", "messages published to the job's output topic", "published"),
-    _counter(
+    counter("dead_letters", "rows of rejected_reports or rejected_events", "dead_letters"),
+    counter("published_messages", "messages published to the job's output topic", "published"),
+    counter(
         "publish_failures",
         "rounds whose messages could not be published; the job ends, and its next start publishes "
         "them again",
         "publish_failures",
     ),
-    _gauge(
+    gauge(
         "disk_free",
         "free space of the file system that a local folder is on, as of the last round",
         "disk_free_bytes",
         Label("folder", ("history", "checkpoint")),
         unit="bytes",
     ),
-    _gauge(
+    gauge(
         "disk_size",
         "size of the file system that a local folder is on",
         "disk_size_bytes",
@@ -150,13 +158,13 @@ EVERY_JOB: Final = (
     ),
 )
 
-NEWEST_REPORT: Final = _gauge(
+NEWEST_REPORT: Final = gauge(
     "newest_report_timestamp",
     "when the newest report was published, by the clock that stamps reports",
     "newest_report",
     unit="seconds",
 )
-ACCESS_REFUSED: Final = _gauge(
+ACCESS_REFUSED: Final = gauge(
     "access_refused",
     "requests (of the resource group sync, or of the server) that the cluster refuses at present "
     "for lack of rights (401, 403)",
@@ -166,20 +174,20 @@ _MODE: Final = Label("mode", MODES)
 _WORST: Final = Label("group", most=MOST_NAMED)
 
 QUOTA_JOB: Final = (
-    _counter(
+    counter(
         "reports",
         "reports by what became of them; rejected: not used, or only in part",
         "reports_by_result",
         Label("result", ("used", "duplicate", "outdated", "rejected", "uncounted")),
     ),
-    _gauge(
+    gauge(
         "unrecorded_reports",
         "reports that rounds left out, which are still to be recorded in usage",
         "unrecorded",
     ),
-    _counter("report_entries", "entries of groups in the reports that were used", "entries"),
+    counter("report_entries", "entries of groups in the reports that were used", "entries"),
     NEWEST_REPORT,
-    _gauge(
+    gauge(
         "report_age",
         "time of the round minus publish time, of the newest and of the oldest report of the last "
         "round with reports; below 0: the clock that stamps reports is ahead",
@@ -187,93 +195,61 @@ QUOTA_JOB: Final = (
         Label("report", ("newest", "oldest")),
         unit="seconds",
     ),
-    _gauge(
+    gauge(
         "refused_report_age",
         "median age of the reports that were last refused as stale or future; with a wrong clock "
         "it is the clocks' difference",
         "refused_age_s",
         unit="seconds",
     ),
-    _gauge(
+    gauge(
         "brokers_with_wrong_clock",
         "brokers whose reports are, and stay, older than slow rounds explain, or from the future",
         "wrong_clocks",
     ),
-    _gauge(
+    gauge(
         "worst_broker_clock",
         "age of the reports of the worst of these brokers; below 0: its clock is ahead",
         "worst_clock_s",
         unit="seconds",
     ),
-    _counter("quota_changes", _HELP["quota_changes"], "quota_changes"),
+    counter("quota_changes", _HELP["quota_changes"], "quota_changes"),
     ACCESS_REFUSED,
-    _gauge(
+    gauge(
         "brokers",
         "brokers that report (live), and that fell silent and have not expired (stale)",
         "brokers",
         Label("status", ("live", "stale")),
     ),
-    _counter("brokers_departed", _HELP["brokers_departed"], "brokers_departed"),
-    _gauge("groups", _HELP["groups"], "groups", _MODE),
-    _gauge("groups_over_quota", _HELP["groups_over_quota"], "groups_over_quota", _MODE),
-    _gauge("worst_quota_used", _HELP["worst_quota_used"], "worst_quota_used", unit="ratio"),
-    _gauge("group_quota_used", _HELP["shares"], "shares", _WORST, unit="ratio"),
-    _gauge("groups_starving", _HELP["groups_starving"], "groups_starving"),
-    _gauge("groups_overcommitted", _HELP["groups_overcommitted"], "groups_overcommitted"),
-    _gauge("worst_overcommit", _HELP["worst_overcommit"], "worst_overcommit", unit="ratio"),
-    _gauge("group_overcommit", _HELP["overcommits"], "overcommits", _WORST, unit="ratio"),
-    _counter("groups_recomputed", _HELP["groups_recomputed"], "groups_recomputed"),
-    _counter("limits_changed", _HELP["limits_changed"], "limits_changed"),
-    _counter("limits_sent", _HELP["limits_sent"], "limits_sent"),
-    _gauge("limits_in_force", _HELP["limits_in_force"], "limits_in_force"),
-    _gauge(
+    counter("brokers_departed", _HELP["brokers_departed"], "brokers_departed"),
+    gauge("groups", _HELP["groups"], "groups", _MODE),
+    gauge("groups_over_quota", _HELP["groups_over_quota"], "groups_over_quota", _MODE),
+    gauge("worst_quota_used", _HELP["worst_quota_used"], "worst_quota_used", unit="ratio"),
+    gauge("group_quota_used", _HELP["shares"], "shares", _WORST, unit="ratio"),
+    gauge("groups_starving", _HELP["groups_starving"], "groups_starving"),
+    gauge("groups_overcommitted", _HELP["groups_overcommitted"], "groups_overcommitted"),
+    gauge("worst_overcommit", _HELP["worst_overcommit"], "worst_overcommit", unit="ratio"),
+    gauge("group_overcommit", _HELP["overcommits"], "overcommits", _WORST, unit="ratio"),
+    counter("groups_recomputed", _HELP["groups_recomputed"], "groups_recomputed"),
+    counter("limits_changed", _HELP["limits_changed"], "limits_changed"),
+    counter("limits_sent", _HELP["limits_sent"], "limits_sent"),
+    gauge("limits_in_force", _HELP["limits_in_force"], "limits_in_force"),
+    gauge(
         "least_lease_end_timestamp",
         "when the first lease of a limit ends unless it is renewed; limits of stale brokers do not "
         "count",
         "least_lease_end",
         unit="seconds",
     ),
-    _gauge("observed_pairs", _HELP["observed_pairs"], "observed_pairs"),
-    _counter("sources_differing", _HELP["sources_differing"], "sources_differing"),
-    _gauge("learning_shards", _HELP["learning_shards"], "learning_shards"),
-    _gauge("lease", "the setting limits.lease_s", "lease_s", unit="seconds"),
-    _gauge("report_interval", "the setting reports.interval_s", "interval_s", unit="seconds"),
+    gauge("observed_pairs", _HELP["observed_pairs"], "observed_pairs"),
+    counter("sources_differing", _HELP["sources_differing"], "sources_differing"),
+    gauge("learning_shards", _HELP["learning_shards"], "learning_shards"),
+    gauge("lease", "the setting limits.lease_s", "lease_s", unit="seconds"),
+    gauge("report_interval", "the setting reports.interval_s", "interval_s", unit="seconds"),
 )
 
 THROTTLE_JOB: Final = (
-    _counter("requests", "request events answered", "events"),
-    _counter("requests_refused", "request events that were refused", "refused"),
-    _counter("requests_delayed", "request events that were delayed", "delayed"),
-)
-
-BALANCE_JOB: Final = (
-    _counter("load_reports", "load reports used", "reports"),
-    NEWEST_REPORT,
-    _counter("balance_rounds", "rounds of the balancer: decisions taken", "decided"),
-    _counter(
-        "balance_decisions",
-        "decisions by kind and label; most labels are Pulsar's own words",
-        "decisions",
-        Label("decision", ("move", "split", "skip")),
-        Label("label", tuple(LABELS)),
-    ),
-    _gauge(
-        "balance_brokers",
-        "brokers with fresh numbers (live), and with too old ones (silent)",
-        "balance_brokers",
-        Label("status", ("live", "silent")),
-    ),
-    _gauge("balance_bundles", "bundles in the newest load reports", "bundles"),
-    _gauge(
-        "balance_imbalance",
-        "by how much the bytes per second of the most loaded broker exceed the mean of all",
-        "imbalance",
-        unit="ratio",
-    ),
-    _gauge(
-        "balance_stale_after",
-        "age from which a broker's numbers do not count, the option stale_after_s",
-        "stale_after_s",
-        unit="seconds",
-    ),
+    counter("requests", "request events answered", "events"),
+    counter("requests_refused", "request events that were refused", "refused"),
+    counter("requests_delayed", "request events that were delayed", "delayed"),
 )

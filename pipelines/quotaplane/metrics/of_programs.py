@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from quotaplane.extensions import load
 from quotaplane.metrics.declaration import Kind, Label, Metric
 from quotaplane.metrics.of_jobs import (
     ACCESS_REFUSED,
-    BALANCE_JOB,
     BUILD_INFO,
     EVERY_JOB,
+    JOBS_OF_EXTENSIONS,
     QUOTA_JOB,
     THROTTLE_JOB,
 )
@@ -124,7 +125,7 @@ SERVER: Final = (HTTP_REQUESTS, HTTP_SECONDS, ACCESS_REFUSED)
 PROGRAMS: Final = {
     "quota": (BUILD_INFO, *EVERY_JOB, *QUOTA_JOB),
     "throttle": (BUILD_INFO, *EVERY_JOB, *THROTTLE_JOB),
-    "balance": (BUILD_INFO, *EVERY_JOB, *BALANCE_JOB),
+    **{job: (BUILD_INFO, *EVERY_JOB, *load(name)) for job, name in JOBS_OF_EXTENSIONS.items()},
     "enforcer": (BUILD_INFO, *ENFORCER),
     "server": (BUILD_INFO, *SERVER),
 }

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from quotaplane.extensions import load
 from quotaplane.metrics.declaration import Metric
-from quotaplane.metrics.of_jobs import BALANCE_JOB, BUILD_INFO, EVERY_JOB, QUOTA_JOB, THROTTLE_JOB
+from quotaplane.metrics.of_jobs import (
+    BUILD_INFO,
+    EVERY_JOB,
+    JOBS_OF_EXTENSIONS,
+    QUOTA_JOB,
+    THROTTLE_JOB,
+)
 from quotaplane.metrics.of_programs import ENFORCER, SERVER
 
 SECTIONS: Final = {
@@ -13,7 +20,7 @@ SECTIONS: Final = {
     "Every job": EVERY_JOB,
     "The quota job": QUOTA_JOB,
     "The throttle job": THROTTLE_JOB,
-    "The balance job": BALANCE_JOB,
+    **{f"The {job} job": load(name) for job, name in JOBS_OF_EXTENSIONS.items()},
     "The enforcer": ENFORCER,
     "The server": SERVER,
 }

@@ -28,7 +28,6 @@ from quotaplane.settings.transports import STOCK_REPORTS
 _PERSISTENT: Final = "persistent://"
 _BEYOND_LEASE_MIN: Final = 8
 """Messages are kept for this much longer than a lease: 10 minutes by default."""
-_BALANCE_MIN: Final = 60
 _TOPIC_POLICIES: Final = "topicLevelPoliciesEnabled"
 _LOOK_EVERY_S: Final = 0.5
 _REPORTS_CLASS: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportManager"
@@ -68,8 +67,8 @@ class Missing:
 def own_topics(settings: Settings, transport: PulsarTransport) -> dict[str, int]:
     """The persistent topics that these settings name, and the minutes for which they are kept.
 
-    Those of the throttle and the balance job only if the settings have their sections. Topics of
-    ``{broker}`` are made with each broker.
+    Those of further sections only if the settings have these sections; the enforcer's always.
+    Topics of ``{broker}`` are made with each broker.
     """
     kept_min = math.ceil(settings.limits.lease_s / 60.0) + _BEYOND_LEASE_MIN
     names = {transport.limits_topic: kept_min}
@@ -78,14 +77,12 @@ def own_topics(settings: Settings, transport: PulsarTransport) -> dict[str, int]
         for topic in transport.report_topics
         if topic.startswith(_PERSISTENT) and not is_per_broker(topic)
     }
-    more = {settings.enforce.leader_topic: kept_min}
-    if "throttle" in settings.model_fields_set:
-        throttle = settings.throttle
-        more |= dict.fromkeys((throttle.events_topic, throttle.decisions_topic), kept_min)
-    if "balance" in settings.model_fields_set:
-        balance = settings.balance
-        more |= dict.fromkeys((balance.loads_topic, balance.plans_topic), _BALANCE_MIN)
-    names |= {transport.full_name(topic): minutes for topic, minutes in more.items()}
+    needed = {"enforce", *settings.model_fields_set}
+    names |= {
+        transport.full_name(topic.name): topic.kept_min or kept_min
+        for topic in settings.named_topics
+        if topic.key.partition(".")[0] in needed
+    }
     return {topic: minutes for topic, minutes in names.items() if topic.startswith(_PERSISTENT)}
 
 

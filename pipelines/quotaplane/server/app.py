@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from quotaplane import __version__
 from quotaplane.console.terminal import warn
+from quotaplane.extensions import extensions, load
 from quotaplane.server import (
     change_routes,
     group_routes,
@@ -46,6 +47,7 @@ _BODIES: Final = (GroupBody, PulsarGroup, RollbackBody, WhatIfBody)
 _ROUTERS: Final = (
     *(pulsar_routes.routes, group_routes.routes, change_routes.routes, status_routes.routes),
     *(history_routes.routes, series_routes.routes, what_if_routes.routes, system_routes.routes),
+    *(load(each.routes) for each in extensions()),
     system_routes.health,
 )
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")

@@ -1,4 +1,4 @@
-"""``/api/v1``: limits with their reasons, rounds, audits, the balancer."""
+"""``/api/v1``: limits with their reasons, rounds, audits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from quotaplane.errors import InputError
 from quotaplane.groups.option_kinds import number
-from quotaplane.history.balance_tables import BALANCE_DECISIONS
 from quotaplane.history.tables import REJECTED_REPORTS, ROUNDS
 from quotaplane.model import MAX_BROKER_CHARS, MAX_GROUP_CHARS
 from quotaplane.parsing.point_in_time import parse_since
@@ -25,6 +24,7 @@ from quotaplane.server.history_parts import (
     LONGEST_SINCE,
     Since,
     Until,
+    newest_rows,
     now,
     period,
 )
@@ -100,35 +100,6 @@ async def brokers(caller: Caller, served: Served) -> Response:
     return finite_answer({"brokers": found})
 
 
-_HIDDEN: Final = ("raw", "date")
-"""Columns that are of no use in an answer, or too large."""
-
-
-def _newest(table: Any) -> str:
-    names = ", ".join(name for name in table.schema.names if name not in _HIDDEN)
-    return (
-        f"SELECT {names} FROM {table.name} WHERE round_at >= :since AND round_at <= :until "
-        "ORDER BY round_at DESC, epoch DESC, seq DESC LIMIT :most OFFSET :begin"
-    )
-
-
-async def _rows(
-    table: Any, caller: Any, served: Any, since: str, until: str | None, limit: int, offset: int
-) -> Response:
-    allow(caller, Role.VIEWER, None, served)
-    begin, end = period(since, until)
-
-    def read(engine: DuckDBEngine) -> list[dict[str, Any]]:
-        given = {"most": limit, "begin": offset}
-        answer = engine.ask(_newest(table), given, since=begin, until=end, read_since=begin)
-        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-
-    key = (table.name, since, until, limit, offset)
-    return finite_answer(
-        {"since": begin, "until": end, "rows": await served.queries.ask(key, read)}
-    )
-
-
 @routes.get("/rounds", response_model=RowList, responses=answers())
 async def rounds(
     caller: Caller,
@@ -139,7 +110,7 @@ async def rounds(
     offset: Offset = 0,
 ) -> Response:
     """The job's rounds, the newest first: the columns of the table `rounds`."""
-    return await _rows(ROUNDS, caller, served, since, until, limit, offset)
+    return await newest_rows(ROUNDS, caller, served, since, until, limit, offset)
 
 
 @routes.get("/rejected", response_model=RowList, responses=answers())
@@ -152,20 +123,7 @@ async def rejected(
     offset: Offset = 0,
 ) -> Response:
     """Dead letters, the newest first: the columns of `rejected_reports` without the bytes."""
-    return await _rows(REJECTED_REPORTS, caller, served, since, until, limit, offset)
-
-
-@routes.get("/balance", response_model=RowList, responses=answers())
-async def balance(
-    caller: Caller,
-    served: Served,
-    since: Since = A_DAY_AGO,
-    until: Until = None,
-    limit: Limit = 100,
-    offset: Offset = 0,
-) -> Response:
-    """What the balancer decided, the newest first: the columns of `balance_decisions`."""
-    return await _rows(BALANCE_DECISIONS, caller, served, since, until, limit, offset)
+    return await newest_rows(REJECTED_REPORTS, caller, served, since, until, limit, offset)
 
 
 @routes.get("/audits", response_model=AuditList, responses=answers())

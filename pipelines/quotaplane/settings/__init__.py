@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, create_model, model_validator
 
 from quotaplane.errors import ConfigError, InputError
+from quotaplane.extensions import extensions, load
 from quotaplane.model import Transition
 from quotaplane.parsing.folders import FolderUri
 from quotaplane.parsing.strict_json import explain
 from quotaplane.parsing.strict_yaml import read_value
-from quotaplane.settings.balancing import Balance as Balance
 from quotaplane.settings.broker_topics import brokers_of, is_per_broker
 from quotaplane.settings.cleartext import kafka_flaws, pulsar_flaws, server_flaws, tracing_flaws
 from quotaplane.settings.monitoring import MetricsPorts as MetricsPorts
 from quotaplane.settings.monitoring import Tracing as Tracing
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
-from quotaplane.settings.section import Section
+from quotaplane.settings.section import NamedTopic, Section, TopicName
 from quotaplane.settings.security import Protections as Protections
 from quotaplane.settings.senders import CLUSTER
 from quotaplane.settings.senders import Senders as Senders
@@ -133,16 +134,13 @@ class History(Section):
     the other when a command can't write; 0: none."""
 
 
-_TOPIC: Final = r"^((non-)?persistent://[^/\s]+/[^/\s]+/)?[A-Za-z0-9._-]+$"
-
-
 class Throttle(Section):
     """Topics of ``./spark-submit.sh throttle``, and which events it answers."""
 
-    events_topic: str = Field(default="request-events", pattern=_TOPIC)
+    events_topic: TopicName = "request-events"
     """Request events, on the same transport as the reports; JSON, keyed by entity. With Pulsar, a
     short name is a topic in the namespace of ``transport.limits_topic``."""
-    decisions_topic: str = Field(default="decisions", pattern=_TOPIC)
+    decisions_topic: TopicName = "decisions"
     max_events_per_trigger: int | None = Field(default=100_000, ge=1)
     """Most events in a micro-batch, with Kafka and Pulsar; null: no bound. The embedded transport
     has ``max_files_per_trigger``."""
@@ -151,14 +149,6 @@ class Throttle(Section):
     entity."""
     max_clock_skew_s: float = Field(default=30.0, ge=0, le=86_400)
     """An event further in the future than this is not used."""
-
-    @field_validator("events_topic", "decisions_topic")
-    @classmethod
-    def _no_folder(cls, name: str) -> str:
-        # Kafka has no such topics, and the embedded transport would write outside its folder.
-        if name in (".", ".."):
-            raise ValueError(f"{name!r} can't be the name of a topic")
-        return name
 
 
 class Trigger(Section):
@@ -182,7 +172,6 @@ class Settings(Section):
     throttle: Throttle = Throttle()
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
-    balance: Balance = Balance()
     metrics: MetricsPorts = MetricsPorts()
     tracing: Tracing = Tracing()
     security: Protections = Protections()
@@ -219,7 +208,7 @@ class Settings(Section):
                 "reports.broker_from: topic needs a report topic per broker: Kafka or Pulsar, and "
                 "{broker} in each name in transport.report_topics"
             )
-        for key, senders in (("reports", self.reports), ("balance", self.balance)):
+        for key, senders in self.senders.items():
             pulsar = isinstance(self.transport, PulsarTransport) and self.transport.admin_url
             if senders.allowed_brokers == CLUSTER and not pulsar:
                 raise ValueError(
@@ -237,17 +226,11 @@ class Settings(Section):
             raise ValueError(
                 f"transport.limits_topic: {limits!r} is one of transport.report_topics, too"
             )
-        for key in (
-            *("throttle.events_topic", "throttle.decisions_topic"),
-            *("balance.loads_topic", "balance.plans_topic", "enforce.leader_topic"),
-        ):
-            section, _, field = key.partition(".")
-            name = getattr(getattr(self, section), field)
+        for key, name, stored, _ in self.named_topics:
             if isinstance(self.transport, PulsarTransport):
                 name = self.transport.full_name(name)
             elif "://" in name:
                 raise ValueError(f"{key}: only Pulsar has topics like {name!r}")
-            stored = field in ("decisions_topic", "plans_topic", "leader_topic")
             if stored and is_live(name):
                 raise ValueError(f"{key}: {name!r} is not stored; choose a persistent topic")
             if name in taken:
@@ -281,6 +264,20 @@ class Settings(Section):
         if isinstance(self.transport, DeltaTransport):
             return ("reports",), "limits_topic"
         return self.transport.report_topics, self.transport.limits_topic
+
+    @property
+    def named_topics(self) -> tuple[NamedTopic, ...]:
+        """The topics that further sections name."""
+        return (
+            NamedTopic("enforce.leader_topic", self.enforce.leader_topic, stored=True),
+            NamedTopic("throttle.events_topic", self.throttle.events_topic),
+            NamedTopic("throttle.decisions_topic", self.throttle.decisions_topic, stored=True),
+        )
+
+    @property
+    def senders(self) -> dict[str, Senders]:
+        """The sections about senders, by name."""
+        return {"reports": self.reports}
 
     @property
     def spool_folder(self) -> str | None:
@@ -354,7 +351,7 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
     if not isinstance(raw, dict):
         raise ConfigError(f"{source}: expected a mapping of settings at the top")
     try:
-        return Settings.model_validate(_expand(raw, source, ""))
+        return _whole_class().model_validate(_expand(raw, source, ""))
     except ValidationError as error:
         first, more = error.errors()[0], error.error_count() - 1
         key = ".".join(
@@ -364,6 +361,13 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
         raise ConfigError(
             f"{source}: {key + ': ' if key else ''}{explain(first, raw)}{also}"
         ) from None
+
+
+@cache
+def _whole_class() -> type[Settings]:
+    """``Settings`` with the sections of all extensions."""
+    found = [load(each.settings) for each in extensions()] or [Settings]
+    return found[0] if len(found) == 1 else create_model("Settings", __base__=tuple(found))
 
 
 def _expand(value: object, source: str, key: str) -> object:

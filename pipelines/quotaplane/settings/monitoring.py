@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import Field, model_validator
 
 from quotaplane.settings.section import Section
 
-_Port = Annotated[int, Field(ge=1, le=65535)]
+Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 
 
 class MetricsPorts(Section):
@@ -16,13 +16,11 @@ class MetricsPorts(Section):
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """The address to listen at; anybody who reaches it can read the names of groups."""
-    job_port: _Port | None = None
+    job_port: Port | None = None
     """Of the quota job."""
-    throttle_port: _Port | None = None
+    throttle_port: Port | None = None
     """Of the throttle job."""
-    balance_port: _Port | None = None
-    """Of the balance job."""
-    enforcer_port: _Port | None = None
+    enforcer_port: Port | None = None
     """Of the enforcer."""
 
     @model_validator(mode="after")

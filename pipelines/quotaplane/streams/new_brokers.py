@@ -35,7 +35,7 @@ class BrokerBounds(NamedTuple):
 UNBOUNDED: Final = BrokerBounds()
 
 
-class TurnedAway(NamedTuple):
+class BeyondBounds(NamedTuple):
     """Reports of brokers that are not taken in, for one reason."""
 
     reports: BoolArray
@@ -44,9 +44,9 @@ class TurnedAway(NamedTuple):
     detail: str
 
 
-def turned_away(
+def beyond_bounds(
     known: Sequence[str], names: pa.ChunkedArray, bounds: BrokerBounds, stamp: Round
-) -> list[TurnedAway]:
+) -> list[BeyondBounds]:
     """The reports, of those that name the brokers ``names`` (n), of brokers that are not taken in.
 
     If there are more new names than may be taken in, those with the smallest hashes of name and
@@ -54,7 +54,7 @@ def turned_away(
     so that nobody can choose a name that keeps another one out.
 
     >>> names = pa.chunked_array([["b", "a", "c"]])
-    >>> found = turned_away(["a"], names, BrokerBounds("reports", 1), Round(1, 2, 3))
+    >>> found = beyond_bounds(["a"], names, BrokerBounds("reports", 1), Round(1, 2, 3))
     >>> [(one.reason, one.reports.tolist()) for one in found]
     [('too_many_brokers', [True, False, True])]
     """
@@ -83,7 +83,7 @@ def turned_away(
             refused = np.zeros(distinct, bool)
             refused[codes] = True
             detail = f"{len(known)} brokers are known, {len(new)} others reported; {setting}"
-            found.append(TurnedAway(refused[coded.indices.to_numpy()], reason, detail))
+            found.append(BeyondBounds(refused[coded.indices.to_numpy()], reason, detail))
     return found
 
 

@@ -28,7 +28,7 @@ from quotaplane.quota.step import next_due_ms, step
 from quotaplane.round_counts import MOST_NAMED
 from quotaplane.settings import Settings
 from quotaplane.streams.letters import letters_of_senders, refused_reports
-from quotaplane.streams.new_brokers import UNBOUNDED, BrokerBounds, TurnedAway, turned_away
+from quotaplane.streams.new_brokers import UNBOUNDED, BeyondBounds, BrokerBounds, beyond_bounds
 from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
@@ -157,12 +157,12 @@ class QuotaProgram:
         brokers may have another incarnation that counts.
         """
         headers, entries = unpack_reports(payloads)
-        refused = turned_away(state.brokers.names, headers["broker"], self.bounds, round_)
+        refused = beyond_bounds(state.brokers.names, headers["broker"], self.bounds, round_)
         brokers, held, disputed, recorded = one_incarnation(
             state.brokers, headers, observed_ones(headers), round_.now_ms, self.step
         )
         refused += [
-            TurnedAway(reports, reason, _ANOTHER_COUNTS)
+            BeyondBounds(reports, reason, _ANOTHER_COUNTS)
             for reports, reason in (
                 (held & ~recorded, OTHER_INCARNATION),
                 (disputed, TWO_INCARNATIONS),

@@ -36,7 +36,7 @@ from quotaplane.quota.report_tables import summed, used_entries
 from quotaplane.settings import Settings
 from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.letters import letters_of, letters_of_senders
-from quotaplane.streams.new_brokers import BrokerBounds, turned_away
+from quotaplane.streams.new_brokers import BrokerBounds, beyond_bounds
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.program import usage_history
 from quotaplane.streams.sender_checks import SenderChecks
@@ -232,7 +232,7 @@ class Recorder:
         headers = pa.concat_tables(parts, promote_options="default")
         known = [*self._brokers | self._taken_in]
         kept = np.ones(len(headers), bool)
-        for one in turned_away(known, headers["broker"], self._bounds, stamp):
+        for one in beyond_bounds(known, headers["broker"], self._bounds, stamp):
             of_reason = headers.filter(pa.array(one.reports))
             letters.append(letters_of_senders(of_reason, one.reason, one.detail))
             kept &= ~one.reports

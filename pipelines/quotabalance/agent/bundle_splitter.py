@@ -1,0 +1,53 @@
+"""Splits one bundle at given positions, or where its topics' traffic divides evenly."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from quotabalance.planning.decisions import Split
+from quotabalance.planning.split_positions import split_positions
+from quotabalance.pulsar_admin.bundle_actions import bundle_bounds, split, topic_weights
+from quotaplane.errors import ClusterError, InputError
+from quotaplane.pulsar_admin.broker_addresses import BrokerAddress
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.topics.bundle_names import parse_bundle
+
+_LOOKS: Final = 25
+_LOOK_EVERY_S: Final = 0.2
+
+
+async def split_bundle(
+    rest: Rest, wanted: Split, addresses: dict[str, BrokerAddress], timeout_s: float
+) -> tuple[int, ...]:
+    """Split a bundle, and check that the new bundles are there; returns the boundaries.
+
+    Without boundaries they are computed from the topics that the owner has loaded.
+
+    Raises:
+        ClusterError: it can't be split, or it is uncertain whether it was.
+    """
+    bundle = parse_bundle(wanted.bundle)
+    bounds = await bundle_bounds(rest, bundle.namespace)
+    inside = [bound for bound in bounds if bundle.low < bound < bundle.high]
+    if wanted.boundaries and set(wanted.boundaries) <= set(inside):
+        return wanted.boundaries  # an earlier run did it
+    if inside or bundle.low not in bounds or bundle.high not in bounds:
+        raise ClusterError(f"bundle {wanted.bundle}: was split or merged already")
+    boundaries = wanted.boundaries
+    if not boundaries:
+        hashes, weights = await topic_weights(rest, wanted.bundle, addresses[wanted.owner].url)
+        try:
+            boundaries = split_positions(bundle, hashes, weights)
+        except InputError as error:
+            raise ClusterError(str(error)) from None
+        if not boundaries:
+            raise ClusterError(
+                f"bundle {wanted.bundle}: has fewer than two topics, so no split divides it"
+            )
+    await split(rest, wanted.bundle, boundaries, timeout_s)
+    for _ in range(_LOOKS):
+        if set(boundaries) <= set(await bundle_bounds(rest, bundle.namespace)):
+            return boundaries
+        await asyncio.sleep(_LOOK_EVERY_S)
+    raise ClusterError(f"bundle {wanted.bundle}: Pulsar accepted the split, but did not make it")

@@ -1,0 +1,326 @@
+"""Executes a plan: checks it against the cluster, then makes its splits and moves, paced."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from quotabalance.agent import bundle_mover as outcomes
+from quotabalance.agent.action_record import Action, ActionRecord
+from quotabalance.agent.bundle_mover import BundleMover, MoveResult
+from quotabalance.agent.bundle_splitter import split_bundle
+from quotabalance.agent.cluster_view import ClusterView, read_cluster
+from quotabalance.planning.approval import PlanCheck, Tolerance, check_plan
+from quotabalance.planning.decisions import Move, Split
+from quotabalance.planning.options import read_options
+from quotabalance.planning.policies import read_policies
+from quotabalance.settings import Balance
+from quotabalance.wire.balance_plans import PlanMessage
+from quotaplane.agents.failures import Say
+from quotaplane.errors import ClusterError, HistoryError
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.topics.bundle_names import parse_bundle
+
+NOT_DONE: Final = "not done"
+TOLERANCE: Final = Tolerance()
+MOST_FAILURES: Final = 3
+"""After this many missed or failed moves in a row nothing more is begun."""
+SLOW_MOVE_S: Final = 2.0
+"""A move that takes longer halves the number of moves at once."""
+_MOST_TIMES: Final = 1000
+"""Durations of moves that the status line is made from."""
+_DRAIN: Final = "Drain"
+"""The planner's label of moves away from a broker that is taken out. The check believes only its
+own settings, as everybody who writes to the topic can write a label."""
+
+
+class PlanVerdict(NamedTuple):
+    """Whether a plan may be executed now."""
+
+    view: ClusterView
+    check: PlanCheck
+    refusals: tuple[str, ...]
+    """Why not, a sentence each; empty = it may be."""
+
+
+class Executor:
+    """Executes plans on one cluster.
+
+    Args:
+        balance: pace, what is balanced, and capacity weights.
+        rest: client of the cluster's REST API.
+        cluster: the cluster's name.
+        record: where every action is recorded; None = nowhere.
+        say: prints a line for the administrator.
+        now_ms: the wall clock.
+        tolerance: how far the load may have moved on since a plan.
+    """
+
+    def __init__(
+        self,
+        balance: Balance,
+        rest: Rest,
+        cluster: str,
+        record: ActionRecord | None,
+        say: Say,
+        now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
+        tolerance: Tolerance = TOLERANCE,
+    ) -> None:
+        settings = balance.execute
+        self._settings, self._rest, self._cluster = settings, rest, cluster
+        self._resources = read_options(balance.options).resources
+        self._policies = read_policies(balance.policies)
+        self._drained = self._policies.drained_brokers.union(balance.collect.draining)
+        self._record, self._say, self._now_ms = record, say, now_ms
+        self._tolerance = tolerance
+        self.pace = MovePace(settings.max_moves_at_once)
+        self.counts: Counter[str] = Counter()
+        self.moved_bytes_per_s = 0.0
+        self.took_s: deque[float] = deque(maxlen=_MOST_TIMES)
+        self._unrecorded = ""
+        """Why nothing may be begun any more; "" = all actions of this plan are recorded."""
+
+    async def check(self, plan: PlanMessage) -> PlanVerdict:
+        """Check a plan against the cluster as it is now; changes nothing.
+
+        Raises:
+            ClusterError: the cluster can't be read, so nothing may be done.
+        """
+        view = await read_cluster(self._rest, self._cluster)
+        decisions, load = plan.decisions, view.load
+        out = np.array([name in self._drained for name in load.brokers], np.bool_)
+        weights = self._policies.weights(load.brokers)
+        check = check_plan(decisions, load, self._tolerance, weights, out, self._resources)
+        refusals = list(check.refusals)
+        age_s = (self._now_ms() - plan.decided_at_ms) / 1000.0
+        if age_s > self._settings.max_plan_age_s:
+            limit = self._settings.max_plan_age_s
+            refusals.insert(0, f"it is {age_s:.0f} s old; at most {limit:g} s are allowed")
+        refusals += self._not_drained(decisions.moves)
+        refusals += _forbidden(decisions.moves, view)
+        return PlanVerdict(view, check, tuple(refusals))
+
+    def _not_drained(self, moves: Sequence[Move]) -> list[str]:
+        sources = dict.fromkeys(move.source for move in moves if move.label == _DRAIN)
+        return [
+            f"it takes out broker {name}, which neither balance.collect.draining nor"
+            " balance.policies.drained_brokers of the executor's own settings has"
+            for name in sources
+            if name not in self._drained
+        ]
+
+    async def execute(
+        self, plan: PlanMessage, verdict: PlanVerdict, ended: Callable[[], str]
+    ) -> Counter[str]:
+        """Make a plan's splits and moves; returns how many ended how.
+
+        Args:
+            plan: the plan.
+            verdict: without refusals.
+            ended: why nothing more may be begun; "" = go on. Moves under way end first.
+        """
+        assert not verdict.refusals
+        counts: Counter[str] = Counter()
+        self._unrecorded = ""
+        await self._note(plan, Action("plan", "begun", message=_size(plan)))
+        # A split is no use before its time: all splits first, as moves may follow from them later.
+        for split in plan.decisions.splits:
+            why = self._unrecorded or ended()
+            counts[await self._split(plan, split, verdict.view, why)] += 1
+        pending = []
+        for move, done in zip(plan.decisions.moves, verdict.check.done.tolist(), strict=True):
+            if done:
+                counts[outcomes.ALREADY] += 1
+                await self._moved(plan, move, MoveResult(outcomes.ALREADY, move.target, 0, 0.0))
+            else:
+                pending.append(move)
+        counts += await self._moves(plan, pending, verdict.view, ended)
+        summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+        await self._note(plan, Action("plan", "ended", message=summary))
+        self.counts += counts
+        return counts
+
+    def status(self) -> dict[str, Any]:
+        """Counts since the start, for a status line."""
+        took = sorted(self.took_s)
+        return {
+            **{outcome.replace(" ", "_"): self.counts[outcome] for outcome in sorted(self.counts)},
+            "moved_bytes_per_s": round(self.moved_bytes_per_s, 1),
+            "moves_at_once": self.pace.at_once,
+            "access_refused": self._rest.access.refused,
+            "move_ms_median": round(1000.0 * took[len(took) // 2], 1) if took else None,
+            "move_ms_max": round(1000.0 * took[-1], 1) if took else None,
+        }
+
+    async def _moves(
+        self, plan: PlanMessage, pending: list[Move], view: ClusterView, ended: Callable[[], str]
+    ) -> Counter[str]:
+        mover = BundleMover(
+            self._rest, self._cluster, view.addresses, self._settings.unload_timeout_s
+        )
+        counts: Counter[str] = Counter()
+        under_way: dict[asyncio.Task[MoveResult], Move] = {}
+        self.pace.failures_in_a_row = 0
+
+        def stopped() -> str:
+            if self._unrecorded:
+                return self._unrecorded
+            if self.pace.failures_in_a_row >= MOST_FAILURES:
+                return f"{self.pace.failures_in_a_row} moves in a row failed"
+            return ended()
+
+        while pending or under_way:
+            while not stopped() and (move := self._next(pending, under_way.values())):
+                pending.remove(move)
+                task = asyncio.create_task(mover.move(move, lambda: not ended()))
+                under_way[task] = move
+            if not under_way:
+                break
+            finished, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            for task in finished:
+                move, result = under_way.pop(task), task.result()
+                counts[result.outcome] += 1
+                await self._moved(plan, move, result)
+        why = stopped()
+        for move in pending:
+            counts[NOT_DONE] += 1
+            await self._moved(plan, move, MoveResult(NOT_DONE, "", 0, 0.0, why))
+        if pending:
+            self._say(f"plan {plan.plan_hash}: {len(pending)} moves not done: {why}")
+        return counts
+
+    def _next(self, pending: list[Move], under_way: Any) -> Move | None:
+        """The first move that may begin now, if any.
+
+        Two bundles of one range never move at once: Pulsar 4.0 would mix up their targets.
+        """
+        if len(under_way) >= self.pace.at_once:
+            return None
+        ranges = {parse_bundle(move.bundle).range for move in under_way}
+        room = self._settings.max_bytes_at_once_per_s - sum(m.bytes_per_s for m in under_way)
+        for move in pending:
+            fits = move.bytes_per_s <= room or not under_way
+            if fits and parse_bundle(move.bundle).range not in ranges:
+                return move
+        return None
+
+    async def _moved(self, plan: PlanMessage, move: Move, result: MoveResult) -> None:
+        if result.outcome == outcomes.DONE:
+            self.pace.note(result.took_s)
+            self.took_s.append(result.took_s)
+            self.moved_bytes_per_s += move.bytes_per_s
+        elif result.outcome in (outcomes.MISSED, outcomes.FAILED):
+            self.pace.note(None)
+            self._say(f"move of {move.bundle} to {move.target}: {result.outcome}: {result.message}")
+        await self._note(
+            plan,
+            Action(
+                action="move",
+                outcome=result.outcome,
+                bundle=move.bundle,
+                source=move.source,
+                target=move.target,
+                owner=result.owner,
+                bytes_per_s=move.bytes_per_s,
+                attempts=result.attempts,
+                took_ms=result.took_s * 1000.0,
+                message=result.message,
+            ),
+        )
+
+    async def _split(self, plan: PlanMessage, split: Split, view: ClusterView, why: str) -> str:
+        boundaries, begun_s = split.boundaries, time.monotonic()
+        if why:
+            outcome, message = NOT_DONE, why
+        else:
+            try:
+                boundaries = await split_bundle(
+                    self._rest, split, view.addresses, self._settings.unload_timeout_s
+                )
+                outcome, message = outcomes.DONE, ""
+            except ClusterError as error:
+                outcome, message = outcomes.FAILED, str(error)
+                self._say(f"split of {split.bundle}: {message}")
+        action = Action(
+            action="split",
+            outcome=outcome,
+            bundle=split.bundle,
+            source=split.owner,
+            target=" ".join(f"0x{boundary:08x}" for boundary in boundaries),
+            took_ms=(time.monotonic() - begun_s) * 1000.0,
+            message=message,
+        )
+        await self._note(plan, action)
+        return f"split {outcome}"
+
+    async def _note(self, plan: PlanMessage, action: Action) -> None:
+        if self._record is None:
+            return
+        try:
+            await self._record.write(plan.plan_hash, plan.epoch, plan.seq, action)
+        except HistoryError as error:
+            if not self._unrecorded:
+                self._say(f"plan {plan.plan_hash}: {error}; nothing more is begun")
+            self._unrecorded = "actions can't be recorded"
+
+
+def _forbidden(moves: Any, view: ClusterView) -> list[str]:
+    """Moves that an isolation policy of the cluster forbids: Pulsar itself does not check them."""
+    live = np.ones(len(view.load.brokers), np.bool_)
+    at = {name: place for place, name in enumerate(view.load.brokers)}
+    allowed: dict[str, Any] = {}
+    texts = []
+    for move in moves:
+        namespace = parse_bundle(move.bundle).namespace
+        if namespace not in allowed:
+            allowed[namespace] = view.policies.allowed(namespace, view.load.brokers, live)
+        if move.target in at and not allowed[namespace][at[move.target]]:
+            texts.append(f"an isolation policy keeps {move.bundle} away from {move.target}")
+    return texts
+
+
+def _size(plan: PlanMessage) -> str:
+    return f"{len(plan.decisions.moves)} moves, {len(plan.decisions.splits)} splits"
+
+
+class MovePace:
+    """The number of moves under way at once, between 1 and ``most``.
+
+    >>> pace = MovePace(most=8, slow_s=2.0)
+    >>> for _ in range(3):
+    ...     pace.note(0.1)
+    >>> pace.at_once
+    3
+    >>> pace.note(5.0)
+    >>> pace.at_once
+    1
+    """
+
+    def __init__(self, most: int, slow_s: float = SLOW_MOVE_S) -> None:
+        self._most, self._slow_s = most, slow_s
+        self._good = 0
+        self._ignored = 0
+        """Moves that began before the last decrease; they say nothing about the new pace."""
+        self.at_once = 1
+        self.failures_in_a_row = 0
+
+    def note(self, took_s: float | None) -> None:
+        """A move ended: how long it took; None = it failed.
+
+        One more is allowed once all of the present number went well. Half is allowed after one that
+        was slow or failed; others that were under way then don't halve it again.
+        """
+        self.failures_in_a_row = self.failures_in_a_row + 1 if took_s is None else 0
+        ignored, self._ignored = self._ignored > 0, max(self._ignored - 1, 0)
+        if took_s is not None and took_s <= self._slow_s:
+            self._good += 1
+            if self._good >= self.at_once and self.at_once < self._most:
+                self.at_once, self._good = self.at_once + 1, 0
+        elif not ignored:
+            self._ignored = self.at_once - 1
+            self.at_once, self._good = max(self.at_once // 2, 1), 0

@@ -1,0 +1,157 @@
+"""The balance job: reads load reports and writes plans."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from quotabalance.job.plan_finisher import COUNTERS, GAUGES, BalanceFinisher
+from quotabalance.job.program import BalanceProgram, balance_program
+from quotabalance.job.reports_held import BalanceJobState
+from quotabalance.planning.decisions import OURS
+from quotabalance.record.tables import BALANCE_DECISIONS, BALANCE_ROUNDS, LOAD
+from quotabalance.settings import BalanceSettings
+from quotabalance.wire.load_batch import LoadBounds, decode_load_reports, pack_loads
+from quotaplane.arrow_ipc import pack
+from quotaplane.history.tables import REJECTED_REPORTS
+from quotaplane.model import IntArray
+from quotaplane.settings import KafkaTransport, PulsarTransport
+from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.job import JobSpec
+from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.job_output import transport_in_words
+from quotaplane.streams.letters import letters_of_input_left_out
+from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_by
+from quotaplane.streams.lone_batches import LeftOut
+from quotaplane.streams.sender_checks import SenderChecks
+from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.streams.sources import Decoder, decoded_events
+from quotaplane.streams.status import JobStatus
+from quotaplane.transport import open_transport
+from quotaplane.transport.base import Topics, Transport
+from quotaplane.wire.sender_rules import SenderRules
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def load_bounds(settings: BalanceSettings) -> LoadBounds:
+    """Which load reports are used."""
+    return LoadBounds(
+        max_report_bytes=settings.reports.max_report_bytes,
+        max_bundles_per_report=settings.balance.max_bundles_per_report,
+        max_rate_per_s=settings.reports.max_rate_per_s,
+        max_clock_skew_s=settings.reports.max_clock_skew_s,
+        gone_after_s=settings.balance.gone_after_s,
+    )
+
+
+def load_decoder(bounds: LoadBounds) -> Decoder:
+    """Load reports as payloads for the operator's only shard."""
+
+    def decoder(
+        values: Sequence[bytes | None],
+        published_at_ms: IntArray,
+        positions: Sequence[str],
+        now_ms: int,
+        senders: SenderRules,
+    ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
+        decoded = decode_load_reports(
+            values, published_at_ms, positions, now_ms=now_ms, bounds=bounds, senders=senders
+        )
+        reports = decoded.loads.reports.num_rows
+        payloads = [(0, pack_loads(decoded.loads))] if reports else []
+        return payloads, decoded.rejected, decoded.loads.bundles.num_rows
+
+    return decoder
+
+
+class BalanceSpec(JobSpec):
+    """The balance job's declarations: see ``JobSpec``. A cluster has one state."""
+
+    name = "balance"
+    query_name = "quotaplane-balance"
+    inputs_noun = "load reports"
+    settings: BalanceSettings
+    tables = (LOAD, BALANCE_DECISIONS, REJECTED_REPORTS, BALANCE_ROUNDS)
+    last_table = BALANCE_ROUNDS
+
+    def __init__(self, settings: BalanceSettings) -> None:
+        super().__init__(settings.model_copy(update={"shards": 1}))
+        self.checkpoint = f"{settings.checkpoint.rstrip('/')}-balance"
+        """A folder beside the quota job's checkpoint."""
+        self._listed: NewestList | None = None
+        self.oldest_s = settings.balance.gone_after_s
+        self.most_per_batch = settings.balance.max_reports_per_trigger
+        self.max_message_bytes = settings.reports.max_report_bytes
+
+    def check(self) -> None:
+        """Check options and policies."""
+        balance_program(self.settings.balance, epoch=0)
+
+    def open_transport(self) -> Transport:
+        """Open the topics of load reports and plans."""
+        balance, transport = self.settings.balance, self.settings.transport
+        if isinstance(transport, (KafkaTransport, PulsarTransport)):
+            most = {"max_reports_per_trigger": balance.max_reports_per_trigger}
+            transport = transport.model_copy(update=most)
+        return open_transport(transport, Topics(balance.loads_topic, balance.plans_topic))
+
+    @contextmanager
+    def beside(self, lines: JobLines) -> Iterator[None]:
+        """Follow the cluster's list of brokers, if it counts."""
+        allowed = self.settings.balance.allowed_brokers
+        with listed_by(self.settings, allowed, lines.warn, as_listed=True) as self._listed:
+            yield
+
+    def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
+        """Hand the cluster's list of brokers to the batch, if it counts."""
+        return before_batch(folder, self._listed)
+
+    def program(self, epoch: int) -> BalanceProgram:
+        """The program that decides."""
+        return balance_program(self.settings.balance, epoch)
+
+    def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
+        """Decoded load reports."""
+        bounds = load_bounds(self.settings)
+        return decoded_events(
+            arriving,
+            load_decoder(bounds),
+            "loads",
+            most_bytes=bounds.max_report_bytes,
+            oldest_s=bounds.gone_after_s,
+            shards=1,
+            senders=SenderChecks.of(self.settings.balance),
+        )
+
+    def finisher(self, folder: CheckpointFolder) -> BalanceFinisher:
+        """Rows, the plan, counts."""
+        stale_after_s = self.program(0).options.stale_after_s
+        return BalanceFinisher(self.settings.balance, stale_after_s, folder.positions)
+
+    def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
+        """Dead letters that stand for the input left out."""
+        rows = letters_of_input_left_out(left_out)
+        _, outputs = self.program(epoch).run(BalanceJobState(), {"rejected": [pack(rows)]}, batch)
+        return outputs
+
+    def status(self) -> JobStatus:
+        """Counters and gauges of the status line."""
+        status = JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
+        status.set_gauge("stale_after_s", self.program(0).options.stale_after_s)
+        return status
+
+    def in_words(self) -> Sequence[str]:
+        """Topics, cluster, strategy and mode."""
+        balance, signing = self.settings.balance, self.settings.balance.signing
+        return (
+            transport_in_words(self.settings.transport, [balance.loads_topic], balance.plans_topic),
+            f"balances the cluster {balance.cluster} every {balance.round_interval_s:g} s",
+            f"strategy {OURS}, mode {balance.mode}",
+            *([] if signing is None else [f"signs plans with the key {signing.sign_with}"]),
+        )

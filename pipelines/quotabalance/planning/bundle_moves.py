@@ -1,0 +1,285 @@
+"""Takes bundles off overloaded brokers: single moves first, then swaps, then a split."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotabalance.planning.bundle_choice import cheapest_cover
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import Move
+from quotabalance.planning.load_board import OVERLOADED_SHARE, LoadBoard
+from quotabalance.planning.options import BalanceOptions
+from quotabalance.planning.placement_rules import PlacementRules
+from quotaplane.model import BoolArray, FloatArray, IntArray
+
+
+@dataclass
+class RoundBudget:
+    """The moves and bytes per second that a round has left."""
+
+    moves: int
+    bytes_per_s: float
+    refused: int = 0
+    """Moves that did not fit any more."""
+    begun: bool = False
+
+    @classmethod
+    def of(
+        cls, options: BalanceOptions, brokers: int, cluster_bytes: float, under_way: int
+    ) -> RoundBudget:
+        """The budget at the beginning of a round; orders under way count as its moves."""
+        most = options.max_bytes_share_per_round * cluster_bytes
+        return cls(max(options.moves_in_a_round(brokers) - under_way, 0), most)
+
+    def allows(self, bytes_per_s: float, moves: int = 1) -> bool:
+        """Whether this much more may be moved. The round's first move may exceed the bytes."""
+        fits = self.moves >= moves and (not self.begun or self.bytes_per_s >= bytes_per_s)
+        self.refused += not fits
+        return fits
+
+    def spend(self, bytes_per_s: float) -> None:
+        """A move was decided."""
+        self.moves -= 1
+        self.bytes_per_s -= bytes_per_s
+        self.begun = True
+
+
+TRIES: Final = 12
+"""How often bundles of one broker are chosen again because some found no target."""
+
+NEAREST: Final = 8
+"""Number of least used brokers that are tried before all are."""
+
+
+class HeldBack(NamedTuple):
+    """Restrictions of a round that follow from earlier orders."""
+
+    why: Mapping[int, str]
+    """Bundles that must not be moved, and the label that says why."""
+    avoids: Mapping[int, int]
+    """By bundle whose move was missed: the target that did not get it."""
+
+
+class MovePlanner:
+    """Decides moves one broker after the other, on a board that always shows the result so far."""
+
+    def __init__(
+        self,
+        board: LoadBoard,
+        load: ClusterLoad,
+        bytes_per_s: FloatArray,
+        error: FloatArray,
+        rules: PlacementRules,
+        held_back: HeldBack,
+        budget: RoundBudget,
+        options: BalanceOptions,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            board: what brokers will carry.
+            load: has the names, sorted.
+            bytes_per_s: shape (N,).
+            error: shape (N,): a bundle must fit even if it carries this part more.
+            rules: where bundles may be.
+            held_back: what earlier orders forbid.
+            budget: of this round.
+            options: of the strategy.
+        """
+        self.board, self.rules, self.budget, self.options = board, rules, budget, options
+        self.bundles, self.brokers = tuple(load.bundles), tuple(load.brokers)
+        self.bytes_per_s = bytes_per_s
+        self.resting, self.avoids = held_back.why, held_back.avoids
+        self._fit = board.need * (1 + error[:, None])
+        order = np.argsort(board.owner, kind="stable")
+        self._ends = np.searchsorted(board.owner[order], np.arange(len(self.brokers) + 1))
+        self._order = order
+        self.moves: list[Move] = []
+        self.why_not: Counter[str] = Counter()
+        """Labels of bundles that could not leave the broker that is being relieved."""
+        self._moved = np.zeros(len(self.bundles), np.bool_)
+        self._rests = np.zeros(len(self.bundles), np.bool_)
+        self._rests[list(self.resting)] = True
+
+    def held(self, broker: int) -> IntArray:
+        """Bundles that were on a broker when the round began, and still are."""
+        mine = self._order[self._ends[broker] : self._ends[broker + 1]]
+        held: IntArray = mine[~self._moved[mine]]
+        return held
+
+    def movable(self, broker: int, drained: bool = False) -> IntArray:
+        """The broker's bundles that may be moved now; counts the others in ``why_not``."""
+        mine = self.held(broker)
+        free = ~self._rests[mine]
+        for place in np.flatnonzero(~free).tolist():
+            label = self.resting[int(mine[place])]
+            free[place] = drained and label == "Grace"
+            self.why_not[label] += not free[place]
+        pinned = self.rules.pinned(drained)[mine] & free
+        self.why_not["Policy"] += int(pinned.sum())
+        free &= ~pinned
+        found: IntArray = mine[free]
+        return found
+
+    def spent(self, source: int) -> bool:
+        """Say that there are no moves left for a broker in this round; returns False."""
+        self.why_not["Budget"] += len(self.held(source))
+        self.budget.refused += 1
+        return False
+
+    def relieve(self, source: int, until: float, fill: float, label: str) -> bool:
+        """Move the cheapest bundles off a broker until it carries (1 + until) times the mean.
+
+        Nobody gets more than (1 + fill) times the mean. Returns whether it was reached.
+        """
+        failed: set[int] = set()
+        candidates = self.movable(source)
+        for _ in range(TRIES):
+            excess = self.board.excess(source, until)
+            column = int((excess / self.board.capacity[source]).argmax())
+            if excess[column] <= 1e-9 * self.board.used[source, column]:
+                return True
+            most = self.board.room(fill).max(axis=0)
+            left_over = candidates[~self._moved[candidates]]
+            if failed:
+                left_over = left_over[~np.isin(left_over, list(failed))]
+            if len(left_over):
+                fits = (self._fit[left_over] <= most).all(axis=1)
+                left_over = left_over[fits & (self.board.need[left_over, column] > 0)]
+            if not len(left_over):
+                return False
+            gain = self.board.need[left_over, column]
+            chosen = left_over[
+                cheapest_cover(gain, self.bytes_per_s[left_over], float(excess[column]))
+            ]
+            for bundle in chosen[np.argsort(-self.board.need[chosen, column], kind="stable")]:
+                if not self._place(int(bundle), source, fill, label):
+                    failed.add(int(bundle))
+                    if self.budget.refused:
+                        return False
+        return False
+
+    def _place(self, bundle: int, source: int, fill: float, label: str) -> bool:
+        target = self.target(bundle, source, fill)
+        if target < 0:
+            return False
+        before = self.board.ratio(source)
+        if not self.order_move(
+            bundle,
+            target,
+            label,
+            lambda: (
+                f"{self.brokers[source]} would carry {before:.2f} x the mean; without it"
+                f" {self.board.ratio(source):.2f}, and the target {self.board.ratio(target):.2f}"
+            ),
+        ):
+            self.why_not["Budget"] += 1
+            return False
+        return True
+
+    def target(self, bundle: int, source: int, fill: float) -> int:
+        """The least used broker of those that the bundle fits on; -1 = none."""
+        need = self._fit[bundle]
+        room = self.board.room(fill)
+        open_: BoolArray | None = None
+        if self.rules.restricts or bundle in self.avoids:
+            open_ = self.open_to(bundle, source)
+        needs = need.tolist()
+        for target in self.board.least_used(NEAREST):
+            if target != source and (open_ is None or open_[target]):
+                free = room[target].tolist()
+                if all(one <= other for one, other in zip(needs, free, strict=True)):
+                    return target
+        fits = (room >= need).all(axis=1)
+        if open_ is None:
+            open_ = self.open_to(bundle, source)
+        if not (fits & open_).any():
+            fits[source] = False
+            self.why_not["Policy" if (fits & ~open_).any() else "NoTarget"] += 1
+            return -1
+        places = np.flatnonzero(fits & open_)
+        return int(places[self.board.after(need, places).argmin()])
+
+    def open_to(self, bundle: int, source: int) -> BoolArray:
+        mask = self.board.takes & self.rules.allowed(self.bundles[bundle], source)
+        mask[source] = False
+        if bundle in self.avoids and mask.sum() > 1:
+            mask[self.avoids[bundle]] = False
+        return mask
+
+    def order_move(self, bundle: int, target: int, label: str, reason: Callable[[], str]) -> bool:
+        name = self.bundles[bundle]
+        load = float(self.bytes_per_s[bundle])
+        if not self.budget.allows(load):
+            return False
+        source = int(self.board.owner[bundle])
+        self.budget.spend(load)
+        self.board.move(bundle, target)
+        self.rules.moved(name, source, target)
+        self._moved[bundle] = True
+        names = self.brokers[source], self.brokers[target]
+        self.moves.append(Move(name, *names, load, label, reason()))
+        return True
+
+    def drain(self, source: int) -> int:
+        """Move everything off a broker that is taken out, the biggest first; returns how many stay.
+
+        A bundle goes where it fits; if that is nowhere, to the broker that then carries least,
+        unless it would use more than ``OVERLOADED_SHARE`` of its machine.
+        """
+        mine = self.movable(source, drained=True)
+        stay = len(self.held(source)) - len(mine)
+        size = (self.board.need[mine] / self.board.capacity[source]).max(axis=1)
+        for bundle in mine[np.argsort(-size, kind="stable")].tolist():
+            stay += not self._move_out(bundle, "Drain", f"{self.brokers[source]} is taken out")
+        return stay
+
+    def move_misplaced(self, bundles: IntArray) -> None:
+        """Move bundles off brokers where the policies forbid them, to wherever they may be."""
+        for bundle in bundles.tolist():
+            if self.resting.get(bundle, "Grace") == "Grace" and not self._moved[bundle]:
+                source = self.brokers[self.board.owner[bundle]]
+                text = f"an isolation rule forbids it on {source}"
+                if self.budget.moves <= 0:
+                    self.why_not["Budget"] += 1
+                    self.budget.refused += 1
+                else:
+                    self._move_out(bundle, "Policy", text)
+
+    def _move_out(self, bundle: int, label: str, why: str) -> bool:
+        """Move a bundle that must leave, wherever it fits best; returns whether it was moved."""
+        options, source = self.options, int(self.board.owner[bundle])
+        before, refused = self.why_not.copy(), self.budget.refused
+        target = self.target(bundle, source, options.stop_below)
+        if target < 0:
+            target = self.target(bundle, source, options.start_above)
+        if target < 0:
+            target = self._least_full(bundle, source)
+        done = target >= 0 and self.order_move(
+            bundle,
+            target,
+            label,
+            lambda: f"{why}; the target then carries {self.board.ratio(target):.2f} x the mean",
+        )
+        found = +(self.why_not - before)
+        self.why_not = before
+        if not done:
+            spent = self.budget.refused > refused
+            self.why_not["Budget" if spent else next(iter(found), "NoTarget")] += 1
+        return done
+
+    def _least_full(self, bundle: int, source: int) -> int:
+        places = np.flatnonzero(self.open_to(bundle, source))
+        if not len(places):
+            return -1
+        board = self.board
+        share = (board.used[places] + board.need[bundle] + board.idle) / board.capacity[places]
+        best = int(share.max(axis=1).argmin())
+        if board.has_limits and share[best].max() > OVERLOADED_SHARE:
+            return -1
+        return int(places[best])

@@ -1,0 +1,87 @@
+"""Every tunable of quotaplane's own strategy, with its default."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import Field, ValidationError, model_validator
+
+from quotabalance.planning.cluster_load import RESOURCES
+from quotaplane.errors import InputError
+from quotaplane.parsing.one_spelling import OneSpelling
+from quotaplane.parsing.strict_json import first_error
+
+KEPT_SAMPLES: Final = 4
+"""Latest samples that are kept of each bundle."""
+
+
+class BalanceOptions(OneSpelling):
+    """How quotaplane balances. Imbalance is a share: 0.15 = 15 % above the cluster's mean.
+
+    >>> BalanceOptions(start_above=0.2).moves_in_a_round(brokers=10)
+    100
+    >>> read_options({"start_above": -1})
+    Traceback (most recent call last):
+    quotaplane.errors.InputError: start_above: Input should be greater than 0
+    """
+
+    start_above: float = Field(default=0.15, gt=0, le=10)
+    """A broker is overloaded when it carries more than (1 + this) times the mean."""
+    stop_below: float = Field(default=0.13, gt=0, le=10)
+    """Bundles leave an overloaded broker until it carries (1 + this) times the mean; nobody gets
+    more than that."""
+    confirm_samples: int = Field(default=2, ge=1, le=KEPT_SAMPLES)
+    """Number of the latest ``confirm_window_samples`` samples that must be above ``start_above``.
+    Samples count for the broker that has the bundle now."""
+    confirm_window_samples: int = Field(default=3, ge=1, le=KEPT_SAMPLES)
+    noise_z: float = Field(default=3.0, ge=0, le=20)
+    """The overload must exceed ``start_above`` by this many standard errors of the estimate."""
+    sample_period_s: float = Field(default=60.0, gt=0)
+    """Equal numbers count as a new sample when they were measured this much later."""
+    stale_after_s: float = Field(default=1200.0, gt=0)
+    """A broker whose numbers are older neither gives nor receives. Stock brokers whose load changes
+    by less than 10 % report only every 15 minutes."""
+
+    resources: tuple[str, ...] = ("cpu", "bandwidthIn", "bandwidthOut")
+    """The machine's resources to balance, by Pulsar's names; () = only bytes per second."""
+
+    max_moves_per_round: int | None = Field(default=None, ge=0)
+    """Orders under way count, too. null: 3 for each broker, at least 100."""
+    max_bytes_share_per_round: float = Field(default=0.3, gt=0, le=1)
+    """Most bytes per second moved in a round, as a part of the cluster's; one move always may."""
+
+    grace_s: float = Field(default=1800.0, ge=0)
+    """How long a moved bundle stays, except on a broker that is drained."""
+
+    allow_splits: bool = True
+    max_bundles_per_namespace: int = Field(default=128, ge=1)
+    """A namespace with this many bundles is not split further; as Pulsar's own limit."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> BalanceOptions:
+        if self.stop_below > self.start_above:
+            raise ValueError("stop_below must not exceed start_above")
+        if self.confirm_samples > self.confirm_window_samples:
+            raise ValueError("confirm_samples must not exceed confirm_window_samples")
+        unknown = [name for name in self.resources if name not in RESOURCES]
+        if unknown or len(set(self.resources)) != len(self.resources):
+            raise ValueError(f"resources: expected some of {', '.join(RESOURCES)}, each once")
+        return self
+
+    def moves_in_a_round(self, brokers: int) -> int:
+        """The most moves in one round of a cluster with this number of brokers."""
+        if self.max_moves_per_round is not None:
+            return self.max_moves_per_round
+        return max(100, 3 * brokers)
+
+
+def read_options(values: Any) -> BalanceOptions:
+    """Options from a mapping, for example of a settings file.
+
+    Raises:
+        InputError: a name is unknown or a value unusable; one line that names it.
+    """
+    try:
+        return BalanceOptions.model_validate(values)
+    except ValidationError as error:
+        raise InputError(first_error(error)) from None

@@ -1,0 +1,117 @@
+"""The leader around a strategy: reads cases, keeps averages, gives a strategy its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quotabalance.planning.cases import BalanceCase, loads_of
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import Decisions
+from quotabalance.stock.averages import BundleAverages
+from quotabalance.stock.interface import ForgetsBrokers, Shedder, StockRound
+from quotabalance.stock.report_rule import is_recent
+from quotabalance.stock.stock_settings import StockSettings, stock_settings
+from quotaplane.errors import InputError
+from quotaplane.model import BoolArray
+
+
+class StockCase(NamedTuple):
+    """Some rounds of a cluster, which one instance of a strategy gets."""
+
+    settings: StockSettings
+    rounds: Sequence[ClusterLoad]
+    recent: frozenset[str]
+    """Bundles that count as recently unloaded in every round."""
+
+
+class Leader:
+    """Makes rounds for a strategy: one sample of every bundle a round, and the grace period."""
+
+    def __init__(self, settings: StockSettings, recent: Iterable[str] = ()) -> None:
+        """Begin without samples.
+
+        Args:
+            settings: has the grace period.
+            recent: bundles that count as recently unloaded in every round.
+        """
+        self._averages = BundleAverages()
+        self._recent = frozenset(recent)
+        self._unloaded: dict[str, float] = {}
+        self._settings = settings
+
+    def round(self, load: ClusterLoad, now_s: float) -> StockRound:
+        """The strategy's view of this load. Each call adds a sample to the averages.
+
+        Raises:
+            InputError: the load has an unusable value.
+        """
+        load.check()
+        self._unloaded = {
+            name: unloaded_s
+            for name, unloaded_s in self._unloaded.items()
+            if is_recent(unloaded_s, now_s, self._settings)
+        }
+        averages = self._averages.update(load)
+        return StockRound(
+            load,
+            averages.short_term,
+            averages.long_term,
+            self._mask(load.bundles),
+            now_s,
+            averages.samples,
+        )
+
+    def note_unloaded(self, bundles: Iterable[str], now_s: float) -> None:
+        """These bundles were unloaded now; the grace period begins."""
+        self._unloaded.update(dict.fromkeys(bundles, now_s))
+
+    def _mask(self, bundles: Sequence[str]) -> BoolArray:
+        names = self._recent | self._unloaded.keys()
+        if not names:
+            return np.zeros(len(bundles), np.bool_)
+        return np.fromiter((name in names for name in bundles), np.bool_, len(bundles))
+
+
+def decide_rounds(
+    case: StockCase, shedder: Shedder, round_s: float = 60.0
+) -> Iterator[tuple[StockRound, Decisions]]:
+    """Feed a case's rounds to an instance; the rounds are ``round_s`` seconds apart.
+
+    The strategy is called even for a single broker; Pulsar's leader does not call it then.
+    """
+    leader = Leader(case.settings, case.recent)
+    for number, load in enumerate(case.rounds):
+        round_ = leader.round(load, number * round_s)
+        if isinstance(shedder, ForgetsBrokers):
+            shedder.active_brokers(load.brokers)
+        yield round_, shedder.shed(round_)
+
+
+def stock_case(case: BalanceCase, source: str = "case") -> StockCase:
+    """A case for a shedder: its settings and its rounds in columns.
+
+    Raises:
+        InputError: a setting is unknown or wrong, or two brokers report one bundle.
+
+    >>> case = stock_case(BalanceCase(rounds=[{"b1": {"cpu": [50, 100]}}]))
+    >>> case.rounds[0].usage[0, 0].item()
+    50.0
+    """
+    settings = case_settings(case.conf, source)
+    loads = loads_of(case.rounds, source, case.topics, case.sessions)
+    return StockCase(settings, loads, frozenset(case.recent))
+
+
+def case_settings(conf: Mapping[str, Any], source: str) -> StockSettings:
+    """Settings of a case.
+
+    Raises:
+        InputError: which setting of which case is unknown or wrong.
+    """
+    try:
+        return stock_settings(conf)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None

@@ -1,1 +1,0 @@
-"""Recorded rounds, decided again by quotaplane or a strategy of Pulsar's. Pure."""
