@@ -31,17 +31,17 @@ _METRICS: Final = tuple(f"pulsar_lb_{name}_usage".encode() for name in _GAUGES)
 _GAUGE: Final = re.compile(rb"^pulsar_lb_(\w+)_usage\{[^\n]*\} ([0-9.eE+-]+)", re.MULTILINE)
 _RATES: Final = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
 MOST_BUNDLES: Final = 100_000
-"""Of a broker."""
+"""Most bundles of one broker."""
 _NO_REPORT: Final = (404, 405, 500, 501)
 
 
 class BrokerStats(NamedTuple):
-    """What one broker carries, with n bundles."""
+    """The load of one broker with n bundles."""
 
     usage: FloatArray
     """(5,) cpu, memory, directMemory, bandwidthIn, bandwidthOut, in the unit of ``limit``."""
     limit: FloatArray
-    """(5,) what the machine has; 0 = not known."""
+    """(5,) capacity of the machine; 0 = not known."""
     bundles: list[str]
     """Without those that can be on this broker only."""
     rates: FloatArray
