@@ -20,8 +20,8 @@ class Collect(Section):
     """How ``quotaplane balance collect`` reads the brokers' load."""
 
     interval_s: float = Field(default=10.0, ge=1)
-    """How often every broker is read; each read is published as its load report. Raise it for hundreds of
-    brokers."""
+    """How often every broker is read; each read is published as its load report. Raise it
+    for hundreds of brokers."""
     draining: tuple[str, ...] = ()
     """Brokers (host:port, as in Pulsar's list) to be taken out: their reports say so."""
 
@@ -45,7 +45,7 @@ class Balance(Senders):
     """Topics and rounds of ``./spark-submit.sh balance``, and its strategy."""
 
     cluster: str = Field(default="default", min_length=1, max_length=200)
-    """The name of the balanced cluster in the history. Set it if one history has several clusters."""
+    """The cluster's name in the history. Set it if one history has several clusters."""
     loads_topic: TopicName = "load-reports"
     """Load reports, on the same transport as the usage reports. With Pulsar, a short name is a
     topic in the namespace of ``transport.limits_topic``."""
@@ -59,8 +59,8 @@ class Balance(Senders):
     """A broker whose numbers are older than this no longer counts, and is forgotten. It must be
     above the option ``stale_after_s``, with which a silent broker gets no bundles."""
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
-    """Most reports in a micro-batch, with Kafka and Pulsar; null: no bound. Lower it if the job's memory
-    is small."""
+    """Most reports in a micro-batch, with Kafka and Pulsar; null: no bound. Lower it
+    if the job's memory is small."""
     max_bundles_per_report: int = Field(default=100_000, ge=1)
     """A report with more is not used. Raise it if a broker has more."""
     max_new_brokers_per_round: int | None = Field(default=None, ge=1)

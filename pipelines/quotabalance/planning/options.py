@@ -54,8 +54,8 @@ class BalanceOptions(OneSpelling):
     """Orders under way count, too. null: 3 for each broker, at least 100. Lower it for a careful
     start."""
     max_bytes_share_per_round: float = Field(default=0.3, gt=0, le=1)
-    """Most bytes per second moved in a round, as a part of the cluster's; one move always may. Lower it
-    if moves disturb clients."""
+    """Most bytes per second moved in a round, as a part of the cluster's; one move always may.
+    Lower it if moves disturb clients."""
 
     grace_s: float = Field(default=1800.0, ge=0)
     """How long a moved bundle stays, except on a broker that is drained. Raise it if moves disturb
