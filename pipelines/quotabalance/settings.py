@@ -20,7 +20,8 @@ class Collect(Section):
     """How ``quotaplane balance collect`` reads the brokers' load."""
 
     interval_s: float = Field(default=10.0, ge=1)
-    """How often every broker is read; each read is published as its load report."""
+    """How often every broker is read; each read is published as its load report. Raise it
+    for hundreds of brokers."""
     draining: tuple[str, ...] = ()
     """Brokers (host:port, as in Pulsar's list) to be taken out: their reports say so."""
 
@@ -29,20 +30,22 @@ class Execute(Section):
     """How ``quotaplane balance execute`` moves and splits bundles."""
 
     max_moves_at_once: int = Field(default=8, ge=1, le=256)
-    """Most bundles on the move at once; it begins with one, and adapts to what is measured."""
+    """Most bundles on the move at once; it begins with one, and adapts to what is measured.
+    Lower it if bookies are slow."""
     max_bytes_at_once_per_s: float = Field(default=200e6, gt=0)
-    """Most traffic of the bundles on the move at once; one bundle always may."""
+    """Most traffic of the bundles on the move at once; one bundle always may. Lower it if
+    clients notice moves."""
     unload_timeout_s: float = Field(default=60.0, gt=0)
-    """Pulsar's own limit is ``namespaceBundleUnloadingTimeoutMs``."""
+    """Set it with Pulsar's own limit, ``namespaceBundleUnloadingTimeoutMs``."""
     max_plan_age_s: float = Field(default=1800.0, gt=0)
-    """Older plans are refused."""
+    """Older plans are refused. Raise it if approvals take longer."""
 
 
 class Balance(Senders):
     """Topics and rounds of ``./spark-submit.sh balance``, and its strategy."""
 
     cluster: str = Field(default="default", min_length=1, max_length=200)
-    """The name of the balanced cluster in the history."""
+    """The cluster's name in the history. Set it if one history has several clusters."""
     loads_topic: TopicName = "load-reports"
     """Load reports, on the same transport as the usage reports. With Pulsar, a short name is a
     topic in the namespace of ``transport.limits_topic``."""
@@ -50,17 +53,21 @@ class Balance(Senders):
     mode: Literal["propose", "auto"] = "propose"
     """propose: an executor needs an approval of each plan; auto: it does not."""
     round_interval_s: float = Field(default=60.0, gt=0, le=86_400)
-    """The time between decisions, and from the first report to the first decision."""
+    """The time between decisions, and from the first report to the first decision. Raise it
+    if brokers report less often."""
     gone_after_s: float = Field(default=3600.0, gt=0, le=604_800)
     """A broker whose numbers are older than this no longer counts, and is forgotten. It must be
     above the option ``stale_after_s``, with which a silent broker gets no bundles."""
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
-    """Most reports in a micro-batch, with Kafka and Pulsar; null: no bound."""
+    """Most reports in a micro-batch, with Kafka and Pulsar; null: no bound. Lower it
+    if the job's memory is small."""
     max_bundles_per_report: int = Field(default=100_000, ge=1)
+    """A report with more is not used. Raise it if a broker has more."""
     max_new_brokers_per_round: int | None = Field(default=None, ge=1)
     """See ``reports``. No bound by default: the first round should know the whole cluster."""
     max_bundles: int = Field(default=2_000_000, ge=1)
-    """Most bundles of all brokers; reports that exceed this are not used."""
+    """Most bundles of all brokers; reports that exceed this are not used. Raise it for a larger
+    cluster."""
     options: dict[str, Any] = Field(default={})
     """Options of the strategy (docs/balance-job.md); what is left out has its default."""
     policies: dict[str, Any] = Field(default={})

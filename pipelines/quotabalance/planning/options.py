@@ -26,36 +26,46 @@ class BalanceOptions(OneSpelling):
     """
 
     start_above: float = Field(default=0.15, gt=0, le=10)
-    """A broker is overloaded when it carries more than (1 + this) times the mean."""
+    """A broker is overloaded when it carries more than (1 + this) times the mean. Lower values make
+    the cluster more even, with more moves."""
     stop_below: float = Field(default=0.13, gt=0, le=10)
-    """Bundles leave an overloaded broker until it carries (1 + this) times the mean; nobody gets
-    more than that."""
+    """Bundles leave an overloaded broker until it carries (1 + this) times the mean; no broker
+    gets more than that. Set it with ``start_above``, a little lower."""
     confirm_samples: int = Field(default=2, ge=1, le=KEPT_SAMPLES)
     """Number of the latest ``confirm_window_samples`` samples that must be above ``start_above``.
-    Samples count for the broker that has the bundle now."""
+    Samples count for the broker that has the bundle now. 1 for load that is exact, as in tests."""
     confirm_window_samples: int = Field(default=3, ge=1, le=KEPT_SAMPLES)
+    """Set it with ``confirm_samples``."""
     noise_z: float = Field(default=3.0, ge=0, le=20)
-    """The overload must exceed ``start_above`` by this many standard errors of the estimate."""
+    """The overload must exceed ``start_above`` by this many standard errors of the estimate. 0 for
+    load that is exact, as in tests."""
     sample_period_s: float = Field(default=60.0, gt=0)
-    """Equal numbers count as a new sample when they were measured this much later."""
+    """Equal numbers count as a new sample when they were measured this much later. Set it to the
+    interval in which the brokers measure, if that is not a minute."""
     stale_after_s: float = Field(default=1200.0, gt=0)
     """A broker whose numbers are older neither gives nor receives. Stock brokers whose load changes
-    by less than 10 % report only every 15 minutes."""
+    by less than 10 % report only every 15 minutes; with a collector it may be a few minutes."""
 
     resources: tuple[str, ...] = ("cpu", "bandwidthIn", "bandwidthOut")
-    """The machine's resources to balance, by Pulsar's names; () = only bytes per second."""
+    """The machine's resources to balance, by Pulsar's names; () = only bytes per second. Set it if
+    another resource is scarce."""
 
     max_moves_per_round: int | None = Field(default=None, ge=0)
-    """Orders under way count, too. null: 3 for each broker, at least 100."""
+    """Orders under way count, too. null: 3 for each broker, at least 100. Lower it for a careful
+    start."""
     max_bytes_share_per_round: float = Field(default=0.3, gt=0, le=1)
-    """Most bytes per second moved in a round, as a part of the cluster's; one move always may."""
+    """Most bytes per second moved in a round, as a part of the cluster's; one move always may.
+    Lower it if moves disturb clients."""
 
     grace_s: float = Field(default=1800.0, ge=0)
-    """How long a moved bundle stays, except on a broker that is drained."""
+    """How long a moved bundle stays, except on a broker that is drained. Raise it if moves disturb
+    clients."""
 
     allow_splits: bool = True
+    """false if Pulsar, or an administrator, splits bundles."""
     max_bundles_per_namespace: int = Field(default=128, ge=1)
-    """A namespace with this many bundles is not split further; as Pulsar's own limit."""
+    """A namespace with this many bundles is not split further. Set it to Pulsar's own limit,
+    ``loadBalancerNamespaceMaximumBundles``."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> BalanceOptions:

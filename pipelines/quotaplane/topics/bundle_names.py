@@ -66,15 +66,6 @@ def namespace_of(bundle: str) -> str:
     return bundle.rpartition("/")[0]
 
 
-def range_of(bundle: str) -> str:
-    """The hash range in a bundle's name, which is not checked.
-
-    >>> range_of("acme/orders/0x00000000_0xffffffff")
-    '0x00000000_0xffffffff'
-    """
-    return bundle.rpartition("/")[2]
-
-
 def parse_bundle(name: str) -> BundleName:
     """Read a bundle's name.
 
