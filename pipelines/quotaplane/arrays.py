@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.model import FloatArray, IntArray
+from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
 def to_single(rates: FloatArray) -> FloatArray:
@@ -18,6 +18,17 @@ def to_single(rates: FloatArray) -> FloatArray:
     single = rates.astype(np.float32)
     down = np.nextafter(single, np.float32(-np.inf))
     return np.where(single > rates, down, single).astype(np.float64)
+
+
+def bools(array: pa.BooleanArray | pa.ChunkedArray) -> BoolArray:
+    """An Arrow array of truth values without nulls as a numpy array."""
+    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def filled(rows: pa.Table, name: str, default: float) -> FloatArray:
+    """A column of numbers, with ``default`` in place of its nulls."""
+    column = rows[name].fill_null(default).combine_chunks()
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def places(names: pa.StringArray, among: pa.StringArray) -> IntArray:

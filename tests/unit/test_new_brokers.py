@@ -16,7 +16,6 @@ from quotaplane.arrow_ipc import unpack
 from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump
-from quotaplane.replay.player import changed_settings
 from quotaplane.settings import Reports, Settings, parse_settings
 from quotaplane.streams.new_brokers import BrokerBounds, beyond_bounds
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
@@ -147,15 +146,6 @@ def test_a_lower_bound_than_there_are_known_brokers_refuses_none_of_them() -> No
     (letter,) = unpack(packed)[0].to_pylist()
     assert (letter["sender"], letter["reason"]) == ("f", TOO_MANY_BROKERS)
     assert letter["detail"] == "5 brokers are known, 1 others reported; reports.max_brokers is 2"
-
-
-def test_a_record_from_before_these_bounds_is_played_without_them() -> None:
-    recorded = recorded_settings(settings_with(max_brokers=7))
-    assert changed_settings(recorded, {}).reports.max_brokers == 7
-    for key in ("max_brokers", "max_new_brokers_per_round"):
-        del recorded["reports"][key]
-    assert changed_settings(recorded, {}).reports.max_brokers is None
-    assert changed_settings(recorded, {}).reports.max_new_brokers_per_round is None
 
 
 @pytest.mark.parametrize("setting", [{"broker_from": "key"}, {"allowed_brokers": ["b*"]}])

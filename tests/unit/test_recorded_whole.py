@@ -26,6 +26,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import Settings, parse_settings
+from quotaplane.streams.checkpoint import Checkpoint
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.letters import letters_of
 from quotaplane.streams.quota.finisher import LATE_ROUNDS, QuotaFinisher
@@ -98,6 +99,7 @@ class Job:
         put_quotas(self.settings, g=100.0)
         self.topic = Topic()
         self.state, self.seq = ShardState(), 0
+        self.note: dict[str, Any] = {}
         self.ends: dict[int, tuple[int, int, bool]] = {}
         """Of each round: its end in the topic, its time, and whether it passes over its input."""
         self.now_ms = NOON_MS
@@ -106,6 +108,8 @@ class Job:
 
     def start(self) -> None:
         spec = QuotaSpec(self.settings)
+        self.note = self.note or dict(spec.checkpoint_note)
+        spec.accept(Checkpoint("checkpoint-1", 1, 1, self.note))
         topic: Any = self.topic
         self.history = HistoryWriter(
             self.settings.history, "checkpoint-1", spec.tables, spec.last_table

@@ -19,6 +19,7 @@ from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import Settings, parse_settings
+from quotaplane.streams.checkpoint import Checkpoint
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.shard_program import Batch
 from quotaplane.transport.base import Message, Polled, Portion
@@ -51,9 +52,16 @@ def settings(tmp_path: Path) -> Settings:
     return settings_in(tmp_path, {"keys": {"a": SECRET}, "sign_with": "a"})
 
 
+def started(settings: Settings) -> QuotaSpec:
+    """The job on a new checkpoint."""
+    spec = QuotaSpec(settings)
+    spec.accept(Checkpoint("x", EPOCH, 1, spec.checkpoint_note))
+    return spec
+
+
 def published(settings: Settings) -> list[Message]:
     """The messages of two rounds of the job: what its finisher has for the limits topic."""
-    spec = QuotaSpec(settings)
+    spec = started(settings)
     folder: Any = SimpleNamespace(positions=lambda seq: {"seq": seq}, reports_between=None)
     finisher, program = spec.finisher(folder), spec.program(EPOCH)
     state, messages = ShardState(), list[Message]()
@@ -120,7 +128,7 @@ def limit_of(listener: LimitsListener) -> float:
 
 
 def test_the_program_that_goes_to_executors_has_no_secret(settings: Settings) -> None:
-    assert SECRET.encode() not in pickle.dumps(QuotaSpec(settings).program(EPOCH))
+    assert SECRET.encode() not in pickle.dumps(started(settings).program(EPOCH))
 
 
 def test_what_the_job_publishes_is_signed(settings: Settings) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from quotaplane.texts import first_few
+
 TIMES: Final = 3
 """If many objects are missing, so many answers in a row must agree."""
 
 FEW: Final = 3
 _FEW_SHARE: Final = 0.1
-_NAMED: Final = 5
 
 
 class Vanished:
@@ -45,12 +46,5 @@ class Vanished:
 
 
 def some_of(names: Iterable[str]) -> str:
-    """The first few names, for a line of output.
-
-    >>> some_of("cab"), some_of("abcdefg")
-    ("'a', 'b', 'c'", "'a', 'b', 'c', 'd', 'e' and 2 more")
-    """
-    ordered = sorted(names)
-    more = len(ordered) - _NAMED
-    listed = ", ".join(map(repr, ordered[:_NAMED]))
-    return f"{listed} and {more} more" if more > 0 else listed
+    """The first few names in order, in quotes, for a line of output."""
+    return first_few(map(repr, sorted(names)))

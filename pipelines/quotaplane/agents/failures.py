@@ -7,24 +7,17 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from quotaplane.errors import QuotaplaneError
+from quotaplane.texts import first_few
 
 _MOST: Final = 100_000
 """Failing items that are remembered per part."""
-
-_NAMED: Final = 5
 
 Say = Callable[[str], None]
 
 
 def first_names(names: Collection[str]) -> str:
-    """The first few names, for a line of output.
-
-    >>> first_names({"a", "b"}), first_names("gfedcba")
-    ('a, b', 'a, b, c, d, e and 2 more')
-    """
-    first = sorted(names)[:_NAMED]
-    more = len(names) - len(first)
-    return ", ".join(first) + (f" and {more} more" if more else "")
+    """The first few names in order, for a line of output."""
+    return first_few(sorted(names))
 
 
 class FailureLog:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from quotaplane.console.answers import json_of
 from quotaplane.errors import OutputError
 from quotaplane.metrics.readings import Readings
+from quotaplane.texts import utc_text
 
 _STATUS_EVERY_S: Final = 10.0
 _READ_EVERY_S: Final = 1.0
@@ -63,6 +64,5 @@ class LatestReadings:
 
 def print_line(line: dict[str, Any], *, stamped: bool = False) -> None:
     """Print a line of JSON to stdout; ``stamped``: with the time."""
-    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    head = {"at": now} if stamped else {}
+    head = {"at": utc_text(datetime.now(timezone.utc), "milliseconds")} if stamped else {}
     print(json_of({**head, **line}), flush=True)

@@ -13,6 +13,7 @@ from quotaplane.laws.explain import short
 from quotaplane.parsing.point_in_time import parse_since
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limit_reasons import why
+from quotaplane.texts import utc_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +62,7 @@ def _in_words(limit: dict[str, Any]) -> str:
     lines = [f"{limit['broker']}  {limit['dimension']}: {rate}{enforced}", f"  {limit['reason']}"]
     quota = limit["group_quota_per_s"]
     if quota is not None:
-        by = f", set by {limit['quota_changed_by']} at {_time(limit['quota_changed_at'])}"
+        by = f", set by {limit['quota_changed_by']} at {utc_text(limit['quota_changed_at'])}"
         lines.append(f"  the group's quota: {short(quota)}{by}")
     if quota is not None and limit["quota_per_s"] not in (None, quota):
         lines.append(
@@ -74,17 +75,13 @@ def _in_words(limit: dict[str, Any]) -> str:
         refused = limit["throttled_per_s"]
         more = "" if refused is None else f", {short(refused)} refused"
         lines.append(
-            f"  its latest report ({_time(limit['reported_at'])}): {short(limit['used_per_s'])} "
+            f"  its latest report ({utc_text(limit['reported_at'])}): {short(limit['used_per_s'])} "
             f"used{more}"
         )
     lines += [f"  {text}" for text in limit["administrators_rates"]]
     law = f"law {limit['law']}, " if limit["law"] else ""
     lines.append(
-        f"  decided {_time(limit['since'])} ({law}epoch {limit['epoch']}, round {limit['seq']}), "
-        f"leases of {limit['lease_s']:g} s"
+        f"  decided {utc_text(limit['since'])} "
+        f"({law}epoch {limit['epoch']}, round {limit['seq']}), leases of {limit['lease_s']:g} s"
     )
     return "\n".join(lines)
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"

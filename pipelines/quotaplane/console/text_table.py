@@ -9,11 +9,13 @@ import math
 import re
 import struct
 from collections.abc import Sequence
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, Final
 from unicodedata import category, east_asian_width
+
+from quotaplane.texts import utc_text
 
 _FORMULA: Final = re.compile(r"'*[=+\-@\t]|'+\\")
 """The beginning of a text that a spreadsheet takes for a formula, or of one that was escaped."""
@@ -184,10 +186,9 @@ def _plain_time(value: datetime) -> str:
     if value.tzinfo is None:
         return value.isoformat(timespec="milliseconds")
     try:
-        value = value.astimezone(timezone.utc)
+        return utc_text(value, "milliseconds")
     except OverflowError:  # in the first or last hours that Python knows
         return value.isoformat(timespec="milliseconds")
-    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _plain_duration(value: timedelta) -> str:

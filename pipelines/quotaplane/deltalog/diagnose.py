@@ -28,6 +28,7 @@ from quotaplane.deltalog.log import (
     list_log,
     read_commit,
 )
+from quotaplane.texts import utc_text
 
 NOTHING: Final = "nothing"
 _COPY: Final = "can't be mended: restore the table from a copy"
@@ -301,7 +302,7 @@ def _files_of(checkpoint: Path) -> dict[str, DataFile]:
 
 def _at(info: Mapping[str, object]) -> str:
     try:
-        return f" at {commit_time(info):%Y-%m-%dT%H:%M:%SZ}"
+        return f" at {utc_text(commit_time(info))}"
     except ValueError:
         return ""
 

@@ -18,6 +18,7 @@ from typing import IO, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from quotaplane.parsing.folders import local_folder as local_folder  # for all that use this module
+from quotaplane.texts import LATEST_MS
 
 LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
@@ -28,7 +29,6 @@ MOST_BYTES: Final = 1 << 28
 _MOST_MISSING: Final = 10_000
 """A version that is further from the one before does not belong to the table."""
 _NO_FILE: Final = "is no regular file"
-_YEAR_10000_MS: Final = 253_402_300_800_000
 
 UNEXPECTED: Final = (
     *(ValueError, KeyError, TypeError, AttributeError),
@@ -217,7 +217,7 @@ def commit_time(info: Mapping[str, Any]) -> datetime:
     '2026-03-01T12:00:00+00:00'
     """
     made_ms = info.get("timestamp")
-    if type(made_ms) is not int or not 0 <= made_ms < _YEAR_10000_MS:
+    if type(made_ms) is not int or not 0 <= made_ms <= LATEST_MS:
         version = info.get("version")
         name = f"{version:020}.json" if isinstance(version, int) else "a commit"
         raise ValueError(f"{LOG}/{name} has the timestamp {made_ms!r:.40}, which is no time")

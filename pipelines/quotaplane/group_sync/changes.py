@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import filled
 from quotaplane.errors import InputError
 from quotaplane.groups.names import check_name
 from quotaplane.groups.pulsar_fields import NO_FIELDS
@@ -91,7 +92,7 @@ def puts(
     place = pc.index_in(pa.array(groups, pa.string()), value_set=rows["group"].combine_chunks())
     in_table = np.asarray(place.is_valid())
     recorded_rows = rows.take(place)
-    recorded = np.column_stack([_rates(recorded_rows, name) for name in RATE_COLUMNS])
+    recorded = np.column_stack([filled(recorded_rows, name, np.inf) for name in RATE_COLUMNS])
     quotas = np.full(recorded.shape, np.nan)
     quotas[:, :BASIC] = rates
     publish = quotas[:, PUBLISH]  # a view
@@ -182,8 +183,3 @@ def rivals(by: str, groups: Sequence[str], rows: pa.Table) -> set[str]:
     ]
     kind = by.partition(":")[0] + ":"
     return {other for other in writers.to_pylist() if other.startswith(kind) and other != by}
-
-
-def _rates(rows: pa.Table, name: str) -> FloatArray:
-    filled = rows[name].fill_null(np.inf).combine_chunks()
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.float64)

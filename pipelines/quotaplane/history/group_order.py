@@ -28,6 +28,7 @@ from quotaplane.deltalog.log import inside
 from quotaplane.deltalog.rewrite import MOST_WRITER_VERSION, NewFile, commit_rewrite
 from quotaplane.errors import HistoryError
 from quotaplane.history.spill_folder import spill_folder
+from quotaplane.texts import utc_text
 
 SORTED: Final = ("resource_group", "broker", "epoch", "seq")
 PREFIX: Final = "sorted-"
@@ -292,8 +293,7 @@ def _database() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, datetime):
-        at = value.astimezone(timezone.utc)
-        return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond:06d}Z"
+        return utc_text(value, "microseconds")
     return value
 
 

@@ -28,6 +28,7 @@ from quotaplane.history.newest_table import NewestTable
 from quotaplane.history.store import one_line
 from quotaplane.history.tables import LEADERS
 from quotaplane.settings import History
+from quotaplane.texts import utc_text
 
 
 class JobLeader(NamedTuple):
@@ -47,8 +48,7 @@ class JobLeader(NamedTuple):
         >>> print(JobLeader("quota", 7, "c", "a", "process 12 on host b, checkpoint /d", at))
         process 12 on host b, checkpoint /d (epoch 7, since 2026-01-31T12:00:00Z)
         """
-        since = f"{self.claimed_at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-        return f"{self.process} (epoch {self.epoch}, since {since})"
+        return f"{self.process} (epoch {self.epoch}, since {utc_text(self.claimed_at)})"
 
 
 class Leadership:

@@ -58,6 +58,7 @@ from quotaplane.history.tables import (
     column_properties,
 )
 from quotaplane.settings import History
+from quotaplane.texts import utc_text
 
 KEEP_DAYS: Final = 30
 KEEP_DAILY_DAYS: Final = 400
@@ -270,12 +271,12 @@ def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
     if "date" in table.partition_by:
         predicate = f"date < DATE '{before:%Y-%m-%d}'"
     else:
-        predicate = f"round_at < '{_text(before)}'"
+        predicate = f"round_at < '{utc_text(before, 'microseconds')}'"
     if table is ROUNDS:
         # The newest round stays, however old, as the next epoch is derived from it.
         ats = read_rows(opened, ["round_at"])["round_at"]
         if len(ats):
-            predicate += f" AND round_at < '{_text(pc.max(ats).as_py())}'"
+            predicate += f" AND round_at < '{utc_text(pc.max(ats).as_py(), 'microseconds')}'"
     deleted = opened.delete(predicate, post_commithook_properties=COMMIT_ONLY)
     return int(deleted["num_deleted_rows"] or 0)
 
@@ -305,7 +306,3 @@ def _size_bytes(opened: DeltaTable) -> int:
     """Size of the live data files."""
     files = pa.table(opened.get_add_actions())
     return pc.sum(files["size_bytes"]).as_py() or 0 if len(files) else 0
-
-
-def _text(at: datetime) -> str:
-    return f"{at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -36,6 +36,7 @@ from quotaplane.history.tables import (
 )
 from quotaplane.model import Round
 from quotaplane.settings import History
+from quotaplane.texts import LATEST_MS
 
 _ATTEMPTS: Final = 5
 # The fastest codec measured (docs/adr/0004); `maintain` rewrites the files with ZSTD.
@@ -43,8 +44,6 @@ _PROPERTIES: Final = WriterProperties(
     compression="LZ4_RAW",
     column_properties=column_properties(),
 )
-_LATEST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999: most programs can't print later times."""
 
 
 def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
@@ -103,7 +102,7 @@ def _converted(column: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.Chu
     try:
         if field.type == TIMESTAMP:
             known = pc.if_else(pc.greater_equal(column, 0), column, None)
-            latest = pc.min_element_wise(known, pa.scalar(_LATEST_MS), skip_nulls=False)
+            latest = pc.min_element_wise(known, pa.scalar(LATEST_MS), skip_nulls=False)
             return latest.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
         if pa.types.is_floating(field.type):
             return pc.if_else(pc.is_finite(column), column, None).cast(field.type)

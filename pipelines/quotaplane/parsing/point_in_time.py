@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from quotaplane.errors import InputError
+from quotaplane.texts import utc_text
 
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=timezone.utc)
@@ -41,9 +42,7 @@ def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
     """
     at = parse_until(text, now, option)
     if at > now + _CLOCKS_DIFFER:
-        raise InputError(
-            f"{option}: {text!r} is in the future; it is {now:%Y-%m-%dT%H:%M:%SZ} (UTC)"
-        )
+        raise InputError(f"{option}: {text!r} is in the future; it is {utc_text(now)} (UTC)")
     return at
 
 

@@ -7,11 +7,10 @@ from typing import Final, NamedTuple
 import pulsar
 
 from quotaplane.pulsar.position import Id
+from quotaplane.texts import LATEST_MS
 
 _ROW_BYTES: Final = 300
 """Approximate size of a message apart from its value, key and properties."""
-_LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, the last time that Python and Spark support."""
 
 
 class Row(NamedTuple):
@@ -49,8 +48,8 @@ def row_of(message: pulsar.Message, topic: str, message_id: str) -> Row:
         None if message.has_null_value() else message.data(),
         topic,
         message_id,
-        min(message.publish_timestamp(), _LAST_MS),
-        event_time_ms if 0 < event_time_ms <= _LAST_MS else None,
+        min(message.publish_timestamp(), LATEST_MS),
+        event_time_ms if 0 < event_time_ms <= LATEST_MS else None,
         properties,
     )
 

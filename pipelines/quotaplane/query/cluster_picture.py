@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import bools
 from quotaplane.groups.hierarchy import and_below
 from quotaplane.groups.standing import NEAR_QUOTA, OVER_QUOTA, UNFAIR
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
@@ -78,7 +79,7 @@ class ClusterPicture:
     def containing(self, text: str) -> BoolArray:
         """(g,) which groups have this text in their names, in upper or lower case."""
         found = pc.match_substring(self.names, text, ignore_case=True)
-        return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+        return bools(found)
 
     def page(
         self, chosen: BoolArray, dimension: str | None, sort: str, begin: int, most: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from quotaplane.errors import InputError
@@ -13,6 +13,7 @@ from quotaplane.laws.reason_numbers import NUMBERS
 from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.rates_in_words import RatesInWords
+from quotaplane.texts import utc_text
 
 # Limits are recorded when they change, so the newest row up to a time is the limit in force then.
 _LIMITS: Final = """
@@ -158,7 +159,7 @@ def _nothing(
     moment: datetime,
 ) -> str:
     """Why there is no limit."""
-    at = f"at {_text(moment)}"
+    at = f"at {utc_text(moment)}"
     subject = (
         f"broker {broker!r} had no limit of group {group!r} {at}"
         if broker
@@ -170,14 +171,9 @@ def _nothing(
         return f"{subject}: the group was deleted"
     if limits:  # all have ended
         newest = max(limits, key=lambda row: row["round_at"])
-        return (
-            f"{subject}: no report named the group for too long; ended {_text(newest['round_at'])}"
-        )
+        ended = utc_text(newest["round_at"])
+        return f"{subject}: no report named the group for too long; ended {ended}"
     return f"{subject}: no report named the group"
-
-
-def _text(moment: datetime) -> str:
-    return f"{moment.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _law(engine: DuckDBEngine, epoch: int, seq: int) -> str | None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from quotaplane.query.duckdb_engine import DuckDBEngine
+from quotaplane.texts import utc_text
 
 _SHOWN: Final = 3
 
@@ -54,5 +55,5 @@ def _in_words(row: Mapping[str, Any], unit: str) -> str:
     what = "topic" if "://" in row["place"] else "each topic of namespace"
     return (
         f"an administrator's rate of {row[f'{unit}_per_s']:g} {unit}/s on {what} {row['place']} "
-        f"(seen by {row['seen_by']} at {row['seen_at']:%Y-%m-%dT%H:%M:%SZ})"
+        f"(seen by {row['seen_by']} at {utc_text(row['seen_at'])})"
     )

@@ -16,11 +16,11 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.group_input import GivenGroups
 from quotaplane.registry.table import GroupsPut, change_groups
 from quotaplane.settings import History
+from quotaplane.texts import first_few
 
 CLUSTER_WRITER: Final = "pulsar:"
 """How the author of groups that a Pulsar cluster has begins; they are copied from the cluster."""
 
-_NAMED: Final = 5
 """So many of the groups that would be deleted are named."""
 
 
@@ -97,10 +97,9 @@ def apply_groups(
 def _check_share(doomed: Sequence[str], of: int) -> None:
     """Of the groups that could be deleted, more than a third are a mistake unless it is said."""
     if 3 * len(doomed) > of:
-        more = len(doomed) - _NAMED
-        named = ", ".join(doomed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise InputError(
-            f"--prune would delete {len(doomed)} of {of} groups, more than a third: {named}; "
+            f"--prune would delete {len(doomed)} of {of} groups, more than a third: "
+            f"{first_few(doomed)}; "
             "if that is meant, give --delete-all as well"
         )
 

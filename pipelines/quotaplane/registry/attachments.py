@@ -30,6 +30,7 @@ from quotaplane.history.store import (
 from quotaplane.history.tables import ATTACHMENTS
 from quotaplane.registry.table import delete_groups, get_group
 from quotaplane.settings import History
+from quotaplane.texts import first_few
 
 Kind = Literal["tenant", "namespace"]
 """What a group may be attached to."""
@@ -173,6 +174,5 @@ def _group_of(attachments: pa.Table, kind: Kind, name: str) -> str | None:
 
 def _listed(users: pa.Table, group: str) -> str:
     users = users.filter(pc.equal(users["resource_group"], group))
-    names = [f"{row['kind']} {row['name']}" for row in users.slice(0, _SHOWN).to_pylist()]
-    more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
-    return f"{', '.join(names)}{more} {'are' if len(users) > 1 else 'is'}"
+    names = (f"{row['kind']} {row['name']}" for row in users.to_pylist())
+    return f"{first_few(names, _SHOWN)} {'are' if len(users) > 1 else 'is'}"

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import bools
 from quotaplane.deltalog.log import local_folder, stamp
 from quotaplane.errors import InputError
 from quotaplane.groups.policy_options import DEFAULTS, JSON_COLUMNS
@@ -97,7 +98,7 @@ class GroupSnapshot:
     def containing(self, text: str) -> BoolArray:
         """(n,) which groups have this text in their names, in upper or lower case."""
         found = pc.match_substring(self.rows["group"], text, ignore_case=True)
-        return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+        return bools(found)
 
     def page(self, places: Sequence[int]) -> bytes:
         """The JSON list of some groups."""

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import filled
 from quotaplane.errors import InputError
 from quotaplane.groups.flaws import option_flaws, refuse
 from quotaplane.groups.hierarchy import parents_of
@@ -129,7 +130,7 @@ def _family_doubts(rows: pa.Table, parent: IntArray, names: Sequence[str]) -> li
     put = np.asarray(pc.is_in(group, value_set=pa.array(names, pa.string())).to_numpy(False))
     lines: list[str] = []
     for rate, floor in zip(RATE_COLUMNS, FLOOR_COLUMNS, strict=True):
-        quota = _filled(rows, rate, np.inf)
+        quota = filled(rows, rate, np.inf)
         concerned = put[child] | put[above]
         over = concerned & np.isfinite(quota[child]) & (quota[child] > quota[above])
         lines += [
@@ -137,7 +138,7 @@ def _family_doubts(rows: pa.Table, parent: IntArray, names: Sequence[str]) -> li
             f"its parent {group[a].as_py()!r}"
             for c, a in zip(child[over].tolist(), above[over].tolist(), strict=True)
         ]
-        floors = _filled(rows, floor, 0.0)
+        floors = filled(rows, floor, 0.0)
         total = np.bincount(above, weights=floors[child], minlength=len(rows))
         family = put.copy()
         family[above[put[child]]] = True
@@ -170,8 +171,3 @@ def doubtful_names(rows: pa.Table, named: int | None = None) -> Iterator[str]:
     put = rows.slice(0, named)
     for group, terms in zip(put["group"].to_pylist(), put["brokers"].to_pylist(), strict=True):
         yield from broker_doubts(group, terms)
-
-
-def _filled(rows: pa.Table, name: str, default: float) -> FloatArray:
-    filled = rows[name].fill_null(default).combine_chunks()
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from deltalake.exceptions import DeltaError
@@ -18,6 +18,7 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.group_input import given_groups, given_state
 from quotaplane.registry.table import put_groups, read_groups
 from quotaplane.settings import History
+from quotaplane.texts import utc_text
 
 State = Mapping[str, Any]
 """What a group's row holds: its rate and policy columns, None as in ``list_groups``."""
@@ -148,7 +149,7 @@ def last_states(
         for state in map(change.__getitem__, ends):
             if state is not None and state != current.get(group):
                 found[group] = state
-    begins = f"the table's history, which begins at {_text(since)},"
+    begins = f"the table's history, which begins at {utc_text(since, 'milliseconds')},"
     if named:
         for group in named:
             if group not in found:
@@ -186,8 +187,9 @@ def _asked_for(
     assert at is not None
     reached = [made_version for made_version, made in versions if made <= at]
     if not reached:
-        raise InputError(f"at: the table's history begins at {_text(begins)}, not {_text(at)}")
-    return reached[-1], f"at {_text(at)}"
+        begins_text, at_text = utc_text(begins, "milliseconds"), utc_text(at, "milliseconds")
+        raise InputError(f"at: the table's history begins at {begins_text}, not {at_text}")
+    return reached[-1], f"at {utc_text(at, 'milliseconds')}"
 
 
 def _put(
@@ -214,7 +216,3 @@ def _put(
 
 def _state(row: Mapping[str, Any]) -> State:
     return {c: row[c] for c in (*RATE_COLUMNS, *POLICY_COLUMNS)}
-
-
-def _text(at: datetime) -> str:
-    return at.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

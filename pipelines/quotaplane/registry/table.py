@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from quotaplane.arrays import filled
 from quotaplane.deltalog.log import commit_time
 from quotaplane.deltalog.read import live_paths, read_rows
 from quotaplane.errors import (
@@ -337,7 +338,7 @@ def _rows_after(
                 f"group {name!r}: has the same id as {other!r}; choose another name"
             )
     before = current.take(place)
-    old = np.column_stack([_rates(before, name) for name in RATE_COLUMNS])
+    old = np.column_stack([filled(before, name, np.inf) for name in RATE_COLUMNS])
     old[~known] = np.inf
     new = np.where(np.isnan(quotas), old, quotas)
     policies, otherwise = policy_after(before, policy, timeframe_s)
@@ -352,11 +353,6 @@ def _rows_after(
         pc.if_else(mask, by, before["updated_by"]),
     ]
     return before, pa.table(rows, schema=ROWS), changed
-
-
-def _rates(table: pa.Table, name: str) -> FloatArray:
-    filled = table[name].fill_null(np.inf).combine_chunks()
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def collisions(current: pa.Table, new: Sequence[str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from quotaplane.history.tables import RECORDING
 from quotaplane.model import BoolArray, IntArray, Round
 from quotaplane.settings import History
 from quotaplane.streams.quota.recorded_program import SETTINGS, STATE, TIMER
+from quotaplane.texts import utc_text
 
 _ROUNDS_AT_ONCE: Final = 200
 """Rounds that are read at a time: the payloads of all would not fit into memory."""
@@ -57,7 +58,7 @@ def recorded_rounds(
     index = index.filter(pc.less_equal(index["round_at"], _moment(index, until)))
     if not len(index) or pc.max(index["round_at"]).as_py() < since:
         raise InputError(
-            f"no rounds were recorded from {since:%Y-%m-%dT%H:%M:%SZ} to {until:%Y-%m-%dT%H:%M:%SZ}"
+            f"no rounds were recorded from {utc_text(since)} to {utc_text(until)}"
             ": see history.recording_days in the settings"
         )
     begin = _beginning(index, since)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import bools
 from quotaplane.groups.scope import SCOPE_KEYS, is_scope
 from quotaplane.model import SEPARATOR, BoolArray
 from quotaplane.settings.server import GRANT
@@ -86,7 +86,7 @@ def belongs(groups: pa.Array | pa.ChunkedArray, tenants: Sequence[str]) -> BoolA
     found = pc.is_in(roots, value_set=pa.array(tenants, pa.string()))
     for key in SCOPE_KEYS:
         found = pc.and_not(found, pc.starts_with(groups, f"{key}="))
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return bools(found)
 
 
 def roles_of(values: Iterable[str], grants: Mapping[str, Sequence[str]]) -> dict[str, Role]:

@@ -30,6 +30,7 @@ from quotaplane.server.connection_bound import (
 from quotaplane.server.services import Services
 from quotaplane.settings import Server, Settings
 from quotaplane.settings.server import Tls
+from quotaplane.texts import utc_text
 
 _HEADERS_WITHIN_S: Final = 10.0
 _MOST_HEADER_BYTES: Final = 32 * 1024
@@ -200,4 +201,4 @@ def _ready(settings: Settings, server: Server, conf: str, listening: socket.sock
 
 def _say(line: str) -> None:
     now = datetime.now(timezone.utc)
-    write_line(f"{now:%Y-%m-%dT%H:%M:%SZ} quotaplane: {line}")
+    write_line(f"{utc_text(now)} quotaplane: {line}")

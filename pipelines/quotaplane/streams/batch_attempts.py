@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JError
 
 from quotaplane.errors import ConfigError, FailedBatchError
+from quotaplane.texts import first_few
 
 if TYPE_CHECKING:
     from quotaplane.streams.checkpoint import CheckpointFolder
@@ -117,8 +118,8 @@ class BatchAttempts:
         if first.skip:
             return f"after a restart the job skips batch {first.batch}"
         return (
-            f"batch {first.batch}, which reads {_shown(self._ranges)}, failed {first.failures} "
-            f"times; after {MOST_FAILURES} failures the job does not run it again"
+            f"batch {first.batch}, which reads {first_few(self._ranges, _SHOWN_RANGES)}, failed "
+            f"{first.failures} times; after {MOST_FAILURES} failures the job does not run it again"
         )
 
     def excuse(self) -> None:
@@ -141,8 +142,8 @@ class BatchAttempts:
         path = self._folder.path
         return FailedBatchError(
             f"checkpoint {path}: batch {attempts.batch} failed {attempts.failures} times and is "
-            f"not run again; it reads {_shown(self._ranges)}; last failure: {attempts.reason}. "
-            "To continue without its reports: ./spark-submit.sh "
+            f"not run again; it reads {first_few(self._ranges, _SHOWN_RANGES)}; last failure: "
+            f"{attempts.reason}. To continue without its reports: ./spark-submit.sh "
             f"{self._job} --conf FILE --skip-batch {attempts.batch}; to retry it with more "
             f"memory or another version: delete {path}/{_NOTE}"
         )
@@ -160,11 +161,6 @@ class BatchAttempts:
 
     def _write(self, attempts: _Note) -> None:
         self._folder.write(_NOTE, json.dumps(asdict(attempts)))
-
-
-def _shown(ranges: list[str]) -> str:
-    more = len(ranges) - _SHOWN_RANGES
-    return ", ".join(ranges[:_SHOWN_RANGES]) + (f" and {more} more" if more > 0 else "")
 
 
 def open_attempts(

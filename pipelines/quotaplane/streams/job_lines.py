@@ -15,6 +15,7 @@ from typing import Final
 
 from quotaplane.console.terminal import one_line, write_line
 from quotaplane.streams.status import JobStatus
+from quotaplane.texts import utc_text
 
 STATUS_EVERY_S: Final = 10.0
 _MAX_TEXT: Final = 2000
@@ -54,8 +55,7 @@ class JobLines:
 
     def say(self, kind: str, text: str) -> None:
         """Print a line soon; control characters in ``text`` are escaped, long texts cut."""
-        stamp = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        line = f"{stamp} quotaplane: {kind}: {one_line(text, _MAX_TEXT)}"
+        line = f"{utc_text(self._now())} quotaplane: {kind}: {one_line(text, _MAX_TEXT)}"
         with self._wake:
             if self._queued:
                 self._queue.append(line)

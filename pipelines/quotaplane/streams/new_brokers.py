@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import bools
 from quotaplane.model import BoolArray, Round
 from quotaplane.settings import Reports
 from quotaplane.wire.reasons import TOO_MANY_BROKERS, TOO_MANY_NEW_BROKERS
@@ -65,7 +66,7 @@ def beyond_bounds(
     now = room if most_new is None else min(room, most_new)
     if distinct <= now:
         return []
-    is_new = ~_bools(pc.is_in(coded.dictionary, value_set=pa.array(known, pa.string())))
+    is_new = ~bools(pc.is_in(coded.dictionary, value_set=pa.array(known, pa.string())))
     new = np.flatnonzero(is_new)
     if len(new) <= now:
         return []
@@ -90,8 +91,3 @@ def beyond_bounds(
 def _hashes(names: list[str], stamp: Round) -> npt.NDArray[Any]:
     key = f"{stamp.epoch} {stamp.seq}".encode()
     return np.array([hashlib.blake2b(name.encode(), key=key).digest() for name in names], "S64")
-
-
-def _bools(array: pa.BooleanArray) -> BoolArray:
-    found: BoolArray = array.to_numpy(zero_copy_only=False)
-    return found

@@ -14,6 +14,7 @@ from typing import Any, Final
 from quotaplane.errors import ConfigError
 from quotaplane.settings import KafkaSecurity, KafkaTransport
 from quotaplane.settings.broker_topics import is_per_broker, pattern_of
+from quotaplane.texts import first_few
 
 FETCH_WAIT_MS: Final = 10
 """How long a broker may delay an empty fetch. With Kafka's default of 500 ms a small micro-batch
@@ -132,9 +133,7 @@ def size_warnings(
         what = "may hold records of any size: their settings can't be read (right DescribeConfigs)"
     else:
         return []
-    named = unbounded or unknown
-    more = len(named) - _MOST_NAMED
-    topics = ", ".join(map(repr, named[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    topics = first_few(map(repr, unbounded or unknown), _MOST_NAMED)
     return [
         f"Kafka at {settings.bootstrap_servers}: topics {topics} {what}; set "
         f"compression.type=uncompressed and max.message.bytes={max_report_bytes} (docs/kafka.md, "

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import bools
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.wire.reasons import BROKER_NOT_ALLOWED, OTHER_BROKER, shown
 from quotaplane.wire.rejected_reports import Letters
@@ -35,10 +36,10 @@ class AllowedBrokers:
         """(n,) which of the names are allowed."""
         allowed: BoolArray = np.zeros(len(names), bool)
         if self.names:
-            allowed |= _bools(pc.is_in(names, value_set=pa.array(sorted(self.names))))
+            allowed |= bools(pc.is_in(names, value_set=pa.array(sorted(self.names))))
         if self.patterns:
             # RE2 takes time in proportion to the name's length, whatever the pattern.
-            allowed |= _bools(pc.match_substring_regex(names, pattern=_regex(self.patterns)))
+            allowed |= bools(pc.match_substring_regex(names, pattern=_regex(self.patterns)))
         return allowed
 
 
@@ -71,7 +72,7 @@ class SenderRules:
         if self.named is None:
             return np.zeros(len(index), bool)
         equal = pc.equal(self.named.take(pa.array(index)), names.cast(pa.binary()))
-        other: BoolArray = ~_bools(pc.fill_null(equal, False))
+        other: BoolArray = ~bools(pc.fill_null(equal, False))
         return other
 
     def refuse(self, letters: Letters, index: IntArray, names: pa.StringArray) -> BoolArray:
@@ -117,8 +118,3 @@ def _regex(patterns: Iterable[str]) -> str:
     wild = {"*": ".*", "?": "."}
     translated = ("".join(wild.get(char) or re.escape(char) for char in one) for one in patterns)
     return f"(?s)^(?:{'|'.join(translated)})\\z"
-
-
-def _bools(array: pa.BooleanArray) -> BoolArray:
-    found: BoolArray = array.to_numpy(zero_copy_only=False)
-    return found

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.signing_secrets import MAX_KEY_ID, check_secrets
+from quotaplane.settings.signing import MAX_KEY_ID, check_secrets
 from quotaplane.wire.reasons import shown
 
 if TYPE_CHECKING:

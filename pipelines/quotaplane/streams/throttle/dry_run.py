@@ -25,6 +25,7 @@ from quotaplane.registry.table import list_groups
 from quotaplane.settings import Settings
 from quotaplane.streams.throttle.frames import Throttled, throttle_table, totals
 from quotaplane.streams.throttle.job import bounds_of, open_topics, request_events
+from quotaplane.texts import utc_text
 from quotaplane.throttle.entities import begin, quotas_of
 from quotaplane.throttle.requests import REASONS
 
@@ -209,7 +210,7 @@ def _utc(at_ms: int) -> str:
     '2023-07-22T04:26:40.125000Z'
     """
     at = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=at_ms)
-    return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"
+    return utc_text(at, "microseconds")
 
 
 _COUNTS: Final = ("events", "refused", "delayed", "units_asked", "units_admitted")

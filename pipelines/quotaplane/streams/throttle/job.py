@@ -25,6 +25,7 @@ from quotaplane.streams.sources import group_events
 from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.streams.throttle.frames import PIECE, request_inputs
 from quotaplane.streams.throttle.program import ThrottleProgram
+from quotaplane.texts import LATEST_MS
 from quotaplane.throttle.requests import Bounds
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Message, Topics, Transport
@@ -42,8 +43,6 @@ SESSION: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(PIECE // 1
 
 _EVENT: Final = "id string, entity string, at_ms long, units double, dimension string"
 _END: Final = "what ends the message"
-_LAST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999; Spark's timestamps overflow later."""
 _RAW_BYTES: Final = 4096
 _MOST_EVENT_BYTES: Final = 64 << 10
 """A larger message is not read: all events of a micro-batch are in memory together."""
@@ -86,7 +85,7 @@ def request_events(rows: DataFrame) -> DataFrame:
         "parsed.*", "position", "value"
     )
     at_ms = F.col("at_ms")
-    at = F.when(at_ms.between(0, _LAST_MS), F.timestamp_millis(at_ms))
+    at = F.when(at_ms.between(0, LATEST_MS), F.timestamp_millis(at_ms))
     finite = F.abs("units") < float("inf")  # NaN compares greater than inf
     unusable = F.col("entity").isNull() | F.col("at").isNull() | ~F.coalesce(finite, F.lit(False))
     raw = F.when(unusable, F.substring("value", 1, _RAW_BYTES))
