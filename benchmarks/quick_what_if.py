@@ -16,7 +16,7 @@ import pyarrow as pa
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.query.buckets import Grid
-from quotaplane.registry.table import ROWS
+from quotaplane.registry.rows_after import ROWS
 from quotaplane.replay.period import Period
 from quotaplane.replay.quick_what_if import (
     KnownPeriod,

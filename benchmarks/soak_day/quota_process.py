@@ -26,6 +26,7 @@ from quotaplane.history.store import table_uri
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.exposition import registry_of
 from quotaplane.settings import Settings
+from quotaplane.streams.checkpoint import Checkpoint
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.quota.job import QuotaSpec
@@ -73,6 +74,10 @@ class QuotaProcess:
         spec = QuotaSpec(settings)
         self._checkpoint = self._opened(spec)
         spec.leadership.claim(self._checkpoint.id, self._checkpoint.epoch)
+        opened = Checkpoint(
+            self._checkpoint.id, self._checkpoint.epoch, settings.shards, spec.checkpoint_note
+        )
+        spec.accept(opened)
         self._program = spec.program(self._checkpoint.epoch)
         self._shard_of = {
             key: shard for shard, key in enumerate(keys_of_shards(settings.shards).tolist())

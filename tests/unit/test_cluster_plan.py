@@ -21,7 +21,7 @@ from quotaplane.group_sync.changes import (
 from quotaplane.groups.pulsar_fields import NO_FIELDS
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
-from quotaplane.registry.table import ROWS
+from quotaplane.registry.rows_after import ROWS
 from tests.unit.test_collisions import ONE, OTHER
 
 INF = np.inf

@@ -190,7 +190,7 @@ def test_the_settings_say_where_the_history_is(
 
 
 def test_a_colliding_id_is_refused(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "ids_of", lambda names: np.array(list(map(len, names))))
+    monkeypatch.setattr("quotaplane.registry.rows_after.ids_of", lambda names: np.array(list(map(len, names))))
     put_groups(history, ["ab"], quota(1.0), "ann")
     with pytest.raises(InputError, match=r"^group 'xy': has the same id as 'ab'"):
         put_groups(history, ["abc", "xy"], quota().repeat(2, axis=0), "ann")
@@ -238,16 +238,16 @@ def test_concurrent_new_groups_are_each_made_once(history: History) -> None:
 def test_somebody_else_always_being_first_ends_with_an_error(history: History) -> None:
     put_groups(history, ["g"], quota(0.0), "ann")
     waits: list[float] = []
-    real = storage._rows_after
+    real = storage.rows_after
 
     def overtaken(*args: Any) -> Any:
         answer = real(*args)
-        if args[3] == "slow":
+        if args[2] == "slow":
             put_groups(history, ["g"], quota(float(len(waits) + 100)), "fast")
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "_rows_after", overtaken)
+        patch.setattr(storage, "rows_after", overtaken)
         with pytest.raises(HistoryError, match=r"^history table resource_groups at .*concurrent"):
             put_groups(history, ["g"], quota(1.0), "slow", sleep=waits.append)
     assert len(waits) > 10

@@ -161,14 +161,14 @@ def test_a_change_under_way_is_not_overwritten(
     groups: Command, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ann puts a group anew while it is restored: hers stays."""
-    real = group_restore.put_groups
+    real = group_restore.change_groups
 
     def overtaken(*args: Any, **kwargs: Any) -> Any:
         monkeypatch.undo()
         put_groups(history, ["a"], quota(5), "ann")
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(group_restore, "put_groups", overtaken)
+    monkeypatch.setattr(group_restore, "change_groups", overtaken)
     assert [one["group"] for one in groups("restore", FROM)] == ["b"]
     assert groups("get", "a")["publish_messages_per_s"] == 5
 
@@ -180,7 +180,7 @@ def test_a_table_that_changes_all_the_time_ends_with_an_error(
     def overtaken(*_: Any, **__: Any) -> Any:
         raise TableChangedError("somebody else")
 
-    monkeypatch.setattr(group_restore, "put_groups", overtaken)
+    monkeypatch.setattr(group_restore, "change_groups", overtaken)
     assert main(["groups", "restore", FROM, "--history", history.path]) == 4
     assert "is being changed all the time" in capsys.readouterr().err
 

@@ -306,18 +306,18 @@ def test_other_actions_are_refused_in_one_line(
 def test_a_timeframe_goes_into_the_terms_that_somebody_else_just_put(history: History) -> None:
     """A change that came in between is not lost: the put is made again from what it left."""
     put_groups(history, ["g"], quota(), "ann")
-    real, turns = storage._rows_after, []
+    real, turns = storage.rows_after, []
 
     def overtaken(*args: Any) -> Any:
         answer = real(*args)
-        turns.append(args[3])
+        turns.append(args[2])
         if turns == ["bob"]:
             terms = pa.table({"throttle": ['{"*": {"mode": "hard"}}']})
             put_groups(history, ["g"], quota(), "ann", policy=terms)
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "_rows_after", overtaken)
+        patch.setattr(storage, "rows_after", overtaken)
         put_groups(history, ["g"], quota(9.0), "bob", timeframe_s=quota(60.0), sleep=turns.append)
     assert json.loads(get_group(history, "g")["throttle"]) == {
         "*": {"mode": "hard"},

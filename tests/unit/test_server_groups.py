@@ -189,7 +189,7 @@ def test_a_condition_is_checked_again_where_another_writer_was_faster(
     tag = served.ask("PUT", G + "a", {}).headers["etag"]
     from quotaplane.registry import table
 
-    real, calls = table._rows_after, []
+    real, calls = table.rows_after, []
 
     def overtaken(*given: Any) -> Any:
         rows = real(*given)
@@ -198,7 +198,7 @@ def test_a_condition_is_checked_again_where_another_writer_was_faster(
             put_groups(served.history, ["a"], quota(5.0), "bob")
         return rows
 
-    monkeypatch.setattr(table, "_rows_after", overtaken)
+    monkeypatch.setattr(table, "rows_after", overtaken)
     served.refused(412, "PATCH", G + "a", {"weight": 4}, If_Match=tag)
     assert calls == [1]
     assert served.ok("GET", G + "a")["publish_messages_per_s"] == 5
@@ -363,7 +363,7 @@ def test_a_name_with_the_id_of_another_is_a_conflict(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.ok("PUT", G + "a", {})
-    monkeypatch.setattr("quotaplane.registry.table.collisions", lambda *_: {"b": "a"})
+    monkeypatch.setattr("quotaplane.registry.rows_after.collisions", lambda *_: {"b": "a"})
     assert "same id" in served.refused(409, "PUT", G + "b", {})
 
 

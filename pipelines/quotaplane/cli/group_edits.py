@@ -162,11 +162,8 @@ def put(history: History, args: argparse.Namespace) -> int:
         given = read_groups(args.file)
     done = change_groups(
         history,
-        given.names,
-        given.quotas,
+        given,
         author_of(args),
-        policy=given.policy,
-        timeframe_s=given.timeframe_s,
         why=args.why,
         dry_run=args.dry_run,
         ready=_ready(args),

@@ -16,6 +16,7 @@ from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.pulsar_admin.quota_proposals import Proposal, State
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.registry.group_input import GivenGroups
 from quotaplane.registry.table import change_groups
 from quotaplane.server.cluster_groups import ClusterGroups, rates_to_set
 from quotaplane.settings import History
@@ -34,7 +35,8 @@ async def make_groups(
         quotas = np.full((len(chosen), len(DIMENSIONS)), np.nan)
         quotas[:, :BASIC] = [one.quotas for one in chosen]
         names = [str(one.group) for one in chosen]
-        change_groups(history, names, quotas, by, why=why, ready=require_history, warn=warn)
+        given = GivenGroups(names, quotas, None, None)
+        change_groups(history, given, by, why=why, ready=require_history, warn=warn)
     cluster = ClusterGroups(rest, {})
     after, gone = [], ""
     for one in proposals:

@@ -15,7 +15,7 @@ from quotaplane.groups.names import check_name
 from quotaplane.groups.pulsar_fields import NO_FIELDS
 from quotaplane.model import BASIC, PUBLISH, RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
-from quotaplane.registry.table import collisions
+from quotaplane.registry.rows_after import collisions
 
 
 class Puts(NamedTuple):

@@ -74,11 +74,8 @@ def apply_groups(
 
         put = change_groups(
             history,
-            given.names,
-            given.quotas,
+            given,
             by,
-            policy=given.policy,
-            timeframe_s=given.timeframe_s,
             why=why,
             delete=others if prune else lambda _: (),
             dry_run=dry_run,

@@ -34,14 +34,18 @@ DERIVED: Final = ("parent", "updated_at", "updated_by")
 
 
 class GivenGroups(NamedTuple):
-    """What is said of n groups, as ``put_groups`` takes it."""
+    """What is said of n groups, which may be put (``registry.table``)."""
 
     names: list[str]
     quotas: FloatArray
-    """(n, dimensions)"""
+    """(n, dimensions) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
+    it unlimited."""
     policy: pa.Table | None
+    """n rows of any of ``policy_options.POLICY_COLUMNS``; null keeps what a group has. A default is
+    written as null."""
     timeframe_s: FloatArray | None
-    """(n, dimensions)"""
+    """(n, dimensions) over how many seconds a quota is measured, which sets the windows in
+    ``throttle``; NaN keeps them, and so does a second."""
 
 
 class GivenGroup(NamedTuple):

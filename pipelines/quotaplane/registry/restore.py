@@ -16,7 +16,7 @@ from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.group_input import given_groups, given_state
-from quotaplane.registry.table import put_groups, read_groups
+from quotaplane.registry.table import change_groups, read_groups
 from quotaplane.settings import History
 from quotaplane.texts import utc_text
 
@@ -202,16 +202,7 @@ def _put(
 ) -> None:
     names = [one.group for one in restored]
     given = given_groups(names, [given_state(one.after) for one in restored])
-    put_groups(
-        history,
-        names,
-        given.quotas,
-        by,
-        policy=given.policy,
-        why=why,
-        at_version=version,
-        warn=warn,
-    )
+    change_groups(history, given, by, why=why, at_version=version, warn=warn, may_be_copies=True)
 
 
 def _state(row: Mapping[str, Any]) -> State:

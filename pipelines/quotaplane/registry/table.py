@@ -10,40 +10,29 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from quotaplane.arrays import filled
 from quotaplane.deltalog.log import commit_time
 from quotaplane.deltalog.read import live_paths, read_rows
 from quotaplane.errors import (
-    GroupIdTakenError,
     HistoryError,
-    InputError,
     TableChangedError,
     UnknownGroupError,
 )
-from quotaplane.groups.flaws import quota_flaws, refuse
 from quotaplane.groups.hierarchy import ancestors, parents_of
-from quotaplane.groups.ids import ids_of
-from quotaplane.groups.names import check_name
 from quotaplane.groups.quota_copies import refuse_copies
 from quotaplane.history.commits import merging, optimistically
 from quotaplane.history.store import ensure_history, one_line, open_table, refuse_damage
 from quotaplane.history.tables import RESOURCE_GROUPS
-from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
+from quotaplane.model import BoolArray, FloatArray
 from quotaplane.registry.change_feed import GROUP
 from quotaplane.registry.group_input import GivenGroups
-from quotaplane.registry.policies import check_policy, doubts, policy_after, with_parents
+from quotaplane.registry.put_doubts import doubts
+from quotaplane.registry.rows_after import ROWS, checked, rows_after, with_parents
 from quotaplane.settings import History
-
-ROWS: Final = pa.schema(
-    [f.with_name("group") if f.name == GROUP else f for f in RESOURCE_GROUPS.schema]
-)
-"""Of rows without ``parent``."""
 
 _DOOMED: Final = "doomed"
 """Column of a MERGE's source: the row is deleted."""
@@ -81,37 +70,21 @@ def put_groups(
     *,
     policy: pa.Table | None = None,
     timeframe_s: FloatArray | None = None,
-    why: str | None = None,
-    at_version: int | None = None,
-    ready: Callable[[History], None] = ensure_history,
-    warn: Callable[[str], None] = _ignore,
-    sleep: Callable[[float], None] = time.sleep,
+    **how: Any,
 ) -> pa.Table:
-    """Put groups as they are elsewhere, or were here before; returns the rows of the change."""
-    return change_groups(
-        history,
-        groups,
-        quotas,
-        by,
-        policy=policy,
-        timeframe_s=timeframe_s,
-        why=why,
-        at_version=at_version,
-        ready=ready,
-        warn=warn,
-        sleep=sleep,
-        may_be_copies=True,
-    ).rows
+    """Put groups as they are elsewhere, or were here before; returns their rows.
+
+    ``how`` has further arguments of ``change_groups``.
+    """
+    given = GivenGroups(list(groups), quotas, policy, timeframe_s)
+    return change_groups(history, given, by, may_be_copies=True, **how).rows
 
 
 def change_groups(
     history: History,
-    groups: Sequence[str],
-    quotas: FloatArray,
+    given: GivenGroups,
     by: str,
     *,
-    policy: pa.Table | None = None,
-    timeframe_s: FloatArray | None = None,
     why: str | None = None,
     at_version: int | None = None,
     check: Callable[[pa.Table], None] | None = None,
@@ -126,20 +99,14 @@ def change_groups(
 
     Args:
         history: where the tables are.
-        groups: n different names.
-        quotas: (n, dimensions) per second; NaN keeps what a group has (unlimited if it is new),
-            +inf makes it unlimited.
+        given: what is said of n different groups.
         by: who does it; kept in the row and in the table's log.
-        policy: n rows of any of ``policy_options.POLICY_COLUMNS``; null keeps what a group has.
-            What equals its default is written as null.
-        timeframe_s: of the shape of ``quotas``: over how many seconds a quota is measured, which
-            sets the windows in ``throttle``; NaN keeps them, and so does a second.
         why: the reason, for the table's log.
         at_version: nothing is done unless this is still the table's version (``read_groups``).
         check: is given all rows right before the change, and raises to prevent it; called again
             where somebody else was faster.
         delete: is given the same, and returns the groups to delete in the same commit, none of
-            them among ``groups``.
+            them among the given ones.
         dry_run: only compute what would change; the table must exist.
         ready: is called once the arguments are found right: creates the tables if there are none,
             or refuses.
@@ -148,8 +115,8 @@ def change_groups(
         may_be_copies: see ``refuse_copies``; nobody asks for this change, it is what was there.
 
     Returns:
-        The rows before and after, in the order of ``groups``. Those that were not changed keep
-        their ``updated_at``; if no row changes nothing is written.
+        The rows before and after, in the order of the given groups. Those that were not changed
+        keep their ``updated_at``; if no row changes nothing is written.
 
     Raises:
         InputError: a name, a quota or something of the policy is wrong; names it.
@@ -158,16 +125,9 @@ def change_groups(
         TableChangedError: the table is not at ``at_version`` any more.
         HistoryError: the table can't be read or written.
     """
-    names = [check_name(group) for group in groups]
+    given = checked(given)
     if not may_be_copies:
-        refuse_copies(names)
-    if len(set(names)) != len(names):
-        seen: set[str] = set()
-        twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
-        raise InputError(f"group {twice!r} is given twice")
-    _check_quotas(names, quotas)
-    if policy is not None:
-        policy = check_policy(names, policy)
+        refuse_copies(given.names)
     ready(history)
 
     def once(table: DeltaTable) -> GroupsPut:
@@ -175,7 +135,7 @@ def change_groups(
         current = _read(table)
         if check is not None:
             check(current)
-        before, rows, changed = _rows_after(current, names, quotas, by, policy, timeframe_s)
+        before, rows, changed = rows_after(current, given, by, datetime.now(timezone.utc))
         doomed = pc.is_in(current["group"], value_set=pa.array(delete(current), pa.string()))
         deleted = current.filter(doomed)
         if not dry_run and (changed.any() or len(deleted)):
@@ -184,9 +144,9 @@ def change_groups(
         others = current.filter(pc.invert(pc.or_(put, doomed)))
         now = pa.concat_tables([rows, others]).combine_chunks()
         parent = parents_of(now["group"].combine_chunks())
-        for line in doubts(now, parent, names, timeframe_s):
+        for line in doubts(now, parent, given):
             warn(line)
-        after = with_parents(now, parent).slice(0, len(names))
+        after = with_parents(now, parent).slice(0, len(rows))
         return GroupsPut(before, after, changed, table.version(), deleted.sort_by("group"))
 
     if dry_run:
@@ -305,69 +265,7 @@ def rows_if_put(current: pa.Table, given: GivenGroups) -> pa.Table:
     Raises:
         InputError: a name, a quota or something of the policy is wrong.
     """
-    names = [check_name(group) for group in given.names]
-    _check_quotas(names, given.quotas)
-    policy = None if given.policy is None else check_policy(names, given.policy)
-    _, rows, _ = _rows_after(current, names, given.quotas, "", policy, given.timeframe_s)
-    return rows
-
-
-def _check_quotas(names: Sequence[str], quotas: FloatArray) -> None:
-    if quotas.shape != (len(names), len(RATE_COLUMNS)):
-        wanted = len(names), len(RATE_COLUMNS)
-        raise InputError(f"quotas must have shape {wanted}, not {quotas.shape}")
-    refuse(names, quota_flaws(quotas))
-
-
-def _rows_after(
-    current: pa.Table,
-    names: Sequence[str],
-    quotas: FloatArray,
-    by: str,
-    policy: pa.Table | None,
-    timeframe_s: FloatArray | None,
-) -> tuple[pa.Table, pa.Table, BoolArray]:
-    """The rows of the named groups before and after the change, and which of them differ."""
-    group = pa.array(names, pa.string())
-    place = pc.index_in(group, value_set=current["group"].combine_chunks())
-    known = np.asarray(place.is_valid())
-    if not known.all():
-        new_names = [name for name, there in zip(names, known, strict=True) if not there]
-        for name, other in collisions(current, new_names).items():
-            raise GroupIdTakenError(
-                f"group {name!r}: has the same id as {other!r}; choose another name"
-            )
-    before = current.take(place)
-    old = np.column_stack([filled(before, name, np.inf) for name in RATE_COLUMNS])
-    old[~known] = np.inf
-    new = np.where(np.isnan(quotas), old, quotas)
-    policies, otherwise = policy_after(before, policy, timeframe_s)
-    changed: BoolArray = ~known | (new != old).any(axis=1) | otherwise
-    now = pa.scalar(datetime.now(timezone.utc), RESOURCE_GROUPS.schema.field("updated_at").type)
-    mask = pa.array(changed)
-    rows = [
-        group,
-        *(pa.array(column, mask=np.isinf(column)) for column in new.T),
-        *policies,
-        pc.if_else(mask, now, before["updated_at"]),
-        pc.if_else(mask, by, before["updated_by"]),
-    ]
-    return before, pa.table(rows, schema=ROWS), changed
-
-
-def collisions(current: pa.Table, new: Sequence[str]) -> dict[str, str]:
-    """Those of the ``new`` names that the table can't have, and the group whose id each has.
-
-    A group that is in the table holds its id; of several new ones, the first does. 63 bits: with a
-    million groups the odds are about 1 in 20 million, and a collision would let two groups share
-    one quota without anybody being told.
-    """
-    if not new:
-        return {}
-    names = [*current["group"].to_pylist(), *new]
-    _, first, inverse = np.unique(ids_of(names), return_index=True, return_inverse=True)
-    holders = (names[at] for at in first[inverse[-len(new) :]].tolist())
-    return {name: holder for name, holder in zip(new, holders, strict=True) if holder != name}
+    return rows_after(current, checked(given), "", datetime.now(timezone.utc)).rows
 
 
 def _read(table: DeltaTable, groups: Sequence[str] | None = None) -> pa.Table:

@@ -115,11 +115,8 @@ class GroupWriter:
             warnings.clear()
             return change_groups(
                 self._history,
-                change.names,
-                change.quotas,
+                change,
                 request.by,
-                policy=change.policy,
-                timeframe_s=change.timeframe_s,
                 why=request.why,
                 check=request.check,
                 dry_run=request.dry_run,

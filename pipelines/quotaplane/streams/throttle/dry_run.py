@@ -15,12 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from quotaplane.console.answers import add_answer_options, answer_text, json_of, table_text
 from quotaplane.errors import InputError
-from quotaplane.groups.names import check_name
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.history.store import require_history
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.registry.group_input import read_groups
-from quotaplane.registry.policies import check_policy, policy_after
+from quotaplane.registry.rows_after import checked, policy_after
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import Settings
 from quotaplane.streams.throttle.frames import Throttled, throttle_table, totals
@@ -71,16 +70,16 @@ def definitions_of(path: str) -> pa.Table:
     Raises:
         InputError: the file or the group, and what is wrong with it.
     """
-    given = read_groups(path)
-    names = [check_name(name) for name in given.names]
-    policy = None if given.policy is None else check_policy(names, given.policy)
-    nothing = {name: pa.nulls(len(names), kind) for name, kind in POLICY_COLUMNS.items()}
-    policies, _ = policy_after(pa.table(nothing), policy, given.timeframe_s)
+    given = checked(read_groups(path))
+    nothing = {name: pa.nulls(len(given.names), kind) for name, kind in POLICY_COLUMNS.items()}
+    policies, _ = policy_after(pa.table(nothing), given)
     rates = {
         name: pa.array(rate, mask=~(rate < float("inf")))
         for name, rate in zip(RATE_COLUMNS, given.quotas.T, strict=True)
     }
-    return pa.table({"group": names, **rates, **dict(zip(POLICY_COLUMNS, policies, strict=True))})
+    return pa.table(
+        {"group": given.names, **rates, **dict(zip(POLICY_COLUMNS, policies, strict=True))}
+    )
 
 
 def dry_run(
