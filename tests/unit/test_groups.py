@@ -190,7 +190,9 @@ def test_the_settings_say_where_the_history_is(
 
 
 def test_a_colliding_id_is_refused(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quotaplane.registry.rows_after.ids_of", lambda names: np.array(list(map(len, names))))
+    monkeypatch.setattr(
+        "quotaplane.registry.rows_after.ids_of", lambda names: np.array(list(map(len, names)))
+    )
     put_groups(history, ["ab"], quota(1.0), "ann")
     with pytest.raises(InputError, match=r"^group 'xy': has the same id as 'ab'"):
         put_groups(history, ["abc", "xy"], quota().repeat(2, axis=0), "ann")
