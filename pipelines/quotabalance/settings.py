@@ -9,11 +9,11 @@ from pydantic import Field, field_validator, model_validator
 
 from quotaplane.errors import ConfigError
 from quotaplane.settings import Settings, load_settings
-from quotaplane.settings.monitoring import MetricsPorts, Port
 from quotaplane.settings.section import NamedTopic, Section, TopicName
-from quotaplane.settings.senders import Senders
+from quotaplane.settings.server import MetricsPorts, Port
 from quotaplane.settings.signing import Signing
 from quotaplane.settings.transports import DeltaTransport, KafkaTransport, PulsarTransport
+from quotaplane.settings.usage_reports import Senders
 
 
 class Collect(Section):

@@ -11,7 +11,7 @@ import pytest
 
 from quotaplane.model import DIMENSIONS
 from quotaplane.settings import Settings
-from quotaplane.settings.broker_topics import brokers_of
+from quotaplane.settings.transports import brokers_of
 from quotaplane.sim.broker_fleet import Report
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.report_own import encode_report

@@ -9,7 +9,7 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import InputError, TransportError
-from quotaplane.settings.broker_topics import brokers_of, topic_of
+from quotaplane.settings.transports import brokers_of, topic_of
 from quotaplane.transport import open_broker_link, open_transport
 from tests.contract.rigs import KafkaRig, PulsarRig, drain
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from quotaplane.cli.no_pandas import hide_pandas
+from quotaplane.cli.main import hide_pandas
 from quotaplane.history.disk_reserve import OF_COMMANDS
 from tests.faults import cases, syscalls
 from tests.faults.cases import AT_LEAST_ONCE, BROKEN, CASES, JOBS, STEPS, DataFolder

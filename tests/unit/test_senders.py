@@ -17,7 +17,7 @@ from quotabalance.wire.load_reports import encode_load_report
 from quotaplane.arrow_ipc import unpack
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.settings import Reports, parse_settings
-from quotaplane.settings.broker_topics import belongs, brokers_of, topic_of
+from quotaplane.settings.transports import belongs, brokers_of, topic_of
 from quotaplane.streams import sources
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.wire import surplus_reports

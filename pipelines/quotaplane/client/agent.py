@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.client.lease_start import issued_on_steady_clock
-from quotaplane.client.receiver import ReceivedLimits
+from quotaplane.client.receiver import ReceivedLimits, issued_on_steady_clock
 from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
 from quotaplane.groups.ids import NO_ID, ids_of

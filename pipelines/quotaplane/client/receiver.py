@@ -24,6 +24,20 @@ _NO_END: Final = int(np.iinfo(np.int64).max)
 _NO_COLUMNS: Final = np.empty(0, np.int64)
 
 
+def issued_on_steady_clock(issued_at_ms: int, wall_ms: float, steady_ms: float) -> int:
+    """When a message that arrives now was issued, on a reader's clock that nobody sets.
+
+    Not later than now, so no limit holds for longer than a lease after it arrived, however wrong
+    the reader's clock or the job's is.
+
+    >>> issued_on_steady_clock(9_000, wall_ms=10_000, steady_ms=500)
+    -500
+    >>> issued_on_steady_clock(3_610_000, wall_ms=10_000, steady_ms=500)
+    500
+    """
+    return int(steady_ms - max(wall_ms - issued_at_ms, 0.0))
+
+
 class Applied(NamedTuple):
     """Changes that a message made for its broker; groups are given as columns of the arrays."""
 
@@ -175,8 +189,8 @@ class ReceivedLimits:
         ``now_ms``: a message whose lease is not over takes precedence over one whose lease is over,
         even if its version is lower. None: only versions are compared.
 
-        ``issued_ms``: time of issue on the clock of the calls of ``all``, see ``lease_start``.
-        None: the message's own time.
+        ``issued_ms``: time of issue on the clock of the calls of ``all``, see
+        ``issued_on_steady_clock``. None: the time in the message.
         """
         until_ms = int(message.issued_at_ms if issued_ms is None else issued_ms) + message.lease_ms
         row = self._row.get(message.broker)

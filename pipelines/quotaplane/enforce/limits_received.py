@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from quotaplane.client.lease_start import issued_on_steady_clock
-from quotaplane.client.receiver import ReceivedLimits
+from quotaplane.client.receiver import ReceivedLimits, issued_on_steady_clock
 from quotaplane.groups.ids import ids_of
 from quotaplane.model import BASIC, UNLIMITED, BoolArray, FloatArray, IntArray
 

@@ -22,8 +22,7 @@ from quotaplane.pulsar_admin.resource_groups import (
 )
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings import PulsarTransport, Settings
-from quotaplane.settings.broker_topics import is_per_broker
-from quotaplane.settings.transports import STOCK_REPORTS
+from quotaplane.settings.transports import STOCK_REPORTS, is_per_broker
 
 _PERSISTENT: Final = "persistent://"
 _BEYOND_LEASE_MIN: Final = 8

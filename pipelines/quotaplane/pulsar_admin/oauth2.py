@@ -10,9 +10,9 @@ from typing import Any, Final
 import httpx
 
 from quotaplane.errors import ClusterError
+from quotaplane.parsing.addresses import clear_to
 from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
 from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, HttpAnswer, read_answer
-from quotaplane.settings.loopback import clear_to
 from quotaplane.settings.transports import OAuth2, PulsarSecurity
 
 _MOST_BYTES: Final = 1 << 20

@@ -19,9 +19,9 @@ from urllib.parse import quote, urlsplit
 
 from quotaplane.agents.failures import Say
 from quotaplane.errors import ClusterError, ConfigError
+from quotaplane.parsing.addresses import clear_to
 from quotaplane.parsing.bounded_json import JsonBoundsError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
-from quotaplane.settings.loopback import clear_to
 
 if TYPE_CHECKING:
     from typing_extensions import Self

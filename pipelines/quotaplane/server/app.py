@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 from quotaplane import __version__
 from quotaplane.console.terminal import warn
 from quotaplane.extensions import extensions, load
+from quotaplane.parsing.addresses import is_loopback
 from quotaplane.server import (
     change_routes,
     group_routes,
@@ -34,7 +35,6 @@ from quotaplane.server.services import Services, authenticated
 from quotaplane.server.spellings import Spellings, fixed_paths
 from quotaplane.server.what_if_schemas import WhatIfBody
 from quotaplane.settings import Server, Settings
-from quotaplane.settings.loopback import is_loopback
 
 _TITLE: Final = "quotaplane"
 _ABOUT: Final = """\

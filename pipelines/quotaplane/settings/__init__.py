@@ -21,26 +21,25 @@ from quotaplane.model import Transition
 from quotaplane.parsing.folders import FolderUri
 from quotaplane.parsing.strict_json import explain
 from quotaplane.parsing.strict_yaml import read_value
-from quotaplane.settings.broker_topics import brokers_of, is_per_broker
+from quotaplane.settings.cleartext import Protections as Protections
 from quotaplane.settings.cleartext import kafka_flaws, pulsar_flaws, server_flaws, tracing_flaws
-from quotaplane.settings.monitoring import MetricsPorts as MetricsPorts
-from quotaplane.settings.monitoring import Tracing as Tracing
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import NamedTopic, Section, TopicName
-from quotaplane.settings.security import Protections as Protections
-from quotaplane.settings.senders import CLUSTER
-from quotaplane.settings.senders import Senders as Senders
+from quotaplane.settings.server import MetricsPorts as MetricsPorts
 from quotaplane.settings.server import Server as Server
+from quotaplane.settings.server import Tracing as Tracing
 from quotaplane.settings.signing import Signing as Signing
-from quotaplane.settings.transports import STOCK_REPORTS, is_live
+from quotaplane.settings.transports import STOCK_REPORTS, brokers_of, is_live, is_per_broker
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
 from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
 from quotaplane.settings.transports import KafkaTransport as KafkaTransport
 from quotaplane.settings.transports import PulsarConnection as PulsarConnection
 from quotaplane.settings.transports import PulsarSecurity as PulsarSecurity
 from quotaplane.settings.transports import PulsarTransport as PulsarTransport
+from quotaplane.settings.usage_reports import CLUSTER
 from quotaplane.settings.usage_reports import Reports as Reports
+from quotaplane.settings.usage_reports import Senders as Senders
 
 TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
 

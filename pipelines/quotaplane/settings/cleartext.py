@@ -1,13 +1,24 @@
-"""Finds settings with which a token or password would cross a network without encryption."""
+"""Settings with which a token or password would cross a network without encryption."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quotaplane.settings.loopback import clear_to, first_remote, has_password, is_loopback
-from quotaplane.settings.monitoring import Tracing
-from quotaplane.settings.server import Server
+from quotaplane.parsing.addresses import clear_to, first_remote, has_password, is_loopback
+from quotaplane.settings.section import Section
+from quotaplane.settings.server import Server, Tracing
 from quotaplane.settings.transports import KafkaTransport, PulsarConnection
+
+
+class Protections(Section):
+    """What is refused unless it is allowed here."""
+
+    allow_cleartext_secrets: bool = False
+    """Send tokens and passwords to other hosts over connections without TLS, where everybody on the
+    way can read them."""
+    allow_unprotected_spark: bool = False
+    """Run with a remote Spark master without Spark's authentication and encryption: everybody who
+    reaches its ports can read reports and quotas and run code as the job."""
 
 
 def pulsar_flaws(place: PulsarConnection) -> Iterator[str]:

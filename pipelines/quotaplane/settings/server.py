@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from quotaplane.settings.loopback import clear_to
+from quotaplane.parsing.addresses import clear_to
 from quotaplane.settings.section import Section
 
 GRANT: Final = r"(admin|operator|viewer)(:[^\s:/]+)?"
@@ -127,3 +127,34 @@ def check_secret(secret: bytes) -> bytes:
     if len(secret) < _LEAST_SECRET:
         raise ValueError(f"must have at least {_LEAST_SECRET} bytes, not {len(secret)}")
     return secret
+
+
+Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
+
+
+class MetricsPorts(Section):
+    """Where Prometheus reads the metrics of each program; null: nowhere."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """The address to listen at; anybody who reaches it can read the names of groups."""
+    job_port: Port | None = None
+    """Of the quota job."""
+    throttle_port: Port | None = None
+    """Of the throttle job."""
+    enforcer_port: Port | None = None
+    """Of the enforcer."""
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> MetricsPorts:
+        given = [port for _, port in self if isinstance(port, int)]
+        if len(set(given)) < len(given):
+            raise ValueError("the ports of two programs are the same")
+        return self
+
+
+class Tracing(Section):
+    """OpenTelemetry traces of rounds."""
+
+    endpoint: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    """URL to which an OpenTelemetry collector takes spans over OTLP/HTTP, for example
+    http://localhost:4318/v1/traces; null: no traces."""

@@ -1,10 +1,50 @@
-"""Settings of brokers' usage reports."""
+"""Settings of reports: whose name one counts for, which brokers are allowed, what is used."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Final, Literal
 
-from quotaplane.settings.senders import Senders
+from pydantic import Field, field_validator
+
+from quotaplane.settings.section import Section
+
+CLUSTER: Final = "cluster"
+"""``allowed_brokers``: the Pulsar cluster's own list."""
+
+_MOST_PATTERNS: Final = 10_000
+_MOST_CHARS: Final = 256
+
+
+class Senders(Section):
+    """Which names of brokers are used; usage reports and load reports have the same settings."""
+
+    broker_from: Literal["payload", "key", "topic"] = "payload"
+    """Where the name comes from that a report counts for. ``key``, ``topic``: the message key, or
+    the topic's name, must name the same broker as the report; others are dead letters. ``topic``
+    needs a report topic per broker (docs/security.md)."""
+    allowed_brokers: tuple[str, ...] | Literal["cluster"] | None = None
+    """Patterns of the names that are used (``*``: any characters, ``?``: one), or ``cluster``: the
+    Pulsar cluster's list of active brokers. null: every name."""
+    max_brokers: int | None = Field(default=10_000, ge=1)
+    """Most known brokers. Reports of further ones are not used, those of known ones always; null:
+    no bound."""
+    max_new_brokers_per_round: int | None = Field(default=1_000, ge=1)
+    """Of brokers that are not known, so many are taken in per round; null: no bound."""
+
+    @field_validator("allowed_brokers")
+    @classmethod
+    def _patterns(cls, patterns: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
+        if not isinstance(patterns, tuple):
+            return patterns
+        if not patterns:
+            raise ValueError("no broker would be allowed; leave it out to allow every name")
+        if len(patterns) > _MOST_PATTERNS or any(len(one) > _MOST_CHARS for one in patterns):
+            raise ValueError(
+                f"at most {_MOST_PATTERNS} patterns of at most {_MOST_CHARS} characters"
+            )
+        if not all(patterns):
+            raise ValueError("a pattern is empty")
+        return patterns
 
 
 class Reports(Senders):

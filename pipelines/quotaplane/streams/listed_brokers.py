@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from quotaplane.errors import ConfigError
 from quotaplane.pulsar_admin.cluster_list import ClusterList
 from quotaplane.settings import Cluster, PulsarTransport, Settings
-from quotaplane.settings.senders import CLUSTER
+from quotaplane.settings.usage_reports import CLUSTER
 from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.sender_checks import LISTED_BROKERS
 from quotaplane.wire.broker_departures import DEPARTURES, pack_departures

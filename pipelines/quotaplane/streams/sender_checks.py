@@ -12,8 +12,8 @@ from pyspark import TaskContext
 
 from quotaplane.model import MAX_BROKER_CHARS
 from quotaplane.settings import Senders
-from quotaplane.settings.broker_topics import brokers_of
-from quotaplane.settings.senders import CLUSTER
+from quotaplane.settings.transports import brokers_of
+from quotaplane.settings.usage_reports import CLUSTER
 from quotaplane.wire.sender_rules import AllowedBrokers
 
 _MOST_KEY_BYTES: Final = 4 * MAX_BROKER_CHARS + 1

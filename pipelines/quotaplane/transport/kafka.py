@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
-from quotaplane.settings.broker_topics import belongs, is_per_broker, topic_of
+from quotaplane.settings.transports import belongs, is_per_broker, topic_of
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,

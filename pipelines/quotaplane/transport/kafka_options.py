@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from quotaplane.errors import ConfigError
 from quotaplane.settings import KafkaSecurity, KafkaTransport
-from quotaplane.settings.broker_topics import is_per_broker, pattern_of
+from quotaplane.settings.transports import is_per_broker, pattern_of
 from quotaplane.texts import first_few
 
 FETCH_WAIT_MS: Final = 10

@@ -34,8 +34,7 @@ from quotaplane.pulsar.reader import TopicReader
 from quotaplane.pulsar.replay import read_between
 from quotaplane.pulsar.topics import last_entry, must_be_there, topic_partitions
 from quotaplane.settings import PulsarConnection, PulsarTransport
-from quotaplane.settings.broker_topics import is_per_broker, pattern_of, topic_of
-from quotaplane.settings.transports import is_live
+from quotaplane.settings.transports import is_live, is_per_broker, pattern_of, topic_of
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,

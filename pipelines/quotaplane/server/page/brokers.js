@@ -2,8 +2,7 @@
 import { html } from "./vendor/preact-htm.js";
 import { query, useAnswer } from "./api.js";
 import { NOTHING, ago, rate, whole } from "./format.js";
-import { groupLink } from "./glance.js";
-import { Empty, Failure, Search, Table, Time } from "./parts.js";
+import { Empty, Failure, Search, Table, Time, groupLink } from "./parts.js";
 
 const STATUS = { live: "good", stale: "bad", gone: "bad" };
 

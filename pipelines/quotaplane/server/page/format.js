@@ -10,6 +10,11 @@ const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 
 export const NOTHING = "–";
 
+const COLOURS = 8;
+
+/** The colour of a broker's line, by its place: a variable of style.css. */
+export const colourOf = (place) => `--line-${place % COLOURS}`;
+
 const unitOf = (dimension) => SHORT[UNITS[dimension]] ?? UNITS[dimension] ?? "";
 
 /** "publish messages" */

@@ -4,7 +4,7 @@ import { query, useAnswer } from "./api.js";
 import { DIMENSIONS, STANDING } from "./declared.js";
 import { NOTHING, ago, duration, named, percent, rate, whole } from "./format.js";
 import { HeatMap } from "./heat_map.js";
-import { Bar, Choice, Empty, Failure, Pager, Search, Table, Time } from "./parts.js";
+import { Bar, Choice, Empty, Failure, Pager, Search, Table, Time, groupLink } from "./parts.js";
 
 const EVERY_MS = 3000;
 const PAGE = 25;
@@ -18,8 +18,6 @@ const SORTS = [
 ];
 const UNREPORTED =
   "No broker reports this group, and nobody changed it for a day. Is its name the one that brokers use?";
-export const groupLink = (group, dimension) =>
-  `#/groups/${encodeURIComponent(group)}${query({ dimension })}`;
 
 function Job({ job }) {
   const isLate = job.age_s > LATE_S;

@@ -4,9 +4,8 @@ import { query, useAnswer } from "./api.js";
 import { Changes } from "./changes.js";
 import { Chart } from "./chart.js";
 import { DIMENSIONS } from "./declared.js";
-import { duration, named, rate, time } from "./format.js";
-import { groupLink } from "./glance.js";
-import { Buttons, Empty, Failure } from "./parts.js";
+import { colourOf, duration, named, rate, time } from "./format.js";
+import { Buttons, Empty, Failure, groupLink } from "./parts.js";
 import { Reading } from "./reading.js";
 import { aligned, sumOf, useWhatIf, WhatIf } from "./what_if.js";
 
@@ -20,9 +19,6 @@ const RANGES = [
 const EVERY_MS = { "15m": 5000, "1h": 15000, "6h": 60000 };
 const POINTS = 300;
 const SHOWN_FIRST = 6;
-const COLOURS = 8;
-
-export const colourOf = (place) => `--line-${place % COLOURS}`;
 
 /** The part of a name that is its tenant. */
 export const tenantOf = (group) => group.split(/[/:]/, 1)[0];

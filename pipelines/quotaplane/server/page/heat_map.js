@@ -1,8 +1,7 @@
 // Groups and brokers: how much of its limit each broker uses.
 import { html } from "./vendor/preact-htm.js";
 import { named, percent, rate } from "./format.js";
-import { groupLink } from "./glance.js";
-import { Failure } from "./parts.js";
+import { Failure, groupLink } from "./parts.js";
 
 /** The colour step of a part of a limit: 0 (unused) to 10 (all of it), 11 above. */
 function step(part) {

@@ -1,7 +1,12 @@
 // Pieces that several views have: tables, pages of rows, refusals, dialogs.
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { query } from "./api.js";
 import { STANDING } from "./declared.js";
 import { time, utc, whole } from "./format.js";
+
+/** The address of a group's view. */
+export const groupLink = (group, dimension) =>
+  `#/groups/${encodeURIComponent(group)}${query({ dimension })}`;
 
 /** A time with its UTC in a tooltip. */
 export const Time = ({ at }) => html`<time datetime=${utc(at)} title=${utc(at)}>${time(at)}</time>`;

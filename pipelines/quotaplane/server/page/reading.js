@@ -1,8 +1,7 @@
 // The figures of each broker at the time under the cursor, with the reason of its limit.
 import { html, useState } from "./vendor/preact-htm.js";
 import { query, useAnswer } from "./api.js";
-import { NOTHING, amount, duration, rate, time, utc } from "./format.js";
-import { colourOf } from "./group.js";
+import { NOTHING, amount, colourOf, duration, rate, time, utc } from "./format.js";
 import { Dialog, Failure, Table, Time } from "./parts.js";
 
 /** The newest change of a broker's limit up to a time. */
