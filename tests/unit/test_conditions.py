@@ -65,7 +65,7 @@ def test_failures_of_items_are_one_condition_and_are_counted() -> None:
     assert heard.conditions.failures == Counter({"slow": 3})
     assert heard.lines() == [
         ("warning", "slow: a: no answer; retrying"),
-        ("warning", "slow: still: b: KeyError: 'k'; retrying (1 more since the last line)"),
+        ("warning", "slow: still: b: KeyError: 'k'; retrying (2 times since the last line)"),
         ("recovered", "slow: over after 70 s (3 times)"),
     ]
 
@@ -81,7 +81,7 @@ def test_a_flood_of_names_is_bounded() -> None:
 def test_a_program_that_starts_again_says_it_again() -> None:
     lines: list[str] = []
     for _ in range(2):
-        Conditions(lines.append).set(PLAIN, True, "x")
+        Conditions(lines.append).note(PLAIN, "", "x")
     assert lines == ["slow: x"] * 2
 
 

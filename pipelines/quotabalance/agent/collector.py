@@ -177,7 +177,7 @@ class Collector:
             "reports_published": self._published,
             "rounds": self._rounds,
             "failures": self._failures.total,
-            "access_refused": self._rest.access.refused,
+            "conditions": self._rest.conditions.active(),
         }
 
 

@@ -68,12 +68,12 @@ class Conditions:
     >>> slow = Condition("slow disks", "a disk is slow")
     >>> conditions.note(slow, "sda", "0.5 s per write")
     slow disks: sda: 0.5 s per write
-    >>> conditions.note(slow, "sdb", "0.7 s per write")
-    >>> conditions.note(slow, "sdb", "0.9 s per write")
-    slow disks: still: sdb: 0.9 s per write (1 more since the last line)
+    >>> conditions.note(slow, "sdb", QuotaplaneError("no answer"))
+    >>> conditions.note(slow, "sdb", QuotaplaneError("no answer"))
+    slow disks: still: sdb: no answer; retrying (2 times since the last line)
     >>> conditions.set(slow, ["sdb"], "0.9 s per write")
-    >>> conditions.set(slow, False)
-    slow disks: over after 99 s (3 times)
+    >>> conditions.set(slow, [], "")
+    slow disks: over after 99 s (2 times)
     """
 
     def __init__(
@@ -85,31 +85,23 @@ class Conditions:
         self.failures: Counter[str] = Counter()
         """Exceptions that were noted since the start, by the condition's name."""
 
-    def set(
-        self, what: Condition, about: Collection[str] | bool, text: str = "", times: int = 0
-    ) -> None:
-        """State that exactly these items are wrong now; True: the program, False: nothing.
-
-        ``times``: what the line at the end counts.
-        """
-        if isinstance(about, bool):
-            about = [""] if about else []
-        items = frozenset(about)
+    def set(self, what: Condition, about: Collection[str], text: str) -> None:
+        """State that exactly these items are wrong now."""
         with self._lock:
             now_s, standing = self._now(what)
-            for gone in standing.items.keys() - items:
+            for gone in standing.items.keys() - about:
                 del standing.items[gone]
-            if items:
-                self._go_on(what, standing, items, text, times, now_s)
+            if about:
+                self._go_on(what, standing, frozenset(about), text, now_s)
             else:
                 self._end(what, standing, now_s)
 
     def note(
-        self, what: Condition, item: str, wrong: str | Exception | None, times: int = 1
+        self, what: Condition, item: str, wrong: str | Exception | None, times: int = 0
     ) -> None:
         """State that one item is wrong, and how, or is not (None); "" is the program itself.
 
-        An exception counts as a failure of something that is tried again.
+        ``times``: counted in later lines. An exception is a failure of what is tried again.
         """
         with self._lock:
             now_s, standing = self._now(what)
@@ -119,9 +111,11 @@ class Conditions:
                 return
             if isinstance(wrong, Exception):
                 self.failures[what.name] += 1
-                wrong = f"{in_words(wrong)}; retrying"
+                wrong, times = f"{in_words(wrong)}; retrying", 1
+            standing.times += times
+            standing.unsaid += times
             text = f"{item}: {wrong}" if item else wrong
-            self._go_on(what, standing, frozenset({item}), text, times, now_s)
+            self._go_on(what, standing, frozenset({item}), text, now_s)
 
     def retain(self, what: Condition, stays: Callable[[str], bool]) -> None:
         """Forget the items for which ``stays`` is false: they do not exist any more."""
@@ -143,6 +137,10 @@ class Conditions:
             now = {what.name: sorted(self.items(what)) for what in self._known}
         return {name: items for name, items in sorted(now.items()) if items}
 
+    def numbers(self) -> dict[tuple[str, ...], float]:
+        """The metric ``quotaplane_condition``: how many items there are, by the name."""
+        return {(name,): len(items) for name, items in self.active().items()}
+
     def _now(self, what: Condition) -> tuple[float, _Standing]:
         """The time, and how the condition stands without items that are forgotten."""
         now_s, standing = self._clock(), self._known.setdefault(what, _Standing())
@@ -156,28 +154,22 @@ class Conditions:
         return now_s, standing
 
     def _go_on(
-        self,
-        what: Condition,
-        standing: _Standing,
-        about: frozenset[str],
-        text: str,
-        times: int,
-        now_s: float,
+        self, what: Condition, standing: _Standing, about: frozenset[str], text: str, now_s: float
     ) -> None:
         if standing.begun_s is None:
-            standing.begun_s, standing.times, standing.unsaid = now_s, 0, 0
+            standing.begun_s = now_s
         for item in about:
             standing.items.pop(item, None)  # so that the last one is the one noted last
             if len(standing.items) < _MOST:
                 standing.items[item] = now_s
-        standing.times += times
         wait_s = what.remind_s if about <= standing.said else min(AGAIN_AFTER_S, what.remind_s)
         # Also after a clock was set back.
         if 0.0 <= now_s - standing.said_s < wait_s:
-            standing.unsaid += times
             return
         still = "still: " if standing.said else ""
-        more = f" ({standing.unsaid} more since the last line)" if standing.unsaid else ""
+        more = (
+            f" ({standing.unsaid} times since the last line)" if still and standing.unsaid else ""
+        )
         standing.said = (standing.said & standing.items.keys()) | about
         standing.said_s, standing.unsaid = now_s, 0
         self._say(f"{what.name}: {still}{text}{more}")
@@ -189,7 +181,7 @@ class Conditions:
             times = f" ({standing.times} times)" if standing.times > 1 else ""
             lasted_s = max(0.0, now_s - standing.begun_s)
             self._say_over(f"{what.name}: over after {lasted_s:.0f} s{times}")
-        standing.begun_s, standing.said = None, frozenset()
+        self._known[what] = _Standing(said_s=standing.said_s)
 
 
 def in_words(error: Exception) -> str:

@@ -73,6 +73,9 @@ LIST_OF_BROKERS: Final = Condition("list of brokers", "the cluster's list can't 
 ADDRESS_OF_BROKERS: Final = Condition(
     "address of brokers", "brokers of the list whose names can't be found out"
 )
+GROUP_SYNC: Final = Condition(
+    "resource group sync", "groups of the cluster are not copied into the table"
+)
 LIST_OF_TOPICS: Final = Condition(
     "list of topics", "topic partitions can't be listed; those that are known are read"
 )
@@ -85,6 +88,7 @@ ANSWERS: Final = Condition(
 CLOCK_OF_JOB: Final = Condition(
     "clock of the job", "the newest round is of a later time than the server's clock has"
 )
+CONNECTIONS: Final = Condition("connections", "as many are open as the server admits")
 KEYS_OF_TOKENS: Final = Condition("keys of tokens", "the key set can't be fetched")
 
 # The balancer's programs beside the job
@@ -98,3 +102,4 @@ CHECK_OF_PLAN: Final = Condition("check of the plan", "a plan can't be compared 
 
 CONDITIONS: Final = tuple(each for each in globals().values() if isinstance(each, Condition))
 """All of them, in the order of the page."""
+UNREADY: Final = frozenset(each.name for each in CONDITIONS if each.unready)

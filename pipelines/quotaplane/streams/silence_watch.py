@@ -38,4 +38,4 @@ class SilenceWatch:
         silent_s = now_s - self._last_s
         since = f"for {silent_s:.0f} s" if self._ever else f"since the start {silent_s:.0f} s ago"
         is_silent = not arrived and silent_s >= self._patience_s
-        conditions.set(self._silent, is_silent, f"none {since}; {self._then}")
+        conditions.note(self._silent, "", f"none {since}; {self._then}" if is_silent else None)

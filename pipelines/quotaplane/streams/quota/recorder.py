@@ -151,14 +151,10 @@ class Recorder:
             # The portion is begun anew.
             self._reading, self._not_until_s = None, self._clock() + _AGAIN_AFTER_S
             self._waiting = deque(waiting(self._tables, self._done).stretches)
-            conditions.set(
-                UNRECORDED,
-                True,
-                f"{self.reports_waiting} wait to be recorded in usage: {error}; they are tried "
-                f"again in {_AGAIN_AFTER_S:.0f} s",
-            )
+            text = f"{self.reports_waiting} wait to be recorded in usage: {error}; they are tried"
+            conditions.note(UNRECORDED, "", f"{text} again in {_AGAIN_AFTER_S:.0f} s")
             return
-        conditions.set(UNRECORDED, False)
+        conditions.note(UNRECORDED, "", None)
         if self._gone:
             gone, self._gone = self._gone, 0
             text = (

@@ -149,8 +149,8 @@ class _Unusable:
             self._stop_if_asked(now_s)
         for cause in (UNUSABLE, BACKLOG, OTHER_TIME):
             is_it = cause == self.cause
-            text = self._text(now_s, cause, arrivals.examples) if is_it else ""
-            conditions.set(cause, is_it, text)
+            text = self._text(now_s, cause, arrivals.examples) if is_it else None
+            conditions.note(cause, "", text)
 
     def _lasts(self, now_s: float) -> bool:
         """Reports, and not only a few at first, have been unusable for ``_patience_s``."""

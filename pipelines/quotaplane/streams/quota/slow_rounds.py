@@ -27,10 +27,9 @@ class SlowRounds:
         self._in_a_row = self._in_a_row + 1 if differs else 0
         if self._in_a_row == _IN_A_ROW:
             self._in_a_row, self._is_slow = 0, not self._is_slow
-        conditions.set(
-            SLOW_ROUNDS,
-            self._is_slow,
+        text = (
             f"they take {took_s:.1f} s, longer than reports.interval_s ({self._interval_s:g} s): "
             "limits follow usage late. quotaplane_round_stage_seconds says which part takes long; "
-            "give the job more cores or a faster disk, or let brokers report less often",
+            "give the job more cores or a faster disk, or let brokers report less often"
         )
+        conditions.note(SLOW_ROUNDS, "", text if self._is_slow else None)
