@@ -147,8 +147,9 @@ ROOMS: Final = {
         "query quota registry replay server settings sim streams throttle topics transport",
     ),
     BALANCE: Room(
-        "how quotaplane finds the balancer (`extension.py`), its settings, metrics and routes",
-        "metrics quotabalance.planning quotabalance.record server settings",
+        "how quotaplane finds the balancer (`extension.py`), its settings, metrics, conditions "
+        "and routes",
+        "agents metrics quotabalance.planning quotabalance.record server settings",
     ),
     "quotabalance.planning": Room(
         "quotaplane's strategy: from the load of brokers and bundles to moves and splits; what "
@@ -186,7 +187,7 @@ ROOMS: Final = {
     ),
     "quotabalance.cli": Room(
         "the commands `quotaplane balance ...`",
-        "cli console history parsing pulsar_admin quotabalance quotabalance.agent "
+        "agents cli console history parsing pulsar_admin quotabalance quotabalance.agent "
         "quotabalance.planning quotabalance.record quotabalance.stock settings transport",
     ),
 }

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from quotaplane.agents.conditions import Condition, Conditions
-from quotaplane.agents.known_conditions import CONDITIONS
 from quotaplane.errors import QuotaplaneError
+from quotaplane.metrics.of_jobs import ALL_CONDITIONS
 from tests.unit.condition_cases import Heard
 
 PLAIN = Condition("slow", "it is slow")
@@ -86,6 +86,6 @@ def test_a_program_that_starts_again_says_it_again() -> None:
 
 
 def test_names_are_words_that_mean_one_thing() -> None:
-    names = [each.name for each in CONDITIONS]
+    names = [each.name for each in ALL_CONDITIONS]
     assert len(names) == len(set(names)) > 20
     assert not [name for name in names if not name.replace("_", " ").replace(" ", "").isalpha()]

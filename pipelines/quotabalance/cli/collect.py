@@ -64,14 +64,10 @@ async def _collect(settings: BalanceSettings, transport: PulsarTransport, *, onc
     collect = settings.balance.collect
     stop = stop_at_signal()
     topics = Topics(settings.balance.loads_topic, settings.balance.plans_topic)
-    async with Rest(
-        transport,
-        concurrency=AT_ONCE,
-        conditions=Conditions(warn),
-    ) as rest:
+    async with Rest(transport, concurrency=AT_ONCE, conditions=Conditions(warn)) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, topics=topics)
         try:
-            collector = Collector(collect, rest, link, warn)
+            collector = Collector(collect, rest, link)
             await collector.start()
             if once:
                 for load in await collector.collect():

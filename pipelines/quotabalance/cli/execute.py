@@ -81,7 +81,7 @@ async def _execute(settings: BalanceSettings, transport: PulsarTransport, args: 
         try:
             balance = settings.balance
             max_age_s = balance.execute.max_plan_age_s
-            listener = PlansListener(link, warn, max_age_s, signing=balance.signing)
+            listener = PlansListener(link, rest.conditions, max_age_s, signing=balance.signing)
             await listener.catch_up()
             if args.auto:
                 return await _follow(settings, rest, listener, stop, args.why)

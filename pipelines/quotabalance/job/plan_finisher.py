@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from quotabalance.balancer_conditions import NO_LOAD_REPORTS
 from quotabalance.settings import Balance
 from quotaplane.agents.conditions import Conditions
-from quotaplane.agents.known_conditions import NO_LOAD_REPORTS
 from quotaplane.metrics.readings import Numbers
 from quotaplane.model import Round
 from quotaplane.streams.letter_budget import LetterBudget

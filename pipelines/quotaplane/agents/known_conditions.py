@@ -1,4 +1,4 @@
-"""All conditions of all programs: docs/metrics.md and the labels of their metric are made of them.
+"""What can be wrong with a program: docs/metrics.md and the label of the metric are made of it.
 
 A new one needs a line here, calls of ``Conditions.set`` or ``note``, and a row of the table of
 warnings in docs/runbook.md that says what to do.
@@ -12,9 +12,6 @@ from quotaplane.agents.conditions import Condition
 
 # Reports, in a job's driver
 NO_REPORTS: Final = Condition("no reports", "no usage report arrived for 3 report intervals")
-NO_LOAD_REPORTS: Final = Condition(
-    "no load reports", "no load report arrived for half of balance.options.stale_after_s"
-)
 UNUSABLE: Final = Condition("unusable reports", "reports arrive, and none can be used")
 BACKLOG: Final = Condition(
     "backlog of reports", "no report can be used as all waited too long; the job catches up"
@@ -90,15 +87,6 @@ CLOCK_OF_JOB: Final = Condition(
 )
 CONNECTIONS: Final = Condition("connections", "as many are open as the server admits")
 KEYS_OF_TOKENS: Final = Condition("keys of tokens", "the key set can't be fetched")
-
-# The balancer's programs beside the job
-LOAD_OF_BROKERS: Final = Condition("load of brokers", "brokers whose load can't be read")
-LOADS_TOPIC: Final = Condition("loads topic", "load reports can't be published")
-PLANS_TOPIC: Final = Condition("plans topic", "plans can't be read")
-REFUSED_PLANS: Final = Condition(
-    "refused plans", "messages that are no valid plans", forget_s=60.0, remind_s=60.0
-)
-CHECK_OF_PLAN: Final = Condition("check of the plan", "a plan can't be compared with the cluster")
 
 CONDITIONS: Final = tuple(each for each in globals().values() if isinstance(each, Condition))
 """All of them, in the order of the page."""

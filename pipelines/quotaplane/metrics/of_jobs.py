@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Final
 
 from quotaplane.agents.known_conditions import CONDITIONS
-from quotaplane.extensions import extensions
+from quotaplane.extensions import extensions, load
 from quotaplane.metrics.declaration import Kind, Label, Metric
 from quotaplane.model import MODES
 from quotaplane.round_counts import MOST_NAMED, RoundCounts
@@ -93,12 +93,18 @@ BUILD_INFO: Final = Metric(
     ),
 )
 
+ALL_CONDITIONS: Final = (
+    *CONDITIONS,
+    *(condition for each in extensions() for condition in load(each.conditions)),
+)
+"""What can be wrong with any program, also of an extension."""
+
 CONDITION: Final = gauge(
     "condition",
     "what is wrong now, by name, and with how many brokers, requests or others; 1 where it is "
     "about the program; nothing: it is not wrong",
     "conditions",
-    Label("condition", tuple(each.name for each in CONDITIONS)),
+    Label("condition", tuple(each.name for each in ALL_CONDITIONS)),
 )
 
 EVERY_JOB: Final = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from quotaplane.agents.known_conditions import CONDITIONS
 from quotaplane.extensions import load
 from quotaplane.metrics.declaration import Metric
 from quotaplane.metrics.of_jobs import (
+    ALL_CONDITIONS,
     BUILD_INFO,
     CONDITION,
     EVERY_JOB,
@@ -48,7 +48,7 @@ def table(metrics: tuple[Metric, ...]) -> str:
 
 def _conditions() -> str:
     lines = ["| condition | what is wrong | not ready |", "|---|---|---|"]
-    for each in CONDITIONS:
+    for each in ALL_CONDITIONS:
         lines.append(f"| `{each.name}` | {each.meaning} | {'yes' if each.unready else ''} |")
     return "\n".join(lines) + "\n"
 
