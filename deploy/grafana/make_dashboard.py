@@ -82,6 +82,7 @@ def quantile(name: str, share: float) -> Query:
 ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     "At a glance": (
         Panel("Version", (now("build_info"),), "table"),
+        Panel("What is wrong now", (now("condition"),), "table"),
         Panel("Time since the last round", (since("round_ended_timestamp_seconds"),), "stat"),
         Panel("Lag", (now("lag_seconds"),), "stat"),
         Panel(
@@ -185,13 +186,6 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             (since("enforcer_least_lease_end_timestamp_seconds"),),
         ),
         Panel("Failures by part", (per_second("enforcer_failures_total"),)),
-        Panel(
-            "Requests refused for lack of rights",
-            (
-                now("enforcer_access_refused", "enforcer"),
-                now("access_refused", "quota job, server"),
-            ),
-        ),
         Panel(
             "Take-over",
             (

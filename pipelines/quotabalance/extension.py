@@ -25,5 +25,6 @@ EXTENSION: Final = Extension(
     settings="quotabalance.settings:BalanceSettings",
     tables="quotabalance.record.tables:TABLES",
     metrics={"balance": "quotabalance.metrics:BALANCE_JOB"},
+    conditions="quotabalance.balancer_conditions:CONDITIONS",
     routes="quotabalance.routes:routes",
 )

@@ -30,6 +30,8 @@ class Extension(NamedTuple):
     """Tables of the history, of type ``history.table_parts.Table``, in a tuple."""
     metrics: Mapping[str, str]
     """By the name of a job: its metrics, of type ``metrics.declaration.Metric``, in a tuple."""
+    conditions: str
+    """What can be wrong with its programs, of type ``agents.conditions.Condition``, in a tuple."""
     routes: str
     """The server's further routes, a FastAPI ``APIRouter``."""
 

@@ -125,7 +125,7 @@ def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path
             shown = {*prometheus.api("label/__name__/values")}
             absent = {metric.name for metric in PROGRAMS["quota"] if not metric.buckets} - shown
             assert absent - {"quotaplane_refused_report_age_seconds"} == {
-                "quotaplane_access_refused",  # Pulsar's admin API refuses
+                "quotaplane_condition",  # nothing is wrong
                 "quotaplane_backlog_messages",  # Kafka's source has it
                 "quotaplane_group_overcommit_ratio",  # no group is
             }

@@ -145,7 +145,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             assert len(lines) == 2, lines
             assert " quotaplane: warning: " in lines[0]
             assert ": 500 " in lines[0]
-            assert "recovered after" in lines[1]
+            assert "resource group sync: over after" in lines[1]
 
             # Pulsar refuses to delete a group that is attached to a namespace.
             other = rest.put_group(f"other-{tenant}")

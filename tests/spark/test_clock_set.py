@@ -80,7 +80,7 @@ def test_the_job_goes_on_within_seconds_after_each_step(tmp_path: Path) -> None:
                 reports_until(prints("this host's clock is behind, or"))
             else:
                 if before < 0:  # after a step back the query is new, and knows of no warning
-                    reports_until(prints("reports are used again"))
+                    reports_until(prints("time of reports: over after"))
                 reports_until(is_limited)
         print("seconds until three more rounds after each step:", [round(s, 1) for s in took_s])
         assert job.process.poll() is None

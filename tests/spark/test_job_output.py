@@ -52,7 +52,7 @@ def test_a_job_says_how_it_is_and_goes_on_through_junk_and_clocks(tmp_path: Path
         job.wait_until(lambda: said(f"(not_protobuf={JUNK})"))
         # The warning comes when its window of ten seconds ends, with no other report in it.
         job.wait_until(lambda: said(f" of {JUNK + 1} reports in "))
-        job.wait_until(lambda: said(": warning: no reports for "))
+        job.wait_until(lambda: said(": warning: no reports: none for "))
 
         def late() -> list[str]:
             send(link, late_s=1000.0)
@@ -64,7 +64,7 @@ def test_a_job_says_how_it_is_and_goes_on_through_junk_and_clocks(tmp_path: Path
         def used_again() -> list[str]:
             send(link)
             time.sleep(0.5)
-            return said(": recovered: reports are used again: ")
+            return said(": recovered: time of reports: over after ")
 
         job.wait_until(used_again)
         os.kill(job.process.pid, signal.SIGTERM)

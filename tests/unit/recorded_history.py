@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import write_deltalake
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.arrow_ipc import pack
 from quotaplane.deltalog.checksums import record
 from quotaplane.deltalog.log import list_log
@@ -242,7 +243,7 @@ class Recording:
             self._deliver([message.value for message in finished.messages])
         else:
             tables = self._finisher.idle(stamp)
-        self._finisher.end()
+        self._finisher.end(Conditions(str))
         for name, rows in tables.items():
             if name == "rounds":
                 # Decided at the recording's time, not now.

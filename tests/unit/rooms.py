@@ -56,7 +56,7 @@ ROOMS: Final = {
     ),
     "metrics": Room(
         "what running programs show to a monitoring system: Prometheus metrics, traces of rounds",
-        "settings wire",
+        "agents settings wire",
     ),
     "client": Room(
         "a broker's side: makes usage reports, keeps limits, says what may be used now",
@@ -68,7 +68,7 @@ ROOMS: Final = {
         "parsing",
     ),
     "agents": Room(
-        "what long-running programs share: request budgets, a log of failures, programs "
+        "what long-running programs share: what is wrong now, request budgets, programs "
         "that run together"
     ),
     "pulsar_admin": Room(
@@ -78,11 +78,11 @@ ROOMS: Final = {
     ),
     "pulsar": Room(
         "a Spark data source for Pulsar, usable without the jobs",
-        "console parsing pulsar_admin settings",
+        "agents console parsing pulsar_admin settings",
     ),
     "transport": Room(
         "topics of reports and limits: embedded Delta tables, Kafka, Pulsar",
-        "deltalog pulsar settings",
+        "agents deltalog pulsar settings",
     ),
     "history": Room(
         "the history: its Delta tables, writer, maintenance",
@@ -113,11 +113,11 @@ ROOMS: Final = {
     ),
     "streams": Room(
         "the stream mechanism of all jobs: operator, sink, checkpoint, life cycle",
-        "console deltalog groups history metrics pulsar_admin settings transport wire",
+        "agents console deltalog groups history metrics pulsar_admin settings transport wire",
     ),
     "streams.quota": Room(
         "the quota job: its program, its messages and history rows",
-        "group_sync groups history laws metrics quota settings streams transport wire",
+        "agents group_sync groups history laws metrics quota settings streams transport wire",
     ),
     "streams.throttle": Room(
         "the throttle job and dry runs",
@@ -147,8 +147,9 @@ ROOMS: Final = {
         "query quota registry replay server settings sim streams throttle topics transport",
     ),
     BALANCE: Room(
-        "how quotaplane finds the balancer (`extension.py`), its settings, metrics and routes",
-        "metrics quotabalance.planning quotabalance.record server settings",
+        "how quotaplane finds the balancer (`extension.py`), its settings, metrics, conditions "
+        "and routes",
+        "agents metrics quotabalance.planning quotabalance.record server settings",
     ),
     "quotabalance.planning": Room(
         "quotaplane's strategy: from the load of brokers and bundles to moves and splits; what "
@@ -181,12 +182,12 @@ ROOMS: Final = {
     ),
     "quotabalance.job": Room(
         "the balance job: load reports in, plans of moves and splits out",
-        "history metrics quotabalance quotabalance.planning quotabalance.record quotabalance.wire "
-        "settings streams transport wire",
+        "agents history metrics quotabalance quotabalance.planning quotabalance.record "
+        "quotabalance.wire settings streams transport wire",
     ),
     "quotabalance.cli": Room(
         "the commands `quotaplane balance ...`",
-        "cli console history parsing pulsar_admin quotabalance quotabalance.agent "
+        "agents cli console history parsing pulsar_admin quotabalance quotabalance.agent "
         "quotabalance.planning quotabalance.record quotabalance.stock settings transport",
     ),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.pulsar_admin.active_brokers import ActiveBrokers, following_brokers
 from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
@@ -168,7 +169,7 @@ def following(server: RestServer, pace: Paced, said: list[str], *, needed: bool 
         transport,
         Cluster(),
         brokers,
-        say=said.append,
+        conditions=Conditions(said.append),
         sleep=pace,
         wall_clock=lambda: next(times),
         needed=needed,
@@ -195,7 +196,7 @@ def test_the_list_is_followed_and_kept_while_it_cannot_be_read(server: RestServe
         pace.end()
     failed, recovered = said
     assert failed.startswith("list of brokers: Pulsar's REST API at")
-    assert recovered == "list of brokers: recovered after 2 failures"
+    assert recovered == "list of brokers: over after 0 s (2 times)"
 
 
 def test_a_job_does_not_start_without_the_list(server: RestServer) -> None:
@@ -214,7 +215,7 @@ def test_a_list_that_only_says_who_left_may_come_later(server: RestServer) -> No
         pace.next_poll()
         assert newest() == ClusterList(frozenset({"b1:8080", "b2:8080"}), {})
         pace.end()
-    assert said[1:] == ["list of brokers: recovered after 1 failure"]
+    assert said[1:] == ["list of brokers: over after 0 s"]
 
 
 class Folder:

@@ -9,6 +9,7 @@ import pytest
 from quotabalance.job.plan_finisher import BalanceFinisher
 from quotabalance.settings import Balance
 from quotaplane.model import Round
+from tests.unit.condition_cases import Heard
 
 
 @pytest.fixture
@@ -20,31 +21,35 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_load_reports_that_stay_away_and_come_again_are_told(clock: list[float]) -> None:
     finisher = BalanceFinisher(Balance(loads_topic="loads"), 1200.0, lambda _: {})
+    heard = Heard()
 
     def lines(after_s: float, reports: int) -> list[tuple[str, str]]:
         clock[0] += after_s
         finisher.begin()
         counts = json.dumps({"reports": reports}).encode()
         finisher.finish(Round(1, 1, 1_790_000_000_000), {"counts": [counts]})
-        return list(finisher.end())
+        heard.now_s = clock[0]
+        assert not finisher.end(heard.conditions)
+        return heard.lines()
 
     assert lines(0, reports=3) == []
     assert lines(590, reports=0) == []
     ((kind, text),) = lines(10, reports=0)
     assert kind == "warning"
     assert text == (
-        "no load reports for 600 s; brokers are left out once their numbers are 1200 s old, and"
-        " then nothing moves. Check that the collector, or the brokers, run and publish to loads"
+        "no load reports: none for 600 s; brokers are left out once their numbers are 1200 s old, "
+        "and then nothing moves. Check that the collector, or the brokers, run and publish to loads"
     )
     assert lines(60, reports=0) == []
-    assert lines(60, reports=3) == [("recovered", "load reports arrive again after 720 s")]
+    assert lines(60, reports=3) == [("recovered", "no load reports: over after 120 s")]
 
 
 def test_a_batch_that_was_never_finished_counts_as_empty(clock: list[float]) -> None:
-    finisher = BalanceFinisher(Balance(), 1200.0, lambda _: {})
+    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), Heard()
     for after_s in (0.0, 700.0):
         clock[0] += after_s
         finisher.begin()
-        said = list(finisher.end())
+        finisher.end(heard.conditions)
+    said = heard.lines()
     assert [kind for kind, _ in said] == ["warning"]
     assert "since the start 700 s ago" in said[0][1]

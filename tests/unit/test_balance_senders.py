@@ -9,6 +9,7 @@ import pytest
 from quotabalance.job.plan_finisher import BalanceFinisher
 from quotabalance.settings import Balance
 from quotaplane.wire.reasons import TOO_MANY_BROKERS, TOO_MANY_NEW_BROKERS
+from tests.unit.condition_cases import Heard
 from tests.unit.load_report_cases import NOW_MS, load_of
 from tests.unit.test_balance_program import BALANCE, Run, payload, rows_of, skewed
 
@@ -60,9 +61,10 @@ def test_so_many_new_ones_a_round_and_the_same_when_it_runs_again() -> None:
 
 @pytest.mark.parametrize("reason", [TOO_MANY_BROKERS, "other_broker", "broker_not_allowed"])
 def test_the_balance_job_prints_it_once(reason: str) -> None:
-    finisher = BalanceFinisher(Balance(), 1200.0, lambda _: {})
+    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), Heard()
     finisher.begin()
     finisher._arrived, finisher._rejected = 5, {reason: 5}
-    ((kind, text),) = finisher.end()
+    finisher.end(heard.conditions)
+    finisher.end(heard.conditions)
+    ((kind, text),) = heard.lines()
     assert (kind, text.endswith(f"Dead letters: {reason}")) == ("warning", True)
-    assert list(finisher.end()) == []

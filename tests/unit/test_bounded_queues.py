@@ -17,6 +17,7 @@ from quotabalance.agent.plans_listener import PlansListener
 from quotabalance.planning.decisions import Decisions, Move
 from quotabalance.settings import Balance
 from quotabalance.wire.balance_plans import PlanMessage
+from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import InputError
 from quotaplane.registry.change_feed import ChangeFeed
 from quotaplane.registry.table import put_groups
@@ -115,7 +116,7 @@ def plan(number: int, moves: int) -> PlanMessage:
 def test_plans_that_may_be_approved_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans_listener, "_KEPT_ACTIONS", 100)
     link: Any = None
-    listener = PlansListener(link, lambda _: None, 1800.0, lambda: 1e9)
+    listener = PlansListener(link, Conditions(lambda _: None), 1800.0, lambda: 1e9)
     plans = [plan(number, 30) for number in range(10)]
     for each in plans:
         listener.take(each)

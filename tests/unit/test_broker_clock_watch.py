@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
+from tests.unit.condition_cases import Heard
 
 INTERVAL_S = 5.0
 
@@ -17,7 +18,7 @@ def said(
     """The lines, with their times, if in every interval these reports have other times, and so
     many others are used.
     """
-    watch, lines = ReportWatch(INTERVAL_S), []
+    watch, heard, lines = ReportWatch(INTERVAL_S), Heard(), list[tuple[int, str, str]]()
     for now_s in range(0, seconds, int(INTERVAL_S)):
         late = ages_s(now_s)
         rejected = {
@@ -26,7 +27,9 @@ def said(
         }
         watch.clocks.note(float(now_s), late)
         arrivals = Arrivals(used, rejected, ages_s=late)
-        lines += [(now_s, *line) for line in watch.round_ended(float(now_s), arrivals)]
+        heard.now_s = now_s
+        watch.round_ended(float(now_s), arrivals, heard.conditions)
+        lines += [(now_s, *line) for line in heard.lines()]
     return lines, watch
 
 
@@ -41,14 +44,16 @@ def said(
 def test_a_broker_whose_reports_stay_as_old_is_named_once(age_s: float, off: str) -> None:
     ((at_s, kind, text),), watch = said(lambda now_s: {"b7": age_s})
     assert (at_s, kind) == (10, "warning")
-    assert text.startswith(f"the clock of {off}. Reports more than limits.lease_s behind, ")
+    assert text.startswith(
+        f"wrong clocks: the clock of {off}. Reports more than limits.lease_s behind, "
+    )
     assert "Compare `date -u` on both hosts" in text
     assert watch.clocks.wrong() == {"b7": age_s}
 
 
 def test_its_end_is_said() -> None:
     lines, watch = said(lambda now_s: {"b7": 3600.0} if now_s < 30 else {})
-    assert lines[1:] == [(45, "recovered", "the clock of b7 shows no difference any more")]
+    assert lines[1:] == [(45, "recovered", "wrong clocks: over after 35 s")]
     assert watch.clocks.wrong() == {}
 
 
@@ -79,7 +84,9 @@ def test_one_report_that_came_late_is_no_wrong_clock() -> None:
 def test_the_worst_come_first_and_few_are_named() -> None:
     ages_s = {f"b{n}": -100.0 - n for n in range(7)} | {"b9": 20.0}
     ((_, _, text),), watch = said(lambda now_s: ages_s, used=100)
-    assert text.startswith("the clock of b6 is 106 s ahead of, b5 is 105 s ahead of, ")
+    assert text.startswith(
+        "wrong clocks: the clock of b6 is 106 s ahead of, b5 is 105 s ahead of, "
+    )
     assert " (and 3 more) this host's" in text
     assert [*watch.clocks.wrong()][-1] == "b9"
 
@@ -95,4 +102,4 @@ def test_invented_names_fill_neither_memory_nor_the_journal() -> None:
 
 def test_where_no_report_is_used_another_line_says_it() -> None:
     lines, _ = said(lambda now_s: {"b7": 3600.0}, used=0)
-    assert not [text for _, _, text in lines if text.startswith("the clock of")]
+    assert not [text for _, _, text in lines if text.startswith("wrong clocks")]

@@ -363,7 +363,7 @@ class TestFollowing:
         assert "cluster" not in [thread.name for thread in threading.enumerate()]
 
     def test_failures_are_told_when_they_begin_and_when_they_are_over(
-        self, rig: Rig, pace: Paced, monkeypatch: pytest.MonkeyPatch
+        self, rig: Rig, pace: Paced
     ) -> None:
         rig.cluster.put("a", publishRateInMsgs=1)
         rig.cluster.put("b", publishRateInMsgs=1)
@@ -374,17 +374,22 @@ class TestFollowing:
             rig.cluster.answers = {}
             pace.next_poll()
             pace.next_poll()
-            # A mistake of ours
+        begun, over = rig.told
+        assert "/resourcegroups/a: 500" in begun
+        assert begun.endswith("(and 1 more); retrying")
+        assert over == "resource group sync: over after 0 s (3 times)"
+
+    def test_a_mistake_of_ours_ends_nothing(
+        self, rig: Rig, pace: Paced, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with self.follow(rig, pace):
             monkeypatch.setattr("quotaplane.group_sync.sync.absent", None)
             pace.next_poll()
             monkeypatch.undo()
             pace.next_poll()
-        begun, over, mistake, over_again = rig.told
-        assert "/resourcegroups/a: 500" in begun
-        assert begun.endswith("(and 1 more); retrying")
-        assert over == "resource group sync: recovered after 3 failures"
+        mistake, over = rig.told
         assert "TypeError: 'NoneType' object is not callable" in mistake
-        assert over_again.endswith("recovered after 1 failure")
+        assert over == "resource group sync: over after 0 s"
 
     @pytest.mark.parametrize("path", ["resourcegroups", "brokers/configuration/runtime"])
     @pytest.mark.parametrize("status", [401, 403, 500])

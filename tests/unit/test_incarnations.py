@@ -15,9 +15,10 @@ from quotaplane.quota.config import StepConfig
 from quotaplane.quota.incarnations import one_incarnation
 from quotaplane.quota.report_order import note_newest, order_reports
 from quotaplane.quota.state import ShardState
-from quotaplane.streams.refused_brokers import RefusedBrokers
+from quotaplane.streams.refused_brokers import note_refused_brokers
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.surplus_reports import surplus
+from tests.unit.condition_cases import Heard
 
 NOW, SECOND = 1_700_000_000_000, 1000
 CONFIG = StepConfig(law=get_law("max_min", {}), round_ms=5000.0)
@@ -222,13 +223,17 @@ def test_a_stock_report_from_the_future_shuts_no_other_one_out() -> None:
 
 
 def test_the_line_names_the_brokers() -> None:
-    watch = RefusedBrokers("payload")
-    [(kind, text)] = watch.after(0.0, {"two_incarnations": 3, "other_incarnation": 9}, ["b1", "b2"])
-    assert kind == "warning"
-    assert text.startswith("3 reports of a round are of a second program in the name of b1, b2. ")
-    assert watch.after(1.0, {"two_incarnations": 3}, ["b1"]) == []
-    [(kind, _)] = watch.after(61.0, {"other_incarnation": 9})
-    assert kind == "recovered"
+    heard = Heard()
+
+    def lines(now_s: float, *brokers: str, **rejected: int) -> list[str]:
+        heard.now_s = now_s
+        note_refused_brokers(heard.conditions, "payload", rejected, brokers)
+        return [text for _, text in heard.lines()]
+
+    (text,) = lines(0.0, "b1", "b2", two_incarnations=3, other_incarnation=9)
+    assert "3 reports of a round are of a second program in the name of b1, b2. " in text
+    assert lines(1.0, "b1", two_incarnations=3) == []
+    assert lines(61.0, other_incarnation=9) == ["two_incarnations: over after 61 s (6 times)"]
 
 
 def test_a_flood_with_a_later_start_leaves_room_for_the_newest_report_of_each_start() -> None:

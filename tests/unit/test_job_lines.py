@@ -73,13 +73,13 @@ def test_the_status_has_the_period_and_the_end_has_all(status: JobStatus, clock:
     status.set_gauge("backlog", 7)
     clock.now_s += 5
     assert status.period() == (
-        "rounds=2 reports=6 limits=4 rejected=6 (not_protobuf=4 stale=2) brokers_live=3 lag_s=0.8 "
-        "backlog=7 last_round_s=0.2 running_s=- idle_s=5.0"
+        "rounds=2 reports=6 limits=4 rejected=6 (not_protobuf=4 stale=2) conditions=0 "
+        "brokers_live=3 lag_s=0.8 backlog=7 last_round_s=0.2 running_s=- idle_s=5.0"
     )
     status.round_began(2)  # reads nothing
     status.round_ended()
     assert status.period() == (
-        "rounds=1 reports=0 limits=0 rejected=0 brokers_live=3 lag_s=0.8 backlog=7 "
+        "rounds=1 reports=0 limits=0 rejected=0 conditions=0 brokers_live=3 lag_s=0.8 backlog=7 "
         "last_round_s=0.0 running_s=- idle_s=5.0"
     )
     assert status.total() == (

@@ -26,6 +26,7 @@ from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.reasons import NOT_BAD, TOO_MANY_BROKERS, TOO_MANY_NEW_BROKERS
 from quotaplane.wire.reports import decode, encode_report
 from quotaplane.wire.shard_inputs import pack_reports
+from tests.unit.condition_cases import Heard
 
 NOW_MS = 1_790_000_000_000
 
@@ -156,12 +157,15 @@ def test_what_let_reports_in_is_not_part_of_a_record(setting: dict[str, Any]) ->
 
 def test_refused_brokers_are_one_warning_and_one_line_when_it_is_over() -> None:
     assert {TOO_MANY_BROKERS, TOO_MANY_NEW_BROKERS} <= NOT_BAD
-    watch, said = ReportWatch(Reports().interval_s), []
+    watch, heard, said = ReportWatch(Reports().interval_s), Heard(), []
     for second in range(200):
         refused = {TOO_MANY_BROKERS: 1000} if 20 <= second < 60 else {}
-        lines = watch.round_ended(float(second), Arrivals(10, refused))
-        said += [(second, *line) for line in lines]
+        heard.now_s = second
+        watch.round_ended(heard.now_s, Arrivals(10, refused), heard.conditions)
+        said += [(second, *line) for line in heard.lines()]
     (began, warning, text), (over, recovered, end) = said
     assert (began, warning, over, recovered) == (20, "warning", 119, "recovered")
-    assert text.startswith("1000 reports of a round are of brokers beyond max_brokers: known")
-    assert end == "no reports are refused as too_many_brokers any more: 40000 were"
+    assert text.startswith(
+        "too_many_brokers: 1000 reports of a round are of brokers beyond max_brokers: known"
+    )
+    assert end == "too_many_brokers: over after 99 s (40000 times)"

@@ -244,7 +244,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(
         Recorder,
         "record",
-        lambda self, stamp, budget: (seqs.append(stamp.seq), record(self, stamp, budget))[1],
+        lambda self, stamp, *others: (seqs.append(stamp.seq), record(self, stamp, *others))[1],
     )
     return seqs
 

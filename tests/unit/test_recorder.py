@@ -32,6 +32,7 @@ from quotaplane.wire.reports import encode_report, encode_stock_report
 from quotaplane.wire.sender_rules import AllowedBrokers
 from tests.histories import make_history
 from tests.job import history_table, put_quotas, write_round
+from tests.unit.condition_cases import Heard
 from tests.unit.history_cases import NOON_MS
 
 NAN = np.nan
@@ -91,7 +92,7 @@ class World:
         put_quotas(self.settings, g=100.0, h=100.0)
         self.topic = Topic()
         self.seq = 0
-        self.now_s = 0.0
+        self.now_s, self.heard = 0.0, Heard()
         self.allowed: AllowedBrokers | None = None
         self.start()
 
@@ -141,7 +142,9 @@ class World:
         self.seq += 1
         self.now_s += 1.0
         stamp = Round(1, self.seq, NOON_MS + self.seq * 1000)
-        return self.recorder.record(stamp, LetterBudget())
+        self.heard.now_s = self.now_s
+        self.recorder.record(stamp, LetterBudget(), self.heard.conditions)
+        return self.heard.lines()
 
     def recorded(self) -> list[dict[str, Any]]:
         rows = history_table(self.settings, "usage").to_pylist()
@@ -266,7 +269,7 @@ def test_reports_that_retention_took_become_one_letter_and_one_line(world: World
     world.start(most_reports=100)
     ((kind, text),) = world.record()
     assert kind == "warning"
-    assert text.startswith("5 reports that rounds left out are missing in usage")
+    assert text.startswith("lost reports: 5 that rounds left out are missing in usage")
     assert world.record() == []
     assert used(world) == [5, 6, 7]
     (letter,) = world.letters()
@@ -284,12 +287,14 @@ def test_a_topic_that_can_not_be_read_is_tried_again_after_a_minute(world: World
     world.leave_out(0, 1)
     world.topic.waits = unreachable
     ((_, text),) = world.record()
-    assert text.startswith("2 reports wait to be recorded in usage: Kafka at k:9092: can't be")
+    assert text.startswith(
+        "unrecorded reports: 2 wait to be recorded in usage: Kafka at k:9092: can't be"
+    )
     world.topic.waits = lambda: None
     assert world.record() == []
     assert used(world) == []
     world.now_s += 60
-    world.record()
+    assert world.record() == [("recovered", "unrecorded reports: over after 62 s")]
     assert used(world) == [0, 1]
 
 
@@ -448,13 +453,13 @@ def test_two_processes_that_record_at_once_record_nothing_twice(world: World) ->
     world.topic.send(*map(own, range(6)))
     world.leave_out(*range(6))
     frozen = world.recorder
-    assert frozen.record(Round(1, 7, NOON_MS), LetterBudget()) == []
+    frozen.record(Round(1, 7, NOON_MS), LetterBudget(), world.heard.conditions)
     world.start(most_reports=1)
     world.topic.at_once = 2
     world.record()
     assert used(world) == [0, 1, 2, 3]
     with pytest.raises(HistoryError, match="another process writes as quotaplane-recorder"):
-        frozen.record(Round(1, 8, NOON_MS), LetterBudget())
+        frozen.record(Round(1, 8, NOON_MS), LetterBudget(), world.heard.conditions)
     world.record()
     assert used(world) == [0, 1, 2, 3, 4, 5]
 
@@ -468,7 +473,7 @@ def test_a_row_that_expired_before_its_reports_were_recorded_is_not_forgotten(
     world.leave_out(2, 3)
     DeltaTable(f"{world.settings.history.path}/left_out").delete("number = 0")
     ((_, text),) = world.record()
-    assert text.startswith("2 reports that rounds left out are missing in usage")
+    assert text.startswith("lost reports: 2 that rounds left out are missing in usage")
     assert used(world) == [2, 3]
     (letter,) = world.letters()
     assert (letter["reason"], letter["reports"]) == ("gone", 2)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from quotaplane.errors import NoUsableReportsError
 from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
+from tests.unit.condition_cases import Heard
 
 INTERVAL_S = 5.0
 GOOD = Arrivals(used=3)
@@ -22,13 +23,18 @@ def stale(age_s: float, count: int = 3) -> Arrivals:
     return Arrivals(rejected={"stale": count}, age_s=age_s)
 
 
-def said(watch: ReportWatch, rounds: Iterable[tuple[float, Arrivals]]) -> list[tuple[float, str]]:
+def said(
+    watch: ReportWatch,
+    rounds: Iterable[tuple[float, Arrivals]],
+    heard: Heard | None = None,
+) -> list[tuple[float, str]]:
     """Each line as ``kind: text``, with when it was said."""
-    return [
-        (now_s, f"{kind}: {text}")
-        for now_s, arrivals in rounds
-        for kind, text in watch.round_ended(now_s, arrivals)
-    ]
+    lines, heard = [], heard or Heard()
+    for now_s, arrivals in rounds:
+        heard.now_s = now_s
+        watch.round_ended(now_s, arrivals, heard.conditions)
+        lines += [(now_s, f"{kind}: {text}") for kind, text in heard.lines()]
+    return lines
 
 
 def every_second(seconds: int, at: dict[int, Arrivals], begin: int = 0) -> list:
@@ -50,8 +56,8 @@ def test_silence_is_said_once_and_so_is_its_end() -> None:
     rounds = every_second(60, {0: GOOD, 5: GOOD, 50: GOOD})
     (warned_s, warning), (again_s, again) = said(ReportWatch(INTERVAL_S), rounds)
     assert (warned_s, again_s) == (20, 50)
-    assert warning.startswith("warning: no reports for 15 s;")
-    assert again == "recovered: reports arrive again after 45 s"
+    assert warning.startswith("warning: no reports: none for 15 s;")
+    assert again == "recovered: no reports: over after 30 s"
 
 
 @pytest.mark.parametrize("rare", [GOOD, stale(11.0)])
@@ -67,7 +73,7 @@ def test_conditions_that_come_and_go_are_told_once_a_minute(rare: Arrivals) -> N
 def test_a_job_that_never_gets_a_report_says_so() -> None:
     ((now_s, line),) = said(ReportWatch(INTERVAL_S), every_second(60, {}))
     assert now_s == 15
-    assert line.startswith("warning: no reports since the start 15 s ago;")
+    assert line.startswith("warning: no reports: none since the start 15 s ago;")
 
 
 @pytest.mark.parametrize(
@@ -81,13 +87,15 @@ def test_a_wrong_clock_is_said_after_three_intervals_with_the_difference(
     age_s: float, reason: str, says: str
 ) -> None:
     late = Arrivals(rejected={reason: 3}, age_s=age_s)
-    watch = ReportWatch(INTERVAL_S)
-    ((now_s, line),) = said(watch, each_interval(60, late))
+    watch, heard = ReportWatch(INTERVAL_S), Heard()
+    ((now_s, line),) = said(watch, each_interval(60, late), heard)
     assert now_s == 15
-    assert line.startswith(f"warning: 0 of 12 reports could be used for 15 s: {reason}=12")
+    assert line.startswith(
+        f"warning: time of reports: 0 of 12 reports could be used for 15 s: {reason}=12"
+    )
     assert re.search(says, line), line
-    ((_, again),) = said(watch, each_interval(60, GOOD, begin=60))
-    assert again.startswith("recovered: reports are used again: 3 of 3, after 60 s in which 36 ")
+    ((_, again),) = said(watch, each_interval(60, GOOD, begin=60), heard)
+    assert again == "recovered: time of reports: over after 45 s"
 
 
 @given(
@@ -121,7 +129,7 @@ def test_a_backlog_is_not_called_a_clock(oldest_s: float, round_s: float, speed:
     rounds.append((now_s, GOOD))
     lines = [line for _, line in said(watch, rounds)]
     assert not any("clock" in line for line in lines), lines
-    if any(line.startswith("warning: 0 of") for line in lines):
+    if any(line.startswith("warning: ") and " 0 of" in line for line in lines):
         assert any("They are a backlog" in line for line in lines)
     watch.check()  # nothing ends for it
 
@@ -130,9 +138,10 @@ def test_a_backlog_that_turns_out_to_be_a_clock_is_said_then() -> None:
     backlog = [(float(now), stale(3600.0 - 100 * now)) for now in range(30)]
     clock = each_interval(60, stale(11.0), begin=30)
     lines = said(ReportWatch(INTERVAL_S), [*backlog, *clock])
-    assert [now_s for now_s, _ in lines] == [15, 45]
+    assert [now_s for now_s, _ in lines] == [15, 45, 45]
     assert "backlog: 3600 s old at first, 2100 s now" in lines[0][1]
-    assert "11.0 s behind this host's clock" in lines[1][1]
+    assert lines[1][1] == "recovered: backlog of reports: over after 30 s"
+    assert "11.0 s behind this host's clock" in lines[2][1]
 
 
 def test_reports_of_another_format_are_said_with_where_they_are() -> None:
@@ -140,8 +149,8 @@ def test_reports_of_another_format_are_said_with_where_they_are() -> None:
     lines = said(ReportWatch(INTERVAL_S), each_interval(60, junk))
     (line,) = [line for now_s, line in lines if now_s == 15]
     assert line == (
-        "warning: 0 of 12 reports could be used for 15 s: not_protobuf=8 empty=4, for example at "
-        "r/0@7, r/1@9. For the reasons see the table rejected_reports"
+        "warning: unusable reports: 0 of 12 reports could be used for 15 s: not_protobuf=8 empty=4"
+        ", for example at r/0@7, r/1@9. For the reasons see the table rejected_reports"
     )
 
 
@@ -152,7 +161,8 @@ def test_times_that_no_clock_writes_are_not_called_a_difference() -> None:
     ((now_s, line),) = said(watch, each_interval(60, timeless))
     assert now_s == 15
     assert line.startswith(
-        "warning: 0 of 12 reports could be used for 15 s: stale=12, for example at r/0@7."
+        "warning: unusable reports: 0 of 12 reports could be used for 15 s: stale=12, "
+        "for example at r/0@7."
     )
     with pytest.raises(NoUsableReportsError, match="stale=36"):
         watch.check()
@@ -191,16 +201,17 @@ def test_silence_ends_no_job() -> None:
 def test_a_hundred_and_one_junk_messages_a_minute_are_one_warning() -> None:
     """They ended the job once."""
     junk = Arrivals(used=3, rejected={"not_protobuf": 9}, examples=("r/0@7",))
-    watch = ReportWatch(INTERVAL_S, 3)
-    ((now_s, line),) = said(watch, each_interval(3600, junk))
+    watch, heard = ReportWatch(INTERVAL_S, 3), Heard()
+    ((now_s, line),) = said(watch, each_interval(3600, junk), heard)
     watch.check()
     assert now_s == 10
     assert line.startswith(
-        "warning: 27 of 36 reports in 10 s could not be used: not_protobuf=27, for example at r/0@7"
+        "warning: refused reports: 27 of 36 reports in 10 s could not be used: not_protobuf=27, "
+        "for example at r/0@7"
     )
-    ((now_s, line),) = said(watch, each_interval(3600, GOOD, begin=3600))
-    assert 3600 + 60 <= now_s <= 3600 + 80
-    assert line.startswith("recovered: almost all reports can be used again: 0 of 6 ")
+    ((now_s, line),) = said(watch, each_interval(3600, GOOD, begin=3600), heard)
+    assert 3600 + 50 <= now_s <= 3600 + 80
+    assert line == f"recovered: refused reports: over after {now_s - 10:.0f} s (6480 times)"
 
 
 @given(st.lists(st.sampled_from([GOOD, Arrivals(used=1, rejected={"empty": 9}), NONE])))

@@ -244,8 +244,8 @@ def test_idle_connections_are_bounded_and_said_once(tmp_path: Path) -> None:
             raise AssertionError("nobody is served any more")
         assert server.end() == 0
     said = server.lines[1:]
-    assert len(said) == 2, said
-    assert "connections are open: more are refused (503)" in said[0]
+    assert "are open: more are refused (503)" in said[0]
+    assert [line.split()[1] for line in said[1:-1]] in ([], ["connections:"]), said
 
 
 def test_an_origin_that_is_no_url_and_two_lengths_of_a_body(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.history.store import open_table
 from quotaplane.server.readiness import HANGS_AFTER_S, Readiness, last_round
 from quotaplane.settings import History
@@ -25,7 +26,11 @@ class Clocks:
     def __init__(self, history: History) -> None:
         self.now, self.ticks, self.said = NOON, 0.0, list[str]()
         self.readiness = Readiness(
-            history, 120.0, self.said.append, clock=lambda: self.ticks, now=lambda: self.now
+            history,
+            120.0,
+            Conditions(self.said.append),
+            clock=lambda: self.ticks,
+            now=lambda: self.now,
         )
 
     def states(self) -> list[str]:
@@ -74,7 +79,9 @@ def test_a_job_whose_clock_was_ahead_is_not_alive_for_that_long(history: History
     clocks.readiness.look()
     assert clocks.states()[1] == "ok"
     (line,) = clocks.said
-    assert line.startswith("server: the newest round is 3600 s ahead of this host's clock")
+    assert line.startswith(
+        "clock of the job: the newest round is 3600 s ahead of this host's clock"
+    )
     clocks.ticks, clocks.now = 121.0, NOON + timedelta(seconds=121)
     clocks.readiness.look()
     assert clocks.states()[1] == "the last recorded round is older than 120 s"
@@ -101,7 +108,7 @@ def test_a_history_that_can_not_be_read_is_said_once(history: History) -> None:
     assert clocks.states()[0] == "ok"
     first, second = clocks.said
     assert history.path in first
-    assert second == "server: the history can be read again"
+    assert second == "history: over after 0 s"
 
 
 def test_a_look_that_hangs_is_a_disk_that_does_not_answer(history: History) -> None:
@@ -116,7 +123,7 @@ def test_a_look_that_hangs_is_a_disk_that_does_not_answer(history: History) -> N
 def test_the_end_waits_for_a_look_that_is_under_way(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readiness = Readiness(history, 120.0, print)
+    readiness = Readiness(history, 120.0, Conditions(print))
     looking, disk = threading.Event(), threading.Event()
 
     def hangs() -> None:

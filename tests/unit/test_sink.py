@@ -70,7 +70,9 @@ class Job:
         self.said: list[str] = []
         self.now_ms = 1_000_000
         self.written = Written()
-        self.lines = JobLines(QuotaSpec(SETTINGS).status(), write=self._hear)
+        self.lines = JobLines(
+            QuotaSpec(SETTINGS).status(), write=self._hear, clock=lambda: self.now_ms / 1000
+        )
         self._seq = 0
         self._state = ShardState()
         watch = ReportWatch(SETTINGS.reports.interval_s, stop_after)
@@ -185,7 +187,7 @@ def test_junk_beside_reports_stops_nothing_and_is_told_once(job: Job) -> None:
     for _ in range(60):
         job.round(job.report(), *[b"\xff\xffjunk"] * 101)
     (line,) = job.said
-    assert ": warning: 1111 of 1122 reports in 10 s could not be used: not_protobuf=1111" in line
+    assert "1111 of 1122 reports in 10 s could not be used: not_protobuf=1111" in line
     assert "for example at reports/0@1, reports/0@10, reports/0@100" in line
     assert "reports=60 uncounted=0 limits=0 quota_changes=0 rejected=6060 (not_protobuf=6060)" in (
         job.lines.status.total()
@@ -220,7 +222,7 @@ def test_a_wrong_clock_is_told_with_its_difference_and_ends_the_job_if_asked(
     for _ in range(6):
         job.round(job.report(), published_at_ms=job.now_ms + 1000 - 131_000)
     (line,) = job.said
-    assert ": warning: 0 of 4 reports could be used for 3 s: stale=4. " in line
+    assert ": warning: time of reports: 0 of 4 reports could be used for 3 s: stale=4. " in line
     assert "131.0 s behind this host's clock" in line
     rounds = len(job.written.tables)
     with pytest.raises(NoUsableReportsError, match="0 of 6 reports could be used for 5 s"):
@@ -268,7 +270,7 @@ def test_a_time_below_0_is_no_time_of_a_clock(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(6):
         job.round(job.report(), published_at_ms=-5)
     (line,) = job.said
-    assert ": warning: 0 of 4 reports could be used for 3 s: stale=4, for example at" in line
+    assert ": unusable reports: 0 of 4 reports could be used for 3 s: stale=4, for example" in line
     assert "clock" not in line
 
 

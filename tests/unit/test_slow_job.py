@@ -20,6 +20,7 @@ from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports
+from tests.unit.condition_cases import Heard
 from tests.unit.test_rounds import PROGRAM
 
 T0 = 1_000_000_000
@@ -60,7 +61,7 @@ class Job:
         self.interval_ms, self.behind_ms = interval_ms, behind_ms
         self.watch = ReportWatch(interval_ms / 1000)
         self.state, self.now_ms, self.made_ms, self.seq = ShardState(), T0, T0, 0
-        self.lines: list[tuple[str, str]] = []
+        self.heard, self.lines = Heard(), list[tuple[str, str]]()
         self.used = self.made = 0
 
     def rounds(self, count: int, took_ms: Callable[[], int], arrive_late_ms: int = 0) -> Job:
@@ -79,7 +80,9 @@ class Job:
             took, began_s = took_ms(), self.now_ms / 1000
             self.watch.clocks.note(began_s, counts.old_reports_s)
             arrivals = Arrivals(counts.reports)
-            self.lines += self.watch.round_ended(began_s, arrivals, took / 1000)
+            self.heard.now_s = began_s
+            self.watch.round_ended(began_s, arrivals, self.heard.conditions, took / 1000)
+            self.lines += self.heard.lines()
             self.used, self.made = self.used + counts.reports, self.made + len(made)
             self.seq, self.now_ms = self.seq + 1, self.now_ms + took
         return self
@@ -111,7 +114,7 @@ def test_a_clock_that_is_behind_is_named_in_slow_rounds_too(round_ms: int, behin
     assert off_s == pytest.approx(behind_s, abs=1.0)
     assert job.used == job.made
     (line,) = [text for _, text in job.lines if "clock" in text]
-    assert line.startswith(f"the clock of b is {behind_s}") or behind_s - off_s < -0.5
+    assert line.startswith(f"wrong clocks: the clock of b is {behind_s}") or behind_s - off_s < -0.5
     assert "behind this host's" in line
 
 

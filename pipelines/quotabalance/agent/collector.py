@@ -8,11 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from quotabalance.balancer_conditions import LOAD_OF_BROKERS, LOADS_TOPIC
 from quotabalance.pulsar_admin.broker_stats import BrokerStats, read_broker_stats
 from quotabalance.settings import Collect
 from quotabalance.wire.broker_loads import BrokerLoad
 from quotabalance.wire.load_reports import encode_load_report
-from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.agents.known_conditions import LIST_OF_BROKERS
 from quotaplane.agents.pace import at_once
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, look_up_broker
@@ -41,17 +42,15 @@ class Collector:
         settings: Collect,
         rest: Rest,
         link: BrokerLink,
-        say: Say,
         *,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._settings, self._rest, self._link, self._now_ms = settings, rest, link, now_ms
-        self._failures = FailureLog(say)
+        self._conditions = rest.conditions
         self._started_at_ms = now_ms()
         self._sequence = 0
         self._addresses: dict[str, BrokerAddress] = {}
         self._bundles_of: dict[str, set[str]] = {}
-        self._silent: set[str] = set()
         self._published = 0
         self._bundles = 0
         self._rounds = 0
@@ -84,10 +83,10 @@ class Collector:
         try:
             brokers = await read_names(self._rest, _BROKERS)
         except ClusterError as error:
-            self._failures.note("list of brokers", "", error)
+            self._conditions.note(LIST_OF_BROKERS, "", error)
             brokers = sorted(self._addresses)  # they may still answer
         else:
-            self._failures.note("list of brokers", "", None)
+            self._conditions.note(LIST_OF_BROKERS, "", None)
             self._forget_all_but(set(brokers))
         loads: list[BrokerLoad] = []
 
@@ -95,11 +94,9 @@ class Collector:
             try:
                 loads.append(await self._read(broker))
             except QuotaplaneError as error:
-                self._silent.add(broker)
-                self._failures.note("load of brokers", broker, error)
+                self._conditions.note(LOAD_OF_BROKERS, broker, error)
             else:
-                self._silent.discard(broker)
-                self._failures.note("load of brokers", broker, None)
+                self._conditions.note(LOAD_OF_BROKERS, broker, None)
 
         await at_once(AT_ONCE, read, brokers)
         loads.sort(key=lambda load: load.broker)
@@ -154,9 +151,9 @@ class Collector:
         try:
             await asyncio.to_thread(self._link.send_reports, reports)
         except QuotaplaneError as error:
-            self._failures.note("loads topic", "", error)
+            self._conditions.note(LOADS_TOPIC, "", error)
             return
-        self._failures.note("loads topic", "", None)
+        self._conditions.note(LOADS_TOPIC, "", None)
         self._published += len(reports)
         self._bundles = sum(len(load.bundles) for load in loads)
 
@@ -165,19 +162,18 @@ class Collector:
             del self._addresses[gone]
             self._bundles_of.pop(gone, None)
             self._times.forget(gone)
-        self._silent &= brokers
-        self._failures.retain("load of brokers", brokers.__contains__)
+        self._conditions.retain(LOAD_OF_BROKERS, brokers.__contains__)
 
     def status(self) -> dict[str, Any]:
         """Counts for the status line."""
         return {
             "brokers": len(self._addresses),
-            "silent_brokers": sorted(self._silent),
+            "silent_brokers": sorted(self._conditions.items(LOAD_OF_BROKERS)),
             "bundles": self._bundles,
             "reports_published": self._published,
             "rounds": self._rounds,
-            "failures": self._failures.total,
-            "access_refused": self._rest.access.refused,
+            "failures": self._conditions.failures.total(),
+            "conditions": self._conditions.active(),
         }
 
 

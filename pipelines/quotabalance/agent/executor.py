@@ -152,7 +152,7 @@ class Executor:
             **{outcome.replace(" ", "_"): self.counts[outcome] for outcome in sorted(self.counts)},
             "moved_bytes_per_s": round(self.moved_bytes_per_s, 1),
             "moves_at_once": self.pace.at_once,
-            "access_refused": self._rest.access.refused,
+            "conditions": self._rest.conditions.active(),
             "move_ms_median": round(1000.0 * took[len(took) // 2], 1) if took else None,
             "move_ms_max": round(1000.0 * took[-1], 1) if took else None,
         }

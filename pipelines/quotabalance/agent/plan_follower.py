@@ -9,8 +9,9 @@ from typing import Any, Final
 from quotabalance.agent.action_record import Action, ActionRecord
 from quotabalance.agent.executor import Executor
 from quotabalance.agent.plans_listener import PlansListener
+from quotabalance.balancer_conditions import CHECK_OF_PLAN
 from quotabalance.wire.balance_plans import PlanMessage
-from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.agents.failures import Say
 from quotaplane.errors import QuotaplaneError
 
 _LOOK_EVERY_S: Final = 1.0
@@ -25,7 +26,6 @@ class PlanFollower:
         self, executor: Executor, listener: PlansListener, record: ActionRecord, say: Say
     ) -> None:
         self._executor, self._listener, self._record, self._say = executor, listener, record, say
-        self._failures = FailureLog(say)
         self._done: PlanMessage | None = None
         """The latest plan that was executed, refused or left to an approval."""
         self.plans_executed = 0
@@ -70,10 +70,10 @@ class PlanFollower:
         try:
             verdict = await self._executor.check(plan)
         except QuotaplaneError as error:
-            self._failures.note("check of the plan", plan.plan_hash, error)
+            self._listener.conditions.note(CHECK_OF_PLAN, plan.plan_hash, error)
             await asyncio.sleep(_LOOK_EVERY_S)
             return
-        self._failures.note("check of the plan", plan.plan_hash, None)
+        self._listener.conditions.note(CHECK_OF_PLAN, plan.plan_hash, None)
         self._done, self.awaiting_approval = plan, ""
         if verdict.refusals:
             self.plans_refused += 1

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from quotabalance.balancer_conditions import PLANS_TOPIC, REFUSED_PLANS
 from quotabalance.wire.balance_plans import PlanMessage as PlanMessage
 from quotabalance.wire.balance_plans import decode_plan
-from quotaplane.agents.failures import FailureLog, Say
-from quotaplane.agents.refused_messages import RefusalLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import InputError, QuotaplaneError
 from quotaplane.settings.signing import Signing
 from quotaplane.transport.base import BrokerLink
@@ -36,7 +36,7 @@ class PlansListener:
     def __init__(
         self,
         link: BrokerLink,
-        say: Say,
+        conditions: Conditions,
         max_plan_age_s: float,
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
         *,
@@ -45,18 +45,14 @@ class PlansListener:
         self._link, self._now_ms = link, now_ms
         self._keys = SigningKeys.of(signing)
         self._max_age_ms = max_plan_age_s * 1000.0
-        self._failures = FailureLog(say)
+        self.conditions = conditions
         self.newest: PlanMessage | None = None
         self.newest_to_do: PlanMessage | None = None
         """The newest plan with moves or splits; an empty one revokes nothing."""
         self._by_hash: dict[str, PlanMessage] = {}
         self._actions = 0
-        self._refusals = RefusalLog("plans topic", say)
-
-    @property
-    def refused(self) -> int:
+        self.refused = 0
         """Messages that were refused."""
-        return self._refusals.count
 
     async def catch_up(self) -> None:
         """Read all plans that are on the topic now.
@@ -74,9 +70,9 @@ class PlansListener:
             while not await self._poll():
                 pass
         except QuotaplaneError as error:
-            self._failures.note("plans topic", "", error)
+            self.conditions.note(PLANS_TOPIC, "", error)
         else:
-            self._failures.note("plans topic", "", None)
+            self.conditions.note(PLANS_TOPIC, "", None)
         return self.newest is not before
 
     async def _poll(self) -> bool:
@@ -86,7 +82,9 @@ class PlansListener:
             try:
                 self.take(decode_plan(polled.value, self._keys))
             except InputError as error:
-                self._refusals.refuse(polled.position, error, time.monotonic())
+                self.refused += 1
+                text = f"{polled.position}: {error}"
+                self.conditions.note(REFUSED_PLANS, "", text, times=1)
         return portion.caught_up and not portion.more
 
     def take(self, plan: PlanMessage) -> None:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 
 from quotabalance.settings import BalanceSettings, load_balance_settings, pulsar_cluster
+from quotaplane.agents.conditions import Conditions
 from quotaplane.cli.agent_process import print_line, print_status, stop_at_signal
 from quotaplane.console.terminal import warn
 from quotaplane.parsing.strict_yaml import write_yaml
@@ -63,14 +64,10 @@ async def _collect(settings: BalanceSettings, transport: PulsarTransport, *, onc
     collect = settings.balance.collect
     stop = stop_at_signal()
     topics = Topics(settings.balance.loads_topic, settings.balance.plans_topic)
-    async with Rest(
-        transport,
-        concurrency=AT_ONCE,
-        say=warn,
-    ) as rest:
+    async with Rest(transport, concurrency=AT_ONCE, conditions=Conditions(warn)) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, topics=topics)
         try:
-            collector = Collector(collect, rest, link, warn)
+            collector = Collector(collect, rest, link)
             await collector.start()
             if once:
                 for load in await collector.collect():

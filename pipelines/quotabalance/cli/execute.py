@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from quotabalance.settings import BalanceSettings, load_balance_settings, pulsar_cluster
+from quotaplane.agents.conditions import Conditions
 from quotaplane.cli.agent_process import print_line, print_status, stop_at_signal
 from quotaplane.console.terminal import tell, warn
 from quotaplane.errors import ConfigError, QuotaplaneError
@@ -73,14 +74,14 @@ async def _execute(settings: BalanceSettings, transport: PulsarTransport, args: 
 
     stop = stop_at_signal()
     topics = Topics(settings.balance.loads_topic, settings.balance.plans_topic)
-    async with Rest(transport, say=warn) as rest:
+    async with Rest(transport, conditions=Conditions(warn)) as rest:
         link = await asyncio.to_thread(
             open_broker_link, transport, limits_from="earliest", topics=topics
         )
         try:
             balance = settings.balance
             max_age_s = balance.execute.max_plan_age_s
-            listener = PlansListener(link, warn, max_age_s, signing=balance.signing)
+            listener = PlansListener(link, rest.conditions, max_age_s, signing=balance.signing)
             await listener.catch_up()
             if args.auto:
                 return await _follow(settings, rest, listener, stop, args.why)

@@ -105,7 +105,7 @@ class BalanceSpec(JobSpec):
     def beside(self, lines: JobLines) -> Iterator[None]:
         """Follow the cluster's list of brokers, if it counts."""
         allowed = self.settings.balance.allowed_brokers
-        with listed_by(self.settings, allowed, lines.warn, as_listed=True) as self._listed:
+        with listed_by(self.settings, allowed, lines.conditions, as_listed=True) as self._listed:
             yield
 
     def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:

@@ -9,11 +9,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from quotabalance.balancer_conditions import NO_LOAD_REPORTS
 from quotabalance.settings import Balance
+from quotaplane.agents.conditions import Conditions
 from quotaplane.metrics.readings import Numbers
 from quotaplane.model import Round
 from quotaplane.streams.letter_budget import LetterBudget
-from quotaplane.streams.refused_brokers import RefusedBrokers
+from quotaplane.streams.refused_brokers import note_refused_brokers
 from quotaplane.streams.silence_watch import SilenceWatch
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.streams.status import StatusUpdate
@@ -36,13 +38,13 @@ class BalanceFinisher(Finisher):
         self._positions = positions
         self._letters = LetterBudget()
         self._silence = SilenceWatch(
+            NO_LOAD_REPORTS,
             stale_after_s / 2,
-            "load reports",
             f"brokers are left out once their numbers are {stale_after_s:g} s old, and then nothing"
             " moves. Check that the collector, or the brokers, run and publish to"
             f" {balance.loads_topic}",
         )
-        self._brokers = RefusedBrokers(balance.broker_from)
+        self._broker_from = balance.broker_from
         self._began_s, self._arrived = 0.0, 0
         self._rejected: dict[str, int] = {}
 
@@ -72,10 +74,11 @@ class BalanceFinisher(Finisher):
         self._arrived, self._rejected = status.arrived, rejected
         return Finished(tables, messages, status)
 
-    def end(self) -> Iterable[tuple[str, str]]:
-        """Lines about load reports that stay away, or are refused because of their brokers."""
-        lines = self._silence.after(self._began_s, self._arrived)
-        return lines + self._brokers.after(self._began_s, self._rejected)
+    def end(self, conditions: Conditions) -> Iterable[tuple[str, str]]:
+        """States whether load reports stay away, or are refused because of their brokers."""
+        self._silence.after(self._began_s, self._arrived, conditions)
+        note_refused_brokers(conditions, self._broker_from, self._rejected)
+        return ()
 
 
 def _status(counts: dict[str, Any], rejected: dict[str, int], dead_letters: int) -> StatusUpdate:

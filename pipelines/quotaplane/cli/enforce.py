@@ -7,6 +7,7 @@ import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.cli.agent_process import LatestReadings, print_line, print_status, stop_at_signal
 from quotaplane.clock_steps import steady_clock_ms
 from quotaplane.console.terminal import warn
@@ -108,7 +109,7 @@ async def _enforce(
     async with client(
         transport,
         concurrency=settings.enforce.concurrency,
-        say=warn,
+        conditions=Conditions(warn),
     ) as rest:
         link = await asyncio.to_thread(open_broker_link, transport, limits_from="earliest")
         try:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.cli.group_edits import author_of
 from quotaplane.cli.import_answer import as_json, closing_lines, import_rows
 from quotaplane.cli.import_writer import make_groups
@@ -68,7 +69,7 @@ async def _import(
     async with Rest(
         transport,
         concurrency=settings.enforce.concurrency,
-        say=warn,
+        conditions=Conditions(warn),
     ) as rest:
         found = await survey(
             rest,

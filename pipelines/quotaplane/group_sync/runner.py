@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final
 
 from quotaplane.agents.beside import Begun, beside
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import GROUP_SYNC
 from quotaplane.console.terminal import warn
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.group_sync.sync import GroupSync, Say
@@ -16,8 +16,6 @@ from quotaplane.pulsar_admin.resource_groups import Runtime, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings import Cluster, PulsarTransport, Settings
 from quotaplane.settings.transports import STOCK_REPORTS
-
-_PART: Final = "resource group sync"
 
 
 @contextlib.contextmanager
@@ -27,12 +25,11 @@ def following(
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     say: Say = warn,
-    refused: Callable[[int], None] = lambda _: None,
+    conditions: Conditions | None = None,
 ) -> Iterator[None]:
     """Sync within this context: once before it begins, then every ``cluster.poll_interval_s``.
 
-    ``refused`` is called after each sync with the number of requests that are refused at present
-    for lack of rights.
+    ``conditions`` are of the program.
 
     Raises:
         ClusterError: the cluster can't be reached, or refuses us.
@@ -42,19 +39,18 @@ def following(
     async def main(begun: Begun) -> None:
         transport = settings.transport
         assert isinstance(transport, PulsarTransport)
-        async with Rest(transport, say=say) as rest:
+        wrong = conditions or Conditions(say)
+        async with Rest(transport, conditions=wrong) as rest:
             runtime = await read_runtime(rest)
             _check(runtime, settings, transport, say)
             group_sync = GroupSync(cluster, settings, f"pulsar:{runtime.cluster}", say)
-            log = FailureLog(say)
             failures = await group_sync.sync(rest)
             _raise_at_start(failures)
-            log.note(_PART, "", _summary(failures))
+            wrong.note(GROUP_SYNC, "", _summary(failures))
             begun.now()
             while begun.goes_on:
                 await sleep(cluster.poll_interval_s)
-                log.note(_PART, "", _summary(await _sync_again(group_sync, rest)))
-                refused(rest.access.refused)
+                wrong.note(GROUP_SYNC, "", _summary(await _sync_again(group_sync, rest)))
 
     with beside("cluster", main):
         yield

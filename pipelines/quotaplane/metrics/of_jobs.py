@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final
 
-from quotaplane.extensions import extensions
+from quotaplane.agents.known_conditions import CONDITIONS
+from quotaplane.extensions import extensions, load
 from quotaplane.metrics.declaration import Kind, Label, Metric
 from quotaplane.model import MODES
 from quotaplane.round_counts import MOST_NAMED, RoundCounts
@@ -92,6 +93,20 @@ BUILD_INFO: Final = Metric(
     ),
 )
 
+ALL_CONDITIONS: Final = (
+    *CONDITIONS,
+    *(condition for each in extensions() for condition in load(each.conditions)),
+)
+"""What can be wrong with any program, also of an extension."""
+
+CONDITION: Final = gauge(
+    "condition",
+    "what is wrong now, by name, and with how many brokers, requests or others; 1 where it is "
+    "about the program; nothing: it is not wrong",
+    "conditions",
+    Label("condition", tuple(each.name for each in ALL_CONDITIONS)),
+)
+
 EVERY_JOB: Final = (
     gauge(
         "epoch", "number of the checkpoint: the time of its first start, in s since 1970", "epoch"
@@ -164,12 +179,6 @@ NEWEST_REPORT: Final = gauge(
     "newest_report",
     unit="seconds",
 )
-ACCESS_REFUSED: Final = gauge(
-    "access_refused",
-    "requests (of the resource group sync, or of the server) that the cluster refuses at present "
-    "for lack of rights (401, 403)",
-    "access_refused",
-)
 _MODE: Final = Label("mode", MODES)
 _WORST: Final = Label("group", most=MOST_NAMED)
 
@@ -214,7 +223,6 @@ QUOTA_JOB: Final = (
         unit="seconds",
     ),
     counter("quota_changes", _HELP["quota_changes"], "quota_changes"),
-    ACCESS_REFUSED,
     gauge(
         "brokers",
         "brokers that report (live), and that fell silent and have not expired (stale)",

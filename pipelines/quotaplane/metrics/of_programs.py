@@ -7,8 +7,8 @@ from typing import Final
 from quotaplane.extensions import load
 from quotaplane.metrics.declaration import Kind, Label, Metric
 from quotaplane.metrics.of_jobs import (
-    ACCESS_REFUSED,
     BUILD_INFO,
+    CONDITION,
     EVERY_JOB,
     JOBS_OF_EXTENSIONS,
     QUOTA_JOB,
@@ -50,11 +50,6 @@ ENFORCER: Final = (
         "refused",
         "failures",
         Label("part", most=32),
-    ),
-    _gauge(
-        "access_refused",
-        "requests that the cluster refuses at present for lack of rights (401, 403)",
-        "access_refused",
     ),
     _counter("refused_messages", "limits messages that were not used", "refused_messages"),
     _gauge("cut_groups", "groups whose published limits exceed their quotas", "cut_groups"),
@@ -120,14 +115,17 @@ HTTP_SECONDS: Final = Metric(
     labels=(Label("route", most=64),),
     buckets=(0.005, 0.02, 0.1, 0.3, 1.0, 5.0, 30.0),
 )
-SERVER: Final = (HTTP_REQUESTS, HTTP_SECONDS, ACCESS_REFUSED)
+SERVER: Final = (HTTP_REQUESTS, HTTP_SECONDS)
 
 PROGRAMS: Final = {
-    "quota": (BUILD_INFO, *EVERY_JOB, *QUOTA_JOB),
-    "throttle": (BUILD_INFO, *EVERY_JOB, *THROTTLE_JOB),
-    **{job: (BUILD_INFO, *EVERY_JOB, *load(name)) for job, name in JOBS_OF_EXTENSIONS.items()},
-    "enforcer": (BUILD_INFO, *ENFORCER),
-    "server": (BUILD_INFO, *SERVER),
+    "quota": (BUILD_INFO, CONDITION, *EVERY_JOB, *QUOTA_JOB),
+    "throttle": (BUILD_INFO, CONDITION, *EVERY_JOB, *THROTTLE_JOB),
+    **{
+        job: (BUILD_INFO, CONDITION, *EVERY_JOB, *load(name))
+        for job, name in JOBS_OF_EXTENSIONS.items()
+    },
+    "enforcer": (BUILD_INFO, CONDITION, *ENFORCER),
+    "server": (BUILD_INFO, CONDITION, *SERVER),
 }
 """The metrics of each program."""
 

@@ -7,7 +7,9 @@ from typing import Final
 from quotaplane.extensions import load
 from quotaplane.metrics.declaration import Metric
 from quotaplane.metrics.of_jobs import (
+    ALL_CONDITIONS,
     BUILD_INFO,
+    CONDITION,
     EVERY_JOB,
     JOBS_OF_EXTENSIONS,
     QUOTA_JOB,
@@ -16,7 +18,7 @@ from quotaplane.metrics.of_jobs import (
 from quotaplane.metrics.of_programs import ENFORCER, SERVER
 
 SECTIONS: Final = {
-    "Every program": (BUILD_INFO,),
+    "Every program": (BUILD_INFO, CONDITION),
     "Every job": EVERY_JOB,
     "The quota job": QUOTA_JOB,
     "The throttle job": THROTTLE_JOB,
@@ -30,8 +32,9 @@ _MOST_SHOWN: Final = 8
 
 
 def tables() -> str:
-    """All sections, as Markdown."""
-    return "\n".join(f"### {heading}\n\n{table(part)}" for heading, part in SECTIONS.items())
+    """All sections, and the conditions, as Markdown."""
+    sections = [f"### {heading}\n\n{table(part)}" for heading, part in SECTIONS.items()]
+    return "\n".join([*sections, f"### Conditions\n\n{_conditions()}"])
 
 
 def table(metrics: tuple[Metric, ...]) -> str:
@@ -40,6 +43,13 @@ def table(metrics: tuple[Metric, ...]) -> str:
     for metric in metrics:
         cells = f"`{metric.name}`", metric.kind.value, _labels(metric), metric.help
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _conditions() -> str:
+    lines = ["| condition | what is wrong | not ready |", "|---|---|---|"]
+    for each in ALL_CONDITIONS:
+        lines.append(f"| `{each.name}` | {each.meaning} | {'yes' if each.unready else ''} |")
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,8 @@ from typing import Final
 
 import pulsar
 
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import LIST_OF_TOPICS
 from quotaplane.errors import TransportError
 from quotaplane.pulsar.client import close_quietly, open_client
 from quotaplane.pulsar.end_position import last_position
@@ -43,7 +45,7 @@ class TopicPool:
         self._readers: dict[str, TopicReader | LiveReader] = {}
         self._topics: list[str] = []
         self._listed = False
-        self._complaint = ""
+        self._conditions = Conditions(_log.warning)
         self._found_s = float("-inf")
         self._opening: dict[str, Future[TopicReader | LiveReader]] = {}
         self._pool = ThreadPoolExecutor(_OPENED_AT_ONCE)
@@ -113,14 +115,14 @@ class TopicPool:
                     must_be_there(self._options, topic)
         try:
             self._topics = topic_partitions(self._client, self._options)
-            self._listed, self._complaint = True, ""
+            self._listed = True
+            self._conditions.note(LIST_OF_TOPICS, "", None)
         except TransportError as error:
             if not self._topics:
                 raise
             self._listed = False
-            if str(error) != self._complaint:
-                _log.warning("%s; continuing with the known topics", error)
-            self._complaint = str(error)
+            text = f"{error}; continuing with the known topics"
+            self._conditions.note(LIST_OF_TOPICS, "", text)
         self._patience.doubted, self._found_s = False, now_s
         self._patience.keep_only(self._topics)
         for gone in (self._readers.keys() | self._opening.keys()) - set(self._topics):

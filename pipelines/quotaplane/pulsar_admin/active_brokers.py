@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from quotaplane.agents.beside import Begun, beside
-from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import ADDRESS_OF_BROKERS, LIST_OF_BROKERS
 from quotaplane.agents.pace import at_once
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.broker_addresses import look_up_broker
@@ -18,8 +19,6 @@ from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Cluster, PulsarTransport
 
-_LIST: Final = "list of brokers"
-_BROKER: Final = "address of brokers"
 _AT_ONCE: Final = 8
 
 
@@ -102,7 +101,7 @@ def following_brokers(
     cluster: Cluster,
     brokers: ActiveBrokers,
     *,
-    say: Say,
+    conditions: Conditions,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     clock: Callable[[], float] = time.monotonic,
     wall_clock: Callable[[], float] = time.time,
@@ -116,25 +115,24 @@ def following_brokers(
     Raises:
         ClusterError: the list can't be read, or no broker's name can be found out; if ``needed``.
     """
-    log = FailureLog(say)
 
     async def read(rest: Rest) -> None:
         try:
             # Its time is of before the request: a report that is published meanwhile is newer.
             failed = await brokers.read(rest, clock(), int(wall_clock() * 1000))
         except Exception as error:  # a bug must be logged, and end nothing
-            log.note(_LIST, "", error)
+            conditions.note(LIST_OF_BROKERS, "", error)
         else:
-            log.note(_LIST, "", None)
-            _note(log, failed)
+            conditions.note(LIST_OF_BROKERS, "", None)
+            _note(conditions, failed)
 
     async def main(begun: Begun) -> None:
-        async with Rest(transport, say=say) as rest:
+        async with Rest(transport, conditions=conditions) as rest:
             if needed:
                 failed = await brokers.read(rest, clock(), int(wall_clock() * 1000))
                 if not brokers.names:
                     raise next(iter(failed.values()))
-                _note(log, failed)
+                _note(conditions, failed)
             else:
                 await read(rest)
             begun.now()
@@ -146,7 +144,7 @@ def following_brokers(
         yield lambda: brokers.newest
 
 
-def _note(log: FailureLog, failed: dict[str, ClusterError]) -> None:
+def _note(conditions: Conditions, failed: dict[str, ClusterError]) -> None:
     for broker, error in failed.items():
-        log.note(_BROKER, broker, error)
-    log.retain(_BROKER, failed.__contains__)
+        conditions.note(ADDRESS_OF_BROKERS, broker, error)
+    conditions.retain(ADDRESS_OF_BROKERS, failed.__contains__)

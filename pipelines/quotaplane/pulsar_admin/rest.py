@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
-from quotaplane.agents.failures import Say
+from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.parsing.addresses import clear_to
 from quotaplane.parsing.bounded_json import JsonBoundsError
@@ -60,14 +60,10 @@ class RefusedError(ClusterError):
         self.status = status
 
 
-def _say_nothing(_: str) -> None:
-    pass
-
-
 class Rest:
     """Requests to one cluster; an asynchronous context manager for one event loop.
 
-    ``say`` prints a line when the cluster begins and ends to refuse us (see ``AccessWatch``).
+    ``conditions`` are of the program; they have what the cluster refuses (see ``AccessWatch``).
 
     >>> Rest.path("persistent", "acme/orders", "a topic", "publishRate")
     '/admin/v2/persistent/acme/orders/a%20topic/publishRate'
@@ -78,12 +74,13 @@ class Rest:
         transport: PulsarConnection,
         *,
         concurrency: int = 16,
-        say: Say = _say_nothing,
+        conditions: Conditions | None = None,
     ) -> None:
         if transport.admin_url is None:
             raise ConfigError("transport.admin_url: is needed for the cluster's REST API")
         self.url = transport.admin_url.rstrip("/")
-        self.access = AccessWatch(self.url, say)
+        self.conditions = conditions or Conditions(lambda _: None)
+        self._access = AccessWatch(self.url, self.conditions)
         self._hosts: set[str | None] = {urlsplit(self.url).hostname}
         self._places = asyncio.Semaphore(concurrency)
         security = transport.security
@@ -181,7 +178,7 @@ class Rest:
                 # ValueError: a URL that a broker gave can't be parsed.
                 why = " ".join(str(error).split()) or type(error).__name__
                 raise self._unanswered(where, why) from None
-        self.access.note(method, path, answer.status)
+        self._access.note(method, path, answer.status)
         if answer.status >= 300:
             raise RefusedError(
                 f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status

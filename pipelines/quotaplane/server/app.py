@@ -73,7 +73,7 @@ def create_app(
 
     app = _routed(lifespan=lifespan)
     app.state.services = Services(settings, server, conf, say)
-    add_error_answers(app)
+    add_error_answers(app, app.state.services.conditions)
     app.add_middleware(Spellings, paths=fixed_paths(_ROUTERS))
     app.add_middleware(Guard, hosts=_hosts(server))
     app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import resource
-from collections.abc import Callable
 from typing import Any, Final
+
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import CONNECTIONS
 
 MOST_CONNECTIONS: Final = 1000
 BACKLOG: Final = 128
@@ -44,38 +46,33 @@ def raise_open_files() -> int:
 
 
 class ConnectionBound:
-    """Prints one line when connections begin to be refused; again only after all were accepted.
+    """Admits ``most`` connections, and states whether more are refused.
 
-    >>> bound = ConnectionBound(2, print)
+    >>> bound = ConnectionBound(2, Conditions(print))
     >>> [bound.admits(number) for number in (2, 3, 4)]
-    server: 2 connections are open: more are refused (503) until some are closed
+    connections: 2 are open: more are refused (503) until some are closed
     [True, False, False]
     """
 
-    def __init__(self, most: int, say: Callable[[str], None]) -> None:
-        self._most, self._say = most, say
-        self._is_full = False
+    def __init__(self, most: int, conditions: Conditions) -> None:
+        self._most, self._conditions = most, conditions
 
     def admits(self, connections: int) -> bool:
         """Whether a new connection may stay; it is among these."""
         if connections > self._most:
-            self._full(
-                f"{self._most} connections are open: more are refused (503) until some are closed"
-            )
+            self._full(f"{self._most} are open: more are refused (503) until some are closed")
             return False
         if connections <= self._most // 2:
-            self._is_full = False
+            self._conditions.note(CONNECTIONS, "", None)
         return True
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Handle an error of the event loop: that no connection can be accepted is one line."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in _FULL:
-            self._full(f"connections can't be accepted: {error.strerror}; check `ulimit -n`")
+            self._full(f"none can be accepted: {error.strerror}; check `ulimit -n`")
         else:
             loop.default_exception_handler(context)
 
     def _full(self, text: str) -> None:
-        if not self._is_full:
-            self._say(f"server: {text}")
-        self._is_full = True
+        self._conditions.note(CONNECTIONS, "", text)

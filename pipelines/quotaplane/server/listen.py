@@ -111,7 +111,8 @@ async def serve(settings: Settings, conf: str, stop: asyncio.Event) -> None:
     options = _tls(server.tls)
     app = create_app(settings, server, conf)
     listening = _listen(server)
-    bound = ConnectionBound(connections_within(raise_open_files()), warn)
+    most = connections_within(raise_open_files())
+    bound = ConnectionBound(most, app.state.services.conditions)
     asyncio.get_running_loop().set_exception_handler(bound.on_loop_error)
     config = uvicorn.Config(
         app,

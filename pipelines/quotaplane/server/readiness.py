@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import CLOCK_OF_JOB, HISTORY
 from quotaplane.errors import QuotaplaneError
 from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
@@ -44,18 +46,18 @@ class Readiness:
         self,
         history: History,
         max_round_age_s: float,
-        say: Callable[[str], None],
+        conditions: Conditions,
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        self._history, self._max_round_age_s, self._say = history, max_round_age_s, say
+        self._history, self._max_round_age_s = history, max_round_age_s
+        self._conditions = conditions
         self._clock, self._now = clock, now
         self._failure: str | None = "not looked yet"
         self._looked_at: float | None = None
         self._last_round: datetime | None = None
         self._version, self._new_round_at = -1, clock()
-        self._said_ahead = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -108,23 +110,20 @@ class Readiness:
 
     def look(self) -> None:
         """Check once."""
-        failure = None
+        failure, unread = None, None
         try:
             open_table(self._history, RESOURCE_GROUPS.name)
             rounds = open_table(self._history, ROUNDS.name)
             newest, version = _newest(rounds), rounds.version()
         except (QuotaplaneError, DeltaError, OSError, ValueError) as error:
             # The answer needs no token, so the details go to stderr only.
-            failure = "can't be read"
-            if self._failure != failure:
-                self._say(f"server: the history can't be read: {one_line(error)}")
+            failure, unread = "can't be read", f"can't be read: {one_line(error)}"
         else:
-            if self._failure == "can't be read":
-                self._say("server: the history can be read again")
             self._last_round = newest
             if version != self._version:  # not by time: the job's clock may have been set back
                 self._version, self._new_round_at = version, self._clock()
             self._compare_clocks()
+        self._conditions.note(HISTORY, "", unread)
         self._failure = failure
         self._looked_at = self._clock()
 
@@ -132,14 +131,12 @@ class Readiness:
         ahead_s = 0.0
         if self._last_round is not None:
             ahead_s = (self._last_round - self._now()).total_seconds()
-        ahead = ahead_s > _AHEAD_S
-        if ahead and not self._said_ahead:
-            self._say(
-                f"server: the newest round is {ahead_s:.0f} s ahead of this host's clock. If this "
-                "clock is wrong, tokens are accepted for as long after they expired. Compare `date "
-                "-u` here and on the job's host, and check that NTP runs"
-            )
-        self._said_ahead = ahead
+        text = (
+            f"the newest round is {ahead_s:.0f} s ahead of this host's clock. If this clock is "
+            "wrong, tokens are accepted for as long after they expired. Compare `date -u` here and "
+            "on the job's host, and check that NTP runs"
+        )
+        self._conditions.note(CLOCK_OF_JOB, "", text if ahead_s > _AHEAD_S else None)
 
 
 def last_round(history: History) -> datetime | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,7 +10,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from quotaplane.agents.refused_messages import RefusalLog
+from quotaplane.agents.conditions import Conditions, in_words
+from quotaplane.agents.known_conditions import ANSWERS
 from quotaplane.console.terminal import one_line, warn
 from quotaplane.errors import (
     ClusterError,
@@ -82,10 +82,8 @@ def error_answer(
     return JSONResponse({"reason": one_line(reason)}, status, headers=dict(headers or {}))
 
 
-def add_error_answers(app: FastAPI) -> None:
+def add_error_answers(app: FastAPI, conditions: Conditions) -> None:
     """Let every error of a route become an answer of the one form."""
-    # Every request of every tenant meets the same condition.
-    unread = RefusalLog("history", warn)
 
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, AnswerError)
@@ -96,7 +94,8 @@ def add_error_answers(app: FastAPI) -> None:
         status, reason = status_of(error), str(error)
         if isinstance(error, HistoryError) and not getattr(request.state, "sees_all", False):
             # It names folders of this host.
-            unread.refuse(f"{request.method} {request.url.path}", error, time.monotonic())
+            text = f"{request.method} {request.url.path}: {in_words(error)}"
+            conditions.note(ANSWERS, "", text, times=1)
             reason = "the history can't be read or written; the server's stderr says why"
         return error_answer(status, reason, _challenge(status))
 

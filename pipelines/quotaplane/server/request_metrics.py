@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 from prometheus_client import generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.metrics.exposition import counter, histogram, registry_of
 from quotaplane.metrics.of_programs import HTTP_REQUESTS, HTTP_SECONDS
 from quotaplane.metrics.readings import Readings
@@ -21,11 +21,11 @@ A path itself is never a label: names of groups have no bound.
 
 
 class RequestMetrics:
-    """The metrics of one server; ``refused`` returns the number of requests the cluster refuses."""
+    """The metrics of one server, and what is wrong with it."""
 
-    def __init__(self, refused: Callable[[], int]) -> None:
+    def __init__(self, conditions: Conditions) -> None:
         self._registry = registry_of(
-            "server", lambda: Readings({"access_refused": {(): refused()}})
+            "server", lambda: Readings({"conditions": conditions.numbers()})
         )
         self._requests = counter(HTTP_REQUESTS, self._registry)
         self._seconds = histogram(HTTP_SECONDS, self._registry)

@@ -346,6 +346,7 @@ class ReadyAnswer(BaseModel):
 
     ready: bool
     checks: list[Check]
+    conditions: list[str] = Field(description="What is wrong now: names of docs/metrics.md.")
 
 
 class AliveAnswer(BaseModel):

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.current_groups import CurrentGroups
 from quotaplane.server.access import ANONYMOUS, Principal, Role, tenant_of
@@ -53,8 +54,9 @@ class Services:
         self, settings: Settings, server: Server, conf: str, say: Callable[[str], None]
     ) -> None:
         self.settings, self.server, self.conf = settings, server, conf
+        self.conditions = Conditions(say)
         self.workers = Workers(server.request_timeout_s)
-        self.verifier = Verifier(server.auth, say) if server.auth else None
+        self.verifier = Verifier(server.auth, self.conditions) if server.auth else None
         self.is_idle = False
         """Nothing in the background waits for the disk any more."""
         self.anonymous = ANONYMOUS[server.anonymous]
@@ -65,20 +67,19 @@ class Services:
             self.rest = Rest(
                 settings.transport,
                 concurrency=4,
-                say=say,
+                conditions=self.conditions,
             )
             cluster = ClusterGroups(self.rest, settings.cluster.tenants)
         self.groups = FreshGroups(CurrentGroups(settings.history), self.workers)
         self.changes = ChangeLog(settings.history, self.workers)
-        rest = self.rest
-        self.metrics = RequestMetrics(lambda: 0 if rest is None else rest.access.refused)
+        self.metrics = RequestMetrics(self.conditions)
         self.queries = Queries(settings.history, self.workers, server.request_timeout_s)
         self.picture = FreshPicture(settings.history, self.workers, server.request_timeout_s)
         self.periods = RecordedPeriods(self.queries, settings)
         self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)
         self.attachments = AttachmentWriter(settings.history, self.workers, cluster, conf)
         max_round_age_s = max(_LEAST_ROUND_AGE_S, 4 * settings.trigger.interval_s)
-        self.readiness = Readiness(settings.history, max_round_age_s, say)
+        self.readiness = Readiness(settings.history, max_round_age_s, self.conditions)
 
     async def start(self) -> None:
         """Begin the work in the background."""

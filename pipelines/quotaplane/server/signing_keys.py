@@ -14,7 +14,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import KEYS_OF_TOKENS
 from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
 
@@ -27,7 +28,6 @@ LEAST_BETWEEN_S: Final = 10.0
 
 _FETCH_WITHIN_S: Final = 5.0
 _MOST_BYTES: Final = 1024 * 1024
-_PART: Final = "keys of tokens"
 _FAILURES: Final = (
     httpx.HTTPError,
     httpx.InvalidURL,
@@ -103,11 +103,11 @@ class KeySet:
     def __init__(
         self,
         fetch: Fetch,
-        say: Callable[[str], None],
+        conditions: Conditions,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fetch, self._clock = fetch, clock
-        self._failures = FailureLog(say)
+        self._conditions = conditions
         self._keys: dict[str | None, RSAPublicKey] = {}
         self._tried_at = -float("inf")
         self._fetching: asyncio.Task[None] | None = None
@@ -144,9 +144,10 @@ class KeySet:
             # Also where each part of an answer is in time.
             fetched = await asyncio.wait_for(self._fetch(), 2 * _FETCH_WITHIN_S)
             self._keys = parse_key_set(fetched)
-            self._failures.note(_PART, "", None)
+            self._conditions.note(KEYS_OF_TOKENS, "", None)
         except _FAILURES as error:
-            self._failures.note(_PART, "", QuotaplaneError(str(error) or type(error).__name__))
+            failure = QuotaplaneError(str(error) or type(error).__name__)
+            self._conditions.note(KEYS_OF_TOKENS, "", failure)
         finally:
             self._fetching = None
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from quotaplane import __version__
+from quotaplane.agents.known_conditions import UNREADY
 from quotaplane.history.store import place
 from quotaplane.history.table_health import table_health
 from quotaplane.server.access import Role
@@ -85,9 +86,13 @@ async def healthz() -> Response:
 )
 async def readyz(served: Served) -> Response:
     """Whether the history can be read and the job makes rounds, as of the last check."""
-    checks = served.readiness.checks()
-    ready = all(check.ok for check in checks)
-    answer = {"ready": ready, "checks": [check._asdict() for check in checks]}
+    checks, wrong = served.readiness.checks(), served.conditions.active()
+    ready = all(check.ok for check in checks) and not UNREADY & wrong.keys()
+    answer = {
+        "ready": ready,
+        "checks": [check._asdict() for check in checks],
+        "conditions": [*wrong],  # without their items: the answer is for everybody
+    }
     return json_answer(answer, 200 if ready else 503)
 
 

@@ -7,13 +7,13 @@ printed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.server.access import Principal, roles_of
 from quotaplane.server.signing_keys import KeySet, from_file, from_url, read_public_key
@@ -43,7 +43,7 @@ class Verifier:
         ConfigError: a key can't be read.
     """
 
-    def __init__(self, auth: Authentication, say: Callable[[str], None]) -> None:
+    def __init__(self, auth: Authentication, conditions: Conditions) -> None:
         self._auth = auth
         self._secret = _secret(auth)
         self._public_key: RSAPublicKey | None = None
@@ -52,9 +52,9 @@ class Verifier:
         if auth.rs256_public_key_file is not None:
             self._public_key = read_public_key(auth.rs256_public_key_file)
         elif auth.jwks_url is not None:
-            self.key_set = KeySet(from_url(auth.jwks_url), say)
+            self.key_set = KeySet(from_url(auth.jwks_url), conditions)
         elif auth.jwks_file is not None:
-            self.key_set = KeySet(from_file(auth.jwks_file), say)
+            self.key_set = KeySet(from_file(auth.jwks_file), conditions)
 
     async def verify(self, token: str) -> Principal:
         """The token's bearer.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Final
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.console.terminal import one_line, write_line
 from quotaplane.streams.status import JobStatus
 from quotaplane.texts import utc_text
@@ -36,6 +37,8 @@ class JobLines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.status = status
+        self.conditions = Conditions(self.warn, lambda text: self.say("recovered", text), clock)
+        status.wrong_now = self.conditions.active
         self._write, self._now, self._clock = write, now, clock
         self._queue: deque[str] = deque(maxlen=_MAX_QUEUED)
         self._wake = threading.Condition()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ConfigError
 from quotaplane.pulsar_admin.cluster_list import ClusterList
 from quotaplane.settings import Cluster, PulsarTransport, Settings
@@ -29,7 +30,7 @@ NewestList = Callable[[], ClusterList]
 def listed_by(
     settings: Settings,
     allowed: object,
-    say: Callable[[str], None],
+    conditions: Conditions,
     *,
     as_listed: bool = False,
     for_departures: bool = False,
@@ -52,7 +53,9 @@ def listed_by(
     assert isinstance(settings.transport, PulsarTransport)
     brokers = ActiveBrokers(as_listed=as_listed, keep_s=settings.limits.lease_s)
     cluster = settings.cluster or Cluster()
-    with following_brokers(settings.transport, cluster, brokers, say=say, needed=needed) as newest:
+    with following_brokers(
+        settings.transport, cluster, brokers, conditions=conditions, needed=needed
+    ) as newest:
         yield newest
 
 

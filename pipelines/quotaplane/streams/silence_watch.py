@@ -1,15 +1,11 @@
-"""Warns when nothing arrives any more. Pure."""
+"""Notices that nothing arrives any more. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-AGAIN_AFTER_S: Final = 60.0
-"""Least time between two warnings of the same kind."""
-
-Line = tuple[str, str]
-"""Kind (``warning`` or ``recovered``) and text."""
+from quotaplane.agents.conditions import Condition, Conditions
 
 _NAMED: Final = 5
 
@@ -22,36 +18,24 @@ def some(texts: Sequence[str]) -> str:
 
 
 class SilenceWatch:
-    """Takes one round after another, and tells when inputs stop and when they arrive again.
+    """Takes one round after another; ``silent`` holds while inputs stay away.
 
-    >>> watch = SilenceWatch(30, "reports", "nothing moves. Check the collector")
-    >>> [watch.after(now_s, arrived) for now_s, arrived in ((0, 5), (20, 0), (30, 0), (40, 0))]
-    [[], [], [('warning', 'no reports for 30 s; nothing moves. Check the collector')], []]
-    >>> watch.after(50, 2)
-    [('recovered', 'reports arrive again after 50 s')]
+    Args:
+        silent: the condition.
+        patience_s: how long inputs may stay away.
+        then: what follows from it, and what to do.
     """
 
-    def __init__(self, patience_s: float, noun: str, then: str) -> None:
-        """``patience_s``: how long inputs (``noun``) may stay away. ``then``: what follows from it,
-        and what to do.
-        """
-        self._patience_s, self._noun, self._then = patience_s, noun, then
+    def __init__(self, silent: Condition, patience_s: float, then: str) -> None:
+        self._silent, self._patience_s, self._then = silent, patience_s, then
         self._last_s: float | None = None
-        self._ever = self._warned = False
-        self._again_s = 0.0
+        self._ever = False
 
-    def after(self, now_s: float, arrived: int) -> list[Line]:
-        """The lines after a round that began at ``now_s`` of a monotonic clock."""
-        last_s = now_s if self._last_s is None else self._last_s
-        silent_s = now_s - last_s
-        if arrived:
-            warned, self._warned = self._warned, False
-            self._last_s, self._ever = now_s, True
-            again = f"{self._noun} arrive again after {silent_s:.0f} s"
-            return [("recovered", again)] if warned else []
-        self._last_s = last_s
-        if self._warned or silent_s < self._patience_s or now_s < self._again_s:
-            return []
-        self._warned, self._again_s = True, now_s + AGAIN_AFTER_S
+    def after(self, now_s: float, arrived: int, conditions: Conditions) -> None:
+        """Add a round that began at ``now_s`` of a monotonic clock."""
+        if self._last_s is None or arrived:
+            self._last_s, self._ever = now_s, arrived > 0
+        silent_s = now_s - self._last_s
         since = f"for {silent_s:.0f} s" if self._ever else f"since the start {silent_s:.0f} s ago"
-        return [("warning", f"no {self._noun} {since}; {self._then}")]
+        is_silent = not arrived and silent_s >= self._patience_s
+        conditions.note(self._silent, "", f"none {since}; {self._then}" if is_silent else None)

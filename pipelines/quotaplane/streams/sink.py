@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.arrow_ipc import unpack
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces
@@ -57,8 +58,8 @@ class Finisher(ABC):
         """Rows by history table for a batch without outputs; none by default."""
         return {}
 
-    def end(self) -> Iterable[tuple[str, str]]:
-        """Called after each batch; returns lines for ``JobLines.say``."""
+    def end(self, conditions: Conditions) -> Iterable[tuple[str, str]]:
+        """Called after each batch: states what is wrong; returns lines for ``JobLines.say``."""
         return ()
 
 
@@ -112,7 +113,7 @@ class BatchSink:
                 self._write(stamp, packed)
             else:
                 self._history.append_round(stamp, self._finisher.idle(stamp))
-        for kind, text in self._finisher.end():
+        for kind, text in self._finisher.end(self._lines.conditions):
             self._lines.say(kind, text)
 
     def _write(self, stamp: Round, packed: Packed) -> None:

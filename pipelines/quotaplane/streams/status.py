@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,12 +56,12 @@ class JobStatus:
     ``counters`` and ``gauges`` are the names in the lines, in order.
 
     >>> now = iter([0.0, 2.0, 2.0, 2.5, 10.0])
-    >>> status = JobStatus(["reports"], ["brokers_live"], clock=lambda: next(now))
+    >>> status = JobStatus(["reports"], [], clock=lambda: next(now))
     >>> status.round_began(0)
-    >>> status.add(StatusUpdate({"reports": 3}, {"stale": 1}, {"brokers_live": 3}, arrived=4))
+    >>> status.add(StatusUpdate({"reports": 3}, {"stale": 1}, {}, arrived=4))
     >>> status.round_ended()
     >>> status.period()
-    'rounds=1 reports=3 rejected=1 (stale=1) brokers_live=3 last_round_s=0.5 running_s=- idle_s=8.0'
+    'rounds=1 reports=3 rejected=1 (stale=1) conditions=0 last_round_s=0.5 running_s=- idle_s=8.0'
     """
 
     def __init__(
@@ -75,6 +75,8 @@ class JobStatus:
         self._gauges: dict[str, float | None] = dict.fromkeys(gauges)
         self._gauges_by: dict[str, Numbers] = {}
         self._clock, self._wall = clock, wall
+        self.wrong_now: Callable[[], Mapping[str, Sequence[str]]] = dict
+        """Returns what is wrong now, see ``Conditions.active``."""
         self._lock = threading.Lock()
         self._total, self._period = _Sums(), _Sums()
         self._started_s = clock()
@@ -147,6 +149,7 @@ class JobStatus:
 
     def readings(self) -> Readings:
         """All numbers at this moment, by name; what is not known is left out."""
+        wrong: Numbers = {(name,): len(items) for name, items in self.wrong_now().items()}
         with self._lock:
             total = self._total
             known = {name: value for name, value in self._gauges.items() if value is not None}
@@ -160,6 +163,7 @@ class JobStatus:
                     "rejected": {(reason,): count for reason, count in total.rejected.items()},
                     **{name: dict(numbers) for name, numbers in total.counts_by.items()},
                     **self._gauges_by,
+                    "conditions": wrong,
                 },
                 {
                     "round": {(): self._rounds.read()},
@@ -169,12 +173,12 @@ class JobStatus:
 
     def period(self) -> str:
         """The status line: counts since the last call, and the current gauges."""
-        now_s = self._clock()
+        now_s, wrong = self._clock(), self.wrong_now()
         with self._lock:
             if self._last_input_s is None:
                 started_s = now_s - self._started_s
                 return f"starting_s={started_s:.1f} waits_for={self._waits_for}"
-            shown = self._sums(self._period)
+            shown = [*self._sums(self._period), f"conditions={_listed(wrong)}"]
             shown += [f"{name}={_number(self._gauges[name])}" for name in self._shown_gauges]
             running_s = None if self._round is None else now_s - self._round_began_s
             shown += [
@@ -209,6 +213,10 @@ def by_reason(rejected: Mapping[str, int]) -> str:
     ordered = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))
     parts = " ".join(f"{reason}={count}" for reason, count in ordered if count)
     return f"{sum(rejected.values())}" + (f" ({parts})" if parts else "")
+
+
+def _listed(names: Collection[str]) -> str:
+    return f"{len(names)} ({', '.join(names)})" if names else "0"
 
 
 def _seconds(value: float | None) -> str:

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import SecretStr
 
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import LIST_OF_TOPICS
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.pulsar.client import (
     as_transport_error,
@@ -208,7 +210,7 @@ class PulsarLink:
         self._opened_at: dict[str, Id | None] = {}
         """By partition: its last entry when the link was opened; None: not known."""
         self._listed_s = float("-inf")
-        self._complaint = ""
+        self._conditions = Conditions(_log.warning)
         try:
             self._follow(limits_from)
         except TransportError:
@@ -302,11 +304,10 @@ class PulsarLink:
         except TransportError as error:
             if not self._positions:
                 raise
-            if str(error) != self._complaint:
-                _log.warning("%s; continuing with the known partitions", error)
-            self._complaint = str(error)
+            text = f"{error}; continuing with the known partitions"
+            self._conditions.note(LIST_OF_TOPICS, "", text)
             return []
-        self._complaint = ""
+        self._conditions.note(LIST_OF_TOPICS, "", None)
         return partitions
 
 

@@ -571,7 +571,7 @@ class Enforcer:
             "usage_reports": 0 if self._reports is None else self._reports.sent,
             "observed_every_s": None if self._reports is None else self._reports.longest_window_s,
             "errors": self._failure_log.total,
-            "access_refused": self._rest.access.refused,
+            "conditions": self._rest.conditions.active(),
             "clock_steps": self._listener.clock.steps,
             "limits_on_arrival_s": self._listener.clock.age_s,
             "newest_limits_s": age_s if self._listener.received.issued_at_ms else None,

@@ -43,6 +43,7 @@ def enforcer_readings(
         {
             **{name: {(): number} for name, number in numbers.items()},
             "writes": {(result,): status[result] for result in _WRITES},
+            "conditions": {(name,): len(items) for name, items in status["conditions"].items()},
             "failures": {(part,): count for part, count in failures.items()},
         }
     )

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line, some
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import WRONG_CLOCKS
+from quotaplane.streams.silence_watch import some
 
 _MOST: Final = 1000
 """Brokers that are watched; anybody may invent names."""
@@ -27,7 +29,6 @@ class _Broker:
     age_s: float
     """The least one: waiting only adds to the difference of the clocks."""
     rounds: int = 1
-    warned: bool = False
 
 
 class BrokerClocks:
@@ -41,7 +42,6 @@ class BrokerClocks:
     def __init__(self, interval_s: float, patience_s: float) -> None:
         self._interval_s, self._patience_s = interval_s, patience_s
         self._brokers: dict[str, _Broker] = {}
-        self._again_s = 0.0
 
     def note(self, now_s: float, ages_s: Mapping[str, float]) -> None:
         """Add a round: the age of a report of each broker whose clock may be wrong."""
@@ -66,29 +66,19 @@ class BrokerClocks:
         }
         return dict(sorted(found.items(), key=lambda item: (-abs(item[1]), item[0])))
 
-    def lines(self, now_s: float, *, quiet: bool) -> list[Line]:
-        """The lines to print after a round; ``quiet``: no report was used, as another line says."""
-        ended = {
-            name: broker
-            for name, broker in self._brokers.items()
-            if now_s - broker.last_s > self._patience_s
-        }
-        for name in ended:
-            del self._brokers[name]
-        lines: list[Line] = []
-        if warned := sorted(name for name, broker in ended.items() if broker.warned):
-            text = f"the clock of {some(warned)} shows no difference any more"
-            lines.append(("recovered", text))
-        new = [name for name in self.wrong() if not self._brokers[name].warned]
-        if new and not quiet and now_s >= self._again_s:
-            self._again_s = now_s + AGAIN_AFTER_S
-            lines.append(("warning", self._text(new)))
-            for name in new:
-                self._brokers[name].warned = True
-        return lines
+    def after(self, now_s: float, conditions: Conditions, *, quiet: bool) -> None:
+        """State whose clocks are wrong after a round; ``quiet``: no report was used, as another
+        condition says.
+        """
+        for name, broker in [*self._brokers.items()]:
+            if now_s - broker.last_s > self._patience_s:
+                del self._brokers[name]
+        wrong = self.wrong()
+        if not (quiet and wrong):
+            conditions.set(WRONG_CLOCKS, wrong, self._text(wrong))
 
-    def _text(self, names: list[str]) -> str:
-        off = [f"{name} is {_off(self._brokers[name].age_s)}" for name in names]
+    def _text(self, wrong: Mapping[str, float]) -> str:
+        off = [f"{name} is {_off(age_s)}" for name, age_s in wrong.items()]
         return (
             f"the clock of {some(off)} this host's. Reports more than limits.lease_s behind, or "
             "reports.max_clock_skew_s ahead, are not used: such a broker expires. Compare "

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.arrow_ipc import unpack
 from quotaplane.history.left_out import Stretch
 from quotaplane.history.table_parts import replaced_by, replacing
@@ -32,7 +33,6 @@ from quotaplane.streams.quota.recorder import (
 )
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.quota.round_status import quota_status
-from quotaplane.streams.silence_watch import Line
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined
 from quotaplane.transport.base import Message, Transport
 from quotaplane.wire.reasons import (
@@ -119,7 +119,7 @@ class QuotaFinisher(Finisher):
         self._keys = keys
         self._watch = watch
         self._first_limits = FirstLimits(interval_s)
-        self._first_lines: list[Line] = []
+        self._first_lines: list[tuple[str, str]] = []
         self._lease_s = lease_s
         self._most_per_batch = most_per_batch
         self._reports_wait = False
@@ -244,25 +244,22 @@ class QuotaFinisher(Finisher):
         }
         return pa.table({name: pa.array([value]) for name, value in row.items()})
 
-    def end(self) -> Iterable[tuple[str, str]]:
-        """Lines about the first limits, and about reports that stay away or can't be used.
+    def end(self, conditions: Conditions) -> Iterable[tuple[str, str]]:
+        """States whether reports stay away or can't be used; lines about the first limits.
 
         Records some of the reports that were left out, unless the job is late; see ``LATE_ROUNDS``.
         """
         self._previous_ms = _ms_since(self._began_s)
         took_s = self._previous_ms / 1000
-        lines = [
-            *self._first_lines,
-            *self._watch.round_ended(self._began_s, self._arrivals, took_s),
-        ]
+        self._watch.round_ended(self._began_s, self._arrivals, conditions, took_s)
         if self._recorder is not None:
             late = self._is_behind or time.monotonic() - self._began_s > self._may_last_s
             if not late or self._without_portion >= LATE_ROUNDS:
                 self._without_portion = 0
-                lines += self._recorder.record(self._stamp, self._letters)
+                self._recorder.record(self._stamp, self._letters, conditions)
             elif self._recorder.reports_waiting:
                 self._without_portion += 1
-        return lines
+        return self._first_lines
 
     def _arrivals_of(self, counts: RoundCounts, letters: pa.Table, now_ms: int) -> Arrivals:
         """``letters``: of all reports that were not used."""

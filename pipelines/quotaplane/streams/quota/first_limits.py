@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from quotaplane.round_counts import RoundCounts
-from quotaplane.streams.silence_watch import Line
 
 
 class FirstLimits:
@@ -27,7 +26,7 @@ class FirstLimits:
         self._said = ""
         self._reports = self._entries = 0
 
-    def after(self, counts: RoundCounts) -> list[Line]:
+    def after(self, counts: RoundCounts) -> list[tuple[str, str]]:
         """The lines after a round with these counts of all shards.
 
         A job that goes on with limits from before its start says nothing.

@@ -220,10 +220,10 @@ class QuotaSpec(JobSpec):
         """Keep ``resource_groups`` in sync with a Pulsar cluster, and follow its list of brokers,
         if that is configured.
         """
-        allowed = self.settings.reports.allowed_brokers
+        allowed, conditions = self.settings.reports.allowed_brokers, lines.conditions
         follows = self.settings.cluster is not None
         with (
-            listed_by(self.settings, allowed, lines.warn, for_departures=True) as self._listed,
+            listed_by(self.settings, allowed, conditions, for_departures=True) as self._listed,
             self._groups_followed(lines) if follows else nullcontext(),
         ):
             yield
@@ -232,14 +232,8 @@ class QuotaSpec(JobSpec):
         from quotaplane.group_sync.runner import following  # needs httpx
 
         assert self.settings.cluster is not None
-        status = lines.status
-        status.set_gauge("access_refused", 0)
-        return following(
-            self.settings.cluster,
-            self.settings,
-            say=lines.warn,
-            refused=lambda requests: status.set_gauge("access_refused", requests),
-        )
+        cluster = self.settings.cluster
+        return following(cluster, self.settings, say=lines.warn, conditions=lines.conditions)
 
     def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
         """Hand the cluster's list of brokers to the batch, and who left it, if it is followed."""

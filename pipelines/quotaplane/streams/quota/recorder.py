@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import Transaction
 
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import LOST, UNRECORDED
 from quotaplane.errors import TransportError
 from quotaplane.groups.ids import ids_of
 from quotaplane.history.left_out import (
@@ -40,7 +42,6 @@ from quotaplane.streams.new_brokers import BrokerBounds, beyond_bounds
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.program import usage_history
 from quotaplane.streams.sender_checks import SenderChecks
-from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line
 from quotaplane.transport.base import Transport, is_stored
 from quotaplane.wire.reasons import GONE
 from quotaplane.wire.rejected_reports import condensed
@@ -66,6 +67,7 @@ _AT_ONCE: Final = 100
 _KNOWN_S: Final = 60.0
 """How long the lists of groups and brokers are used before they are read again."""
 _SHOWN: Final = 3
+_AGAIN_AFTER_S: Final = 60.0
 
 
 class Recorder:
@@ -108,7 +110,7 @@ class Recorder:
         self._reading: _Reading | None = None
         self._groups: _Groups | None = None
         self._gone = self._undefined = 0
-        self._not_until_s = self._no_line_until_s = self._known_until_s = float("-inf")
+        self._not_until_s = self._known_until_s = float("-inf")
         self._taken_in: set[str] = set()
         """Brokers that no round knew, of which a report was recorded."""
 
@@ -132,8 +134,8 @@ class Recorder:
         self._waiting.extend((each.number, each.reports) for each in numbered)
         return rows_of(numbered)
 
-    def record(self, stamp: Round, budget: LetterBudget) -> list[Line]:
-        """Record a portion, beside the round that just ended; returns lines to print.
+    def record(self, stamp: Round, budget: LetterBudget, conditions: Conditions) -> None:
+        """Record a portion, beside the round that just ended; states what is wrong.
 
         ``budget``: of the job's dead letters.
 
@@ -142,16 +144,26 @@ class Recorder:
         """
         now_s = self._clock()
         if not self._waiting or now_s < self._not_until_s:
-            return []
+            return
         try:
             self._portion(stamp, budget, until_s=now_s + self._may_last_s)
         except TransportError as error:
             # The portion is begun anew.
-            self._reading, self._not_until_s = None, self._clock() + AGAIN_AFTER_S
+            self._reading, self._not_until_s = None, self._clock() + _AGAIN_AFTER_S
             self._waiting = deque(waiting(self._tables, self._done).stretches)
-            text = f"{self.reports_waiting} reports wait to be recorded in usage: {error}"
-            return [("warning", f"{text}; they are tried again in {AGAIN_AFTER_S:.0f} s")]
-        return self._gone_line(now_s)
+            text = f"{self.reports_waiting} wait to be recorded in usage: {error}; they are tried"
+            conditions.note(UNRECORDED, "", f"{text} again in {_AGAIN_AFTER_S:.0f} s")
+            return
+        conditions.note(UNRECORDED, "", None)
+        if self._gone:
+            gone, self._gone = self._gone, 0
+            text = (
+                f"{gone} that rounds left out are missing in usage: their topics lost them before "
+                "they were recorded. Dead letters with the reason gone, in the table "
+                "rejected_reports, say which; let the topics keep reports for longer than a pause "
+                "of the job"
+            )
+            conditions.note(LOST, "", text, gone)
 
     def _portion(self, stamp: Round, budget: LetterBudget, *, until_s: float) -> None:
         found: list[tuple[Decoded, BoolArray]] = []
@@ -297,18 +309,6 @@ class Recorder:
             self._history.append(USAGE.name, used, stamp, of, since=self._committed)
             self._committed = done
         self._done = done
-
-    def _gone_line(self, now_s: float) -> list[Line]:
-        if not self._gone or now_s < self._no_line_until_s:
-            return []
-        gone, self._gone, self._no_line_until_s = self._gone, 0, now_s + AGAIN_AFTER_S
-        text = (
-            f"{gone} reports that rounds left out are missing in usage: their topics lost them "
-            "before they were recorded. Dead letters with the reason gone, in the table "
-            "rejected_reports, say which; let the topics keep reports for longer than a pause of "
-            "the job"
-        )
-        return [("warning", text)]
 
 
 class _Reading:

@@ -1,7 +1,7 @@
-"""Warns when reports stop arriving, or arrive and can't be used. Pure.
+"""Notices that reports stop arriving, or arrive and can't be used. Pure.
 
-Each watch takes one round after another and returns lines to print: one when a condition begins and
-one when it ends. ``now_s`` is a monotonic clock's time at the start of the round.
+Each watch takes one round after another. ``now_s`` is a monotonic clock's time at the start of the
+round.
 """
 
 from __future__ import annotations
@@ -11,11 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from quotaplane.agents.conditions import Condition, Conditions
+from quotaplane.agents.known_conditions import (
+    BACKLOG,
+    NO_REPORTS,
+    OTHER_TIME,
+    REFUSED_SHARE,
+    UNUSABLE,
+)
 from quotaplane.errors import NoUsableReportsError
 from quotaplane.streams.quota.broker_clocks import BrokerClocks
 from quotaplane.streams.quota.slow_rounds import SlowRounds
-from quotaplane.streams.refused_brokers import RefusedBrokers
-from quotaplane.streams.silence_watch import AGAIN_AFTER_S, Line, SilenceWatch
+from quotaplane.streams.refused_brokers import REASONS, note_refused_brokers
+from quotaplane.streams.silence_watch import SilenceWatch
 from quotaplane.streams.status import by_reason
 from quotaplane.wire.reasons import FUTURE, OTHER_INCARNATION, STALE
 
@@ -23,14 +31,11 @@ PATIENCE_INTERVALS: Final = 3
 """A warning comes after so many intervals without a report, or without a usable one."""
 DUPLICATE: Final = "duplicate"
 OUTDATED: Final = "outdated"
-_OTHERWISE_PRINTED: Final = (
-    frozenset({DUPLICATE, OUTDATED, OTHER_INCARNATION}) | RefusedBrokers.REASONS
-)
-"""Not counted in the share of unusable reports: harmless, or ``RefusedBrokers`` has a line."""
+_NOT_IN_SHARE: Final = frozenset({DUPLICATE, OUTDATED, OTHER_INCARNATION}) | REASONS
+"""Not counted in the share of unusable reports: harmless, or a condition of its own."""
 _HIGH_SHARE, _LOW_SHARE = 0.1, 0.05
-"""Share of unusable reports at which a warning begins, and below which it ends."""
+"""Share of unusable reports at which the condition begins, and below which it does not go on."""
 _WINDOW_S: Final = 10.0
-_CALM_WINDOWS: Final = 6
 _MAX_AGES: Final = 100
 
 
@@ -70,15 +75,15 @@ class ReportWatch:
         broker_from: str = "payload",
     ) -> None:
         self._silence = SilenceWatch(
+            NO_REPORTS,
             PATIENCE_INTERVALS * interval_s,
-            "reports",
             "brokers keep their limits until the leases end. Check that brokers run and send to the"
             " topics that the ready line names",
         )
         self._unusable = _Unusable(interval_s, stop_after_intervals)
         self.clocks = BrokerClocks(interval_s, PATIENCE_INTERVALS * interval_s)
         self._share = _RefusedShare()
-        self._brokers = RefusedBrokers(broker_from)
+        self._broker_from = broker_from
         self._slow_rounds = SlowRounds(interval_s)
 
     def check(self) -> None:
@@ -93,16 +98,17 @@ class ReportWatch:
         if self._unusable.stop_reason is not None:
             raise NoUsableReportsError(self._unusable.stop_reason)
 
-    def round_ended(self, now_s: float, arrivals: Arrivals, took_s: float = 0.0) -> list[Line]:
-        """Add a round, which took ``took_s``; returns the lines to print."""
-        lines = self._silence.after(now_s, arrivals.total)
-        lines += self._unusable.after(now_s, arrivals)
-        lines += self._share.after(now_s, arrivals, quiet=self._unusable.warned)
-        lines += self._brokers.after(now_s, arrivals.rejected, arrivals.of_two)
-        lines += self.clocks.lines(now_s, quiet=not arrivals.used)
+    def round_ended(
+        self, now_s: float, arrivals: Arrivals, conditions: Conditions, took_s: float = 0.0
+    ) -> None:
+        """Add a round, which took ``took_s``, and state what is wrong."""
+        self._silence.after(now_s, arrivals.total, conditions)
+        self._unusable.after(now_s, arrivals, conditions)
+        self._share.after(now_s, arrivals, conditions, quiet=self._unusable.cause is not None)
+        note_refused_brokers(conditions, self._broker_from, arrivals.rejected, arrivals.of_two)
+        self.clocks.after(now_s, conditions, quiet=not arrivals.used)
         if arrivals.total:
-            lines += self._slow_rounds.after(now_s, took_s)
-        return lines
+            self._slow_rounds.after(took_s, conditions)
 
 
 class _Unusable:
@@ -119,7 +125,6 @@ class _Unusable:
             None if stop_after_intervals is None else stop_after_intervals * interval_s
         )
         self.stop_reason: str | None = None
-        self._again_s = 0.0
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -130,34 +135,28 @@ class _Unusable:
         self._refused: Counter[str] = Counter()
         self._ages: deque[float] = deque(maxlen=_MAX_AGES)  # since the last progress
         self._first_age_s = 0.0
-        self._warned_cause = ""
+        self.cause: Condition | None = None
+        """Why no report has been usable for ``_patience_s``; None: some were."""
 
-    @property
-    def warned(self) -> bool:
-        """A warning was printed and still applies."""
-        return bool(self._warned_cause)
-
-    def after(self, now_s: float, arrivals: Arrivals) -> list[Line]:
+    def after(self, now_s: float, arrivals: Arrivals, conditions: Conditions) -> None:
         if arrivals.used:
-            lines = self._recovered(now_s, arrivals)
             self._begin_anew()
-            return lines
-        if arrivals.total:
+        elif arrivals.total:
             self._take_in(now_s, arrivals)
+        if self._lasts(now_s):
+            # While the causes can't be distinguished, it is the one that it was.
+            self.cause = self._cause_of(now_s) or self.cause
+            self._stop_if_asked(now_s)
+        for cause in (UNUSABLE, BACKLOG, OTHER_TIME):
+            is_it = cause == self.cause
+            text = self._text(now_s, cause, arrivals.examples) if is_it else None
+            conditions.note(cause, "", text)
+
+    def _lasts(self, now_s: float) -> bool:
+        """Reports, and not only a few at first, have been unusable for ``_patience_s``."""
         if self._since_s is None or now_s - self._since_s < self._patience_s:
-            return []
-        if self._last_s - self._since_s < self._patience_s - self._interval_s:
-            return []  # a few arrived and then none: that is silence
-        cause = self._cause(now_s)
-        lines = []
-        due = now_s >= self._again_s
-        if self.warned:  # a backlog that stops shrinking is a wrong clock
-            due = self._warned_cause == "backlog" != cause
-        if cause and due:
-            lines = [("warning", self._text(now_s, cause, arrivals.examples))]
-            self._warned_cause, self._again_s = cause, now_s + AGAIN_AFTER_S
-        self._stop_if_asked(now_s)
-        return lines
+            return False
+        return self._last_s - self._since_s >= self._patience_s - self._interval_s
 
     def _take_in(self, now_s: float, arrivals: Arrivals) -> None:
         if self._since_s is None:
@@ -174,27 +173,27 @@ class _Unusable:
             self._ages.clear()
         self._ages.append(age_s)
 
-    def _cause(self, now_s: float) -> str:
-        """``content``, ``clock`` or ``backlog``; empty while these can't be distinguished."""
+    def _cause_of(self, now_s: float) -> Condition | None:
+        """None: a clock and a backlog can't be distinguished yet."""
         if 2 * (self._refused[STALE] + self._refused[FUTURE]) <= self._refused.total():
-            return "content"
+            return UNUSABLE
         if not self._ages:  # publish times that no clock writes
-            return "content"
+            return UNUSABLE
         unchanged_s = now_s - self._progress_s
         if unchanged_s >= self._patience_s:
-            return "clock"
-        return "backlog" if unchanged_s < self._interval_s else ""
+            return OTHER_TIME
+        return BACKLOG if unchanged_s < self._interval_s else None
 
-    def _text(self, now_s: float, cause: str, examples: tuple[str, ...]) -> str:
+    def _text(self, now_s: float, cause: Condition, examples: tuple[str, ...]) -> str:
         assert self._since_s is not None
         total = self._refused.total()
         text = (
             f"0 of {total} reports could be used for {now_s - self._since_s:.0f} s: "
             f"{_reasons(self._refused)}"
         )
-        if cause == "content":
+        if cause == UNUSABLE:
             return f"{text}{_places(examples)}. For the reasons see the table rejected_reports"
-        if cause == "backlog":
+        if cause == BACKLOG:
             return (
                 f"{text}. They are a backlog: {self._first_age_s:.0f} s old at first, "
                 f"{self._ages[-1]:.0f} s now; "
@@ -217,18 +216,9 @@ class _Unusable:
             and now_s - self._last_s <= 2 * self._interval_s
         ):
             self.stop_reason = (
-                f"{self._text(now_s, self._cause(now_s), ())} "
+                f"{self._text(now_s, self.cause or OTHER_TIME, ())} "
                 "(the job ends because reports.stop_when_unusable_intervals is set)"
             )
-
-    def _recovered(self, now_s: float, arrivals: Arrivals) -> list[Line]:
-        if not self.warned or self._since_s is None:
-            return []
-        text = (
-            f"reports are used again: {arrivals.used} of {arrivals.total}, after "
-            f"{now_s - self._since_s:.0f} s in which {self._refused.total()} could not be used"
-        )
-        return [("recovered", text)]
 
 
 class _RefusedShare:
@@ -244,53 +234,43 @@ class _RefusedShare:
         self._refused: Counter[str] = Counter()
         self._examples: tuple[str, ...] = ()
         self._age_s: float | None = None
-        self._late_before = self._warned = False
-        self._calm = 0
-        self._refused_since_warning = 0
+        self._late_before = False
 
-    def after(self, now_s: float, arrivals: Arrivals, *, quiet: bool) -> list[Line]:
+    def after(
+        self, now_s: float, arrivals: Arrivals, conditions: Conditions, *, quiet: bool
+    ) -> None:
+        """Add a round; ``quiet``: a condition about all reports holds."""
         if self._begun_s is None:
             self._begun_s = now_s
         self._arrived += arrivals.total
         for reason, count in arrivals.rejected.items():
-            if reason not in _OTHERWISE_PRINTED:
+            if reason not in _NOT_IN_SHARE:
                 self._refused[reason] += count
         self._examples = self._examples or arrivals.examples
         self._age_s = arrivals.age_s if self._age_s is None else self._age_s
         if not quiet and now_s - self._begun_s < _WINDOW_S:
-            return []
-        lines = [] if quiet else self._window_ended(now_s - self._begun_s)
+            return
+        if self._arrived and not quiet:
+            self._window_ended(now_s - self._begun_s, conditions)
         self._begun_s, self._arrived, self._examples, self._age_s = now_s, 0, (), None
         self._refused = Counter()
-        return lines
 
-    def _window_ended(self, window_s: float) -> list[Line]:
-        if not self._arrived:
-            return []
+    def _window_ended(self, window_s: float, conditions: Conditions) -> None:
         late, late_before = self._refused[STALE] + self._refused[FUTURE], self._late_before
         self._late_before = late >= _HIGH_SHARE * self._arrived
         bad = self._refused.total() - (0 if late_before else late)
-        share = bad / self._arrived
-        self._refused_since_warning += bad
-        what = f"{self._refused.total()} of {self._arrived} reports in {window_s:.0f} s"
-        if not self._warned and share >= _HIGH_SHARE:
-            self._warned, self._calm, self._refused_since_warning = True, 0, bad
-            text = (
-                f"{what} could not be used: {_reasons(self._refused)}{_places(self._examples)}. "
-                "Those that are too old or too many are recorded in usage and do not count; the "
-                "others are dead letters in the table rejected_reports"
-            )
-            if 2 * late > self._refused.total() and self._age_s is not None:
-                text += f". Those refused for their time are {_off(self._age_s)}: compare clocks"
-            return [("warning", text)]
-        if not self._warned:
-            return []
-        self._calm = self._calm + 1 if share < _LOW_SHARE else 0
-        if self._calm < _CALM_WINDOWS:
-            return []
-        self._warned = False
-        more = f"{self._refused_since_warning} since the warning"
-        return [("recovered", f"almost all reports can be used again: {what} could not, {more}")]
+        holds = bool(conditions.items(REFUSED_SHARE))
+        if bad < (_LOW_SHARE if holds else _HIGH_SHARE) * self._arrived:
+            return
+        text = (
+            f"{self._refused.total()} of {self._arrived} reports in {window_s:.0f} s could not be "
+            f"used: {_reasons(self._refused)}{_places(self._examples)}. Those that are too old or "
+            "too many are recorded in usage and do not count; the others are dead letters in the "
+            "table rejected_reports"
+        )
+        if 2 * late > self._refused.total() and self._age_s is not None:
+            text += f". Those refused for their time are {_off(self._age_s)}: compare clocks"
+        conditions.note(REFUSED_SHARE, "", text, bad)
 
 
 def _off(age_s: float) -> str:
