@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from quotaplane.enforce.agent import take_over
-from quotaplane.enforce.agent.abandoned_quotas import AbandonedQuotas
+from quotaplane.enforce import custody
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
 from quotaplane.enforce.agent.rate_writer import RateWriter
-from quotaplane.enforce.agent.take_over import TakeOver
 from quotaplane.group_sync import changes
-from quotaplane.group_sync.hidden_quotas import HiddenQuotas
 from tests.simulation.planting import Planted
 
 ENFORCER_PLANTED: Final[dict[str, Planted]] = {
@@ -37,35 +34,45 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         ("cluster_slow", "election_cut_off"),
     ),
     "taken_over_without_a_copy": Planted(
-        "a quota is taken over although the cluster has no copy of it",
-        TakeOver._take_all,
-        "if not await self._keep_copy(group, row):",
+        "a quota is hidden although the cluster has no copy of it",
+        custody.act,
+        "if (takes or hidden.any()) and not np.array_equal(seen.copy, row.publish):",
         "if False:",
-        ("table_deleted",),
-        at_end=True,
+    ),
+    "hidden_before_the_copy": Planted(
+        "a quota is hidden, and then copied",
+        custody.act,
+        "if (takes or hidden.any()) and not np.array_equal(seen.copy, row.publish):",
+        "if hidden.any() and not takes and not np.array_equal(seen.copy, row.publish):",
+    ),
+    "copy_dropped_before_the_quota_is_back": Planted(
+        "a copy is deleted, and then the quota is given back",
+        custody.act,
+        "if hidden.any():",
+        "if hidden.any() and np.isnan(seen.copy).any():",
     ),
     "copies_not_used": Planted(
         "a lost table gets no quotas from the copies in the cluster",
-        HiddenQuotas.plan,
-        "last = {**copies, **self._last}",
-        "last = {**self._last}",
+        custody.quota,
+        "hidden = np.where(np.isnan(table), copy, table)",
+        "hidden = table",
         ("table_deleted",),
         at_end=True,
     ),
     "hidden_quota_believed": Planted(
         "the sync takes a quota that the enforcer hides for unlimited",
         changes.puts,
-        "hidden = silent[:, None] & np.isinf(publish)",
-        "hidden = silent[:, None] & np.isnan(publish)",
+        "publish = quota(rates[:, PUBLISH], table, copied)",
+        "publish = rates[:, PUBLISH]",
         (),
         at_end=True,
     ),
     "rates_removed_first": Planted(
         "rates are removed before the cluster has its quotas back",
-        AbandonedQuotas.look,
-        "self._tried_s = now_s\n",
-        "self._tried_s = now_s; self.removes_rates = True\n",
-        ("hand_back", "outage"),
+        Enforcer._remove_rates,
+        "set(layout.groups) - self._custodian.limited",
+        "set()",
+        ("give_back", "outage"),
     ),
     "no_default_rates": Planted(
         "namespaces get no default rates, so a new topic is unlimited",
@@ -75,10 +82,10 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         ("new_topic",),
     ),
     "taken_over_unlimited": Planted(
-        "a quota is taken over although no limits that follow it are in force",
-        take_over._may_take,
-        "(same & (decided_ms > recorded.updated_at_ms))[limited].all()",
-        "same[limited].all()",
+        "a quota is hidden although no limits that follow it are in force",
+        custody.act,
+        "bool((decided_ms > row.updated_at_ms)[numbers].all())",
+        "True",
         ("quota_change",),
     ),
     "no_ceilings": Planted(

@@ -4,6 +4,7 @@
 * **one writer**: once an enforcer that got the lead later has written, no earlier one writes.
 * **within** (some time after the last fault): what a group's topics use under their rates is within
   the quota, but for what docs/enforcer.md allows them to grow by.
+* **a number or a copy**: at any time the cluster has each group's quota, or a copy of it.
 * **no quota lost** (at the end): the table has every quota, and so has the cluster or its copy.
 """
 
@@ -63,6 +64,8 @@ class EnforcerInvariants:
         for group in self.world.scenario.groups:
             if cluster.quota_of(group) is not None:
                 continue
+            if cluster.quota_of(f"{group}.taken-over") is None:
+                self.fail(f"a number or a copy: {group} has neither")
             rates = self._rates(group)
             free = [topic for topic, rate in rates.items() if rate is None]
             if free:

@@ -50,15 +50,15 @@ def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
                 },
                 "history": {"path": "unused"},
                 "checkpoint": "unused",
-                "cluster": {"hand_back_after_s": None},
+                "cluster": {},
                 "limits": {"lease_s": LEASE_MS / 1000, "refresh_rounds": 2},
                 "reports": {"interval_s": ROUND_MS / 1000},
                 "enforce": {
                     "interval_s": 1.0,
                     "concurrency": rng.choice([1, 4, 16]),
                     "on_exit": rng.choice(["keep", "safe", "remove"]),
-                    "without_limits": "hand_back" if hands_back else "safe",
-                    "hand_back_after_s": 30.0,
+                    "without_limits": "give_back" if hands_back else "safe",
+                    "give_back_after_s": 30.0,
                 },
             }
         ),

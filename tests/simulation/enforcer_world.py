@@ -1,6 +1,6 @@
 """A run of the enforcer: two of them, the sync of groups, a Pulsar cluster, and their faults.
 
-Real: the whole enforcer with its election, take-over and hand-back, the sync of groups, the client
+Real: the whole enforcer with its election, its custody of quotas, the sync of groups, the client
 of the REST API. The quota job is a plain one: it divides each quota of the table at random.
 """
 

@@ -15,9 +15,9 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.enforce.agent import administrator_rates, quota_table, take_over
+from quotaplane.enforce.agent import administrator_rates, quota_table
 from quotaplane.errors import HistoryError, TableChangedError
-from quotaplane.group_sync import hidden_quotas, sync
+from quotaplane.group_sync import sync
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
 from quotaplane.model import RATE_COLUMNS, FloatArray
 from quotaplane.registry.current_groups import GroupSnapshot
@@ -174,14 +174,12 @@ def in_memory(table: MemoryTable) -> Iterator[None]:
         for module, name, replacement in (
             (quota_table, "NewestTable", table.opened),
             (quota_table, "list_groups", table.list_groups),
-            (take_over, "list_groups", table.list_groups),
             (administrator_rates, "list_administrator_rates", table.list_administrator_rates),
             (administrator_rates, "change_administrator_rates", table.change_administrator_rates),
             (sync, "CurrentGroups", lambda history: table),
             (sync, "put_groups", table.put_groups),
             (sync, "delete_groups", table.delete_groups),
             (sync, "group_changes", table.group_changes),
-            (hidden_quotas, "group_changes", table.group_changes),
         ):
             stack.enter_context(patch.object(module, name, replacement))
         yield

@@ -109,7 +109,7 @@ ROOMS: Final = {
     ),
     "group_sync": Room(
         "copies a Pulsar cluster's resource groups into `resource_groups`",
-        "agents console groups pulsar_admin registry settings",
+        "agents console enforce enforce.agent groups pulsar_admin registry settings",
     ),
     "streams": Room(
         "the stream mechanism of all jobs: operator, sink, checkpoint, life cycle",
@@ -138,7 +138,7 @@ ROOMS: Final = {
     ),
     "server": Room(
         "`quotaplane serve`: groups, attachments and their history over HTTP",
-        "agents console deltalog groups history laws metrics parsing pulsar_admin query "
+        "agents console deltalog enforce groups history laws metrics parsing pulsar_admin query "
         "registry replay settings",
     ),
     "cli": Room(

@@ -224,7 +224,7 @@ class TestTurns:
     def test_all_are_read_at_first_then_some_in_turn_and_new_ones_at_once(self, rig: Rig) -> None:
         rig.poll_interval_s = 3 / READS_PER_S
         for name in "abcdefg":
-            rig.cluster.put(name)
+            rig.cluster.put(name, publishRateInMsgs=1, publishRateInBytes=1)
         polls: list[list[str]] = []
 
         def note() -> None:
@@ -232,7 +232,11 @@ class TestTurns:
             polls.append(sorted(filter(None, paths)))
             rig.cluster.asked.clear()
 
-        rig.sync(note, note, note, note, lambda: (note(), rig.cluster.put("new")), note, note)
+        def add() -> None:
+            note()
+            rig.cluster.put("new", publishRateInMsgs=1, publishRateInBytes=1)
+
+        rig.sync(note, note, note, note, add, note, note)
         assert polls[1:] == [
             list("abcdefg"),
             list("abc"),
@@ -250,7 +254,9 @@ class TestTurns:
         failures = rig.run(*[lambda: None] * 4, rig.cluster.answers.clear, lambda: None)
         assert [len(each) for each in failures] == [1, 1, 1, 1, 1, 0]
         rig.cluster.answers["GET resourcegroups/a"] = Answer(500)
-        failures = rig.run(lambda: None, lambda: rig.cluster.groups.pop("a"))
+        failures = rig.run(
+            lambda: None, lambda: (rig.cluster.groups.pop("a"), rig.cluster.answers.clear())
+        )
         assert [len(each) for each in failures] == [1, 0]
 
 

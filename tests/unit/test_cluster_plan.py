@@ -12,7 +12,6 @@ from quotaplane.group_sync.changes import (
     Puts,
     absent,
     created_by,
-    last_quotas,
     puts,
     rivals,
     taken,
@@ -43,20 +42,16 @@ def planned(
     groups: list[str],
     rates: FloatArray,
     rows: pa.Table,
-    *,
-    silent: bool,
-    last: dict[str, list[float]] | None = None,
+    copies: dict[str, list[float]] | None = None,
 ) -> Puts:
-    """``puts`` of groups that are all silent, or none."""
-    known = {group: np.array(publish) for group, publish in (last or {}).items()}
-    fields = dict.fromkeys(groups, NO_FIELDS)
-    return puts(groups, rates, fields, rows, silent=np.full(len(groups), silent), last=known)
+    known = {group: np.array(publish) for group, publish in (copies or {}).items()}
+    return puts(groups, rates, dict.fromkeys(groups, NO_FIELDS), rows, known)
 
 
-def put(cluster: list[float], row: list[float | None] | None, *, silent: bool) -> object:
-    """What is put of one group, as a list; None if it is left as it is, or not put."""
+def put(cluster: list[float], row: list[float | None] | None) -> object:
+    """What is put of one group, as a list; None if it is left as it is."""
     rows = table() if row is None else table(g=row)
-    found = planned(["g"], np.array([cluster]), rows, silent=silent)
+    found = planned(["g"], np.array([cluster]), rows)
     assert found.quotas.shape == (len(found.groups), len(RATE_COLUMNS))
     assert found.groups in ([], ["g"])
     return found.quotas[0].tolist() if found.groups else None
@@ -69,63 +64,56 @@ def the_same(found: object, wanted: list[float] | None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "row", "plain", "silent"),
+    ("cluster", "row", "wanted"),
     [
         # a new group
-        ([100, INF, 5, INF], None, [100, INF, 5, INF], [100, INF, 5, INF]),
-        ([INF, INF, 5, INF], None, [INF, INF, 5, INF], None),
+        ([100, INF, 5, INF], None, [100, INF, 5, INF]),
+        ([INF, INF, 5, INF], None, [INF, INF, 5, INF]),
         # unchanged
-        ([100, INF, INF, 7], [100, None, None, 7], None, None),
-        ([INF, INF, INF, INF], [None] * 4, None, None),
+        ([100, INF, INF, 7], [100, None, None, 7], None),
+        ([INF, INF, INF, INF], [None] * 4, None),
         # a number is news
-        ([50, 60, INF, INF], [100, 60], [50, NAN, INF, INF], [50, NAN, INF, INF]),
-        ([100, INF, INF, INF], [None], [100, NAN, INF, INF], [100, NAN, INF, INF]),
+        ([50, 60, INF, INF], [100, 60], [50, NAN, INF, INF]),
+        ([100, INF, INF, INF], [None], [100, NAN, INF, INF]),
         # what the enforcer hid; in dispatch it hides nothing
-        ([INF, INF, INF, INF], [100, 200], [INF, INF, INF, INF], None),
-        ([INF, INF, INF, INF], [100, 200, 5, 6], [INF, INF, INF, INF], [NAN, NAN, INF, INF]),
+        ([INF, INF, INF, INF], [100, 200], None),
+        ([INF, INF, INF, INF], [100, 200, 5, 6], [NAN, NAN, INF, INF]),
         # pulsar-admin merged a number with what was hidden
-        ([200, INF, INF, INF], [100, 1000], [200, INF, INF, INF], [200, NAN, INF, INF]),
-        ([INF, 500, INF, INF], [100, 1000], [INF, 500, INF, INF], [NAN, 500, INF, INF]),
-        # what was handed back was rounded up; another number is news
-        ([100, 1, INF, INF], [99.5, 0.4], None, None),
-        ([1, INF, 5, INF], [0.0], [NAN, NAN, 5, INF], [NAN, NAN, 5, INF]),
-        ([2.0**31 - 1, INF, INF, INF], [5e9], None, None),
-        ([99, INF, INF, INF], [99.5], [99, NAN, INF, INF], [99, NAN, INF, INF]),
+        ([200, INF, INF, INF], [100, 1000], [200, NAN, INF, INF]),
+        ([INF, 500, INF, INF], [100, 1000], [NAN, 500, INF, INF]),
+        # what was given back was rounded up; another number is news
+        ([100, 1, INF, INF], [99.5, 0.4], None),
+        ([1, INF, 5, INF], [0.0], [NAN, NAN, 5, INF]),
+        ([2.0**31 - 1, INF, INF, INF], [5e9], None),
+        ([99, INF, INF, INF], [99.5], [99, NAN, INF, INF]),
         # only ours: totals and mutations
-        ([100, INF, INF, INF], [100, None, None, None, 1, 2, 3], None, None),
+        ([100, INF, INF, INF], [100, None, None, None, 1, 2, 3], None),
     ],
 )
 def test_the_clusters_quota_holds(
-    cluster: list[float],
-    row: list[float | None] | None,
-    plain: list[float] | None,
-    silent: list[float] | None,
+    cluster: list[float], row: list[float | None] | None, wanted: list[float] | None
 ) -> None:
-    assert the_same(put(cluster, row, silent=False), plain)
-    assert the_same(put(cluster, row, silent=True), silent)
+    assert the_same(put(cluster, row), wanted)
 
 
 @pytest.mark.parametrize(
-    ("cluster", "last", "wanted"),
+    ("cluster", "copy", "wanted"),
     [
-        ([INF, INF, 5, INF], None, None),
         ([INF, INF, 5, INF], [100, 200], [100, 200, 5, INF]),
         ([INF, INF, INF, INF], [INF, 200], [INF, 200, INF, INF]),
         # What the cluster tells holds, and only that.
         ([50, INF, INF, INF], [100, 200], [50, 200, INF, INF]),
         ([50, 60, INF, INF], [100, 200], [50, 60, INF, INF]),
         ([50, INF, INF, INF], [100, INF], [50, INF, INF, INF]),
+        ([INF, INF, 5, INF], [NAN, NAN], [INF, INF, 5, INF]),
     ],
 )
-def test_a_new_group_has_the_last_quota_known_or_none_at_all(
-    cluster: list[float], last: list[float] | None, wanted: list[float] | None
+def test_a_new_group_has_the_quota_of_its_copy(
+    cluster: list[float], copy: list[float], wanted: list[float]
 ) -> None:
-    known = {} if last is None else {"g": last}
-    found = planned(["g"], np.array([cluster]), table(), silent=True, last=known)
-    assert the_same(found.quotas[0].tolist() if found.groups else None, wanted)
-    assert found.unknown == ([] if wanted else ["g"])
-    revived = wanted is not None and wanted[:2] != cluster[:2]
-    assert found.revived == (["g"] if revived else [])
+    found = planned(["g"], np.array([cluster]), table(), {"g": copy})
+    assert the_same(found.quotas[0].tolist(), wanted)
+    assert found.revived == found.hidden == (["g"] if wanted[:2] != cluster[:2] else [])
 
 
 RATE = st.sampled_from([0.4, 1.0, 2.0, INF])
@@ -135,14 +123,12 @@ QUOTA = st.sampled_from([0.0, 0.4, 1.0, 1.5, 2.0, INF])
 @given(
     cluster=st.lists(st.tuples(*[RATE] * BASIC), min_size=1, max_size=5),
     held=st.lists(st.none() | st.tuples(*[QUOTA] * BASIC), min_size=5, max_size=5),
-    last=st.lists(st.none() | st.tuples(QUOTA, QUOTA), min_size=5, max_size=5),
-    silent=st.booleans(),
+    copied=st.lists(st.none() | st.tuples(QUOTA, QUOTA), min_size=5, max_size=5),
 )
-def test_after_a_put_nothing_is_left_to_do_and_silence_opens_nothing(
+def test_after_a_put_nothing_is_left_to_do_and_minus_one_opens_nothing(
     cluster: list[tuple[float, ...]],
     held: list[tuple[float, ...] | None],
-    last: list[tuple[float, ...] | None],
-    silent: bool,
+    copied: list[tuple[float, ...] | None],
 ) -> None:
     names = [f"g{i}" for i in range(len(cluster))]
     rates = np.array(cluster)
@@ -151,42 +137,32 @@ def test_after_a_put_nothing_is_left_to_do_and_silence_opens_nothing(
         for name, row in zip(names, held, strict=False)
         if row is not None
     }
-    quotas = {name: list(row) for name, row in zip(names, last, strict=False) if row is not None}
-    known = {name: row for name, row in quotas.items() if np.isfinite(row).any()}
-    found = planned(names, rates, table(**before), silent=silent, last=known)
+    copies = {name: list(row) for name, row in zip(names, copied, strict=False) if row is not None}
+    found = planned(names, rates, table(**before), copies)
     after = dict(before)
     for name, row in zip(found.groups, found.quotas[:, :BASIC].tolist(), strict=True):
         old = before.get(name, [None] * BASIC)
         after[name] = [
             o if np.isnan(q) else None if q == INF else q for q, o in zip(row, old, strict=True)
         ]
-    again = planned(names, rates, table(**after), silent=silent, last=known)
+    again = planned(names, rates, table(**after), copies)
     assert (again.groups, again.revived) == ([], [])
-    assert set(names) - set(after) == set(found.unknown) == set(again.unknown)
+    assert again.hidden == found.hidden
     for name, row in zip(names, cluster, strict=True):
-        if name in found.unknown:
-            assert silent
-            assert name not in known
-            continue
         for place, rate in enumerate(row):
             has = INF if after[name][place] is None else after[name][place]
             had = before.get(name, [INF] * BASIC)[place]
             had = INF if had is None else had
-            if silent and place < 2 and rate == INF:
-                assert has == (had if name in before else known.get(name, [INF] * 2)[place])
+            if place < 2 and rate == INF:
+                assert has == (had if name in before else copies.get(name, [INF] * 2)[place])
             elif place < 2 and rate == to_cluster(np.array([had, had]))[place]:
                 assert has == had
             else:
                 assert has == rate
-        if silent:
-            # However a group came to its row: it never loses its publish quota to silence.
-            limited = name in before and before[name][:2] != [None, None]
-            assert not limited or after[name][:2] != [None, None]
-            assert name in before or after[name][:2] != [None, None]
 
 
 @given(publish=st.lists(st.floats(0, 1e18), min_size=2, max_size=2))
-def test_what_is_handed_back_is_whole_and_never_unlimited(publish: list[float]) -> None:
+def test_what_is_given_back_is_whole_and_never_unlimited(publish: list[float]) -> None:
     given = to_cluster(np.array(publish))
     assert (given >= 1).all()
     assert (given == np.floor(given)).all()
@@ -196,40 +172,21 @@ def test_what_is_handed_back_is_whole_and_never_unlimited(publish: list[float]) 
     # Read again it is no change.
     rows = table(g=list(publish))
     rates = np.array([[*given, INF, INF]])
-    assert planned(["g"], rates, rows, silent=False).groups == []
+    assert planned(["g"], rates, rows).groups == []
 
 
 def change(group: str, by: str, old: object, new: object) -> dict[str, object]:
     return {"group": group, "by": by, "from": old, "to": new}
 
 
-def test_the_last_quota_is_the_newest_that_had_a_number() -> None:
-    def quotas(*publish: float | None) -> dict[str, float | None]:
-        return dict(zip(RATE_COLUMNS, [*publish, *[None] * 5], strict=False))
-
-    changes = [
-        change("a", "us", None, quotas(1, 2)),
-        change("a", "us", quotas(1, 2), quotas(3, None)),
-        change("a", "us", quotas(3, None), None),
-        # The log does not reach back to how it was made.
-        change("b", "us", quotas(None, 7), None),
-        change("opened", "us", None, quotas(5, None)),
-        change("opened", "ann", quotas(5, None), quotas(None, None)),
-        change("opened", "us", quotas(None, None), None),
-        change("free", "us", None, quotas(None, None)),
-    ]
-    found = {group: publish.tolist() for group, publish in last_quotas(changes).items()}
-    assert found == {"a": [3, INF], "b": [INF, 7], "opened": [5, INF]}
-
-
 def test_many_groups_at_once() -> None:
     rows = table(a=[1], b=[2], other=[3])
     rates = np.full((4, BASIC), INF)
     rates[:, 0] = [9, 2, 7, 1]
-    found = planned(["b", "b2", "c", "a"], rates, rows, silent=False)
+    found = planned(["b", "b2", "c", "a"], rates, rows)
     assert found.groups == ["b", "b2", "c"]
     assert found.quotas[:, 0].tolist() == [9, 2, 7]
-    assert planned([], np.empty((0, BASIC)), rows, silent=False).groups == []
+    assert planned([], np.empty((0, BASIC)), rows).groups == []
 
 
 def test_who_is_absent_is_neither_in_the_cluster_nor_known_to_be_others() -> None:

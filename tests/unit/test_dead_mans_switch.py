@@ -10,10 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quotaplane.agents.failures import FailureLog
-from quotaplane.agents.pace import Pace
-from quotaplane.enforce.agent.abandoned_quotas import AbandonedQuotas
-from quotaplane.enforce.agent.take_over import TakeOver
+from quotaplane.enforce.agent.job_watch import JobWatch
 from quotaplane.enforce.crowded_groups import LASTS_S, CrowdedGroups
 from quotaplane.errors import ClusterError
 from quotaplane.group_sync.enforcer_watch import EnforcerWatch
@@ -24,7 +21,7 @@ from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of
 from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, hurry, settings_for
 from tests.unit.follower_cases import BY, Rig
-from tests.unit.test_enforce_takeover import record
+from tests.unit.test_enforce_takeover import custodian_of, record
 
 TOPIC = "persistent://public/default/enforcer-leader"
 STATS = "GET persistent/public/default/enforcer-leader/stats"
@@ -142,7 +139,7 @@ def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
 ) -> None:
     hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS", "TAKE_OVER")
     settings = settings_for(
-        cluster, tmp_path, take_over=True, without_limits="hand_back", hand_back_after_s=300
+        cluster, tmp_path, take_over=True, without_limits="give_back", give_back_after_s=300
     )
     record(settings.history, "g", messages=300.0)
     cluster.put("g")  # taken over by an earlier run
@@ -168,45 +165,49 @@ def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
     asyncio.run(scene())
 
 
-def test_a_quota_that_can_not_be_given_back_keeps_its_rates(cluster: FakePulsar) -> None:
-    lines: list[str] = []
-
-    class Refusing(TakeOver):
-        async def hand_back(self, *_: object, **__: object) -> set[str]:
-            return {"g"}
+def test_a_quota_that_can_not_be_given_back_keeps_its_rates(
+    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS", "TAKE_OVER")
+    settings = settings_for(
+        cluster, tmp_path, take_over=True, without_limits="give_back", give_back_after_s=300
+    )
+    record(settings.history, "g", messages=300.0)
+    cluster.put("g")  # taken over by an earlier run
+    cluster.answers["PUT resourcegroups/g"] = Answer(500, {"reason": "upset"})
+    cluster.add("a", used=500.0)
+    link = Link()
 
     async def scene() -> None:
-        async with Rest(cluster.transport()) as rest:
-            take_over = Refusing(
-                rest, History(path="/nowhere"), Pace(1e6), FailureLog(print), 3, print
-            )
-            switch = AbandonedQuotas(
-                Enforce(without_limits="hand_back", hand_back_after_s=100.0),
-                take_over,
-                lines.append,
-            )
-            assert not await switch.look(1000.0, 1050.0, ["g"])
-            assert await switch.look(1000.0, 1200.0, ["g"])
-            assert (switch.removes_rates, switch.without_quota) == (True, {"g"})
+        async with enforcing(settings, link) as running:
+            link.tell("pulsar://b0", 300.0, safe=60.0)
+            await running.until(lambda: cluster.published() == {"a": 300})
+            running.now_ms += 400_000
+            await running.until(lambda: "the rates of their topics stay" in "".join(running.lines))
+            await running.ticks(10)
+            assert set(cluster.published()) == {"a"}
+            cluster.answers.clear()
+            await running.until(lambda: not cluster.rates)
+            assert cluster.groups["g"]["publishRateInMsgs"] == 300
 
     asyncio.run(scene())
-    assert lines[-1].endswith("the rates of their topics stay")
 
 
-def test_an_enforcer_that_starts_without_limits_waits_as_long(cluster: FakePulsar) -> None:
-    async def scene() -> None:
-        async with Rest(cluster.transport()) as rest:
-            take_over = TakeOver(
-                rest, History(path="/nowhere"), Pace(1e6), FailureLog(print), 3, print
-            )
-            switch = AbandonedQuotas(
-                Enforce(without_limits="hand_back", hand_back_after_s=100.0), take_over, print
-            )
-            assert not await switch.look(0.0, 5000.0, [])
-            assert not await switch.look(0.0, 5099.0, [])
-            assert await switch.look(0.0, 5101.0, [])
+def test_an_enforcer_that_starts_without_limits_waits_as_long() -> None:
+    watch = JobWatch(Enforce(without_limits="give_back", give_back_after_s=100.0), print)
+    for now_s, gone in ((5000.0, False), (5099.0, False), (5101.0, True)):
+        watch.look(0.0, now_s)
+        assert watch.gone is gone
 
-    asyncio.run(scene())
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"without_limits": "give_back", "give_back_after_s": None}]
+)
+def test_unless_the_settings_want_it_no_job_is_gone(settings: dict[str, object]) -> None:
+    watch = JobWatch(Enforce(**settings), print)
+    for now_s in (0.0, 1e9):
+        watch.look(0.0, now_s)
+        assert not watch.gone
 
 
 # Rates can't limit a group with more topics than units.
@@ -262,24 +263,23 @@ def test_a_crowded_group_has_its_quota_in_the_cluster(
     asyncio.run(scene())
 
 
-def test_a_crowded_group_that_can_not_be_given_back_is_said_once_and_tried_again(
+def test_a_crowded_group_that_can_not_be_given_back_is_tried_again(
     cluster: FakePulsar, tmp_path: Path
 ) -> None:
     settings = settings_for(cluster, tmp_path)
     record(settings.history, "g", messages=30.0)
     cluster.put("g")
     cluster.answers["PUT resourcegroups/g"] = Answer(500, {"reason": "upset"})
-    lines: list[str] = []
 
     async def scene() -> None:
-        async with Rest(cluster.transport()) as rest:
-            log = FailureLog(print)
-            take_over = TakeOver(rest, settings.history, Pace(1e6), log, 3, lines.append)
-            await take_over.leave_to_cluster(["g"])
-            await take_over.leave_to_cluster(["g"])
+        async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+            custodian = custodian_of(rest, settings.history)
+            for _ in range(2):
+                await custodian.tend(["g"], ["g"], {})
+                assert custodian.stuck == {"g"}
             cluster.answers.clear()
-            await take_over.leave_to_cluster(["g"])
+            await custodian.tend(["g"], ["g"], {})
+            assert (custodian.stuck, custodian.limited) == (set(), {"g"})
 
     asyncio.run(scene())
-    assert len(lines) == 1
     assert cluster.groups["g"]["publishRateInMsgs"] == 30

@@ -26,6 +26,7 @@ def quotas_of(
         quota,
         np.array([name not in soft for name in GROUPS]),
         np.array([name in in_part for name in GROUPS]),
+        np.zeros(len(GROUPS)),
     )
 
 
@@ -105,7 +106,7 @@ class Table:
 
     def put(self, quota: float) -> None:
         one = np.ones(1, np.bool_)
-        self.quotas = TableQuotas({"g": 0}, only_messages([quota]), one, ~one)
+        self.quotas = TableQuotas({"g": 0}, only_messages([quota]), one, ~one, np.zeros(1))
 
 
 def test_what_is_cut_is_told_once_it_lasts_and_when_it_is_over() -> None:

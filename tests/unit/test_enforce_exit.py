@@ -37,7 +37,7 @@ def cluster() -> Iterator[FakePulsar]:
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
     monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._WITHIN_S", 3.0)
-    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._HAND_BACK_WITHIN_S", 1.0)
+    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._GIVE_BACK_WITHIN_S", 1.0)
 
 
 def put(history: History, **limits: float) -> None:
@@ -69,7 +69,7 @@ def stopped(
     return "\n".join(asyncio.run(scene()))
 
 
-def test_a_group_that_cant_be_handed_back_keeps_its_rates(
+def test_a_group_that_cant_be_given_back_keeps_its_rates(
     cluster: FakePulsar, tmp_path: Path
 ) -> None:
     settings = settings_for(cluster, tmp_path)
@@ -81,7 +81,7 @@ def test_a_group_that_cant_be_handed_back_keeps_its_rates(
     lines = stopped(cluster, tmp_path, upset, take_over=True, on_exit="remove")
     assert cluster.published() == HELD
     assert cluster.groups["early"]["publishRateInMsgs"] == 70
-    assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
+    assert "on_exit: remove: the publish quotas of g could not be given back" in lines
     assert "not written in time" not in lines
     assert cluster.paths("PUT").count("resourcegroups/g") >= 2
 
@@ -94,13 +94,13 @@ def test_without_the_table_rates_stay(cluster: FakePulsar, tmp_path: Path) -> No
     def lose() -> None:
         shutil.rmtree(Path(history.path, "resource_groups"))
 
-    lines = stopped(cluster, tmp_path, {}, before_stop=lose, take_over=True, on_exit="remove")
+    lines = stopped(cluster, tmp_path, {}, before_stop=lose, take_over=False, on_exit="remove")
     assert cluster.published() == HELD
     assert cluster.default() == 15
-    assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
+    assert "on_exit: remove: the publish quotas of g could not be given back" in lines
 
 
-def test_a_hand_back_that_fails_at_first_is_done_again(cluster: FakePulsar, tmp_path: Path) -> None:
+def test_a_give_back_that_fails_at_first_is_done_again(cluster: FakePulsar, tmp_path: Path) -> None:
     put(settings_for(cluster, tmp_path).history, g=300.0)
     cluster.put("g", dispatchRateInMsgs=7)
 
@@ -116,7 +116,7 @@ def test_a_hand_back_that_fails_at_first_is_done_again(cluster: FakePulsar, tmp_
     assert "on_exit" not in lines
 
 
-def test_only_the_dimension_that_is_hidden_is_handed_back(
+def test_only_the_dimension_that_is_hidden_is_given_back(
     cluster: FakePulsar, tmp_path: Path
 ) -> None:
     history = settings_for(cluster, tmp_path).history
@@ -136,10 +136,10 @@ def test_only_the_dimension_that_is_hidden_is_handed_back(
 
 
 @pytest.mark.parametrize(
-    ("recorded", "handed_back"), [(99.5, 100), (0.4, 1), (0.0, 1), (5e9, 2**31 - 1)]
+    ("recorded", "given_back"), [(99.5, 100), (0.4, 1), (0.0, 1), (5e9, 2**31 - 1)]
 )
-def test_what_is_handed_back_is_rounded_up_and_never_unlimited(
-    cluster: FakePulsar, tmp_path: Path, recorded: float, handed_back: int
+def test_what_is_given_back_is_rounded_up_and_never_unlimited(
+    cluster: FakePulsar, tmp_path: Path, recorded: float, given_back: int
 ) -> None:
     history = settings_for(cluster, tmp_path).history
     put(history, g=300.0)
@@ -149,7 +149,7 @@ def test_what_is_handed_back_is_rounded_up_and_never_unlimited(
         put(history, g=recorded)
 
     lines = stopped(cluster, tmp_path, {}, before_stop=change, take_over=True, on_exit="remove")
-    assert cluster.groups["g"]["publishRateInMsgs"] == handed_back
+    assert cluster.groups["g"]["publishRateInMsgs"] == given_back
     assert not cluster.rates
     assert lines == ""
 
@@ -162,7 +162,7 @@ def test_a_quota_of_zero_in_the_cluster_is_none(cluster: FakePulsar, tmp_path: P
     assert not cluster.rates
 
 
-def test_a_hand_back_that_has_no_effect_leaves_the_rates(
+def test_a_give_back_that_has_no_effect_leaves_the_rates(
     cluster: FakePulsar, tmp_path: Path
 ) -> None:
     put(settings_for(cluster, tmp_path).history, g=300.0)
@@ -170,12 +170,11 @@ def test_a_hand_back_that_has_no_effect_leaves_the_rates(
     ignored = {"PUT resourcegroups/g": Answer(204)}
     lines = stopped(cluster, tmp_path, ignored, take_over=True, on_exit="remove")
     assert cluster.published() == HELD
-    assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
+    assert "on_exit: remove: the publish quotas of g could not be given back" in lines
 
 
-@pytest.mark.parametrize("take_over", [True, False])
-def test_a_group_that_the_table_does_not_have_keeps_its_rates(
-    cluster: FakePulsar, tmp_path: Path, take_over: bool
+def test_a_group_that_neither_the_table_nor_a_copy_has_keeps_its_rates(
+    cluster: FakePulsar, tmp_path: Path
 ) -> None:
     history = settings_for(cluster, tmp_path).history
     put(history, g=300.0, other=1.0)
@@ -184,12 +183,12 @@ def test_a_group_that_the_table_does_not_have_keeps_its_rates(
     def lose() -> None:
         delete_groups(history, ["g"], "test")
 
-    lines = stopped(cluster, tmp_path, {}, before_stop=lose, take_over=take_over, on_exit="remove")
+    lines = stopped(cluster, tmp_path, {}, before_stop=lose, take_over=False, on_exit="remove")
     assert cluster.published() == HELD
-    assert "on_exit: remove: the publish quotas of g could not be handed back" in lines
+    assert "on_exit: remove: the publish quotas of g could not be given back" in lines
 
 
-def test_what_an_earlier_run_took_over_is_handed_back_without_take_over_too(
+def test_what_an_earlier_run_took_over_is_given_back_without_take_over_too(
     cluster: FakePulsar, tmp_path: Path
 ) -> None:
     put(settings_for(cluster, tmp_path).history, g=300.0, early=70.0)

@@ -390,7 +390,7 @@ def put(history: History, group: str, limit: float) -> None:
     put_groups(history, [group], quotas, "test")
 
 
-def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
+def test_a_quota_that_is_recorded_is_taken_over_and_given_back(
     cluster: FakePulsar, link: Link, tmp_path: Path
 ) -> None:
     settings = settings_for(cluster, tmp_path, take_over=True, on_exit="remove")
@@ -417,7 +417,7 @@ def test_a_quota_that_is_recorded_is_taken_over_and_handed_back(
             put(settings.history, "g", 600.0)
             link.tell("pulsar://b0", 300.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
-        assert running.enforcer.status()["handed_back"] == 1
+        assert running.enforcer.status()["quotas_given_back"] == 1
 
     asyncio.run(scene())
     assert cluster.groups["g"] == {

@@ -330,33 +330,31 @@ def test_the_sync_does_not_bring_back_what_it_read_before_a_change(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "table", "cluster", "take_over", "set_"),
+    ("wanted", "table", "cluster", "set_"),
     [
-        ([NAN] * 4, [1, 2, 3, INF], [1, 2, 3, INF], True, {}),
-        ([5, NAN, NAN, NAN], [1, INF, INF, INF], [1, INF, INF, INF], True, {0: 5}),
-        ([INF, NAN, INF, NAN], [1, INF, 3, INF], [1, INF, 3, INF], True, {0: -1, 2: -1}),
+        ([NAN] * 4, [1, 2, 3, INF], [1, 2, 3, INF], {}),
+        ([5, NAN, NAN, NAN], [1, INF, INF, INF], [1, INF, INF, INF], {0: 5}),
+        ([INF, NAN, INF, NAN], [1, INF, 3, INF], [1, INF, 3, INF], {0: -1, 2: -1}),
         # After a take-over: the same number is no change, another one is.
-        ([1, NAN, NAN, NAN], [1, INF, INF, INF], [INF] * 4, True, {}),
-        ([2, NAN, NAN, NAN], [1, INF, INF, INF], [INF] * 4, True, {0: 2}),
-        ([INF, NAN, NAN, NAN], [1, INF, INF, INF], [INF] * 4, True, {}),
-        ([1, NAN, NAN, NAN], [1, INF, INF, INF], [INF] * 4, False, {0: 1}),
+        ([1, NAN, NAN, NAN], [1, INF, INF, INF], [INF] * 4, {}),
+        ([2, NAN, NAN, NAN], [1, INF, INF, INF], [INF] * 4, {0: 2}),
+        ([INF, NAN, NAN, NAN], [1, INF, INF, INF], [INF] * 4, {}),
         # Dispatch rates are never hidden.
-        ([NAN, NAN, 3, NAN], [INF, INF, 3, INF], [INF] * 4, True, {2: 3}),
-        ([99.5, 0.4, NAN, NAN], [INF] * 4, [INF] * 4, True, {0: 100, 1: 1}),
-        ([1e12, 1e12, NAN, NAN], [INF] * 4, [INF] * 4, True, {0: 2**31 - 1, 1: 10**12}),
+        ([NAN, NAN, 3, NAN], [INF, INF, 3, INF], [INF] * 4, {2: 3}),
+        ([99.5, 0.4, NAN, NAN], [INF] * 4, [INF] * 4, {0: 100, 1: 1}),
+        ([1e12, 1e12, NAN, NAN], [INF] * 4, [INF] * 4, {0: 2**31 - 1, 1: 10**12}),
         # The cluster does not have it: it gets all that the table has.
-        ([NAN, 6, NAN, NAN], [5, INF, INF, INF], None, True, {0: 5, 1: 6, 2: -1, 3: -1}),
+        ([NAN, 6, NAN, NAN], [5, INF, INF, INF], None, {0: 5, 1: 6, 2: -1, 3: -1}),
     ],
 )
 def test_which_rates_are_set_in_the_cluster(
     wanted: list[float],
     table: list[float],
     cluster: list[float] | None,
-    take_over: bool,
     set_: dict[int, int],
 ) -> None:
     has = None if cluster is None else np.array(cluster)
-    found = rates_to_set(np.array(wanted), np.array(table), has, take_over=take_over)
+    found = rates_to_set(np.array(wanted), np.array(table), has)
     keys = list(rates(0, 0, 0, 0))
     assert found == {keys[place]: rate for place, rate in set_.items()}
 

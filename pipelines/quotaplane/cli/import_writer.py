@@ -63,7 +63,7 @@ async def _attached(cluster: ClusterGroups, proposal: Proposal) -> Proposal:
         return proposal.becomes(State.ATTACHED, f"meanwhile to {other}")
     if await cluster.read(group) is None:
         unlimited = np.full(BASIC, np.inf)
-        rates = rates_to_set(proposal.quotas, unlimited, None, take_over=False)
+        rates = rates_to_set(proposal.quotas, unlimited, None)
         await cluster.put(group, rates)
     await cluster.attach(name, group)
     tell(f"{name}: attached to the group {group}")

@@ -26,6 +26,8 @@ class TableQuotas(NamedTuple):
     """(n,) the group's limits are enforced."""
     in_part: BoolArray
     """(n,) they are enforced on some of the brokers only (``enforcement_percent``)."""
+    updated_at_ms: FloatArray
+    """(n,) when each row was written."""
 
 
 class QuotaCaps(NamedTuple):
@@ -50,7 +52,7 @@ def caps_of(groups: tuple[str, ...], quotas: TableQuotas | None) -> QuotaCaps:
     enforced does not cap its descendants.
 
     >>> quotas = TableQuotas({"a": 0, "a::b": 1, "c": 2}, np.full((3, 4), 7.0),
-    ...     np.array([True, True, False]), np.zeros(3, np.bool_))
+    ...     np.array([True, True, False]), np.zeros(3, np.bool_), np.zeros(3))
     >>> caps = caps_of(("a", "a::b", "c", "d"), quotas)
     >>> caps.names, caps.group.tolist(), caps.cap.tolist()
     (('a', 'a::b'), [0, 1, 1], [0, 1, 0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.arrays import filled
+from quotaplane.enforce.custody import NONE, quota
 from quotaplane.errors import InputError
 from quotaplane.groups.names import check_name
 from quotaplane.groups.pulsar_fields import NO_FIELDS
@@ -19,7 +20,7 @@ from quotaplane.registry.rows_after import collisions
 
 
 class Puts(NamedTuple):
-    """The groups to write into the table, and those whose publish quota the cluster lacks."""
+    """The groups to write into the table, and those whose publish quota the cluster hides."""
 
     groups: list[str]
     """(n,) groups to write."""
@@ -28,11 +29,9 @@ class Puts(NamedTuple):
     fields: list[str]
     """(n,) the column ``pulsar_fields`` of ``groups``."""
     revived: list[str]
-    """New groups that get the last publish quota that is known of them."""
-    unknown: list[str]
-    """New groups that are not written, as their publish quota is unknown."""
-    kept: list[str]
-    """Groups that keep the table's publish quota, as the cluster has none."""
+    """New groups that get the publish quota of their copy."""
+    hidden: list[str]
+    """Groups with a publish quota that the cluster does not have."""
 
 
 def unfit(groups: Sequence[str]) -> dict[str, str]:
@@ -70,24 +69,19 @@ def puts(
     rates: FloatArray,
     fields: Mapping[str, str],
     rows: pa.Table,
-    *,
-    silent: BoolArray,
-    last: Mapping[str, FloatArray],
+    copies: Mapping[str, FloatArray],
 ) -> Puts:
     """Find the cluster's groups that differ from the table, and the quotas to write for them.
 
-    The cluster decides the basic dimensions and its other fields; the rest stays as it is. Where
-    the cluster's publish quota may be hidden, the table keeps its own, and a new group gets the
-    last one that is known of it. A new group without any is not written, as it would be unlimited.
+    The cluster decides the basic dimensions and its other fields; the rest stays as it is.
+    ``custody.quota`` says what a publish rate of -1 in the cluster means.
 
     Args:
         groups: n different names.
         rates: their quotas in the cluster, (n, 4) per second; inf = unlimited.
         fields: what else each has in the cluster, by group.
         rows: the table, as ``registry.table.list_groups`` returns it.
-        silent: (n,) groups whose unlimited publish rate in the cluster means nothing, as the
-            enforcer may have set it (docs/adr/0010-take-over.md).
-        last: last known publish quota (2,), by group.
+        copies: the publish quotas (2,) of which the cluster has a copy, of new groups.
     """
     place = pc.index_in(pa.array(groups, pa.string()), value_set=rows["group"].combine_chunks())
     in_table = np.asarray(place.is_valid())
@@ -95,18 +89,13 @@ def puts(
     recorded = np.column_stack([filled(recorded_rows, name, np.inf) for name in RATE_COLUMNS])
     quotas = np.full(recorded.shape, np.nan)
     quotas[:, :BASIC] = rates
-    publish = quotas[:, PUBLISH]  # a view
-    hidden = silent[:, None] & np.isinf(publish)
-    kept = in_table & (hidden & np.isfinite(recorded[:, PUBLISH])).any(axis=1)
-    # A quota that was handed back to the cluster is rounded up, which is no change.
-    unchanged = hidden | (publish == to_cluster(recorded[:, PUBLISH]))
-    publish[in_table[:, None] & unchanged] = np.nan
-    revived = np.zeros(len(groups), np.bool_)
-    for at in np.flatnonzero(~in_table & hidden.any(axis=1)).tolist():
-        if groups[at] in last:
-            publish[at] = np.where(hidden[at], last[groups[at]], publish[at])
-            revived[at] = (hidden[at] & np.isfinite(publish[at])).any()
-    unknown = ~in_table & silent & np.isinf(publish).all(axis=1)
+    table = np.where(in_table[:, None], recorded[:, PUBLISH], np.nan)
+    copied = np.array([copies.get(group, NONE) for group in groups]).reshape(table.shape)
+    publish = quota(rates[:, PUBLISH], table, copied)
+    hidden = (np.isinf(rates[:, PUBLISH]) & np.isfinite(publish)).any(axis=1)
+    # A quota that was given back to the cluster is rounded up, which is no change.
+    same = (publish == table) | (publish == to_cluster(table))
+    quotas[:, PUBLISH] = np.where(same, np.nan, publish)
     changed = ~in_table | ((quotas != recorded) & ~np.isnan(quotas)).any(axis=1)
     others = np.array([fields[group] for group in groups], object)
     changed |= others != recorded_rows["pulsar_fields"].fill_null(NO_FIELDS).to_numpy()
@@ -114,10 +103,9 @@ def puts(
     def named(which: BoolArray) -> list[str]:
         return [groups[at] for at in np.flatnonzero(which).tolist()]
 
-    chosen = changed & ~unknown
     return Puts(
-        *(named(chosen), quotas[chosen], others[chosen].tolist()),
-        *(named(revived), named(unknown), named(kept)),
+        *(named(changed), quotas[changed], others[changed].tolist()),
+        *(named(hidden & ~in_table), named(hidden)),
     )
 
 
@@ -140,22 +128,6 @@ def changed_between(before: pa.Table, after: pa.Table) -> set[str]:
     put = after.filter(pc.invert(same.fill_null(False)))["group"].to_pylist()
     deleted = before.filter(pc.invert(pc.is_in(then, value_set=now)))["group"].to_pylist()
     return {*put, *deleted}
-
-
-def last_quotas(changes: Iterable[Mapping[str, Any]]) -> dict[str, FloatArray]:
-    """The newest publish quota (2,) of each group in the table's history; inf = unlimited.
-
-    Groups that were always unlimited are left out. ``changes`` come from
-    ``registry.change_feed.group_changes``.
-    """
-    names = RATE_COLUMNS[PUBLISH]
-    quotas: dict[str, FloatArray] = {}
-    for change in changes:
-        for state in (change["from"], change["to"]):
-            publish = [np.inf if state is None or state[c] is None else state[c] for c in names]
-            if np.isfinite(publish).any():
-                quotas[change["group"]] = np.array(publish)
-    return quotas
 
 
 def absent(groups: Sequence[str], rows: pa.Table, others: pa.Array) -> list[str]:

@@ -1,13 +1,13 @@
 """Notices that no enforcer leads any more, and gives the cluster its quotas back.
 
-Quotas that were taken over would otherwise be limited by rates that nobody changes. Beats of the
-leader are read over the REST API: the counter of messages of the election's topic grows with each.
+Rates that nobody changes would otherwise be their only limit. Beats of the leader are read over the
+REST API: the counter of messages of the election's topic grows with each.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import numpy as np
@@ -15,9 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.agents.pace import at_once
+from quotaplane.enforce.agent.custodian import bring
+from quotaplane.enforce.custody import Recorded, Wish
 from quotaplane.errors import ClusterError, QuotaplaneError
-from quotaplane.model import PUBLISH, RATE_COLUMNS, FloatArray
+from quotaplane.model import PUBLISH, RATE_COLUMNS
 from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
+from quotaplane.pulsar_admin.resource_groups import to_cluster
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
 _AT_ONCE: Final = 8
@@ -63,12 +66,12 @@ class EnforcerWatch:
         return self._clock() - self._beat_at_s >= self._after_s
 
 
-async def hand_back(rest: Rest, groups: Sequence[str], rows: pa.Table) -> list[QuotaplaneError]:
-    """Write the publish quotas of these groups to the cluster where it has none.
+async def give_back(rest: Rest, groups: Collection[str], rows: pa.Table) -> list[QuotaplaneError]:
+    """Give publish quotas back to the cluster, as an enforcer would.
 
     Args:
         rest: the cluster.
-        groups: groups of the table.
+        groups: whose.
         rows: the table, as ``registry.table.list_groups`` returns it.
 
     Returns:
@@ -76,15 +79,18 @@ async def hand_back(rest: Rest, groups: Sequence[str], rows: pa.Table) -> list[Q
     """
     found = rows.filter(pc.is_in(rows["group"], value_set=pa.array(groups, pa.string())))
     columns = [found[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[PUBLISH]]
-    recorded = zip(found["group"].to_pylist(), np.column_stack(columns), strict=True)
+    quotas = to_cluster(np.column_stack(columns))
+    recorded = {
+        group: Recorded(quota, 0.0)
+        for group, quota in zip(found["group"].to_pylist(), quotas, strict=True)
+    }
     failures: list[QuotaplaneError] = []
-    quotas = PublishQuotas(rest)
 
-    async def give(pair: tuple[str, FloatArray]) -> None:
+    async def give(group: str) -> None:
         try:
-            await quotas.give_back(*pair)
+            await bring(PublishQuotas(rest), group, recorded.get(group), Wish.GIVE)
         except ClusterError as error:
             failures.append(error)
 
-    await at_once(_AT_ONCE, give, recorded)
+    await at_once(_AT_ONCE, give, groups)
     return failures

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,16 +19,16 @@ from quotaplane.group_sync.changes import (
     changed_between,
     created_by,
     known,
+    puts,
     rivals,
     taken,
     unfit,
 )
-from quotaplane.group_sync.enforcer_watch import EnforcerWatch, hand_back
-from quotaplane.group_sync.hidden_quotas import HiddenQuotas
+from quotaplane.group_sync.enforcer_watch import EnforcerWatch, give_back
 from quotaplane.group_sync.tenants import Tenants
 from quotaplane.groups.pulsar_fields import fields_in
 from quotaplane.groups.quota_copies import is_copy, original_of
-from quotaplane.model import BASIC, FloatArray
+from quotaplane.model import BASIC, PUBLISH, FloatArray
 from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
 from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
 from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
@@ -43,8 +42,6 @@ Say = Callable[[str], None]
 
 _ATTEMPTS: Final = 10
 _AT_ONCE: Final = 8
-_REMIND_EVERY_S: Final = 60.0
-"""Alarms (``HiddenQuotas.alarms``) are repeated this often."""
 
 
 class _Read(NamedTuple):
@@ -75,7 +72,8 @@ class GroupSync:
         self._say = say
         self._rates = InTurn(group_path, _parse, self._most)
         self._table = CurrentGroups(settings.history)
-        self._hidden = HiddenQuotas(settings.history, take_over=settings.enforce.take_over)
+        self._hidden: set[str] = set()
+        """Groups whose publish quota the table has and the cluster does not, as read last."""
         self._tenants = Tenants(cluster.tenants, self._most)
         self._others = pa.array([], pa.string())
         """Groups of the table that the cluster lacks and that somebody else created."""
@@ -90,10 +88,8 @@ class GroupSync:
         """Other clusters that are synced into the same table."""
         self._reported: frozenset[str] = frozenset()
         """Lines that were printed and still apply."""
-        self._watch = EnforcerWatch(_leader_topic(settings), cluster.hand_back_after_s)
+        self._watch = EnforcerWatch(_leader_topic(settings), settings.enforce.give_back_after_s)
         self._enforcers_gone = False
-        self._polls = 0
-        self._remind_every = math.ceil(_REMIND_EVERY_S / cluster.poll_interval_s)
 
     async def sync(self, rest: Rest) -> list[QuotaplaneError]:
         """Write changed groups into the table, and attach namespaces of ``cluster.tenants``.
@@ -123,19 +119,17 @@ class GroupSync:
         self._note(wanted, read)
         failures += self._rates.failing.values()
         self._doubts = []
+        hidden = set(self._hidden)
         table: GroupSnapshot | None = None
         try:
             if before is not None:
-                copies = await self._copies(rest, names, read, before)
+                copies = await self._copies(rest, read, before)
                 table = self._put(fit, read, before, copies)
         except QuotaplaneError as error:
             failures.append(error)
         if table is None:
             self._rates.again(read)
         else:
-            if self._hidden.failure is not None:
-                self._rates.again(self._hidden.unread)
-                failures.append(self._hidden.failure)
             try:
                 gone = self._gone(fit, table)
                 failures += await self._delete(rest, gone, table.version)
@@ -143,7 +137,7 @@ class GroupSync:
             except QuotaplaneError as error:
                 failures.append(error)
         try:
-            failures += await self._hand_back_if_gone(rest, table)
+            failures += await self._give_back_if_gone(rest, table)
         except ClusterError as error:
             failures.append(error)
         try:
@@ -151,38 +145,38 @@ class GroupSync:
             failures += self._tenants.failing
         except ClusterError as error:
             failures.append(error)
+        # The names of copies were read between the two.
+        self._doubts += _without_copy(hidden & self._hidden - self._zeros, names)
         problems |= self._taken
         self._report([*problems.values(), *self._tenants.waiting.values(), *self._suspicious()])
         return failures
 
     def _note(self, listed: Sequence[str], read: Mapping[str, _Read]) -> None:
-        self._hidden.forget_gone(listed)
+        self._hidden.intersection_update(listed)
         self._zeros = self._zeros.intersection(listed).difference(read)
         self._zeros |= {name for name, group in read.items() if group.has_zero}
 
     async def _copies(
         self,
         rest: Rest,
-        names: Collection[str],
-        read: Collection[str],
+        read: Mapping[str, _Read],
         table: GroupSnapshot,
     ) -> dict[str, FloatArray]:
-        """Copies of quotas that were taken over, of groups that are new to the table.
+        """Copies of quotas, of groups that are new to the table and lack a number in the cluster.
+
+        They are read after the groups: a copy is there before its quota is hidden.
 
         Raises:
             ClusterError: one of them can't be read.
         """
-        copied = {original_of(name) for name in names if is_copy(name)}
-        groups = sorted(copied.intersection(read))
+        hidden = [name for name, group in read.items() if np.isinf(group.rates[PUBLISH]).any()]
         quotas = PublishQuotas(rest)
         found = {}
 
         async def look(group: str) -> None:
-            copy = await quotas.read_copy(group)
-            if np.isfinite(copy).any():
-                found[group] = copy
+            found[group] = await quotas.read_copy(group)
 
-        new = np.array(groups, object)[~known(groups, table.rows)].tolist()
+        new = np.array(hidden, object)[~known(hidden, table.rows)].tolist()
         await at_once(_AT_ONCE, look, new)
         return found
 
@@ -208,7 +202,7 @@ class GroupSync:
             rates: FloatArray = np.array([read[group].rates for group in groups], np.float64)
             rates = rates.reshape(-1, BASIC)
             fields = {group: read[group].fields for group in groups}
-            plan = self._hidden.plan(groups, rates, fields, table, copies)
+            plan = puts(groups, rates, fields, table.rows, copies)
             if plan.groups:
                 # If somebody changed the table meanwhile, plan again: the old plan could bring
                 # back a row that was just deleted or changed.
@@ -226,8 +220,14 @@ class GroupSync:
                     continue
                 self._rivals |= rivals(self._by, plan.groups, table.rows)
                 table = self._table.read()
-            for line in self._hidden.done(groups, plan):
-                self._say(line)
+            self._hidden = self._hidden.difference(groups).union(plan.hidden)
+            if plan.revived:
+                self._say(
+                    f"resource groups {some_of(plan.revived)}: new to the table, and without a "
+                    "publish quota in the cluster (-1): they got those of their copies there "
+                    "(GROUP.taken-over); restore their policies and other quotas by `quotaplane "
+                    "groups restore --from-history GROUP`"
+                )
             return table
         raise TableChangedError(
             f"history table resource_groups: another writer changed it during {_ATTEMPTS} attempts "
@@ -295,7 +295,7 @@ class GroupSync:
             if isinstance(answer, RefusedError) and answer.status == 404:
                 await PublishQuotas(rest).drop_copy(group)
 
-    async def _hand_back_if_gone(
+    async def _give_back_if_gone(
         self, rest: Rest, table: GroupSnapshot | None
     ) -> list[QuotaplaneError]:
         """Give the cluster its quotas back if no enforcer leads any more, some per call.
@@ -307,7 +307,7 @@ class GroupSync:
         if gone != self._enforcers_gone:
             self._enforcers_gone = gone
             self._say(
-                "no enforcer has led for cluster.hand_back_after_s: the publish quotas that were "
+                "no enforcer has led for enforce.give_back_after_s: the publish quotas that were "
                 "taken over are written to the cluster again, so that its brokers limit by "
                 "themselves; start an enforcer"
                 if gone
@@ -315,9 +315,9 @@ class GroupSync:
             )
         if not gone or table is None:
             return []
-        names = self._hidden.kept(self._most)
+        names = sorted(self._hidden)[: self._most]
         self._rates.again(names)
-        return await hand_back(rest, names, table.rows)
+        return await give_back(rest, names, table.rows)
 
     def _suspicious(self) -> list[str]:
         """Lines about settings of the cluster that may not be intended."""
@@ -336,12 +336,8 @@ class GroupSync:
         return lines
 
     def _report(self, lines: Collection[str]) -> None:
-        """Print new lines once, and alarms every ``_REMIND_EVERY_S``."""
-        alarms = self._hidden.alarms()
-        if self._polls % self._remind_every == 0:
-            self._reported -= set(alarms)
-        self._polls += 1
-        now = frozenset([*lines, *alarms])
+        """Print new lines once."""
+        now = frozenset(lines)
         for line in sorted(now - self._reported):
             self._say(line)
         self._reported = now
@@ -355,3 +351,18 @@ def _leader_topic(settings: Settings) -> str:
 
 def _parse(answer: Any) -> _Read:
     return _Read(rates_of(answer), fields_in(answer), has_zero(answer))
+
+
+def _without_copy(hidden: Collection[str], names: Collection[str]) -> list[str]:
+    """Lines about quotas that the cluster lacks, and that no enforcer took over."""
+    taken_over = {original_of(name) for name in names if is_copy(name)}
+    odd = set(hidden) - taken_over
+    if not odd:
+        return []
+    return [
+        f"resource groups {some_of(odd)}: the cluster has no publish quota of them (-1), and no "
+        "copy of it (GROUP.taken-over), so no enforcer took it over: the table's quotas stay; if "
+        "the groups are to be unlimited, say so there (`quotaplane groups put GROUP "
+        "--publish-messages-per-s unlimited --publish-bytes-per-s unlimited`), else set their "
+        "quotas in the cluster (`pulsar-admin resourcegroups update -mp MESSAGES -bp BYTES GROUP`)"
+    ]

@@ -60,7 +60,7 @@ ENFORCER: Final = (
     ),
     _gauge("take_over", "the setting enforce.take_over: 1 or 0", "take_over"),
     _counter("taken_over", "publish quotas of groups that were taken over", "taken_over"),
-    _counter("given_back", "publish quotas of groups that were given back", "handed_back"),
+    _counter("given_back", "publish quotas of groups that were given back", "quotas_given_back"),
     _counter(
         "closed_connections",
         "connections of producers that were closed after a take-over, as the cluster's own limiter "

@@ -8,10 +8,11 @@ from the cluster before the change do not overwrite the table (``group_sync``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from quotaplane.enforce.custody import NONE, quota
 from quotaplane.errors import InputError
 from quotaplane.groups.pulsar_fields import RATE_KEYS, UNLIMITED, fields_in, read_fields
 from quotaplane.model import BASIC, PUBLISH, RATE_COLUMNS, FloatArray
@@ -24,28 +25,24 @@ from quotaplane.pulsar_admin.resource_groups import (
 )
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
-_PUBLISH: Final = range(*PUBLISH.indices(BASIC))
-
 
 def rates_to_set(
-    wanted: FloatArray, table: FloatArray, cluster: FloatArray | None, *, take_over: bool
+    wanted: FloatArray, table: FloatArray, cluster: FloatArray | None
 ) -> dict[str, int]:
     """The rates to set in the cluster, by Pulsar's names, so that it has what is wanted.
 
-    After a take-over the cluster has no publish rate and the table has the number: to want just
-    that number changes nothing.
+    To want just what a hidden publish quota means (``custody.quota``) changes nothing.
 
     Args:
         wanted: (4,) per second; NaN keeps what there is, inf is unlimited.
         table: (4,) what the table has; inf is unlimited.
         cluster: (4,) what the cluster has; None: it does not have the group.
-        take_over: the setting ``enforce.take_over``.
 
     Raises:
         InputError: a rate of 0, which brokers take for unlimited.
 
     >>> table, cluster = np.array([100.0, np.inf, 5.0, np.inf]), np.full(4, np.inf)
-    >>> rates_to_set(np.array([100.0, np.nan, 7.5, np.inf]), table, cluster, take_over=True)
+    >>> rates_to_set(np.array([100.0, np.nan, 7.5, np.inf]), table, cluster)
     {'dispatchRateInMsgs': 8}
     """
     zero = np.flatnonzero(wanted == 0)
@@ -58,13 +55,13 @@ def rates_to_set(
         wanted = np.where(np.isnan(wanted), table, wanted)
         cluster = np.full(BASIC, np.inf)
     whole = to_cluster(wanted.reshape(2, 2)).reshape(BASIC)
-    rates = {}
-    for place, key in enumerate(RATE_KEYS):
-        hidden = take_over and place in _PUBLISH and np.isinf(cluster[place])
-        same = whole[place] == cluster[place] or (hidden and wanted[place] == table[place])
-        if creates or not (np.isnan(wanted[place]) or same):
-            rates[key] = UNLIMITED if np.isinf(whole[place]) else int(whole[place])
-    return rates
+    same = np.isnan(wanted) | (whole == cluster)
+    same[PUBLISH] |= wanted[PUBLISH] == quota(cluster[PUBLISH], table[PUBLISH], NONE)
+    return {
+        key: UNLIMITED if np.isinf(whole[place]) else int(whole[place])
+        for place, key in enumerate(RATE_KEYS)
+        if creates or not same[place]
+    }
 
 
 class ClusterGroup(NamedTuple):

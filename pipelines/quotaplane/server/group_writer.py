@@ -48,7 +48,6 @@ class GroupWriter:
         cluster: ClusterGroups | None,
     ) -> None:
         self._history = settings.history
-        self._take_over = settings.enforce.take_over
         self._workers, self._groups, self._cluster = workers, groups, cluster
         self._one_by_one = asyncio.Lock()
 
@@ -95,7 +94,7 @@ class GroupWriter:
             before = _fields(planned[0].before, group) if cluster is None else has
             given = _with_fields(given, before, fields)
             change: dict[str, Any] = {
-                **rates_to_set(wanted, table, rates, take_over=self._take_over),
+                **rates_to_set(wanted, table, rates),
                 **fields_to_set(read_fields(given.policy["pulsar_fields"]), has),
             }
             if request.dry_run:
@@ -162,7 +161,7 @@ class GroupWriter:
         if cluster is None:
             return
         table = np.maximum(table, 1.0)  # the least that a cluster can have
-        same = exists and not rates_to_set(table, table, cluster, take_over=self._take_over)
+        same = exists and not rates_to_set(table, table, cluster)
         if not same:
             raise AnswerError(
                 412,

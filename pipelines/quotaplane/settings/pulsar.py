@@ -16,9 +16,6 @@ class Cluster(Section):
 
     poll_interval_s: float = Field(default=2.0, gt=0)
     """How often the cluster is polled for changes."""
-    hand_back_after_s: float | None = Field(default=900.0, ge=30)
-    """When no enforcer has led for so long, the job writes the publish quotas that were taken over
-    to the cluster again, so that the brokers' own calculator limits. null: never."""
     tenants: dict[str, str] = Field(default={})
     """Tenant: group. PIP-82 attaches groups to tenants, stock Pulsar only to namespaces: each
     namespace of the tenant, also a new one, is attached unless it has a group of its own."""
@@ -44,12 +41,14 @@ class Enforce(Section):
     on_exit: Literal["keep", "safe", "remove"] = "keep"
     """What a clean stop does: keep the rates, set each broker's safe limit, or remove the rates and
     restore the groups' quotas in the cluster."""
-    without_limits: Literal["safe", "hand_back"] = "safe"
+    without_limits: Literal["safe", "give_back"] = "safe"
     """When the job is gone: after the leases, keep each broker's safe limit; or, after
-    ``hand_back_after_s`` as well, restore the groups' quotas in the cluster and remove the rates
+    ``give_back_after_s`` as well, restore the groups' quotas in the cluster and remove the rates
     until there are limits again."""
-    hand_back_after_s: float = Field(default=900.0, ge=30)
-    """For ``without_limits: hand_back``: the age of the newest limits."""
+    give_back_after_s: float | None = Field(default=900.0, ge=30)
+    """The cluster gets the publish quotas that were taken over back, so that the brokers' own
+    calculator limits, when no enforcer has led for so long; with ``without_limits: give_back`` also
+    when no limits have arrived for so long. null: never."""
     take_over: bool = True
     """Set a group's publish quota in the cluster to unlimited once ours is in force. Otherwise the
     brokers' own calculator also throttles, and starves idle brokers."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from quotaplane.agents.failures import Say, first_names
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
+from quotaplane.enforce.agent.custodian import Custodian
 from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults
 from quotaplane.enforce.agent.rate_writer import RateWriter
-from quotaplane.enforce.agent.take_over import TakeOver
 from quotaplane.enforce.rate_writes import Moves, Rates, plan
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.enforce.subdivide import Subdivision
@@ -21,7 +21,7 @@ from quotaplane.model import BASIC
 from quotaplane.topics.topic_layout import Layout
 
 _WITHIN_S: Final = 20.0
-_HAND_BACK_WITHIN_S: Final = 12.0
+_GIVE_BACK_WITHIN_S: Final = 12.0
 PATIENCE_S: Final = 2.0
 """How long a stop waits for requests in flight."""
 _TICK_S: Final = 0.02
@@ -55,25 +55,21 @@ class CleanStop:
         await self._writer.idle(PATIENCE_S)
         await self._write_all(moves_of, _WITHIN_S)
 
-    async def remove(
-        self, take_over: TakeOver, *, taking_over: bool, within_s: float | None = None
-    ) -> int:
+    async def remove(self, custodian: Custodian, within_s: float | None = None) -> int:
         """Give all topics and namespaces back, after the cluster has its quotas back.
 
-        See ``TakeOver.hand_back``. Returns how many rates and quotas of ours are left.
+        See ``Custodian.give_all_back``. Returns how many rates and quotas of ours are left.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (within_s or _WITHIN_S)
         await self._writer.idle(PATIENCE_S)
         # The brokers' own calculator takes over before our rates go: no topic is unlimited between.
         groups = self._ledger.layout.groups
-        without_quota = await take_over.hand_back(
-            groups, _HAND_BACK_WITHIN_S, taking_over=taking_over
-        )
+        without_quota = await custodian.give_all_back(groups, _GIVE_BACK_WITHIN_S)
         if without_quota:
             self._say(
                 f"{self._cause}: the publish quotas of {first_names(without_quota)} could not be "
-                "handed back to the cluster: the rates of their topics stay"
+                "given back to the cluster: the rates of their topics stay"
             )
         # Namespaces before topics: a topic without a rate is held to its namespace's default.
         namespaces = await self._remove_defaults(without_quota, (until_s - loop.time()) / 2.0)

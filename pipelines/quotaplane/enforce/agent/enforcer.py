@@ -16,11 +16,13 @@ import numpy as np
 
 from quotaplane.agents.failures import FailureLog, Say
 from quotaplane.agents.pace import Pace
-from quotaplane.enforce.agent.abandoned_quotas import AbandonedQuotas
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
 from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop, removal
+from quotaplane.enforce.agent.custodian import Custodian
 from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
+from quotaplane.enforce.agent.group_lines import CROWDED, MISSING, STUCK, GroupLine
+from quotaplane.enforce.agent.job_watch import JobWatch
 from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.muted_connections import CHECKS_SHARE, MutedConnections, Probe
@@ -28,7 +30,6 @@ from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults, defau
 from quotaplane.enforce.agent.observer import LIVE_EVERY_S, Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.agent.rate_writer import RateWriter
-from quotaplane.enforce.agent.take_over import MissingGroups, TakeOver
 from quotaplane.enforce.agent.usage_publisher import Outbox, UsagePublisher
 from quotaplane.enforce.crowded_groups import CrowdedGroups
 from quotaplane.enforce.groups_in_force import GroupsInForce
@@ -128,10 +129,10 @@ class Enforcer:
         )
         self._ledger = RatesInForce()
         most_groups = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
-        self._take_over = TakeOver(
-            rest, settings.history, reads, self._failure_log, most_groups, say
+        self._custodian = Custodian(rest, self._quotas, reads, self._failure_log, most_groups)
+        self._missing, self._crowd, self._stuck = (
+            GroupLine(say, text) for text in (MISSING, CROWDED, STUCK)
         )
-        self._missing_groups = MissingGroups(say)
         self._administrators = AdministratorRates(
             settings.history, self._ledger, self._failure_log, say, now_ms
         )
@@ -159,7 +160,7 @@ class Enforcer:
         self._waiting = 0
         self._groups_in_force = GroupsInForce()
         self._crowded = CrowdedGroups()
-        self._abandoned = AbandonedQuotas(enforce, self._take_over, say)
+        self._job = JobWatch(enforce, say)
 
     def _report(self, broker: str, sample: Sample) -> None:
         """Report a broker's usage to the quota job; only the leader does."""
@@ -218,7 +219,7 @@ class Enforcer:
         if self._enforce.on_exit == "safe":
             await clean_stop.safe(lambda rates: self._planned(self._limits(np.inf), rates, 0.0)[0])
         else:
-            await clean_stop.remove(self._take_over, taking_over=self._enforce.take_over)
+            await clean_stop.remove(self._custodian)
 
     def _clean_stop(self, cause: str) -> CleanStop:
         return CleanStop(
@@ -248,9 +249,7 @@ class Enforcer:
             self._refresh(asyncio.get_running_loop().time())
             self._administrators.leave_others()
             left = await self._clean_stop("--remove").remove(
-                self._take_over,
-                taking_over=self._enforce.take_over,
-                within_s=_GIVEN_BACK_WITHIN_S + self._reads_s(),
+                self._custodian, _GIVEN_BACK_WITHIN_S + self._reads_s()
             )
         finally:
             over.set()
@@ -260,7 +259,7 @@ class Enforcer:
         return {
             **{name: counts[name] for name in ("removed", "given_back", "failed")},
             "namespaces": self._defaults.written,
-            "handed_back": self._take_over.handed_back,
+            "quotas_given_back": self._custodian.given_back,
             "left": left,
         }
 
@@ -304,7 +303,7 @@ class Enforcer:
     async def _until(self, stop: asyncio.Event) -> None:
         """Run all periodic parts until ``stop`` is set."""
         observer, interval_s = self._observer, self._enforce.interval_s
-        parts: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
+        parts: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
             ("limits", interval_s, self._listen),
             ("quotas", _QUOTAS_EVERY_S, self._quotas.look),
             ("brokers", _BROKERS_EVERY_S, observer.look_at_brokers),
@@ -315,7 +314,7 @@ class Enforcer:
         ]
         if self._reports is not None:
             parts.append(("usage reports", 0.0, self._reports.publish))
-        if self._enforce.take_over or self._enforce.without_limits == "hand_back":
+        if self._enforce.take_over or self._enforce.without_limits == "give_back":
             parts.append(("take over", _TAKE_OVER_EVERY_S, self._look_after_quotas))
         tasks = {asyncio.create_task(self._repeat(*part, stop)) for part in parts}
         await stop.wait()
@@ -327,7 +326,7 @@ class Enforcer:
         await observer.stop()
 
     async def _repeat(
-        self, part: str, every_s: float, work: Callable[[], Awaitable[None]], stop: asyncio.Event
+        self, part: str, every_s: float, work: Callable[[], Awaitable[object]], stop: asyncio.Event
     ) -> None:
         """Run a part periodically until ``stop`` is set; failures are logged and retried."""
         loop = asyncio.get_running_loop()
@@ -384,7 +383,7 @@ class Enforcer:
             await self._begin_to_lead()
         if not self._administrators.looked:
             return
-        if self._abandoned.removes_rates:
+        if self._job.gone:
             self._remove_rates(now_s)
             return
         layout = self._ledger.layout
@@ -435,7 +434,8 @@ class Enforcer:
         self._led = True
         self._ledger.forget()
         self._administrators.forget()
-        self._abandoned = AbandonedQuotas(self._enforce, self._take_over, self._say)
+        self._custodian.forget()
+        self._job = JobWatch(self._enforce, self._say)
         self._groups_in_force = GroupsInForce()
         self._muted.forget()
         await self._administrators.look()
@@ -466,8 +466,9 @@ class Enforcer:
         self._observer.usage.note_rates(effective, now_s)
 
     def _remove_rates(self, now_s: float) -> None:
-        """Remove rates while the cluster's own calculator limits."""
-        layout, stay = self._ledger.layout, self._abandoned.without_quota
+        """Remove the rates of the groups that the cluster's own calculator limits."""
+        layout = self._ledger.layout
+        stay = set(layout.groups) - self._custodian.limited
         moves = removal(layout, self._ledger.rates(now_s), stay)
         self._defaults.begin_removal(layout, stay, now_s)
         self._waiting = self._writer.begin(moves, now_s)
@@ -528,24 +529,24 @@ class Enforcer:
             self._administrators.leave_others()
 
     async def _look_after_quotas(self) -> None:
-        """Set taken-over quotas to unlimited; report groups that the table lost.
+        """Hide quotas in the cluster, or give them back; report groups that the table lost.
 
         Groups that rates can't limit keep their quota in the cluster; so do all while the job is
         gone, if the settings want that.
         """
         if not self._led:
             return
-        groups = self._ledger.layout.groups
-        newest_s, now_s = self._listener.arrived_ms / 1000.0, self._steady_ms() / 1000.0
-        if await self._abandoned.look(newest_s, now_s, groups):
-            return
-        if not self._enforce.take_over:
-            return
-        self._missing_groups.report(self._allowed.lost(self._ledger.layout))
-        in_force, crowded = self._groups_in_force.groups(), self._crowded.groups
-        await self._take_over.take({g: at for g, at in in_force.items() if g not in crowded})
-        self._muted.begin(self._take_over.hidden, self._ledger.layout)
-        await self._take_over.leave_to_cluster(crowded)
+        layout = self._ledger.layout
+        self._job.look(self._listener.arrived_ms / 1000.0, self._steady_ms() / 1000.0)
+        if self._job.gone:
+            await self._custodian.tend(layout.groups, layout.groups, {})
+        elif self._enforce.take_over:
+            self._missing.report(self._allowed.lost(layout))
+            self._crowd.report(self._crowded.groups)
+            in_force = self._groups_in_force.groups()
+            await self._custodian.tend(layout.groups, self._crowded.groups, in_force)
+            self._muted.begin(self._custodian.hidden, layout)
+        self._stuck.report(self._custodian.stuck)
 
     def status(self) -> dict[str, Any]:
         """Counts since the start and the current state, as the status line prints them."""
@@ -561,8 +562,8 @@ class Enforcer:
             "limited": int(np.isfinite(self._ledger.in_force).any(axis=1).sum()),
             "waiting": self._waiting,
             **self._writer.counts(),
-            "taken_over": self._take_over.taken,
-            "handed_back": self._take_over.handed_back,
+            "taken_over": self._custodian.taken,
+            "quotas_given_back": self._custodian.given_back,
             "closed_connections": self._muted.closed,
             "namespaces": self._defaults.written,
             "refused_messages": self._listener.refused + self._listener.received.ignored,

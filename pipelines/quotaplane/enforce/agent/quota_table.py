@@ -55,11 +55,20 @@ class QuotaTable:
         self.newest_round_ms = -np.inf
         """When the newest round that was read was decided, by the job's clock."""
 
-    async def look(self) -> None:
-        """Read the quotas again if the table changed."""
+    async def look(self) -> TableQuotas | None:
+        """Read the quotas again if the table changed; None: that failed."""
         meanwhile = "the quotas read last stay in use" if self.quotas else self._without_quotas
-        self.quotas = await self._in_thread(_QUOTAS, self._read_quotas, meanwhile) or self.quotas
+        quotas = await self._in_thread(_QUOTAS, self._read_quotas, meanwhile)
+        self.quotas = quotas or self.quotas
         self.looked = True
+        return quotas
+
+    async def look_anew(self) -> TableQuotas | None:
+        """Read the quotas, also of a table that was replaced and has the same version."""
+        if _QUOTAS in self._reading:
+            await self.look()  # This read began earlier.
+        self._version = -1
+        return await self.look()
 
     async def look_at_epochs(self) -> None:
         """Read the newest epoch again."""
@@ -79,12 +88,14 @@ class QuotaTable:
         loop = asyncio.get_running_loop()
         if part not in self._reading:
             self._reading[part] = loop.run_in_executor(None, read)
-        done, _ = await asyncio.wait({self._reading[part]}, timeout=_PATIENCE_S)
+        reading = self._reading[part]
+        done, _ = await asyncio.wait({reading}, timeout=_PATIENCE_S)
         error: Exception | None = HistoryError(f"no answer within {_PATIENCE_S:g} s; {meanwhile}")
         result = None
         if done:
             try:
-                result, error = self._reading.pop(part).result(), None
+                self._reading.pop(part, None)
+                result, error = reading.result(), None
             except QuotaplaneError as failed:
                 error = HistoryError(f"{failed}; {meanwhile}")
             except Exception as failed:
@@ -102,13 +113,20 @@ class QuotaTable:
         rates = [rows[name].fill_null(np.inf).to_numpy() for name in RATE_COLUMNS[:BASIC]]
         mode = rows["mode"].fill_null(Mode.HARD.name.lower())
         percent = rows["enforcement_percent"].fill_null(100.0)
-        return TableQuotas(
+        updated_at = rows["updated_at"].cast("int64").fill_null(0)
+        quotas = TableQuotas(
             {group: at for at, group in enumerate(rows["group"].to_pylist())},
             np.column_stack(rates),
             # Like the job: an unknown mode counts as hard.
             ~pc.is_in(mode, value_set=pa.array(_NOT_ENFORCED)).to_numpy(),
             pc.less(percent, 100.0).to_numpy(),
+            updated_at.to_numpy() / 1000.0,
         )
+        before = self.quotas
+        if before is None or before.place != quotas.place:
+            return quotas
+        # Others see by the same object that nothing changed.
+        return before if all(map(np.array_equal, before[1:], quotas[1:])) else quotas
 
     def _read_rounds(self) -> tuple[int, float]:
         """The highest epoch, and when the newest round of it was decided; 0 and -inf: no rounds."""
