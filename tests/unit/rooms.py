@@ -35,7 +35,7 @@ ROOMS: Final = {
     "settings": Room("the settings file: keys, defaults, checks", "parsing"),
     "laws": Room("division laws: from a quota and demands to limits with reasons", pure=True),
     "throttle": Room(
-        "throttle laws: from a quota and requests to answers; the step of the throttle job",
+        "throttle laws: from a quota and requests to answers; dry runs",
         pure=True,
     ),
     "groups": Room(
@@ -135,10 +135,6 @@ ROOMS: Final = {
     "streams.quota": Room(
         "the quota job: its program, its messages and history rows",
         "group_sync groups history laws metrics quota settings streams transport wire",
-    ),
-    "streams.throttle": Room(
-        "the throttle job and dry runs",
-        "console groups history registry settings streams throttle transport wire",
     ),
     "streams.balance": Room(
         "the balance job: load reports in, plans of moves and splits out",

@@ -101,8 +101,7 @@ def _left_out(
     reports, limits = settings.own_topics
     short = (
         *(settings.enforce.leader_topic, settings.balance.loads_topic),
-        *(settings.balance.plans_topic, settings.throttle.events_topic),
-        settings.throttle.decisions_topic,
+        settings.balance.plans_topic,
     )
     for topic in (*reports, limits, *map(transport.full_name, short)):
         left_out["/".join(topic.split("/")[2:4])] = "it has quotaplane's own topics"

@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "allocate": ("quotaplane.cli.allocate", "divide one quota among brokers as a law would"),
     "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
+    "dry-run": ("quotaplane.cli.dry_run", "apply quotas to recorded requests"),
     "groups": ("quotaplane.cli.groups", "put, list, apply and restore resource groups"),
     "audit": ("quotaplane.cli.audit", "ask a question of the history: limits exceeded, ..."),
     "status": ("quotaplane.cli.show_status", "show how job, groups and brokers stand"),
@@ -62,7 +63,7 @@ COMMANDS: Final = {
         "show what another strategy would have done with the recorded load",
     ),
     "demo": ("quotaplane.cli.spark_jobs", "the quota job on a simulated cluster, for two minutes"),
-    "run": ("quotaplane.cli.spark_jobs", "run a Spark job: quota, throttle, balance, ..."),
+    "run": ("quotaplane.cli.spark_jobs", "run a Spark job: quota, balance, ..."),
     "setup": ("quotaplane.cli.setup", "make the topics that a cluster needs, with their rights"),
     "up": ("quotaplane.cli.up", "run quota job, enforcer and server of one settings file"),
     "maintain": ("quotaplane.cli.maintain", "expire, compact and vacuum the history"),
@@ -78,7 +79,7 @@ PURPOSES: Final = {
     "the load balancer": (
         *("balance", "balance collect", "balance execute", "balance replay", "balance what-if"),
     ),
-    "trying things": ("allocate", "simulate", "throttle", "replay"),
+    "trying things": ("allocate", "simulate", "throttle", "dry-run", "replay"),
     "upkeep": ("doctor", "maintain"),
 }
 """The subcommands as ``--help`` groups them."""

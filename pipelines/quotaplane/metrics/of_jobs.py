@@ -1,4 +1,4 @@
-"""The metrics of the three jobs: quota, throttle and balance."""
+"""The metrics of the two jobs: quota and balance."""
 
 from __future__ import annotations
 
@@ -38,11 +38,7 @@ LOAD_REASONS: Final = (
     *reasons.BROKER_REASONS,
     *reasons.LOAD_REASONS,
 )
-EVENT_REASONS: Final = (
-    *("no_entity", "no_time", "future", "bad_units", "bad_dimension", "too_late"),
-    reasons.SKIPPED_BATCH,
-)
-_ALL_REASONS: Final = tuple(dict.fromkeys((*REPORT_REASONS, *LOAD_REASONS, *EVENT_REASONS)))
+_ALL_REASONS: Final = tuple(dict.fromkeys((*REPORT_REASONS, *LOAD_REASONS)))
 
 ROUND_SECONDS: Final = Metric(
     "quotaplane_round_seconds",
@@ -80,7 +76,7 @@ BUILD_INFO: Final = Metric(
     "build",
     labels=(
         Label("version", most=1),
-        Label("program", ("quota", "throttle", "balance", "enforcer", "server")),
+        Label("program", ("quota", "balance", "enforcer", "server")),
     ),
 )
 
@@ -112,7 +108,7 @@ EVERY_JOB: Final = (
     ),
     _gauge(
         "lag",
-        "age of the newest report (of the throttle job: request) at the end of its round",
+        "age of the newest report at the end of its round",
         "lag_s",
         unit="seconds",
     ),
@@ -126,7 +122,7 @@ EVERY_JOB: Final = (
         "rejected",
         Label("reason", _ALL_REASONS),
     ),
-    _counter("dead_letters", "rows of rejected_reports or rejected_events", "dead_letters"),
+    _counter("dead_letters", "rows of rejected_reports", "dead_letters"),
     _counter("published_messages", "messages published to the job's output topic", "published"),
     _counter(
         "publish_failures",
@@ -238,12 +234,6 @@ QUOTA_JOB: Final = (
     _gauge("learning_shards", _HELP["learning_shards"], "learning_shards"),
     _gauge("lease", "the setting limits.lease_s", "lease_s", unit="seconds"),
     _gauge("report_interval", "the setting reports.interval_s", "interval_s", unit="seconds"),
-)
-
-THROTTLE_JOB: Final = (
-    _counter("requests", "request events answered", "events"),
-    _counter("requests_refused", "request events that were refused", "refused"),
-    _counter("requests_delayed", "request events that were delayed", "delayed"),
 )
 
 BALANCE_JOB: Final = (

@@ -11,7 +11,6 @@ from quotaplane.metrics.of_jobs import (
     BUILD_INFO,
     EVERY_JOB,
     QUOTA_JOB,
-    THROTTLE_JOB,
 )
 
 
@@ -123,7 +122,6 @@ SERVER: Final = (HTTP_REQUESTS, HTTP_SECONDS, ACCESS_REFUSED)
 
 PROGRAMS: Final = {
     "quota": (BUILD_INFO, *EVERY_JOB, *QUOTA_JOB),
-    "throttle": (BUILD_INFO, *EVERY_JOB, *THROTTLE_JOB),
     "balance": (BUILD_INFO, *EVERY_JOB, *BALANCE_JOB),
     "enforcer": (BUILD_INFO, *ENFORCER),
     "server": (BUILD_INFO, *SERVER),

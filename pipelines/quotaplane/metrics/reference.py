@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from quotaplane.metrics.declaration import Metric
-from quotaplane.metrics.of_jobs import BALANCE_JOB, BUILD_INFO, EVERY_JOB, QUOTA_JOB, THROTTLE_JOB
+from quotaplane.metrics.of_jobs import BALANCE_JOB, BUILD_INFO, EVERY_JOB, QUOTA_JOB
 from quotaplane.metrics.of_programs import ENFORCER, SERVER
 
 SECTIONS: Final = {
     "Every program": (BUILD_INFO,),
     "Every job": EVERY_JOB,
     "The quota job": QUOTA_JOB,
-    "The throttle job": THROTTLE_JOB,
     "The balance job": BALANCE_JOB,
     "The enforcer": ENFORCER,
     "The server": SERVER,

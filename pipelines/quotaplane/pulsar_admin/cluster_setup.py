@@ -68,8 +68,8 @@ class Missing:
 def own_topics(settings: Settings, transport: PulsarTransport) -> dict[str, int]:
     """The persistent topics that these settings name, and the minutes for which they are kept.
 
-    Those of the throttle and the balance job only if the settings have their sections. Topics of
-    ``{broker}`` are made with each broker.
+    Those of the balance job only if the settings have its section. Topics of ``{broker}`` are made
+    with each broker.
     """
     kept_min = math.ceil(settings.limits.lease_s / 60.0) + _BEYOND_LEASE_MIN
     names = {transport.limits_topic: kept_min}
@@ -79,9 +79,6 @@ def own_topics(settings: Settings, transport: PulsarTransport) -> dict[str, int]
         if topic.startswith(_PERSISTENT) and not is_per_broker(topic)
     }
     more = {settings.enforce.leader_topic: kept_min}
-    if "throttle" in settings.model_fields_set:
-        throttle = settings.throttle
-        more |= dict.fromkeys((throttle.events_topic, throttle.decisions_topic), kept_min)
     if "balance" in settings.model_fields_set:
         balance = settings.balance
         more |= dict.fromkeys((balance.loads_topic, balance.plans_topic), _BALANCE_MIN)

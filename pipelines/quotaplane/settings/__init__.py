@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.model import Transition
@@ -148,34 +148,6 @@ class History(Section):
     the other when a command can't write; 0: none."""
 
 
-_TOPIC: Final = r"^((non-)?persistent://[^/\s]+/[^/\s]+/)?[A-Za-z0-9._-]+$"
-
-
-class Throttle(Section):
-    """Topics of ``./spark-submit.sh throttle``, and which events it answers."""
-
-    events_topic: str = Field(default="request-events", pattern=_TOPIC)
-    """Request events, on the same transport as the reports; JSON, keyed by entity. With Pulsar, a
-    short name is a topic in the namespace of ``transport.limits_topic``."""
-    decisions_topic: str = Field(default="decisions", pattern=_TOPIC)
-    max_events_per_trigger: int | None = Field(default=100_000, ge=1)
-    """Most events in a micro-batch, with Kafka and Pulsar; null: no bound. The embedded transport
-    has ``max_files_per_trigger``."""
-    max_lateness_s: float = Field(default=60.0, ge=0, le=86_400)
-    """An event is not used if it is older by more than this than the newest one answered for its
-    entity."""
-    max_clock_skew_s: float = Field(default=30.0, ge=0, le=86_400)
-    """An event further in the future than this is not used."""
-
-    @field_validator("events_topic", "decisions_topic")
-    @classmethod
-    def _no_folder(cls, name: str) -> str:
-        # Kafka has no such topics, and the embedded transport would write outside its folder.
-        if name in (".", ".."):
-            raise ValueError(f"{name!r} can't be the name of a topic")
-        return name
-
-
 class Trigger(Section):
     interval_s: float = Field(default=1.0, ge=0)
 
@@ -195,7 +167,6 @@ class Settings(Section):
     law: LawChoice = LawChoice()
     demand: Demand = Demand()
     limits: Limits = Limits()
-    throttle: Throttle = Throttle()
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
     balance: Balance = Balance()
@@ -253,17 +224,14 @@ class Settings(Section):
             raise ValueError(
                 f"transport.limits_topic: {limits!r} is one of transport.report_topics, too"
             )
-        for key in (
-            *("throttle.events_topic", "throttle.decisions_topic"),
-            *("balance.loads_topic", "balance.plans_topic", "enforce.leader_topic"),
-        ):
+        for key in (*("balance.loads_topic", "balance.plans_topic", "enforce.leader_topic"),):
             section, _, field = key.partition(".")
             name = getattr(getattr(self, section), field)
             if isinstance(self.transport, PulsarTransport):
                 name = self.transport.full_name(name)
             elif "://" in name:
                 raise ValueError(f"{key}: only Pulsar has topics like {name!r}")
-            stored = field in ("decisions_topic", "plans_topic", "leader_topic")
+            stored = field in ("plans_topic", "leader_topic")
             if stored and is_live(name):
                 raise ValueError(f"{key}: {name!r} is not stored; choose a persistent topic")
             if name in taken:

@@ -18,8 +18,6 @@ class MetricsPorts(Section):
     """The address to listen at; anybody who reaches it can read the names of groups."""
     job_port: _Port | None = None
     """Of the quota job."""
-    throttle_port: _Port | None = None
-    """Of the throttle job."""
     balance_port: _Port | None = None
     """Of the balance job."""
     enforcer_port: _Port | None = None
