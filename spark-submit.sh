@@ -38,7 +38,7 @@ with a job:
   --print-command       print what would be run, run nothing, make nothing
 
 environment: JAVA_HOME (Java 17 or 21), QUOTAPLANE_PYTHON (3.10 to 3.13, for .venv),
-  QUOTAPLANE_LOG_LEVEL (of Spark), QUOTAPLANE_LOG_DIR (where quota and throttle keep Spark's log;
+  QUOTAPLANE_LOG_LEVEL (of Spark), QUOTAPLANE_LOG_DIR (where jobs keep Spark's log;
   by default beside the checkpoint), QUOTAPLANE_UMASK (of files that jobs create; 077: private; 027: the
   group may read), QUOTAPLANE_IVY_SETTINGS (an ivysettings.xml: own mirrors)
 END

@@ -218,15 +218,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel("Time since the enforcer's loop ran", (since("enforcer_alive_timestamp_seconds"),)),
     ),
-    "Throttle and balance": (
-        Panel(
-            "Requests answered",
-            (
-                per_second("requests_total", "all"),
-                per_second("requests_refused_total", "refused"),
-                per_second("requests_delayed_total", "delayed"),
-            ),
-        ),
+    "Balance": (
         Panel("Decisions of the balancer", (per_second("balance_decisions_total"),)),
         Panel("Imbalance", (now("balance_imbalance_ratio"),)),
         Panel("Brokers and bundles", (now("balance_brokers"), now("balance_bundles", "bundles"))),

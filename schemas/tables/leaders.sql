@@ -1,6 +1,6 @@
 -- Generated from quotaplane.history.tables by `python -m quotaplane.history.ddl`.
 CREATE TABLE leaders (
-  job STRING NOT NULL COMMENT 'quota, throttle or balance',
+  job STRING NOT NULL COMMENT 'quota or balance',
   epoch BIGINT NOT NULL COMMENT 'of the leader\'s checkpoint',
   checkpoint_id STRING NOT NULL COMMENT 'which checkpoint that is',
   claim_id STRING NOT NULL COMMENT 'random; another one for each process',

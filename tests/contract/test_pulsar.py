@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from quotaplane.pulsar.source import PulsarDataSource
 from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.transport import open_transport
 from tests.contract.pulsar_following import again, everything, send, send_batch, source
@@ -102,7 +103,7 @@ def test_a_query_may_begin_at_a_time(
 def test_a_first_batch_that_failed_loses_nothing(
     pulsar_rig: PulsarRig, client: pulsar.Client, spark: SparkSession, tmp_path: Path
 ) -> None:
-    open_transport(pulsar_rig.settings()).read_recorded(spark)  # registers the source
+    spark.dataSource.register(PulsarDataSource)
     topic = pulsar_rig.report_topics[1]
     send(client, topic, b"before")
     options = source(pulsar_rig, topic, starting="latest")
@@ -224,7 +225,7 @@ def test_what_spark_writes_it_reads_again(
     pulsar_rig: PulsarRig, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic, copy = pulsar_rig.topic("numbers", partitions=2), pulsar_rig.topic("copy")
-    open_transport(pulsar_rig.settings()).read_recorded(spark)  # registers the source
+    spark.dataSource.register(PulsarDataSource)
     at = F.timestamp_millis(F.lit(NOON_MS) + F.col("id"))
     numbers = spark.range(100).select(
         F.concat(F.lit("k"), F.col("id") % 7).alias("key"),

@@ -135,18 +135,6 @@ def test_positions_name_a_report_for_good(rig: Rig, spark: SparkSession, tmp_pat
     assert {row.position: row.value for row in second} == positions
 
 
-def test_what_a_topic_holds_can_be_read_at_once(rig: Rig, spark: SparkSession) -> None:
-    link = open_broker_link(rig.settings())
-    sent = numbered("a", 0, 3) + numbered("b", 0, 2)
-    for report in sent:
-        link.send_reports([report])
-    link.close()
-    rows = open_transport(rig.settings()).read_recorded(spark).collect()
-    found = sorted((bytes(row.value), row.published_at_ms) for row in rows)
-    assert found == sorted((value, at) for _, value, at in sent)
-    assert len({row.position for row in rows}) == len(sent)
-
-
 def test_a_later_report_never_comes_in_an_earlier_batch(
     rig: Rig, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "cli.md"
 BEGIN: Final = "<!-- from the parsers: python -m tests.unit.cli_reference -->\n"
 
-JOBS: Final = ("quota", "throttle", "balance")
+JOBS: Final = ("quota", "balance")
 """The jobs that only `quotaplane run` starts."""
 
 

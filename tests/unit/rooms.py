@@ -37,7 +37,7 @@ ROOMS: Final = {
     "settings": Room("the settings file: keys, defaults, checks", "parsing"),
     "laws": Room("division laws: from a quota and demands to limits with reasons", pure=True),
     "throttle": Room(
-        "throttle laws: from a quota and requests to answers; the step of the throttle job",
+        "throttle laws: from a quota and requests to answers; dry runs",
         pure=True,
     ),
     "groups": Room(
@@ -118,10 +118,6 @@ ROOMS: Final = {
     "streams.quota": Room(
         "the quota job: its program, its messages and history rows",
         "agents group_sync groups history laws metrics quota settings streams transport wire",
-    ),
-    "streams.throttle": Room(
-        "the throttle job and dry runs",
-        "console groups history registry settings streams throttle transport wire",
     ),
     "replay": Room(
         "recorded rounds of the quota job, run again: exactly, or with something "

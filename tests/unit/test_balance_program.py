@@ -275,7 +275,6 @@ def test_wrong_settings_are_found_before_anything_starts(
     [
         ({"loads_topic": "reports"}, "balance.loads_topic: the topic 'reports' is already used"),
         ({"plans_topic": "load-reports"}, "already used as balance.loads_topic"),
-        ({"plans_topic": "decisions"}, "already used as throttle.decisions_topic"),
         ({"plans_topic": ".."}, "balance.plans_topic: '..' can't be the name of a topic"),
         ({"gone_after_s": 5}, "gone_after_s must be above round_interval_s"),
         ({"mode": "yes"}, "balance.mode: must be 'propose' or 'auto'"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -30,9 +29,8 @@ from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History, Settings, parse_settings
-from quotaplane.streams.job import JobSpec, prepare
+from quotaplane.streams.job import prepare
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.streams.throttle.job import ThrottleSpec
 from quotaplane.transport import delta, open_broker_link, open_transport
 from tests.unit.broken_cases import BREAKS, LAST, checkpointed, commit, cut, expected, harmless
 from tests.unit.history_cases import DAY_MS, NOON_MS, limits, rounds, usage
@@ -129,17 +127,14 @@ def settings_of(folder: Path) -> Settings:
     )
 
 
-@pytest.mark.parametrize("spec", [QuotaSpec, ThrottleSpec])
 def test_a_job_that_creates_a_history_says_where(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    spec: Callable[[Settings], JobSpec],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepare(spec(settings_of(tmp_path))).close()
+    prepare(QuotaSpec(settings_of(tmp_path))).close()
     told = capsys.readouterr().err
     assert told.startswith("quotaplane: history: created the tables resource_groups, usage, ")
     assert told.endswith(f" at {tmp_path}/history\n")
-    prepare(spec(settings_of(tmp_path))).close()
+    prepare(QuotaSpec(settings_of(tmp_path))).close()
     assert capsys.readouterr().err == ""
 
 

@@ -77,7 +77,7 @@ def test_a_unit_starts_a_command_that_exists_and_heeds_its_exit_codes(unit: Path
 
 def test_every_job_that_runs_for_long_has_a_unit() -> None:
     started = {" ".join(keys_of(unit)["Service.ExecStart"][0].split()[1:3]) for unit in SERVICES}
-    jobs = {"run quota", "run throttle", "run balance"}
+    jobs = {"run quota", "run balance"}
     assert started == {*jobs, "enforce pulsar", "serve --conf", "maintain --conf"}
 
 

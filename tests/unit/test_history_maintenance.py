@@ -24,7 +24,6 @@ from quotaplane.errors import HistoryError
 from quotaplane.history import maintenance
 from quotaplane.history.maintenance import CLAIM_MS, Kept, maintain
 from quotaplane.history.tables import TABLES
-from quotaplane.history.throttle_tables import THROTTLED
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.registry.change_feed import group_changes
@@ -83,13 +82,6 @@ def test_it_compacts_and_keeps_every_row(history: History) -> None:
     assert (done["usage"].files_compacted, done["usage"].files) == (20, 10)  # one a day
     assert (done["rounds"].files_compacted, done["rounds"].files) == (20, 1)
     assert {name: read(history, name).sort_by("seq") for name in before} == before
-
-
-def test_a_history_of_before_there_was_a_throttle_job_is_kept_small_too(history: History) -> None:
-    for table in THROTTLED:
-        shutil.rmtree(Path(history.path) / table.name)
-    done = {kept.table for kept in maintain(history, NOON)}
-    assert done == TABLES.keys() - {table.name for table in THROTTLED}
 
 
 def test_it_expires_what_is_older(history: History) -> None:

@@ -17,7 +17,6 @@ from quotaplane.errors import ConfigError
 from quotaplane.metrics.declaration import OTHER, Kind, Label, Metric
 from quotaplane.metrics.exposition import counter, endpoint, histogram, registry_of
 from quotaplane.metrics.of_jobs import (
-    EVENT_REASONS,
     LOAD_REASONS,
     REPORT_REASONS,
     STAGE_SECONDS,
@@ -32,8 +31,6 @@ from quotaplane.streams.quota.dead_letters import BAD_DEFINITION, UNKNOWN_GROUP
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED
 from quotaplane.streams.status import JobStatus, StatusUpdate
-from quotaplane.streams.throttle.job import ThrottleSpec
-from quotaplane.throttle.requests import CODES
 from quotaplane.wire import reasons
 from tests.unit.metrics_cases import Series, parsed, scraped
 from tests.unit.pages import ROOT
@@ -116,7 +113,6 @@ def test_the_reasons_are_those_that_programs_give() -> None:
         *also,
     }
     assert {*LOAD_REASONS} >= {*reasons.LOAD_REASONS}
-    assert {*EVENT_REASONS} == {*CODES, reasons.SKIPPED_BATCH}
 
 
 def test_the_page_has_the_tables() -> None:
@@ -284,7 +280,7 @@ def settings_with(folder: Path, **metrics: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("spec", "key"),
-    [(QuotaSpec, "job_port"), (ThrottleSpec, "throttle_port"), (BalanceSpec, "balance_port")],
+    [(QuotaSpec, "job_port"), (BalanceSpec, "balance_port")],
 )
 def test_a_port_that_is_taken_ends_a_job_before_it_does_anything(
     spec: type[JobSpec], key: str, tmp_path: Path
@@ -330,4 +326,4 @@ def test_wrong_settings_are_refused(given: dict[str, Any], says: str, tmp_path: 
 
 def test_nothing_is_served_by_default(tmp_path: Path) -> None:
     settings = parse_settings(settings_with(tmp_path))
-    assert [*settings.metrics.model_dump().values()] == ["127.0.0.1", None, None, None, None]
+    assert [*settings.metrics.model_dump().values()] == ["127.0.0.1", None, None, None]

@@ -156,7 +156,7 @@ def test_rows_come_in_pieces_that_spark_can_take() -> None:
     assert (first["event_time"], first["properties"]) == (None, [("a", "b")])
 
 
-def pulsar_settings(**throttle: Any) -> Settings:
+def pulsar_settings() -> Settings:
     return parse_settings(
         {
             "transport": {
@@ -167,7 +167,6 @@ def pulsar_settings(**throttle: Any) -> Settings:
             },
             "history": {"path": "history"},
             "checkpoint": "checkpoint",
-            "throttle": throttle,
             "security": {"allow_cleartext_secrets": True},
         }
     )
@@ -181,33 +180,6 @@ def test_settings_say_the_same_to_the_data_source() -> None:
     assert options.security == transport.security
     assert options.security.token == SecretStr("hush")
     assert (options.starting, options.max_messages_per_trigger) == ("latest", 5000)
-
-
-def test_topics_of_the_throttle_job_may_be_full_names() -> None:
-    full = "persistent://other/place/events"
-    transport = pulsar_settings(events_topic=full).transport
-    assert isinstance(transport, PulsarTransport)
-    assert transport.full_name(full) == full
-    assert transport.full_name("events") == "persistent://acme/control/events"
-    for name in ("limits", "persistent://acme/control/limits", "decisions"):
-        with pytest.raises(ConfigError, match=r"throttle\.\w+_topic: the topic .* is .*already"):
-            pulsar_settings(events_topic=name)
-    with pytest.raises(ConfigError, match=r"throttle\.events_topic: only Pulsar has topics like"):
-        parse_settings(
-            {
-                "transport": {"kind": "delta", "path": "topics"},
-                "history": {"path": "history"},
-                "checkpoint": "checkpoint",
-                "throttle": {"events_topic": full},
-            }
-        )
-
-
-def test_decisions_are_kept() -> None:
-    live = "non-persistent://acme/control/throttle"
-    assert pulsar_settings(events_topic=live).throttle.events_topic == live
-    with pytest.raises(ConfigError, match=r"throttle\.decisions_topic: .* is not stored"):
-        pulsar_settings(decisions_topic=live)
 
 
 def test_a_file_is_named_as_settings_and_options_name_it(tmp_path: Path) -> None:
@@ -233,7 +205,7 @@ class FakeSession:
         self.told[name] = value
 
     @property
-    def read(self) -> MagicMock:
+    def readStream(self) -> MagicMock:  # noqa: N802 (Spark's name)
         return MagicMock()
 
 
@@ -242,7 +214,7 @@ def test_what_spark_redacts_already_stays_redacted() -> None:
     assert isinstance(transport, PulsarTransport)
     session: Any = FakeSession("(?i)url")
     for _ in range(2):
-        PulsarTopics(transport).read_recorded(session)
+        PulsarTopics(transport).read_reports(session)
     assert session.told == {"spark.sql.redaction.options.regex": "(?i)url|(?i)token|secret"}
 
 

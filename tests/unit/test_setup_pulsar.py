@@ -209,7 +209,7 @@ def test_retention_follows_the_lease_and_sections_bring_their_topics(
     admin: Admin, tmp_path: Path
 ) -> None:
     conf = tmp_path / "conf.yaml"
-    more = {"limits": {"lease_s": 3600}, "throttle": {}, "balance": {}}
+    more = {"limits": {"lease_s": 3600}, "balance": {}}
     conf.write_text(yaml.safe_dump(settings_of(admin, **more)))
     assert set_up(conf, "--apply") == 0
     kept = {
@@ -217,9 +217,7 @@ def test_retention_follows_the_lease_and_sections_bring_their_topics(
         for path, value in admin.policies.items()
         if path.endswith("/retention")
     }
-    lease = dict.fromkeys(
-        ("limits", "observed", "enforcer-leader", "request-events", "decisions"), 68
-    )
+    lease = dict.fromkeys(("limits", "observed", "enforcer-leader"), 68)
     assert kept == {**lease, "load-reports": 60, "balance-plans": 60}
 
 

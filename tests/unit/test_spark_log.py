@@ -42,8 +42,8 @@ def test_the_log_is_beside_the_checkpoint_or_where_the_environment_says(
         "/cache/quotaplane/logs/data_checkpoint_/quota-spark.log",
     ]
     assert places("quota", "file:///data/c")[0] == "/data/c-logs/quota-spark.log"
-    assert places("throttle", "s3a://bucket/a b") == [
-        "/cache/quotaplane/logs/s3a_bucket_a_b/throttle-spark.log"
+    assert places("balance", "s3a://bucket/a b") == [
+        "/cache/quotaplane/logs/s3a_bucket_a_b/balance-spark.log"
     ]
     monkeypatch.setenv("QUOTAPLANE_LOG_DIR", "/var/log/quotaplane")
     assert places("quota", "s3a://bucket") == ["/var/log/quotaplane/quota-spark.log"]

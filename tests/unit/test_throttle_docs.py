@@ -1,18 +1,21 @@
-"""The examples of docs/throttle-laws.md give what the page says, and its picture is the laws'."""
+"""The examples of the pages give what the pages say, and the picture is the laws'."""
 
 from __future__ import annotations
 
 import doctest
 from pathlib import Path
 
+import pytest
+
 from benchmarks.throttle.picture import picture
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_examples() -> None:
-    done = doctest.testfile(str(DOCS / "throttle-laws.md"), module_relative=False)
-    assert done.attempted > 10
+@pytest.mark.parametrize(("page", "examples"), [("throttle-laws.md", 10), ("throttle.md", 8)])
+def test_the_examples(page: str, examples: int) -> None:
+    done = doctest.testfile(str(DOCS / page), module_relative=False)
+    assert done.attempted > examples
     assert done.failed == 0
 
 

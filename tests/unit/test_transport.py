@@ -82,9 +82,7 @@ def test_shipped_settings_are_valid_and_show_every_key_with_its_default(name: st
     needed["server"] = {"anonymous": "viewer"} if settings.server is not None else None
     assert parse_settings(needed) == settings
     # The balancer's section is in balance.yaml, and what only Pulsar has in pulsar.yaml.
-    # A stock cluster has no requests to answer.
-    pulsar = {"balance", "throttle"}
-    elsewhere = pulsar if name == "pulsar" else {"balance", "cluster", "enforce"}
+    elsewhere = {"balance"} if name == "pulsar" else {"balance", "cluster", "enforce"}
     if name != "local":  # commented out: without tokens it would serve nobody
         elsewhere = elsewhere | {"server"}
     assert shown.keys() == Settings.model_fields.keys() - elsewhere

@@ -123,8 +123,7 @@ def _topics_of(settings: Settings) -> Iterator[_Table]:
     if not isinstance(settings.transport, DeltaTransport):
         return
     root = Path(settings.transport.path).absolute()
-    throttle = settings.throttle
-    for name in (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic):
+    for name in REPORTS_AND_LIMITS:
         if (root / name).exists():
             yield _Table(f"topic {name}", root / name, rewritten=False, history=None)
 

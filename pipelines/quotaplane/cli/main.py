@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "allocate": ("quotaplane.cli.allocate", "divide one quota among brokers as a law would"),
     "simulate": ("quotaplane.cli.simulate", "run the control loop on a scenario, round by round"),
     "throttle": ("quotaplane.cli.throttle", "answer requests as a throttle law would"),
+    "dry-run": ("quotaplane.cli.dry_run", "apply quotas to recorded requests"),
     "groups": ("quotaplane.cli.groups", "put, list, apply and restore resource groups"),
     "audit": ("quotaplane.cli.audit", "ask a question of the history: limits exceeded, ..."),
     "status": ("quotaplane.cli.show_status", "show how job, groups and brokers stand"),
@@ -54,7 +55,7 @@ COMMANDS: Final = {
     ),
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
     "demo": ("quotaplane.cli.spark_jobs", "the quota job on a simulated cluster, for two minutes"),
-    "run": ("quotaplane.cli.spark_jobs", "run a Spark job: quota, throttle, balance, ..."),
+    "run": ("quotaplane.cli.spark_jobs", "run a Spark job: quota, balance, ..."),
     "setup": ("quotaplane.cli.setup", "make the topics that a cluster needs, with their rights"),
     "up": ("quotaplane.cli.up", "run quota job, enforcer and server of one settings file"),
     "maintain": ("quotaplane.cli.maintain", "expire, compact and vacuum the history"),
@@ -69,7 +70,7 @@ PURPOSES: Final = {
     "quotas": ("groups",),
     "how things stand": ("status", "limits", "brokers", "why", "audit"),
     **{each.purpose: tuple(each.commands) for each in extensions()},
-    "trying things": ("allocate", "simulate", "throttle", "replay"),
+    "trying things": ("allocate", "simulate", "throttle", "dry-run", "replay"),
     "upkeep": ("doctor", "maintain"),
 }
 """The subcommands as ``--help`` groups them."""

@@ -17,7 +17,6 @@ from quotaplane.history.maintenance import KEEP_DAYS, Kept, maintain
 from quotaplane.history.store import require_history
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import DeltaTransport, load_settings
-from quotaplane.transport.base import REPORTS_AND_LIMITS
 from quotaplane.transport.delta import maintain as maintain_topics
 
 _EPILOG = """\
@@ -65,10 +64,8 @@ def run(args: argparse.Namespace) -> int:
         lambda: (columns, [tuple(asdict(each).values()) for each in done]),
     )
     if settings is not None and isinstance(settings.transport, DeltaTransport):
-        throttle = settings.throttle
-        topics = (*REPORTS_AND_LIMITS, throttle.events_topic, throttle.decisions_topic)
         transport = settings.transport
-        with_reserve(history, lambda: maintain_topics(transport, topics=topics))
+        with_reserve(history, lambda: maintain_topics(transport))
     if settings is not None:
         keep_reserves(history)
     for error in damaged[1:]:

@@ -20,8 +20,6 @@ from quotaplane.throttle.terms import MAX_SAMPLES, WINDOWS, ThrottleTerms
 from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw, ThrottleMode
 
 _EXAMPLE: Final = """\
-The throttle job is another command: quotaplane run throttle.
-
 example of CASE.json (only requests are required):
   {"law": "token_bucket", "quota": 5, "burst": 500, "mode": "soft",
    "requests": [{"t": 0, "units": 560}, {"t": 12, "units": 1}]}

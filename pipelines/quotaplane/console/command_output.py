@@ -111,8 +111,8 @@ def without_library_output() -> Iterator[None]:
     """Keep from the terminal what libraries write to stderr past Python.
 
     For each file that can't be written, deltalake prints a panic of several lines, before or after
-    it raises the error that becomes our one line. So after such an error its output stays dropped;
-    with a bug it belongs to the traceback.
+    it raises the error that becomes our one line: `groups put` on a full disk would print 11 lines.
+    So after such an error its output stays dropped; with a bug it belongs to the traceback.
     """
     # Not a file: the disk may be full. Without Linux, or with another stderr (tests): no change.
     if sys.stderr is not sys.__stderr__ or sys.stderr is None or not hasattr(os, "memfd_create"):

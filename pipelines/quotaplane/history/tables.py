@@ -23,7 +23,6 @@ from quotaplane.history.table_parts import STAMP_COLUMNS as STAMP_COLUMNS
 from quotaplane.history.table_parts import TIMESTAMP as TIMESTAMP
 from quotaplane.history.table_parts import Table as Table
 from quotaplane.history.table_parts import appended, column, list_of, snapshot
-from quotaplane.history.throttle_tables import THROTTLED
 from quotaplane.model import (
     COUNTER_COLUMNS,
     DEMAND_COLUMNS,
@@ -315,7 +314,7 @@ LEADERS: Final = Table(
     "claims the row when it starts, and ends when it finds another claim there.",
     pa.schema(
         [
-            column("job", pa.string(), "quota, throttle or balance"),
+            column("job", pa.string(), "quota or balance"),
             column("epoch", pa.int64(), "of the leader's checkpoint"),
             column("checkpoint_id", pa.string(), "which checkpoint that is"),
             column("claim_id", pa.string(), "random; another one for each process"),
@@ -406,7 +405,6 @@ OPTIONAL: Final[tuple[Table, ...]] = (
     LEFT_OUT,
     LEASES,
     RECORDING,
-    *THROTTLED,
     *(table for each in extensions() for table in load(each.tables)),
     ATTACHMENTS,
     LEADERS,

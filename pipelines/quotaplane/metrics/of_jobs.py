@@ -1,4 +1,4 @@
-"""The metrics of the jobs: what all have, then those of the quota and the throttle job."""
+"""The metrics of the jobs: what all have, then those of the quota job."""
 
 from __future__ import annotations
 
@@ -39,11 +39,7 @@ LOAD_REASONS: Final = (
     *reasons.BROKER_REASONS,
     *reasons.LOAD_REASONS,
 )
-EVENT_REASONS: Final = (
-    *("no_entity", "no_time", "future", "bad_units", "bad_dimension", "too_late"),
-    reasons.SKIPPED_BATCH,
-)
-_ALL_REASONS: Final = tuple(dict.fromkeys((*REPORT_REASONS, *LOAD_REASONS, *EVENT_REASONS)))
+_ALL_REASONS: Final = tuple(dict.fromkeys((*REPORT_REASONS, *LOAD_REASONS)))
 
 ROUND_SECONDS: Final = Metric(
     "quotaplane_round_seconds",
@@ -89,7 +85,7 @@ BUILD_INFO: Final = Metric(
     "build",
     labels=(
         Label("version", most=1),
-        Label("program", ("quota", "throttle", *JOBS_OF_EXTENSIONS, "enforcer", "server")),
+        Label("program", ("quota", *JOBS_OF_EXTENSIONS, "enforcer", "server")),
     ),
 )
 
@@ -135,7 +131,7 @@ EVERY_JOB: Final = (
     ),
     gauge(
         "lag",
-        "age of the newest report (of the throttle job: request) at the end of its round",
+        "age of the newest report at the end of its round",
         "lag_s",
         unit="seconds",
     ),
@@ -149,7 +145,7 @@ EVERY_JOB: Final = (
         "rejected",
         Label("reason", _ALL_REASONS),
     ),
-    counter("dead_letters", "rows of rejected_reports or rejected_events", "dead_letters"),
+    counter("dead_letters", "rows of rejected_reports", "dead_letters"),
     counter("published_messages", "messages published to the job's output topic", "published"),
     counter(
         "publish_failures",
@@ -254,10 +250,4 @@ QUOTA_JOB: Final = (
     gauge("learning_shards", _HELP["learning_shards"], "learning_shards"),
     gauge("lease", "the setting limits.lease_s", "lease_s", unit="seconds"),
     gauge("report_interval", "the setting reports.interval_s", "interval_s", unit="seconds"),
-)
-
-THROTTLE_JOB: Final = (
-    counter("requests", "request events answered", "events"),
-    counter("requests_refused", "request events that were refused", "refused"),
-    counter("requests_delayed", "request events that were delayed", "delayed"),
 )

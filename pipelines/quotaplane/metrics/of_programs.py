@@ -12,7 +12,6 @@ from quotaplane.metrics.of_jobs import (
     EVERY_JOB,
     JOBS_OF_EXTENSIONS,
     QUOTA_JOB,
-    THROTTLE_JOB,
 )
 
 
@@ -119,7 +118,6 @@ SERVER: Final = (HTTP_REQUESTS, HTTP_SECONDS)
 
 PROGRAMS: Final = {
     "quota": (BUILD_INFO, CONDITION, *EVERY_JOB, *QUOTA_JOB),
-    "throttle": (BUILD_INFO, CONDITION, *EVERY_JOB, *THROTTLE_JOB),
     **{
         job: (BUILD_INFO, CONDITION, *EVERY_JOB, *load(name))
         for job, name in JOBS_OF_EXTENSIONS.items()

@@ -13,7 +13,6 @@ from quotaplane.metrics.of_jobs import (
     EVERY_JOB,
     JOBS_OF_EXTENSIONS,
     QUOTA_JOB,
-    THROTTLE_JOB,
 )
 from quotaplane.metrics.of_programs import ENFORCER, SERVER
 
@@ -21,7 +20,6 @@ SECTIONS: Final = {
     "Every program": (BUILD_INFO, CONDITION),
     "Every job": EVERY_JOB,
     "The quota job": QUOTA_JOB,
-    "The throttle job": THROTTLE_JOB,
     **{f"The {job} job": load(name) for job, name in JOBS_OF_EXTENSIONS.items()},
     "The enforcer": ENFORCER,
     "The server": SERVER,

@@ -25,7 +25,7 @@ from quotaplane.settings.cleartext import Protections as Protections
 from quotaplane.settings.cleartext import kafka_flaws, pulsar_flaws, server_flaws, tracing_flaws
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
-from quotaplane.settings.section import NamedTopic, Section, TopicName
+from quotaplane.settings.section import NamedTopic, Section
 from quotaplane.settings.server import MetricsPorts as MetricsPorts
 from quotaplane.settings.server import Server as Server
 from quotaplane.settings.server import Tracing as Tracing
@@ -133,23 +133,6 @@ class History(Section):
     the other when a command can't write; 0: none."""
 
 
-class Throttle(Section):
-    """Topics of ``./spark-submit.sh throttle``, and which events it answers."""
-
-    events_topic: TopicName = "request-events"
-    """Request events, on the same transport as the reports; JSON, keyed by entity. With Pulsar, a
-    short name is a topic in the namespace of ``transport.limits_topic``."""
-    decisions_topic: TopicName = "decisions"
-    max_events_per_trigger: int | None = Field(default=100_000, ge=1)
-    """Most events in a micro-batch, with Kafka and Pulsar; null: no bound. The embedded transport
-    has ``max_files_per_trigger``."""
-    max_lateness_s: float = Field(default=60.0, ge=0, le=86_400)
-    """An event is not used if it is older by more than this than the newest one answered for its
-    entity."""
-    max_clock_skew_s: float = Field(default=30.0, ge=0, le=86_400)
-    """An event further in the future than this is not used."""
-
-
 class Trigger(Section):
     interval_s: float = Field(default=1.0, ge=0)
 
@@ -168,7 +151,6 @@ class Settings(Section):
     brokers: BrokerTimeouts = BrokerTimeouts()
     law: LawChoice = LawChoice()
     limits: Limits = Limits()
-    throttle: Throttle = Throttle()
     cluster: Cluster | None = None
     enforce: Enforce = Enforce()
     metrics: MetricsPorts = MetricsPorts()
@@ -267,11 +249,7 @@ class Settings(Section):
     @property
     def named_topics(self) -> tuple[NamedTopic, ...]:
         """The topics that further sections name."""
-        return (
-            NamedTopic("enforce.leader_topic", self.enforce.leader_topic, stored=True),
-            NamedTopic("throttle.events_topic", self.throttle.events_topic),
-            NamedTopic("throttle.decisions_topic", self.throttle.decisions_topic, stored=True),
-        )
+        return (NamedTopic("enforce.leader_topic", self.enforce.leader_topic, stored=True),)
 
     @property
     def senders(self) -> dict[str, Senders]:

@@ -139,8 +139,6 @@ class MetricsPorts(Section):
     """The address to listen at; anybody who reaches it can read the names of groups."""
     job_port: Port | None = None
     """Of the quota job."""
-    throttle_port: Port | None = None
-    """Of the throttle job."""
     enforcer_port: Port | None = None
     """Of the enforcer."""
 

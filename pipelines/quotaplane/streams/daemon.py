@@ -23,7 +23,6 @@ PRELOADED: Final = (
     "pyarrow",
     "quotaplane.streams.operator",
     "quotaplane.streams.quota.program",
-    "quotaplane.streams.throttle.program",
     "quotaplane.wire.reports",
 )
 """Imported before the fork, so that no worker spends time on it."""

@@ -1,7 +1,7 @@
 """A streaming job of any kind: its declarations (``JobSpec``), and how it is run.
 
 A job runs one program per shard (``shard_program``) between a topic and the history. The quota job
-and the throttle job each declare a spec; checkpoint, operator, sink and life cycle are the same.
+and the balance job each declare a spec; checkpoint, operator, sink and life cycle are the same.
 """
 
 from __future__ import annotations

@@ -121,9 +121,6 @@ class Transport(Protocol):
         partition, and null in the embedded transport, which has one table of reports.
         """
 
-    def read_recorded(self, spark: SparkSession) -> DataFrame:
-        """The current content of the reports topics, with the same columns, not streaming."""
-
     def offset_since(self, since_ms: int) -> dict[str, dict[str, int]] | None:
         """The first offset in the reports such that all earlier ones were published before a time.
 

@@ -120,11 +120,6 @@ class DeltaTopics:
             reader = reader.option("startingVersion", "0")
         return reader.load(self._reports.uri).selectExpr(*_CONTRACT)
 
-    def read_recorded(self, spark: SparkSession) -> DataFrame:
-        """All stored reports (``base.COLUMNS``)."""
-        self._reports.open()
-        return spark.read.format("delta").load(self._reports.uri).selectExpr(*_CONTRACT)
-
     def offset_since(self, since_ms: int) -> None:
         """Not supported."""
 

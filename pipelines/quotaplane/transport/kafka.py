@@ -55,8 +55,7 @@ from kafka.errors import (  # isort: skip
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming import DataStreamReader
+    from pyspark.sql import DataFrame, SparkSession
 
 METADATA_MAX_AGE_MS = 60_000
 """Time until a link notices new partitions."""
@@ -169,20 +168,6 @@ class KafkaTopics:
 
         ``position`` is ``topic/partition@offset``. A record without a value comes as an empty one.
         """
-        return self._rows(spark, spark.readStream, source_options(self._settings))
-
-    def read_recorded(self, spark: SparkSession) -> DataFrame:
-        """All reports that the topics have, in the format of ``read_reports``."""
-        options = source_options(self._settings) | {"startingOffsets": "earliest"}
-        options.pop("maxOffsetsPerTrigger", None)
-        return self._rows(spark, spark.read, options)
-
-    def _rows(
-        self,
-        spark: SparkSession,
-        reader: DataStreamReader | DataFrameReader,
-        options: dict[str, str],
-    ) -> DataFrame:
         if self._settings.security.protocol != "PLAINTEXT":
             # Plans and analysis errors print a source's options; these hold keys and passwords.
             before = spark.conf.get(_REDACTION, "") or ""
@@ -190,8 +175,8 @@ class KafkaTopics:
                 both = f"{before}|{REDACTED_OPTIONS}" if before else REDACTED_OPTIONS
                 spark.conf.set(_REDACTION, both)
         return (
-            reader.format("kafka")
-            .options(**options)
+            spark.readStream.format("kafka")
+            .options(**source_options(self._settings))
             .load()
             .selectExpr(
                 "coalesce(value, X'') AS value",

@@ -51,8 +51,7 @@ from quotaplane.transport.base import (
 import pulsar  # isort: skip
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming import DataStreamReader
+    from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS_MAX_AGE_S = 60.0
 """Time until a link notices new partitions."""
@@ -122,19 +121,6 @@ class PulsarTopics:
                     "persistent topics, or transition to fast"
                 )
             options["spool_folder"] = str(Path(self._spool_folder).absolute())
-        return self._rows(spark, spark.readStream, options)
-
-    def read_recorded(self, spark: SparkSession) -> DataFrame:
-        """All reports that the topics have, in the format of ``read_reports``."""
-        options = source_options(self._settings) | {"starting": "earliest"}
-        return self._rows(spark, spark.read, options)
-
-    def _rows(
-        self,
-        spark: SparkSession,
-        reader: DataStreamReader | DataFrameReader,
-        options: dict[str, str],
-    ) -> DataFrame:
         from quotaplane.pulsar.source import PulsarDataSource
 
         spark.dataSource.register(PulsarDataSource)
@@ -143,7 +129,7 @@ class PulsarTopics:
         if REDACTED not in before:
             spark.conf.set(_REDACTION, f"{before}|{REDACTED}" if before else REDACTED)
         return (
-            reader.format("pulsar")
+            spark.readStream.format("pulsar")
             .options(**options)
             .load()
             .selectExpr(

@@ -1,1 +1,0 @@
-"""The throttle job: requests in, decisions out; and dry runs on recorded requests."""
