@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, BoolArray, IntArray
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS, BoolArray, FloatArray, IntArray
 from quotaplane.replay.differences import Totals, differences, less_and_more
 from quotaplane.replay.player import Changes, Played, Player
 from quotaplane.replay.recorded import recorded_rounds
@@ -49,6 +49,10 @@ def what_if(history: History, since: datetime, until: datetime, changes: Changes
     return sums.table()
 
 
+_AT_FIRST: Final = (0.0, 0.0, 0.0, 0.0, np.nan, np.nan, 0.0, 0.0, 0.0)
+"""Each of ``Totals`` of a new pair."""
+
+
 class _Sums:
     """Limits, usage and sums of n pairs of a broker and a group, in all dimensions (d, n)."""
 
@@ -57,33 +61,34 @@ class _Sums:
         self._brokers: list[str] = []
         self._groups: list[str] = []
         self._limit, self._changed = np.full((2, _D, 0), np.inf)
-        self._used = np.zeros((_D, 0))
-        self._less, self._less_ms, self._more, self._more_ms = np.zeros((4, _D, 0))
-        self._first_ms, self._last_ms = np.full((2, _D, 0), np.nan)
-        self._limit_ms, self._changed_ms, self._both_ms = np.zeros((3, _D, 0))
+        self._used: FloatArray = np.zeros((_D, 0))
+        self._totals = Totals(*np.zeros((len(_AT_FIRST), _D, 0)))
 
     def pass_time(self, begin_ms: float, end_ms: float) -> None:
         """Add the present limits and usage, times the time from ``begin_ms`` to ``end_ms``."""
         passed = end_ms - begin_ms
         less, more = less_and_more(self._used, self._limit, self._changed)
-        self._less += less * passed / 1000.0
-        self._more += more * passed / 1000.0
-        self._less_ms += (less > 0) * passed
-        self._more_ms += (more > 0) * passed
-        self._first_ms = np.where((less > 0) & np.isnan(self._first_ms), begin_ms, self._first_ms)
-        self._last_ms = np.where(less > 0, end_ms, self._last_ms)
         both: BoolArray = np.isfinite(self._limit) & np.isfinite(self._changed)
-        self._limit_ms += np.where(both, self._limit, 0.0) * passed
-        self._changed_ms += np.where(both, self._changed, 0.0) * passed
-        self._both_ms += both * passed
+        sums = self._totals
+        self._totals = Totals(
+            less=sums.less + less * passed / 1000.0,
+            less_ms=sums.less_ms + (less > 0) * passed,
+            more=sums.more + more * passed / 1000.0,
+            more_ms=sums.more_ms + (more > 0) * passed,
+            first_ms=np.where((less > 0) & np.isnan(sums.first_ms), begin_ms, sums.first_ms),
+            last_ms=np.where(less > 0, end_ms, sums.last_ms),
+            limit_ms=sums.limit_ms + np.where(both, self._limit, 0.0) * passed,
+            changed_ms=sums.changed_ms + np.where(both, self._changed, 0.0) * passed,
+            both_ms=sums.both_ms + both * passed,
+        )
 
     def take(self, recorded: Played, changed: Played) -> None:
         """Set the limits and the usage from this round on."""
-        for limits, into in ((recorded.limits, "_limit"), (changed.limits, "_changed")):
+        for limits, is_changed in ((recorded.limits, False), (changed.limits, True)):
             if not len(limits):
                 continue
             at = self._places(limits)
-            now = getattr(self, into)
+            now = self._changed if is_changed else self._limit  # ``_places`` may have widened them
             for place, name in enumerate(RATE_COLUMNS):
                 rates = limits[name].fill_null(np.inf).to_numpy()
                 now[place, at] = np.where(limits["ended"].to_numpy(), np.inf, rates)
@@ -112,13 +117,18 @@ class _Sums:
             broker, _, group = pair.partition("\0")
             self._brokers.append(broker)
             self._groups.append(group)
-        fill = {"_limit": np.inf, "_changed": np.inf, "_first_ms": np.nan, "_last_ms": np.nan}
-        for name, array in vars(self).items():
-            if isinstance(array, np.ndarray):
-                more = np.full((_D, len(new)), fill.get(name, 0.0))
-                setattr(self, name, np.concatenate([array, more], axis=1))
+        n = len(new)
+        self._limit = _wider(self._limit, n, np.inf)
+        self._changed = _wider(self._changed, n, np.inf)
+        self._used = _wider(self._used, n, 0.0)
+        pairs = zip(self._totals, _AT_FIRST, strict=True)
+        self._totals = Totals(*(_wider(array, n, first) for array, first in pairs))
 
     def table(self) -> pa.Table:
         """The answer of ``what_if``."""
-        sums = Totals(**{name: getattr(self, f"_{name}") for name in Totals._fields})
-        return differences(self._groups, self._brokers, sums)
+        return differences(self._groups, self._brokers, self._totals)
+
+
+def _wider(array: FloatArray, n: int, value: float) -> FloatArray:
+    """The array (d, m) with n more columns of this value."""
+    return np.concatenate([array, np.full((len(array), n), value)], axis=1)
