@@ -19,7 +19,6 @@ try:
         Counter,
         Histogram,
         ProcessCollector,
-        make_asgi_app,
         start_http_server,
     )
     from prometheus_client.core import (
@@ -150,11 +149,6 @@ def histogram(metric: Metric, registry: CollectorRegistry) -> Histogram:
 
 def _names(metric: Metric) -> list[str]:
     return [label.name for label in metric.labels]
-
-
-def asgi_app(registry: CollectorRegistry) -> Any:
-    """The endpoint as an ASGI application, for a server to mount at ``/metrics``."""
-    return make_asgi_app(registry)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
@@ -144,11 +144,21 @@ def parse_case(raw: object, model: type[Case], source: str) -> Case:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        first, more = error.errors(include_url=False)[0], error.error_count() - 1
-        field = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        where = f"{source}: {field}" if field else source  # no single field is wrong
-        also = f" (and {more} more)" if more else ""
-        raise InputError(f"{where}: {explain(first, raw)}{also}") from None
+        raise InputError(first_of_all(error, raw, source)) from None
+
+
+def first_of_all(
+    error: ValidationError, raw: object, source: str, unsaid: Collection[str] = ("[key]",)
+) -> str:
+    """The first thing that pydantic found wrong in ``raw``, and how many more there are.
+
+    ``unsaid``: parts of pydantic's paths that are no keys of ``raw``.
+    """
+    first, more = error.errors(include_url=False)[0], error.error_count() - 1
+    field = ".".join(str(part) for part in first["loc"] if part not in unsaid)
+    where = f"{source}: {field}" if field else source  # no single field is wrong
+    also = f" (and {more} more)" if more else ""
+    return f"{where}: {explain(first, raw)}{also}"
 
 
 def first_error(error: ValidationError) -> str:

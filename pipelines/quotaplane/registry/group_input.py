@@ -34,7 +34,7 @@ DERIVED: Final = ("parent", "updated_at", "updated_by")
 
 
 class GivenGroups(NamedTuple):
-    """What is said of n groups, which may be put (``registry.table``)."""
+    """Values given of n groups, for a put (``registry.table``)."""
 
     names: list[str]
     quotas: FloatArray

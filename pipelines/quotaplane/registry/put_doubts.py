@@ -1,4 +1,4 @@
-"""What is allowed of groups but strange: a line of warning each."""
+"""Warnings about values of groups that are allowed but strange, a line each."""
 
 from __future__ import annotations
 

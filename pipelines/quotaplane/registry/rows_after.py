@@ -1,4 +1,4 @@
-"""The rows of groups after a put: what was given, checked, in the place of what was there. Pure."""
+"""The rows of groups after a put: given values, checked, in the place of earlier ones. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _checked_policy(names: Sequence[str], policy: pa.Table) -> pa.Table:
 
 
 def rows_after(current: pa.Table, given: GivenGroups, by: str, now: datetime) -> RowsAfter:
-    """What checked groups are before and after they are put where the ``current`` ones are.
+    """The rows of checked groups before and after they are put where the ``current`` ones are.
 
     Raises:
         GroupIdTakenError: a new name has the id of another group.

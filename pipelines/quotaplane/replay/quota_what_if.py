@@ -81,7 +81,7 @@ class _Sums:
         )
 
     def take(self, recorded: Played, changed: Played) -> None:
-        """The limits and the usage from this round on."""
+        """Set the limits and the usage from this round on."""
         for which, limits in enumerate((recorded.limits, changed.limits)):
             if not len(limits):
                 continue
@@ -122,7 +122,7 @@ class _Sums:
         self._sums = Totals(*(np.concatenate(pair, axis=1) for pair in pairs))
 
     def table(self) -> pa.Table:
-        """See ``what_if``."""
+        """Return the answer of ``what_if``."""
         return differences(self._groups, self._brokers, self._sums)
 
 

@@ -19,7 +19,7 @@ from quotaplane.errors import ConfigError, InputError
 from quotaplane.extensions import extensions, load
 from quotaplane.model import Transition
 from quotaplane.parsing.folders import FolderUri
-from quotaplane.parsing.strict_json import explain
+from quotaplane.parsing.strict_json import first_of_all
 from quotaplane.parsing.strict_yaml import read_value
 from quotaplane.settings.cleartext import Protections as Protections
 from quotaplane.settings.cleartext import kafka_flaws, pulsar_flaws, server_flaws, tracing_flaws
@@ -330,14 +330,8 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
     try:
         return _whole_class().model_validate(_expand(raw, source, ""))
     except ValidationError as error:
-        first, more = error.errors()[0], error.error_count() - 1
-        key = ".".join(
-            str(part) for part in first["loc"] if part not in ("delta", "kafka", "pulsar")
-        )
-        also = f" (and {more} more)" if more else ""
-        raise ConfigError(
-            f"{source}: {key + ': ' if key else ''}{explain(first, raw)}{also}"
-        ) from None
+        kinds = ("delta", "kafka", "pulsar")
+        raise ConfigError(first_of_all(error, raw, source, kinds)) from None
 
 
 @cache

@@ -40,7 +40,7 @@ class Schedule:
     def at(self, t_s: float) -> FloatArray:
         """The demand at a time, shape (brokers, groups, dimensions); before 0 it is that of 0.
 
-        >>> steps = Schedule(np.array([0.0, 5.0]), np.arange(14.0).reshape(2, 1, 1, 7))
+        >>> steps = Schedule(np.array([0.0, 5.0]), np.array([0.0, 7.0]).reshape(2, 1, 1, 1))
         >>> float(steps.at(4.9)[0, 0, 0]), float(steps.at(5.0)[0, 0, 0])
         (0.0, 7.0)
         """
