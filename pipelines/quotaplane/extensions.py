@@ -31,7 +31,7 @@ class Extension(NamedTuple):
     metrics: Mapping[str, str]
     """By the name of a job: its metrics, of type ``metrics.declaration.Metric``, in a tuple."""
     conditions: str
-    """What can be wrong with its programs, of type ``agents.conditions.Condition``, in a tuple."""
+    """Conditions of its programs, of type ``agents.conditions.Condition``, in a tuple."""
     routes: str
     """The server's further routes, a FastAPI ``APIRouter``."""
 

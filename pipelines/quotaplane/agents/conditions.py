@@ -1,4 +1,4 @@
-"""What is wrong with a program now: lines when it begins, goes on and is over; a status; a metric.
+"""Conditions of programs now: lines when one begins, goes on and is over; a status; a metric.
 
 Pure but for the clock and the printing functions that it is given.
 """
@@ -53,7 +53,7 @@ class _Standing:
 
 
 class Conditions:
-    """What is wrong with one program now. Thread-safe.
+    """The conditions of one program. Thread-safe.
 
     A condition is about the program or about items of it: brokers, groups, requests. A line is
     printed when it begins, or when it is about another item, but not sooner than ``AGAIN_AFTER_S``

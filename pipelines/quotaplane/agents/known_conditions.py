@@ -1,4 +1,4 @@
-"""What can be wrong with a program: docs/metrics.md and the label of the metric are made of it.
+"""All conditions: docs/metrics.md and the label of their metric are made of them.
 
 A new one needs a line here, calls of ``Conditions.set`` or ``note``, and a row of the table of
 warnings in docs/runbook.md that says what to do.

@@ -7,7 +7,7 @@ from typing import Final
 
 from quotaplane.agents import known_conditions as known
 from quotaplane.agents.conditions import Conditions
-from quotaplane.streams.silence_watch import some
+from quotaplane.texts import first_few
 
 _TEXTS: Final = {
     known.OTHER_BROKER: "name another broker than their {broker_from}: a program writes in the "
@@ -42,6 +42,6 @@ def note_refused_brokers(
     for condition, text in _TEXTS.items():
         count = rejected.get(condition.name, 0)
         if count:
-            about = text.format(broker_from=broker_from, brokers=some(brokers))
+            about = text.format(broker_from=broker_from, brokers=first_few(brokers))
             line = f"{count} reports of a round {about}. Dead letters: {condition.name}"
             conditions.note(condition, "", line, count)

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from quotaplane.agents.conditions import Condition, Conditions
-
-_NAMED: Final = 5
-
-
-def some(texts: Sequence[str]) -> str:
-    """The first few of these texts, and how many more there are."""
-    more = len(texts) - _NAMED
-    shown = ", ".join(texts[:_NAMED])
-    return f"{shown} (and {more} more)" if more > 0 else shown
 
 
 class SilenceWatch:

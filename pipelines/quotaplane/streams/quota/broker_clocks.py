@@ -11,7 +11,7 @@ from typing import Final
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import WRONG_CLOCKS
-from quotaplane.streams.silence_watch import some
+from quotaplane.texts import first_few
 
 _MOST: Final = 1000
 """Brokers that are watched; anybody may invent names."""
@@ -80,8 +80,8 @@ class BrokerClocks:
     def _text(self, wrong: Mapping[str, float]) -> str:
         off = [f"{name} is {_off(age_s)}" for name, age_s in wrong.items()]
         return (
-            f"the clock of {some(off)} this host's. Reports more than limits.lease_s behind, or "
-            "reports.max_clock_skew_s ahead, are not used: such a broker expires. Compare "
+            f"the clock of {first_few(off)} this host's. Reports more than limits.lease_s behind, "
+            "or reports.max_clock_skew_s ahead, are not used: such a broker expires. Compare "
             "`date -u` on both hosts, and check that NTP runs. If a broker's clock is right, its "
             "reports wait before they are sent, or it started with a wrong clock: restart it"
         )
