@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from quotaplane.laws import Problem, get_law
 from quotaplane.model import BASIC, RATE_COLUMNS
-from quotaplane.quota.demand import observe
+from quotaplane.quota.estimate.demand import observe
 from quotaplane.quota.headroom import without_history
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode

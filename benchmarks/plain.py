@@ -16,7 +16,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from quotaplane.laws import Problem, get_law
 from quotaplane.model import BASIC, RATE_COLUMNS
-from quotaplane.quota.demand import observe
+from quotaplane.quota.estimate.demand import observe
 from quotaplane.quota.headroom import without_history
 from quotaplane.settings import Reports
 from quotaplane.wire.reports import decode

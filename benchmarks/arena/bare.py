@@ -6,7 +6,7 @@ import numpy as np
 
 from quotaplane.laws import Law, Problem
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.quota.demand import observe
+from quotaplane.quota.estimate.demand import observe
 from quotaplane.quota.headroom import without_history
 from quotaplane.sim.loop import Heard
 

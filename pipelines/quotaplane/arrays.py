@@ -31,7 +31,26 @@ def filled(rows: pa.Table, name: str, default: float) -> FloatArray:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
+def to_half(values: FloatArray) -> FloatArray:
+    """Round to float16, the precision in which the state keeps noise and deviations."""
+    most = float(np.finfo(np.float16).max)
+    half: FloatArray = np.clip(values, -most, most).astype(np.float16).astype(np.float64)
+    return half
+
+
 def places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
     """The index of each name (n,) in ``among``; -1: it is not there."""
     index = pc.index_in(names, value_set=among).fill_null(-1)
     return np.asarray(index.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def find(keys: IntArray, wanted: IntArray) -> IntArray:
+    """The index of each ``wanted`` key (m,) in ``keys`` (n,), which ascend; -1: it is not there.
+
+    >>> find(np.array([3, 5]), np.array([5, 4, 9])).tolist()
+    [1, -1, -1]
+    """
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[place] == wanted, place, -1)

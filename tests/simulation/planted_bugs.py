@@ -18,9 +18,9 @@ from quotaplane.quota import (
     issue,
     outcome,
     report_order,
+    reported_limits,
     state_codec,
     transition,
-    usage,
 )
 from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.lease_times import LeaseTimes
@@ -107,16 +107,16 @@ PLANTED: Final[dict[str, Planted]] = {
     ),
     "acknowledged_by_another_epoch": Planted(
         "a seq of an earlier epoch acknowledges a limit of this one",
-        usage._update_once,
+        reported_limits.acknowledged,
         "ours = reported.applied_epoch == epoch",
         "ours = reported.applied_epoch >= 0",
         ("strict", "state_lost_unheard"),
     ),
     "acknowledged_by_another_group": Planted(
         "the newest seq of any group acknowledges every group's limit",
-        usage._update_once,
-        "acknowledged = ours & (reported.acked_seq >= issued_seq)",
-        "acknowledged = ours & (reported.applied_seq.max() >= issued_seq)",
+        reported_limits.acknowledged,
+        "ours & (reported.acked_seq >= leases.issued_seq[lease_index])",
+        "ours & (reported.applied_seq.max() >= leases.issued_seq[lease_index])",
         ("strict", "lost"),
     ),
     "older_report_counts": Planted(
@@ -172,21 +172,21 @@ PLANTED: Final[dict[str, Planted]] = {
     ),
     "hand_back_skipped": Planted(
         "limits that brokers report from an earlier epoch are not handed back",
-        usage.adopt_limits,
-        "if limits is None or not earlier.any():",
+        reported_limits.adopt_limits,
+        "if not earlier.any() or not any(name in entries.column_names for name in LIMIT_COLUMNS):",
         "if True:",
         ("strict", "lost_state", "plain_hand_back"),
     ),
     "overcommitted_handed_back": Planted(
         "strict hands limits back that together exceed the quota",
         issue._hand_back,
-        "> tree_quota(groups, dimension)",
+        "> groups.tree_quota(dimension)",
         "> np.inf",
         ("strict", "lost_state", "quota_change"),
     ),
     "adoption_forgets_others": Planted(
         "a report of earlier limits makes all others' lowered limits count as acknowledged",
-        usage.adopt_limits,
+        reported_limits.adopt_limits,
         "max_in_force=np.where(adopted, limit, leases.max_in_force),",
         "max_in_force=limit,",
         ("strict", "state_lost_unheard"),

@@ -47,7 +47,13 @@ ROOMS: Final = {
     ),
     "quota": Room(
         "the step of the quota job: `(state, events, round) -> (state, outcome)`",
-        "groups laws throttle",
+        "groups laws quota.estimate throttle",
+        pure=True,
+    ),
+    "quota.estimate": Room(
+        "the estimator: from what reports measured to what brokers would use if nothing limited "
+        "them",
+        "groups",
         pure=True,
     ),
     "wire": Room(
@@ -122,7 +128,8 @@ ROOMS: Final = {
     "replay": Room(
         "recorded rounds of the quota job, run again: exactly, or with something "
         "changed; the quick what-if",
-        "deltalog groups history laws query quota settings streams streams.quota wire",
+        "deltalog groups history laws query quota quota.estimate settings streams streams.quota "
+        "wire",
     ),
     "sim": Room(
         "a simulated cluster and control loop, without Spark",
@@ -140,7 +147,8 @@ ROOMS: Final = {
     "cli": Room(
         "the command `quotaplane`, and the entry points of the scripts in `jobs/`",
         "agents console deltalog enforce.agent groups history laws metrics parsing pulsar_admin "
-        "query quota registry replay server settings sim streams throttle topics transport",
+        "query quota quota.estimate registry replay server settings sim streams throttle topics "
+        "transport",
     ),
     BALANCE: Room(
         "how quotaplane finds the balancer (`extension.py`), its settings, metrics, conditions "

@@ -33,7 +33,7 @@ from tests.unit.step_cases import (
 
 def test_the_core_imports_no_spark_and_no_io() -> None:
     code = (
-        "import sys, quotaplane.quota.step, quotaplane.laws, quotaplane.quota.demand\n"
+        "import sys, quotaplane.quota.step, quotaplane.laws, quotaplane.quota.estimate.demand\n"
         "bad = {'pyspark', 'kafka', 'deltalake', 'pandas', 'google'} & set(sys.modules)\n"
         "sys.exit(str(bad) if bad else 0)"
     )

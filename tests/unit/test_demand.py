@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.model import FloatArray
-from quotaplane.quota.demand import learn, observe
-from quotaplane.quota.demand_changes import MOST_WINDOWS, SUM_STEPS
-from quotaplane.quota.noise import noise_of_groups, with_prior
-from quotaplane.quota.track import TRACK_ARRAYS, Doubt, Track, Window
+from quotaplane.quota.estimate.demand import learn, observe
+from quotaplane.quota.estimate.level_changes import SUM_STEPS
+from quotaplane.quota.estimate.noise import noise_of_groups, with_prior
+from quotaplane.quota.estimate.track import TRACK_ARRAYS, Doubt, Track
+from quotaplane.quota.estimate.window import MOST_WINDOWS, Window
 
 INF = math.inf
 NAN = math.nan

@@ -14,8 +14,8 @@ from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.errors import HistoryError
 from quotaplane.model import BASIC, DIMENSIONS, Round
 from quotaplane.quota.config import Events, StepConfig
-from quotaplane.quota.dimensions_in_use import with_totals
 from quotaplane.quota.leases import fresh_leases
+from quotaplane.quota.reported_usage import with_totals
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step

@@ -16,7 +16,6 @@ from quotaplane.laws.max_min import max_min
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.headroom import (
-    Estimate,
     probes,
     real_reasons,
     wanted_headroom,
@@ -31,14 +30,14 @@ def asked(
     quota: float,
     demand: list[float],
     sigma: list[float],
-    told: bool = True,
+    reports_refused: bool = True,
     price: float = 0.05,
 ) -> FloatArray:
     """The demand that a law is asked for, of one group without floors."""
     problem = one_group(quota, demand=demand)
-    estimate = Estimate(problem.demand, np.array(sigma), np.full(len(demand), told))
-    nothing = np.zeros(len(demand))
-    return with_headroom(problem, max_min(problem).limits, estimate, nothing, price=price).demand
+    without, nothing = max_min(problem).limits, np.zeros(len(demand))
+    refused = np.full(len(demand), reports_refused)
+    return with_headroom(problem, without, np.array(sigma), refused, nothing, price=price)[0]
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.1, 0.3, 0.6])
@@ -53,8 +52,12 @@ def test_with_its_headroom_noise_throttles_what_it_may(noise: float) -> None:
 
 
 def test_headroom_is_at_most_three_standard_deviations_and_none_without_noise() -> None:
-    demand, sigma, told = np.array([1.0, 100.0, INF]), np.array([50.0, 0.0, 9.0]), np.ones(3, bool)
-    found = wanted_headroom(demand, sigma, told, throttled_by_noise=1e-6)
+    demand, sigma, reports_refused = (
+        np.array([1.0, 100.0, INF]),
+        np.array([50.0, 0.0, 9.0]),
+        np.ones(3, bool),
+    )
+    found = wanted_headroom(demand, sigma, reports_refused, throttled_by_noise=1e-6)
     assert found.tolist() == [150.0, 0.0, 27.0]
 
 
@@ -84,8 +87,10 @@ def test_where_much_is_left_over_headroom_rises_to_three_standard_deviations() -
 
 def test_an_idle_broker_has_something_to_begin_with() -> None:
     rows, quota = Segments(np.array([0, 2, 2, 3])), np.array([100.0, 7.0, INF])
-    told = np.array([True, False, True])
-    assert probes(np.array([1.0, 3.0, 1.0]), told, rows, quota) == pytest.approx([0.25, 3.75, 0])
+    reports_refused = np.array([True, False, True])
+    assert probes(np.array([1.0, 3.0, 1.0]), reports_refused, rows, quota) == pytest.approx(
+        [0.25, 3.75, 0]
+    )
 
 
 def test_without_history_an_idle_blind_broker_gets_its_probe() -> None:
@@ -98,7 +103,8 @@ class Case(NamedTuple):
 
     problem: Problem
     parent: IntArray | None
-    estimate: Estimate
+    sigma: FloatArray
+    reports_refused: BoolArray
     group_floor: FloatArray
     group_priority: IntArray
 
@@ -135,9 +141,7 @@ def random_case(seed: int, constrained: bool) -> Case:
             ceiling=ceiling,
             priority=rng.integers(0, 2, n),
         )
-    return Case(
-        problem, parent, Estimate(demand, sigma, rng.random(n) < 0.5), group_floor, priority
-    )
+    return Case(problem, parent, sigma, rng.random(n) < 0.5, group_floor, priority)
 
 
 def within(case: Case, problem: Problem) -> Problem:
@@ -155,11 +159,19 @@ def check(case: Case, price: float) -> tuple[FloatArray, FloatArray, BoolArray]:
     without = max_min(within(case, problem))
     rows = Segments(problem.starts)
     limited = np.where(np.isfinite(problem.quota), problem.quota, 100.0)
-    probe = probes(problem.weight, case.estimate.reports_refused, rows, limited)
-    asked = with_headroom(problem, without.limits, case.estimate, probe, case.parent, price=price)
-    own = replace(problem, demand=asked.demand)
-    if asked.guarantee is not None:
-        own = replace(own, floor=np.maximum(problem.floor, asked.guarantee))
+    probe = probes(problem.weight, case.reports_refused, rows, limited)
+    asked, guarantee = with_headroom(
+        problem,
+        without.limits,
+        case.sigma,
+        case.reports_refused,
+        probe,
+        case.parent,
+        price=price,
+    )
+    own = replace(problem, demand=asked)
+    if guarantee is not None:
+        own = replace(own, floor=np.maximum(problem.floor, guarantee))
     flat = within(case, own)
     answer = max_min(flat)
     scale = np.nan_to_num(problem.quota, posinf=0.0).sum()
@@ -171,10 +183,10 @@ def check(case: Case, price: float) -> tuple[FloatArray, FloatArray, BoolArray]:
         assert (answer.limits <= problem.ceiling * (1 + 1e-12)).all()
     finite = np.isfinite(flat.quota)
     assert (rows.total(np.where(rows.spread(finite), answer.limits, 0.0)) <= flat.quota).all()
-    assert (asked.demand >= demand).all()
+    assert (asked >= demand).all()
     real = real_reasons(answer, without, problem.floor)
     assert not ((real.reasons == Reason.FLOOR) & (problem.floor == 0.0)).any()
-    return asked.demand, demand, without.limits < demand * (1 - 1e-9)
+    return asked, demand, without.limits < demand * (1 - 1e-9)
 
 
 @settings(max_examples=1500, deadline=None)

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.quota import usage
 from quotaplane.quota.config import EarlierLimits
-from quotaplane.quota.demand import learn
+from quotaplane.quota.estimate import estimate
+from quotaplane.quota.estimate.demand import learn
 from quotaplane.quota.outcome import Outcome
+from quotaplane.quota.reported_usage import NEWEST
 from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports, started
 
 
@@ -27,14 +28,14 @@ def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
         turns.append(args[1].usage.shape[-1])
         return learn(*args, **kwargs)
 
-    monkeypatch.setattr(usage, "learn", counting)
+    monkeypatch.setattr(estimate, "learn", counting)
     shard = started(100, b1=10, b2=20)
     turns.clear()
     made = [report("b1", T0 + n, {"g": 90.0, "h": 1.0}) for n in range(1, 1_000)]
     made += [report("b1", T0 + 1_000, {"g": 30.0}), report("b2", T0 + 1_000, {"g": 25.0})]
     shuffled = [made[at] for at in np.random.default_rng(1).permutation(len(made))]
     outcome = shard.run(reports(*shuffled), now_ms=T0 + 1_000)
-    assert len(turns) == usage.NEWEST
+    assert len(turns) == NEWEST
     assert shard.state.leases.usage[0].tolist() == [30, 25]
     assert shard.state.leases.track.demand[0].tolist() == [30, (20 + 25) / 2]  # 5 more may be noise
     assert outcome.usage is not None

@@ -16,8 +16,8 @@ from quotaplane.laws import get_law
 from quotaplane.laws.segments import Segments
 from quotaplane.model import FloatArray, Round
 from quotaplane.quota.config import StepConfig
+from quotaplane.quota.headroom import budget, raised
 from quotaplane.quota.overuse import Overuse
-from quotaplane.quota.raises import budget, raised
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from quotaplane.arrow_ipc import unpack
 from quotaplane.model import Mode, Round, Transition
+from quotaplane.quota.estimate.track import Doubt
 from quotaplane.quota.learning import DONE
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
-from quotaplane.quota.track import Doubt
 from quotaplane.streams.quota.program import QuotaProgram
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.coded import Throttles

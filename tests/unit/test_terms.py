@@ -15,6 +15,7 @@ from quotaplane.quota.broker_terms import LeaseTerms, lease_terms
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.leases import fresh_leases
+from quotaplane.quota.shard import Shard
 from quotaplane.quota.state import ShardState
 from tests.examples import examples
 from tests.unit.test_redefine import change, changes, groups_after
@@ -65,7 +66,9 @@ def test_row_terms_are_what_one_would_look_up_by_hand(
     pairs = [(g, b) for g in range(len(groups)) for b in range(len(BROKERS))]
     chosen = sorted(data.draw(st.sets(st.sampled_from(pairs))))
     group, broker = (np.array([p[i] for p in chosen], np.int64) for i in (0, 1))
-    weight, priority, floor, ceiling = lease_terms(groups, brokers(), fresh_leases(group, broker))
+    weight, priority, floor, ceiling = lease_terms(
+        Shard(groups, brokers(), fresh_leases(group, broker))
+    )
     for row, (g, b) in enumerate(chosen):
         wanted = plainly(texts[groups.names[g].as_py()], BROKERS[b])
         found = (
@@ -84,9 +87,9 @@ def test_row_terms_are_what_one_would_look_up_by_hand(
 
 def test_what_nobody_set_is_none() -> None:
     rows = fresh_leases(np.array([0]), np.array([0]))
-    assert lease_terms(groups_after(change("g", 1)), brokers(), rows) == LeaseTerms()
+    assert lease_terms(Shard(groups_after(change("g", 1)), brokers(), rows)) == LeaseTerms()
     only = groups_after(change("g", 1, brokers='{"b1": {"weight": 2}}'))
-    weight, *others = lease_terms(only, brokers(), rows)
+    weight, *others = lease_terms(Shard(only, brokers(), rows))
     assert weight is not None
     assert weight.tolist() == [1.0]
     assert others == [None, None, None]
@@ -95,7 +98,7 @@ def test_what_nobody_set_is_none() -> None:
 def test_no_rows_and_no_brokers_are_no_problem() -> None:
     groups = groups_after(change("g", 1, brokers='{"b1": {"weight": 2}, "*": {"weight": 3}}'))
     none = np.empty(0, np.int64)
-    weight = lease_terms(groups, brokers(()), fresh_leases(none, none)).weight
+    weight = lease_terms(Shard(groups, brokers(()), fresh_leases(none, none))).weight
     assert weight is not None
     assert len(weight) == 0
 
@@ -107,7 +110,7 @@ def test_overrides_follow_their_group_when_others_come_and_go() -> None:
         state = ShardState(groups=groups)
         n = len(groups)
         rows = fresh_leases(np.arange(n), np.ones(n, np.int64))
-        weight = lease_terms(groups, brokers(), rows).weight
+        weight = lease_terms(Shard(groups, brokers(), rows)).weight
         assert weight is not None
         by_name = dict(zip(groups.names.to_pylist(), weight.tolist(), strict=True))
         assert by_name.pop("m") == 2.0

@@ -14,7 +14,7 @@ from quotaplane.console.answers import add_answer_options, print_answer
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.laws import DEFAULT_LAW, LAWS, Law, Problem, explain, get_law
 from quotaplane.parsing.strict_json import CaseModel, Priority, Rate, Weight, load_case, source_name
-from quotaplane.quota.demand import observe
+from quotaplane.quota.estimate.demand import observe
 from quotaplane.quota.headroom import without_history
 
 

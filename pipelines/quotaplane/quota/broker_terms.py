@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import places
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.quota.brokers import Brokers
-from quotaplane.quota.groups import Groups, Overrides
-from quotaplane.quota.leases import Leases
+from quotaplane.quota.shard import Shard
 
 
 class LeaseTerms(NamedTuple):
@@ -27,7 +26,7 @@ class LeaseTerms(NamedTuple):
     """(d, n) per second; default +inf."""
 
 
-def lease_terms(groups: Groups, brokers: Brokers, leases: Leases) -> LeaseTerms:
+def lease_terms(shard: Shard) -> LeaseTerms:
     """The terms of each lease; only ``group`` and ``broker`` of the leases are read.
 
     Terms of a named broker override those of all brokers ("*"), field by field and dimension by
@@ -40,15 +39,16 @@ def lease_terms(groups: Groups, brokers: Brokers, leases: Leases) -> LeaseTerms:
     >>> change["brokers"] = ['{"b1": {"weight": 2}, "*": {"weight": 3}}']
     >>> groups = change_groups(ShardState(), pa.table(change)).groups
     >>> zeros = np.zeros(2, np.int64)
+    >>> from quotaplane.quota.brokers import Brokers
     >>> brokers = Brokers(("b0", "b1"), *[zeros] * 4, zeros > 0, zeros > 0, zeros, zeros, zeros)
-    >>> terms = lease_terms(groups, brokers, fresh_leases(zeros, np.array([0, 1])))
+    >>> terms = lease_terms(Shard(groups, brokers, fresh_leases(zeros, np.array([0, 1]))))
     >>> terms.weight.tolist(), terms.ceiling
     ([3.0, 2.0], None)
     """
-    overrides = groups.overrides
+    overrides = shard.groups.overrides
     if not len(overrides):
         return LeaseTerms()
-    spread = _Spread(groups, brokers, leases)
+    spread = _Spread(shard)
     weight = spread(overrides.weight, 1.0)
     priority = spread(overrides.priority, 0.0)
     floor = spread.by_dimension(overrides.floor, 0.0)
@@ -63,21 +63,14 @@ def lease_terms(groups: Groups, brokers: Brokers, leases: Leases) -> LeaseTerms:
 class _Spread:
     """Spreads values of overrides (NaN: not given) over the leases that they apply to."""
 
-    def __init__(self, groups: Groups, brokers: Brokers, leases: Leases) -> None:
-        self._overrides: Overrides = groups.overrides
-        self._groups, self._leases = len(groups), leases
+    def __init__(self, shard: Shard) -> None:
+        self._overrides = shard.groups.overrides
+        self._groups, self._leases = len(shard.groups), shard.leases
         self._for_all = np.asarray(pc.equal(self._overrides.broker, "").to_numpy(False))
-        names = pa.array(brokers.names, pa.string())
-        broker = pc.index_in(self._overrides.broker, value_set=names).fill_null(-1).to_numpy()
-        named = np.flatnonzero(~self._for_all & (broker >= 0))
-        # Leases are sorted by group, then broker, and so are these keys.
-        keys = leases.group * len(names) + leases.broker
-        wanted = self._overrides.group[named] * len(names) + broker[named]
-        index = np.searchsorted(keys, wanted)
-        found = np.zeros(len(named), bool)
-        inside = index < len(keys)
-        found[inside] = keys[index[inside]] == wanted[inside]
-        self._named, self._lease_index = named[found], index[found]
+        broker = places(self._overrides.broker, pa.array(shard.brokers.names, pa.string()))
+        index = shard.find_leases(self._overrides.group, np.where(self._for_all, -1, broker))
+        self._named = np.flatnonzero(index >= 0)
+        self._lease_index = index[self._named]
 
     def __call__(self, values: FloatArray, default: float) -> FloatArray | None:
         """(n,) from (overrides,); None: no value is given."""

@@ -8,28 +8,28 @@ from typing import Final
 import numpy as np
 
 from quotaplane.arrays import to_single
-from quotaplane.groups.hierarchy import binding_quota, even_shares, subtree_totals
+from quotaplane.groups.hierarchy import subtree_totals
 from quotaplane.laws import Allocation, Problem, Reason
 from quotaplane.laws.max_min import max_min
 from quotaplane.laws.reason import ReasonArray
 from quotaplane.laws.segments import Segments
 from quotaplane.laws.tree import effective_quota
-from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Transition
+from quotaplane.model import BoolArray, FloatArray, IntArray, Transition
 from quotaplane.quota.broker_terms import LeaseTerms
 from quotaplane.quota.config import StepConfig
-from quotaplane.quota.demand_changes import error_of_mean
-from quotaplane.quota.groups import Groups
+from quotaplane.quota.estimate.noise import MOST_SIGMAS
+from quotaplane.quota.estimate.reading import error_of_mean
 from quotaplane.quota.headroom import (
-    Estimate,
+    Budget,
+    as_explained,
+    budget,
     fair_level,
     probes,
+    raised,
     real_reasons,
-    what_is_told,
     with_headroom,
 )
 from quotaplane.quota.leases import Leases
-from quotaplane.quota.noise import MOST_SIGMAS
-from quotaplane.quota.raises import Budget, budget, raised
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.transition import grant, step_capped
 
@@ -98,9 +98,9 @@ def divide(
     limit, max_in_force = leases.limit[dimension].copy(), leases.max_in_force[dimension].copy()
     reasons = np.zeros(len(leases), np.uint8)
     significant: BoolArray = np.zeros(len(groups), np.bool_)
-    quota = tree_quota(groups, dimension)
+    quota = groups.tree_quota(dimension)
     brokers = np.bincount(leases.group, minlength=len(groups))
-    even = even_shares(groups.parent, quota, brokers)
+    even = shard.equal_shares(dimension)
     issued, in_use = _in_account(leases, status, dimension, config)
 
     free = (touched & np.isinf(even))[leases.group]
@@ -125,7 +125,7 @@ def divide(
     if status.debt is not None:
         answer = _raised(part, problem, answer)
     significant[subject] = _significant(part, problem, answer.limits, config.significant_change)
-    problem, answer = what_is_told(problem, answer, part.demand)
+    problem, answer = as_explained(problem, answer, part.demand)
     limit[at], max_in_force[at], reasons[at] = _transition(
         part, answer, issued[at], in_use[at], status.on_hold[at], config
     )
@@ -233,20 +233,20 @@ def _solve(
     own = _problem(shard, status, dimension, part)
     flat = _within_quotas_above(shard, dimension, part, own, own.floor)
     without = max_min(flat)
-    estimate = Estimate(part.demand, part.sigma, part.reports_refused)
-    asked = with_headroom(
+    demand, guarantee = with_headroom(
         own,
         without.limits,
-        estimate,
+        part.sigma,
+        part.reports_refused,
         probes(part.weight, part.reports_refused, part.segments, even_totals),
         part.parent,
         throttled_by_noise=config.throttled_by_noise,
         price=config.price,
     )
-    own = replace(own, demand=asked.demand)
-    if asked.guarantee is None:
+    own = replace(own, demand=demand)
+    if guarantee is None:
         return own, config.law(own)
-    floor = np.maximum(own.floor, asked.guarantee)
+    floor = np.maximum(own.floor, guarantee)
     flat = _within_quotas_above(shard, dimension, part, own, floor)
     answer = config.law(replace(flat, floor=floor))
     return flat, real_reasons(answer, without, own.floor)
@@ -367,11 +367,6 @@ def _significant(
         | (total > part.most * (1.0 + _ROUNDING))
     )
     return significant
-
-
-def tree_quota(groups: Groups, dimension: int) -> FloatArray:
-    """(G,) see ``binding_quota``."""
-    return binding_quota(groups.parent, groups.quota[dimension], groups.mode == Mode.HARD)
 
 
 def _renumbered(parent: IntArray, chosen: BoolArray) -> IntArray | None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrays import find
 from quotaplane.groups.hierarchy import parents_of
 from quotaplane.groups.option_kinds import OptionArray, read_numbers
 from quotaplane.groups.policy_options import ARRAYS
@@ -83,10 +84,8 @@ def change_groups(state: ShardState, events: pa.Table) -> GroupChanges:
         return both
 
     # Both id arrays are sorted, so the rows keep their order when their groups are renumbered.
-    place = np.searchsorted(ids, old.ids)
-    alive = np.zeros(len(old), bool)
-    inside = place < len(ids)
-    alive[inside] = ids[place[inside]] == old.ids[inside]
+    place = find(ids, old.ids)
+    alive: BoolArray = place >= 0
     changed = np.isin(ids, put_ids)
     parent, moved = _parents(old, ids, names, place, alive)
     groups = Groups(

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.groups.hierarchy import roots_of
+from quotaplane.groups.hierarchy import binding_quota, least_on_path, roots_of
 from quotaplane.groups.option_kinds import OptionArray
 from quotaplane.groups.policy_options import ARRAYS
-from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray
+from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray, Mode
 from quotaplane.throttle.coded import Throttles, default_throttles
 
 _D: Final = len(DIMENSIONS)
@@ -109,6 +109,18 @@ class Groups:
     def floor(self) -> FloatArray:
         """(dimensions, groups) per second."""
         return self.options["floor"]
+
+    def tree_quota(self, dimension: int) -> FloatArray:
+        """(groups,) see ``binding_quota``."""
+        return binding_quota(self.parent, self.quota[dimension], self.mode == Mode.HARD)
+
+    def least_quota(self) -> FloatArray:
+        """(dimensions, groups) the lowest quota that holds for each group: its own, or one above.
+
+        A quota of its own counts here even if it binds no group below it.
+        """
+        above = [least_on_path(self.parent, self.tree_quota(d)) for d in range(len(self.quota))]
+        return np.minimum(self.quota, np.stack(above))
 
     def narrowed(self, dimensions: Sequence[int]) -> Groups:
         """The same with these of the dimensions alone."""

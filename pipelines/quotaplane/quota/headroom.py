@@ -1,8 +1,12 @@
-"""Headroom: from estimated demands to the problem that a law is asked to solve. Pure numpy.
+"""Headroom and raises: what limits have beyond estimated demands, and beyond quotas. Pure numpy.
 
-Noise pushes the use of a satisfied broker over a limit at its mean demand; headroom is what its
+Noise pushes the use of a satisfied broker over a limit at its mean demand; *headroom* is what its
 limit has on top. While other brokers are held back, it is taken from these: at most ``price`` of
 what each would have without it.
+
+Most of a satisfied broker's limit is not used, so more may be handed out than there is: *raises*
+let limits exceed a quota together for as long as their use does not. What is used beyond the quota
+all the same is a debt (``overuse``): it lowers what may be handed out.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from quotaplane.laws.max_min import max_min
 from quotaplane.laws.reason import Reason
 from quotaplane.laws.segments import Segments
 from quotaplane.model import BoolArray, FloatArray, IntArray
-from quotaplane.quota.noise import MOST_SIGMAS
+from quotaplane.quota.estimate.noise import MOST_SIGMAS
 
 DEFAULT_THROTTLED_BY_NOISE: Final = 0.01
 DEFAULT_PRICE: Final = 0.05
@@ -33,6 +37,11 @@ BLIND_PROBE: Final = 0.05
 """Part of its even share that an idle broker has to begin with if it reports none: with a limit of
 0 it could never show demand."""
 
+_REPAID_PART: Final = 0.5
+"""Part of its debt that a group pays back in a round."""
+_MOST_REPAID: Final = 0.02
+"""Most that it pays back in a round, as a part of its quota."""
+
 _ROUNDING: Final = 1e-9
 
 _Z: Final = np.linspace(MOST_SIGMAS, 0.0, 121)
@@ -42,34 +51,13 @@ _LOSS: Final = np.array(
 """E[(Z - z)+] of a standard normal Z: what noise pushes over a limit of z standard deviations."""
 
 
-class Estimate(NamedTuple):
-    """What is known of n brokers' demand in one dimension."""
-
-    demand: FloatArray
-    """Per second; inf = saturated."""
-    sigma: FloatArray
-    """Standard deviation of the usage of one window, per second."""
-    reports_refused: BoolArray
-    """The broker reports what it refused."""
-
-
-class Asked(NamedTuple):
-    """What a law is asked for."""
-
-    demand: FloatArray
-    """(n,) the estimate with headroom, per second."""
-    guarantee: FloatArray | None
-    """(n,) a floor for each limit, so that headroom costs no broker more than its price; None: the
-    demands alone see to that."""
-
-
 def wanted_headroom(
     demand: FloatArray,
     sigma: FloatArray,
     reports_refused: BoolArray,
     throttled_by_noise: float = DEFAULT_THROTTLED_BY_NOISE,
 ) -> FloatArray:
-    """Headroom with which noise throttles at most this part of a broker's demand, (n,) per second.
+    """(n,) headroom with which noise throttles at most this part of a broker's demand, per second.
 
     If the usage is normal with mean m and standard deviation s, a limit of m + z s throttles
     s E[(Z - z)+] on average. At most three standard deviations.
@@ -89,13 +77,13 @@ def wanted_headroom(
 def probes(
     weight: FloatArray, reports_refused: BoolArray, rows: Segments, quota: FloatArray
 ) -> FloatArray:
-    """What an idle broker has to begin with, (n,) per second: a part of its even share, by weight.
+    """(n,) the least demand, per second, of an idle broker: a part of its even share, by weight.
 
     ``quota`` (g,): inf = unlimited, then it needs nothing. In a tree the sum of the even shares of
     the group's brokers: a quota above is there for all groups together.
 
-    >>> rows, told = Segments(np.array([0, 2])), np.array([True, False])
-    >>> probes(np.ones(2), told, rows, np.array([100.0])).tolist()
+    >>> rows, reports_refused = Segments(np.array([0, 2])), np.array([True, False])
+    >>> probes(np.ones(2), reports_refused, rows, np.array([100.0])).tolist()
     [0.5, 2.5]
     """
     weights = rows.total(weight)
@@ -109,13 +97,14 @@ def probes(
 def with_headroom(
     problem: Problem,
     without: FloatArray,
-    estimate: Estimate,
+    sigma: FloatArray,
+    reports_refused: BoolArray,
     probe: FloatArray,
     parent: IntArray | None = None,
     *,
     throttled_by_noise: float = DEFAULT_THROTTLED_BY_NOISE,
     price: float = DEFAULT_PRICE,
-) -> Asked:
+) -> tuple[FloatArray, FloatArray | None]:
     """The demand to ask a law for: the estimate, plus headroom as far as its price allows.
 
     A broker is *held back* if it would have less than its demand without headroom. Together the
@@ -128,28 +117,31 @@ def with_headroom(
     Guarantee: the limit of each broker is at least ``1 - price`` of the smaller one of its demand
     and its share without headroom. In a group by itself, with weights alone, it follows from the
     demands asked for: brokers get so little headroom that even the level of a held-back broker less
-    its price, given to all, fits the quota. With floors, ceilings, priorities and in trees
-    ``Asked.guarantee`` says it to the law.
+    its price, given to all, fits the quota. With floors, ceilings, priorities and in trees the law
+    needs the guarantee as a floor.
 
     Args:
         problem: g groups with n brokers; ``demand`` is the estimate, ``quota`` each group's own.
         without: (n,) max-min limits without headroom, in a tree within all quotas.
-        estimate: of the n brokers.
+        sigma: (n,) standard deviation of the usage of one window, per second.
+        reports_refused: (n,) the broker reports what it refused.
         probe: (n,) see ``probes``.
         parent: (g,) index of the group above, -1 = none; None: no group has one.
         throttled_by_noise: see ``wanted_headroom``.
         price: part of its share that a broker may lose.
 
+    Returns:
+        (n,) the demands with headroom, per second; (n,) the guarantee, None: it follows from them.
+
     >>> from quotaplane.laws import one_group
-    >>> demand, sigma = [np.inf, 30.0, 10.0], np.array([0.0, 5.0, 3.0])
-    >>> estimate = Estimate(np.array(demand), sigma, np.ones(3, bool))
-    >>> problem = one_group(100, demand=demand)
-    >>> with_headroom(problem, np.array([60.0, 30.0, 10.0]), estimate, np.zeros(3)).demand.round(1)
+    >>> problem = one_group(100, demand=[np.inf, 30.0, 10.0])
+    >>> without, sigma = np.array([60.0, 30.0, 10.0]), np.array([0.0, 5.0, 3.0])
+    >>> with_headroom(problem, without, sigma, np.ones(3, bool), np.zeros(3))[0].round(1)
     array([ inf, 31.7, 11.3])
     """
     rows = Segments(problem.starts)
     demand, weight = problem.demand, problem.weight
-    headroom = wanted_headroom(demand, estimate.sigma, estimate.reports_refused, throttled_by_noise)
+    headroom = wanted_headroom(demand, sigma, reports_refused, throttled_by_noise)
     headroom = np.maximum(headroom, np.where(np.isfinite(demand), probe - demand, 0.0))
     held_back = without < demand * (1.0 - _ROUNDING)
     served = np.minimum(without, demand)
@@ -166,9 +158,9 @@ def with_headroom(
     part = tree.part(kept, extra)
     all_get = ~held_back & rows.spread(part >= 1.0)
     asked = demand + np.where(all_get, headroom, extra * rows.spread(part))
-    asked += _rest(asked, estimate.sigma, headroom, all_get, tree)
+    asked += _rest(asked, sigma, headroom, all_get, tree)
     plain = parent is None and problem.ceiling is None and problem.priority is None
-    return Asked(asked, None if plain and not problem.floor.any() else least)
+    return asked, None if plain and not problem.floor.any() else least
 
 
 def without_history(problem: Problem, reports_refused: BoolArray) -> Problem:
@@ -181,10 +173,10 @@ def without_history(problem: Problem, reports_refused: BoolArray) -> Problem:
     array([61.2,  2.5])
     """
     rows = Segments(problem.starts)
-    estimate = Estimate(problem.demand, np.zeros(len(problem.demand)), reports_refused)
+    sigma = np.zeros(len(problem.demand))
     probe = probes(problem.weight, reports_refused, rows, problem.quota)
-    asked = with_headroom(problem, max_min(problem).limits, estimate, probe)
-    return replace(problem, demand=asked.demand)
+    demand, _ = with_headroom(problem, max_min(problem).limits, sigma, reports_refused, probe)
+    return replace(problem, demand=demand)
 
 
 class Tree:
@@ -231,10 +223,7 @@ def fair_level(rows: Segments, per_weight: FloatArray, held_back: BoolArray) -> 
 def _rest(
     asked: FloatArray, sigma: FloatArray, headroom: FloatArray, all_get: BoolArray, tree: Tree
 ) -> FloatArray:
-    """(n,) what brokers get on top where all of a tree have what they want.
-
-    At most so much that each has ``MOST_SIGMAS``.
-    """
+    """(n,) extra headroom where all of a tree have what they want, up to ``MOST_SIGMAS`` each."""
     free = all_get & ~tree.rows.spread(tree.any_in_tree(tree.rows.total(~all_get) > 0.0))
     if not free.any():
         return np.zeros_like(asked)
@@ -243,10 +232,10 @@ def _rest(
     return rest
 
 
-def what_is_told(
+def as_explained(
     problem: Problem, answer: Allocation, demand: FloatArray
 ) -> tuple[Problem, Allocation]:
-    """The problem and its answer as operators are told of them.
+    """The problem and its answer as explanations show them.
 
     A broker that has its ``demand`` (n,), but less headroom than was asked for, is satisfied: its
     limit is what it wants.
@@ -267,3 +256,54 @@ def real_reasons(answer: Allocation, without: Allocation, floor: FloatArray) -> 
     guaranteed = (answer.reasons == Reason.FLOOR) & (floor < answer.limits * (1.0 - _ROUNDING))
     reasons = np.where(guaranteed, without.reasons, answer.reasons)
     return answer._replace(reasons=reasons.astype(np.uint8))
+
+
+class Budget(NamedTuple):
+    """Bounds of the sum of limits of g groups, each with all groups below it, per second."""
+
+    divided: FloatArray
+    """(g,) what the law divides: the quota, less the part of the debt that is paid back now."""
+    most: FloatArray
+    """(g,) with all raises."""
+
+
+def budget(quota: FloatArray, debt: FloatArray, over: float) -> Budget:
+    """The budget of groups with these quotas (g,) and debts (g,), in quota x rounds.
+
+    >>> budget(np.array([100.0, 100.0, 100.0]), np.array([0.0, 1.0, 30.0]), over=0.1)
+    Budget(divided=array([100. ,  99.5,  98. ]), most=array([110. , 108.5,  98. ]))
+    """
+    finite = np.where(np.isfinite(quota), quota, 0.0)
+    divided = quota - np.minimum(_REPAID_PART * debt, _MOST_REPAID * finite)
+    return Budget(divided, divided + np.maximum(over * finite - debt, 0.0))
+
+
+def raised(
+    rows: Segments,
+    limits: FloatArray,
+    wanted: FloatArray,
+    highest: FloatArray,
+    most: FloatArray,
+    parent: IntArray | None = None,
+) -> FloatArray:
+    """The limits (n,), raised as far as they fit: first to what is wanted, then to the highest.
+
+    If not all fit, each gets the same part of what it is short of; so the lowest rise most.
+
+    Args:
+        rows: g groups with n brokers.
+        limits: (n,) what the law says.
+        wanted: (n,) per second; a limit that is higher stays.
+        highest: (n,) per second, likewise.
+        most: (g,) see ``Budget``; inf = no bound.
+        parent: (g,) index of the group above, -1 = none; None: no group has one.
+
+    >>> rows, limits = Segments(np.array([0, 3])), np.array([50.0, 40.0, 10.0])
+    >>> raised(rows, limits, np.array([0, 43, 12]), np.array([0, 50, 50]), np.array([110.0]))
+    array([50.        , 43.77777778, 16.22222222])
+    """
+    tree = Tree(rows, most, parent)
+    for aim in (wanted, highest):
+        short = np.maximum(aim - limits, 0.0)
+        limits = limits + short * rows.spread(tree.part(limits, short))
+    return limits

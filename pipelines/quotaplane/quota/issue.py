@@ -16,11 +16,10 @@ from quotaplane.laws import Reason
 from quotaplane.model import BoolArray, FloatArray, IntArray, Mode, Round, Transition
 from quotaplane.quota.broker_terms import lease_terms
 from quotaplane.quota.config import StepConfig
-from quotaplane.quota.division import Division, LeaseStatus, divide, tree_quota
+from quotaplane.quota.division import Division, LeaseStatus, divide
 from quotaplane.quota.explanations import Explanation, explanation
 from quotaplane.quota.groups import Groups, whole_trees
 from quotaplane.quota.leases import Leases
-from quotaplane.quota.rollout import enforced
 from quotaplane.quota.shard import Shard
 
 
@@ -100,8 +99,8 @@ def issue_limits(
     # A quota bounds the groups below it, too.
     waiting_on = waiting & ~and_below(groups.parent, changes.quota_changed)[leases.group]
     status = LeaseStatus(
-        terms=lease_terms(groups, shard.brokers, leases),
-        enforced=enforced(groups, shard.brokers, leases),
+        terms=lease_terms(shard),
+        enforced=shard.enforced(),
         on_hold=(waiting_on | stale) if strict else waiting,
         reserved=changes.reserved,
         debt=changes.debt,
@@ -293,7 +292,7 @@ def _hand_back(
     for dimension, rates in enumerate(leases.max_in_force):
         total = np.zeros(len(groups)) if changes.reserved is None else changes.reserved[dimension]
         total = total + np.bincount(leases.group, np.where(counts, rates, 0.0), len(groups))
-        overcommitted |= subtree_totals(groups.parent, total) > tree_quota(groups, dimension)
+        overcommitted |= subtree_totals(groups.parent, total) > groups.tree_quota(dimension)
     # Groups that were divided in an earlier round continue to be divided.
     overcommitted[leases.group[leases.issued_seq >= 0]] = True
     overcommitted = whole_trees(groups, overcommitted)

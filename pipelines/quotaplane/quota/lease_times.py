@@ -4,15 +4,25 @@ A limit is in force at its broker for one lease after it was issued (the term is
 broker measures that with its own clock. The control plane adds ``stale_after_ms`` to allow for the
 difference of the clocks; and once more where it may have sent the last message that long after the
 broker's last report.
+
+Before it ends, a limit is renewed. Groups have turns for that, by their ids; the state has the time
+of each turn. So it makes no difference why a round comes late: after a restart, or while rounds are
+slow, more turns are due at once.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quotaplane.model import BoolArray, IntArray
+
+_MOST_TURNS: Final = 1000
 
 
 class LeaseTimes(NamedTuple):
-    """The four questions about a lease's end; times are in ms since 1970.
+    """The rules of a lease: its end and its renewal; times are in ms since 1970.
 
     >>> lease = LeaseTimes(120_000, stale_after_ms=10_000, expire_after_ms=15_000, strict=True)
     >>> lease.forgotten_after_ms
@@ -64,3 +74,29 @@ class LeaseTimes(NamedTuple):
         """
         end_ms = max(now_ms + self.lease_ms, earlier_until_ms)
         return int(end_ms + self.stale_after_ms)
+
+    def due_turns(
+        self, renewed_at_ms: IntArray, now_ms: int, refresh_rounds: int
+    ) -> tuple[BoolArray, IntArray]:
+        """(t,) turns that this round renews: the oldest; (t,) ``renewed_at_ms`` after it.
+
+        A round renews one of the ``refresh_rounds`` turns, or more if the round before it was long
+        ago: as many as are renewed in that time if all are within ``quarter_ms``. All are due if
+        the state does not say when they were renewed, because it is of another setting, or new.
+
+        >>> lease = LeaseTimes(120_000, stale_after_ms=10_000, expire_after_ms=15_000, strict=True)
+        >>> renewed_at_ms = np.array([20_000, 5_000, 10_000, 15_000])
+        >>> due, renewed_at_ms = lease.due_turns(renewed_at_ms, 25_000, refresh_rounds=4)
+        >>> due.tolist(), renewed_at_ms.tolist()
+        ([False, True, False, False], [20000, 25000, 10000, 15000])
+        >>> [int(lease.due_turns(renewed_at_ms, at, 4)[0].sum()) for at in (33_000, 55_000)]
+        [2, 4]
+        """
+        turns = min(refresh_rounds, _MOST_TURNS)
+        if len(renewed_at_ms) != turns:
+            return np.ones(turns, bool), np.full(turns, now_ms)
+        part = (now_ms - renewed_at_ms.max()) / self.quarter_ms
+        oldest = np.argsort(renewed_at_ms, kind="stable")[: max(int(np.ceil(part * turns)), 1)]
+        due: BoolArray = np.zeros(turns, bool)
+        due[oldest] = True
+        return due, np.where(due, now_ms, renewed_at_ms)

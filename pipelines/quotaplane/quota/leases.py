@@ -1,7 +1,7 @@
 """The leases of a shard: for each (group, broker) its usage, estimated demand and limit.
 
 Arrays over the dimensions have shape (d, n): one contiguous vector per dimension, which is also how
-Arrow stores them. d counts only the dimensions that are in use (``dimensions_in_use``).
+Arrow stores them. d counts only the dimensions that are in use (``shard``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from quotaplane.arrays import to_single
 from quotaplane.model import BASIC, PARTS, BoolArray, FloatArray, IntArray
-from quotaplane.quota.track import Track
+from quotaplane.quota.estimate.track import Track
 
 _BASIC = tuple(range(BASIC))
 

@@ -1,4 +1,4 @@
-"""What a shard remembers of the pairs of a broker and a group that the enforcer observes."""
+"""The pairs of a broker and a group that the enforcer observes, as a shard remembers them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+from quotaplane.arrays import find
+from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray, Round
+from quotaplane.quota.config import StepConfig
+from quotaplane.quota.shard import Shard
+
+MOST_MISSES: Final = 2
+"""With one, a change of load would count that happened between the ends of the two windows."""
 
 
 def _none() -> IntArray:
@@ -76,15 +83,16 @@ class ObservedPairs:
         >>> pairs.find(np.array([1, 0, -1]), np.array([7, 8, 7])).tolist()
         [1, -1, -1]
         """
-        found = np.full(len(ids), -1, np.int64)
-        if not len(self):
-            return found
         known, group = np.unique(self.group_id, return_inverse=True)
-        at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-        key = np.where((known[at] == ids) & (broker >= 0), at * len(self.brokers) + broker, -1)
-        keys = group * len(self.brokers) + self.broker
-        place = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-        return np.where(keys[place] == key, place, found)
+        at, size = find(known, ids), len(self.brokers)
+        key = np.where((at >= 0) & (broker >= 0), at * size + broker, -1)
+        return find(group * size + self.broker, key)
+
+    def leases_in(self, shard: Shard) -> IntArray:
+        """(k,) the index of each pair's lease in the shard; -1: it has none."""
+        names = {name: place for place, name in enumerate(shard.brokers.names)}
+        broker = np.array([names.get(name, -1) for name in self.brokers], np.int64)
+        return shard.find_leases(find(shard.groups.ids, self.group_id), broker[self.broker])
 
     def with_brokers(self, names: Iterable[str]) -> ObservedPairs:
         """The same pairs, with these names of brokers among ``brokers``."""
@@ -137,5 +145,55 @@ class ObservedPairs:
 
 _ARRAYS: Final = tuple(each.name for each in fields(ObservedPairs) if each.name != "brokers")
 
-MOST_MISSES: Final = 2
-"""With one, a change of load would count that happened between the ends of the two windows."""
+
+def with_new_pairs(
+    pairs: ObservedPairs,
+    shard: Shard,
+    broker: IntArray,
+    ids: IntArray,
+    round_: Round,
+    config: StepConfig,
+) -> ObservedPairs:
+    """The pairs, with those of an observed broker and group id (m,) that are new.
+
+    Groups that are not defined are left out: anybody may invent names. If the broker itself reports
+    the group already, the observation counts only once it has agreed with an own report.
+    """
+    new = (pairs.find(broker, ids) < 0) & (find(shard.groups.ids, ids) >= 0)
+    if not new.any():
+        return pairs
+    by_group = np.unique(np.stack([ids[new], broker[new]]), axis=1)
+    zeros, nothing = np.zeros(by_group.shape[1], np.int64), np.zeros((BASIC, by_group.shape[1]))
+    fresh = ObservedPairs(
+        pairs.brokers,
+        broker=by_group[1],
+        group_id=by_group[0],
+        sequence=zeros - 1,
+        until_ms=zeros - 1,
+        window_s=np.zeros(len(zeros)),
+        observed_s=nothing,
+        units=nothing,
+        low=np.full_like(nothing, np.inf),
+        high=nothing,
+        own_at_ms=zeros - 1,
+        own_usage=nothing.copy(),
+        misses=zeros.copy(),
+    )
+    lease = fresh.leases_in(shard)
+    leased = np.flatnonzero(lease >= 0)
+    fresh.own_at_ms[leased] = shard.leases.seen_at_ms[lease[leased]]
+    fresh.own_usage[:, leased] = shard.leases.usage[:BASIC, lease[leased]]
+    reported = round_.now_ms - fresh.own_at_ms[leased] <= config.stale_after_ms
+    fresh.misses[leased] = np.where(reported, MOST_MISSES, 0)
+    joined = pairs.map_arrays(
+        lambda name, array: np.concatenate([array, getattr(fresh, name)], axis=-1)
+    )
+    return joined.take(np.lexsort((joined.broker, joined.group_id)))
+
+
+def observed_ones(headers: pa.Table) -> BoolArray:
+    """(r,) reports that the enforcer made, not the broker."""
+    if "observed" not in headers.column_names:
+        return np.zeros(len(headers), bool)
+    observed: BoolArray = headers["observed"].to_numpy()
+    return observed

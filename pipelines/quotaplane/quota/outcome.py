@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.groups.hierarchy import even_shares
 from quotaplane.model import (
     DEMAND_COLUMNS,
     DIMENSIONS,
@@ -16,13 +15,12 @@ from quotaplane.model import (
     RATE_COLUMNS,
     SAFE_COLUMNS,
     BrokerStatus,
+    FloatArray,
     IntArray,
     Transition,
 )
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
-from quotaplane.quota.division import tree_quota
-from quotaplane.quota.groups import Groups
 from quotaplane.quota.issue import IssuedLimits
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import Silence
@@ -157,8 +155,8 @@ def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Ta
     columns["published"] = pa.array(issued.published)
     columns["with_safe_limit"] = pa.array(issued.with_safe_limit)
     columns.update(
-        (SAFE_COLUMNS[d], rates)
-        for d, rates in zip(leases.dimensions, _safe_limits(groups, issued, config), strict=True)
+        (SAFE_COLUMNS[d], pa.array(rates))
+        for d, rates in zip(leases.dimensions, _safe_limits(shard, issued, config), strict=True)
     )
     columns.update(
         (f"{DIMENSIONS[d]}_reason_code", pa.array(codes[chosen]))
@@ -175,30 +173,26 @@ def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Ta
     return pa.table(columns, schema=schema)
 
 
-def _safe_limits(groups: Groups, issued: IssuedLimits, config: StepConfig) -> list[pa.Array]:
-    """Per dimension the limits (m,) that apply after a lease ended; 0 where they are not sent.
+def _safe_limits(shard: Shard, issued: IssuedLimits, config: StepConfig) -> FloatArray:
+    """(d, m) the limits that apply after a lease ended; 0 where they are not sent.
 
     A safe limit is ``safe_share`` of the quota divided by the number of known brokers, in a tree by
     those of the whole tree. It does not exceed the broker's ceiling.
     """
-    leases = issued.leases
-    brokers = np.bincount(leases.group, minlength=len(groups))
     chosen = issued.to_publish[issued.with_safe_limit]
-    group = leases.group[chosen]
-    safe_limits = np.zeros((len(leases.dimensions), len(issued.to_publish)))
+    group = shard.leases.group[chosen]
+    safe_limits = np.zeros((len(shard.leases.dimensions), len(issued.to_publish)))
     if not len(chosen):
-        return list(map(pa.array, safe_limits))
-    ceiling = issued.ceiling
+        return safe_limits
     for dimension, rates in enumerate(safe_limits):
-        even = even_shares(groups.parent, tree_quota(groups, dimension), brokers)
-        limited = np.isfinite(even)
-        safe = np.full(len(groups), np.inf)
-        safe[limited] = config.safe_share * even[limited]
+        even = shard.equal_shares(dimension)
+        safe = np.full(len(even), np.inf)
+        np.multiply(config.safe_share, even, out=safe, where=np.isfinite(even))
         limit = safe[group]
-        if ceiling is not None:
-            limit = np.minimum(limit, ceiling[dimension, chosen])
+        if issued.ceiling is not None:
+            limit = np.minimum(limit, issued.ceiling[dimension, chosen])
         rates[issued.with_safe_limit] = limit
-    return list(map(pa.array, safe_limits))
+    return safe_limits
 
 
 def ended_table(shard: Shard, why: str, config: StepConfig) -> pa.Table:

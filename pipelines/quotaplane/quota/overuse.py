@@ -3,11 +3,11 @@
 With ``limits.over`` = x the limits of a group may add up to (1 + x) times its quota Q, less what it
 owes. Pure numpy. Amounts are in units: rates times seconds; a round is h seconds.
 
-While every round hears of all use up to its own time, and limits change with the round, the debt
-never exceeds x Q h: debt + (limits - Q) h is at most that. So any stretch of T rounds uses at most
-T Q h + x Q h within limits.
+While every round has reports of all use up to its own time, and limits change with the round, the
+debt never exceeds x Q h: debt + (limits - Q) h is at most that. So any stretch of T rounds uses at
+most T Q h + x Q h within limits.
 
-What no report tells yet counts as the limit, and is corrected later. A correction may take off what
+What no report shows yet counts as the limit, and is corrected later. A correction may take off what
 covered a debt of then: of each round that reports are late, what limits exceeded the quota by. That
 is x Q h for each, or more where limits went from one broker to another meanwhile.
 """
@@ -19,12 +19,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.arrays import to_single
+from quotaplane.arrays import find, to_single
 from quotaplane.groups.hierarchy import subtree_totals
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 from quotaplane.quota.config import StepConfig
-from quotaplane.quota.division import tree_quota
 from quotaplane.quota.leases import Leases
+from quotaplane.quota.reported_usage import ReportedUsage
 from quotaplane.quota.shard import Shard
 
 _MOST_ROUNDS: Final = 4.0
@@ -32,41 +32,41 @@ _MOST_ROUNDS: Final = 4.0
 comes from a quota that was lowered, and that would be paid back for too long."""
 
 
-class Told(NamedTuple):
-    """What the reports of a round say of n leases."""
+class ReportedUse(NamedTuple):
+    """What n leases used since their reports before those of this round."""
 
     usage: FloatArray
     """(d, n) per second and within limits, mean of the windows; 0 where nothing is limited."""
-    told_s: FloatArray
-    """(n,) length of the windows together, since the report before."""
-    untold_s: FloatArray
+    reported_s: FloatArray
+    """(n,) length of the windows together."""
+    unreported_s: FloatArray
     """(n,) the rest of the time since the report before: reports of it were lost."""
 
 
-def told(
-    before_ms: IntArray,
-    leases: Leases,
+def reported_use(
+    before: Leases,
+    after: Leases,
     lease_index: IntArray,
-    usage: FloatArray,
-    bound: FloatArray,
-    window_ms: FloatArray,
-) -> Told:
-    """What m entries of reports say of the leases.
+    reported: ReportedUsage,
+    highest: FloatArray,
+) -> ReportedUse:
+    """The use that m entries of reports show.
 
-    ``before_ms`` (n,): when the newest report before these was published; -1 = none was.
-    ``leases``: after the reports. ``lease_index``, ``window_ms`` (m,), ``usage`` (d, m): the
-    entries; NaN is unchanged, and then the lease's new usage is as good. ``bound`` (d, m): the
-    highest limit in force in each window.
+    ``before`` and ``after``: the leases before and after the reports. ``lease_index`` (m,): the
+    lease of each entry. ``highest`` (d, m): see ``reported_limits.highest_in_window``.
     """
-    n = len(leases)
-    used = np.where(np.isnan(usage), leases.usage[:, lease_index], usage)
-    used = np.where(np.isfinite(bound), np.minimum(used, bound), 0.0) * window_ms
+    n, window_ms = len(after), reported.window_ms
+    # Where an entry says "unchanged", the lease's new usage is as good.
+    unchanged = np.isnan(reported.usage)
+    used = np.where(unchanged, after.usage[:, lease_index], reported.usage)
+    used = np.where(np.isfinite(highest), np.minimum(used, highest), 0.0) * window_ms
     windows = np.bincount(lease_index, weights=window_ms, minlength=n)
     sums = np.stack([np.bincount(lease_index, weights=row, minlength=n) for row in used])
     mean = np.divide(sums, windows, out=np.zeros(sums.shape), where=windows > 0.0)
-    since_ms = np.where(before_ms < 0, windows, leases.seen_at_ms - before_ms)
-    told_ms = np.minimum(windows, since_ms)
-    return Told(mean, told_ms / 1000.0, (since_ms - told_ms) / 1000.0)
+    first = before.seen_at_ms < 0
+    since_ms = np.where(first, windows, after.seen_at_ms - before.seen_at_ms)
+    reported_ms = np.minimum(windows, since_ms)
+    return ReportedUse(mean, reported_ms / 1000.0, (since_ms - reported_ms) / 1000.0)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Overuse:
     """Units that its brokers, and those of all groups below, used beyond the quota."""
     assumed: FloatArray = field(default_factory=lambda: np.empty(0))
     """Units that its own brokers may have used since their newest reports: they are in the debt
-    until reports tell what was used."""
+    until reports show what was used."""
     counted_at_ms: int = 0
     """Up to when use was counted; 0: not begun."""
 
@@ -90,7 +90,7 @@ class Overuse:
     def next(
         self,
         shard: Shard,
-        new: Told | None,
+        new: ReportedUse | None,
         ends: BoolArray,
         now_ms: int,
         config: StepConfig,
@@ -101,7 +101,7 @@ class Overuse:
 
         Args:
             shard: after the reports of this round, before limits change.
-            new: what these reports say; None: there are none.
+            new: the use that these reports show; None: there are none.
             ends: (n,) leases that end in this round.
             now_ms: the time of this round.
             config: the settings.
@@ -109,12 +109,12 @@ class Overuse:
         groups, leases = shard.groups, shard.leases
         debt, assumed = self._of(groups.ids, leases.dimensions)
         elapsed_s = max(now_ms - self.counted_at_ms, 0) / 1000.0 if self.counted_at_ms else 0.0
-        untold = _untold(leases, now_ms)
-        used = untold
+        since = _most_since(leases, now_ms)
+        used = since
         if new is not None:
-            used = untold + new.usage * new.told_s + _bound(leases) * new.untold_s
+            used = since + new.usage * new.reported_s + _bound(leases) * new.unreported_s
         for place in range(len(leases.dimensions)):
-            quota = tree_quota(groups, place)
+            quota = groups.tree_quota(place)
             count = _by_group(leases, used[place], len(groups)) - assumed[place]
             spent = subtree_totals(groups.parent, count)
             limited = np.isfinite(quota)
@@ -122,19 +122,19 @@ class Overuse:
             owed = np.where(limited, debt[place] + spent - rate * elapsed_s, 0.0)
             most = _MOST_ROUNDS * config.over * rate * config.round_s
             debt[place] = np.clip(owed, 0.0, most) if self.counted_at_ms else 0.0
-            assumed[place] = _by_group(leases, np.where(ends, 0.0, untold[place]), len(groups))
+            assumed[place] = _by_group(leases, np.where(ends, 0.0, since[place]), len(groups))
         debt, assumed = to_single(debt), to_single(assumed)
         return _stored(shard, debt, assumed, now_ms), debt / config.round_s
 
     def _of(self, ids: IntArray, dimensions: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
         """(d, G) debts and assumed units of these groups, by ascending id."""
         debt, assumed = np.zeros((2, len(dimensions), len(ids)))
-        if len(self) and len(ids):
-            at = np.minimum(np.searchsorted(ids, self.group_id), len(ids) - 1)
+        if len(self):
+            at = find(ids, self.group_id)
             places = np.full(len(DIMENSIONS), -1)
             places[list(dimensions)] = np.arange(len(dimensions))
             place = places[self.dimension]
-            there = (ids[at] == self.group_id) & (place >= 0)
+            there = (at >= 0) & (place >= 0)
             debt[place[there], at[there]] = self.debt[there]
             assumed[place[there], at[there]] = self.assumed[there]
         return debt, assumed
@@ -160,14 +160,14 @@ def _bound(leases: Leases) -> FloatArray:
     return np.where(_counts(leases), np.maximum(leases.limit, before), 0.0)
 
 
-def _untold(leases: Leases, now_ms: int) -> FloatArray:
+def _most_since(leases: Leases, now_ms: int) -> FloatArray:
     """(d, n) units that each broker may have used since its newest report."""
     seen_at_ms = np.minimum(leases.seen_at_ms, now_ms)
     changed_at_ms = np.clip(leases.issued_at_ms, seen_at_ms, now_ms)
     limit = np.where(_counts(leases), leases.limit, 0.0)
     before = np.where(np.isfinite(leases.previous_limit), _bound(leases), 0.0)
-    untold: FloatArray = limit * (now_ms - changed_at_ms) + before * (changed_at_ms - seen_at_ms)
-    return untold / 1000.0
+    most: FloatArray = limit * (now_ms - changed_at_ms) + before * (changed_at_ms - seen_at_ms)
+    return most / 1000.0
 
 
 def _counts(leases: Leases) -> BoolArray:

@@ -14,15 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import places
+from quotaplane.arrays import find, places
 from quotaplane.model import BASIC, PARTS, RATE_COLUMNS, BoolArray, FloatArray, IntArray, Round
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import Events, StepConfig
-from quotaplane.quota.newly_observed import lease_of, with_new_pairs
-from quotaplane.quota.observed_pairs import MOST_MISSES, ObservedPairs
-from quotaplane.quota.report_tables import observed_ones
+from quotaplane.quota.observed_pairs import (
+    MOST_MISSES,
+    ObservedPairs,
+    observed_ones,
+    with_new_pairs,
+)
 from quotaplane.quota.shard import Shard
-from quotaplane.quota.usage import least_quota
 
 HOLD_WINDOWS: Final = 3
 """An observation is current for so many of its windows after it was published."""
@@ -50,12 +52,12 @@ class ChosenReports:
     """Pairs whose own report in this round differed from what was observed."""
 
 
-def recorded_aside(
+def _recorded_aside(
     pairs: ObservedPairs, headers: pa.Table, entries: pa.Table, round_: Round, config: StepConfig
 ) -> pa.Table:
-    """Those of the entries that are recorded although no limit is decided with them.
+    """Those of the entries set aside that are recorded.
 
-    They are from the source that counts for the pair after this round: both tell of the same time.
+    They are from the source that counts for the pair after this round: both are of the same time.
     """
     report = entries["report"].to_numpy()
     broker = places(headers["broker"], pa.array(pairs.brokers, pa.string()))
@@ -112,6 +114,17 @@ def choose_sources(
     pairs: ObservedPairs, shard: Shard, events: Events, round_: Round, config: StepConfig
 ) -> ChosenReports:
     """Choose between own reports and observations; ``shard`` is as before these reports."""
+    chosen = _chosen(pairs, shard, events, round_, config)
+    if events.aside is None:
+        return chosen
+    headers, entries = events.aside
+    entries = _recorded_aside(chosen.pairs, headers, entries, round_, config)
+    return replace(chosen, events=replace(chosen.events, aside=(headers, entries)))
+
+
+def _chosen(
+    pairs: ObservedPairs, shard: Shard, events: Events, round_: Round, config: StepConfig
+) -> ChosenReports:
     headers, entries = events.headers, events.entries
     if headers is None or entries is None or not len(headers):
         pairs = _remembered(pairs, round_, config)
@@ -250,23 +263,17 @@ def _spelled_out(own: _Entries, pairs: ObservedPairs) -> FloatArray:
 
 def _limited(pairs: ObservedPairs, shard: Shard, chosen: IntArray) -> BoolArray:
     """(4, m) dimensions in which something limits the chosen pairs, so that usage matters."""
-    groups, leases = shard.groups, shard.leases
     limited = np.ones((BASIC, len(chosen)), bool)
-    if not len(groups):
-        return limited
-    ids = pairs.group_id[chosen]
-    group = np.minimum(np.searchsorted(groups.ids, ids), len(groups) - 1)
-    least = least_quota(groups)[:, group]
-    by_quota = np.isfinite(least[:BASIC])
+    group = find(shard.groups.ids, pairs.group_id[chosen])
+    defined = np.flatnonzero(group >= 0)
+    has_quota = np.isfinite(shard.groups.least_quota()[:, group[defined]])
+    limited[:, defined] = has_quota[:BASIC]
     for total, parts in PARTS.items():
-        by_quota[list(parts)] |= np.isfinite(least[total])
-    lease = lease_of(shard, [pairs.brokers[at] for at in pairs.broker[chosen].tolist()], ids)
+        for part in parts:
+            limited[part, defined] |= has_quota[total]
+    lease = pairs.take(chosen).leases_in(shard)
     leased = np.flatnonzero(lease >= 0)
-    for place, dimension in enumerate(leases.dimensions):
-        if dimension < BASIC:
-            by_quota[dimension, leased] |= np.isfinite(leases.limit[place, lease[leased]])
-    known = groups.ids[group] == ids
-    limited[:, known] = by_quota[:, known]
+    limited[:, leased] |= np.isfinite(shard.leases.limit[:BASIC, lease[leased]])
     return limited
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quotaplane.model import (
     COUNTER_COLUMNS,
@@ -17,14 +18,42 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
+from quotaplane.quota.config import StepConfig
+from quotaplane.quota.report_matching import MatchedReports
+from quotaplane.quota.reported_usage import ReportedUsage, columns_of
 
 
-def observed_ones(headers: pa.Table) -> BoolArray:
-    """(r,) reports that the enforcer made, not the broker."""
-    if "observed" not in headers.column_names:
-        return np.zeros(len(headers), bool)
-    observed: BoolArray = headers["observed"].to_numpy()
-    return observed
+def recorded_entries(
+    matched: MatchedReports, reported: ReportedUsage, config: StepConfig
+) -> pa.Table:
+    """The entries to record (``used_entries``): those that count, and those set aside.
+
+    ``reported``: the entries that count.
+    """
+    entries, dimensions = matched.entries, matched.before.leases.dimensions
+    totals = summed(entries, matched.aside, dimensions)
+    columns = {}
+    for names, values in ((RATE_COLUMNS, reported.usage), (THROTTLED_COLUMNS, reported.throttled)):
+        for name, counting in zip((names[d] for d in dimensions), values, strict=True):
+            others = totals.get(name)
+            if others is None:
+                (others,) = columns_of(entries, [name], matched.aside)
+            columns[name] = np.concatenate([counting, others])
+    rows = np.concatenate([matched.chosen, matched.aside])
+    group = matched.before.leases.group[matched.lease_index]
+    used = used_entries(
+        entries,
+        matched.headers,
+        rows,
+        matched.before.groups.names,
+        np.concatenate([group, matched.aside_group]),
+        columns,
+        np.arange(len(rows)) < len(matched.chosen),
+    )
+    published_at_ms, earlier = matched.headers["published_at_ms"].to_numpy(), config.earlier
+    if earlier.recorded_ms > published_at_ms.min(initial=0):
+        used = used.filter(pc.greater(used["published_at_ms"], int(earlier.recorded_ms)))
+    return used
 
 
 def used_entries(
@@ -76,12 +105,7 @@ def summed(entries: pa.Table, chosen: IntArray, dimensions: Sequence[int]) -> di
     for place in dimensions:
         for columns in (RATE_COLUMNS, THROTTLED_COLUMNS) if place in PARTS else ():
             names = (columns[place], *(columns[part] for part in PARTS[place]))
-            total, *parts = (
-                entries[name].to_numpy()[chosen]
-                if name in entries.column_names
-                else np.full(len(chosen), np.nan)
-                for name in names
-            )
+            total, *parts = columns_of(entries, names, chosen)
             totals[columns[place]] = np.where(np.isnan(total), sum(parts), total)
     return totals
 
@@ -108,18 +132,15 @@ def _with_report_columns(entries: pa.Table, headers: pa.Table, chosen: IntArray)
     return pa.table(columns)
 
 
-def limited_but_deleted(entries: pa.Table, undefined: IntArray, broker: IntArray) -> pa.Table:
-    """Those of the ``undefined`` entries (k,) that have a finite limit at their broker.
+def limited_but_deleted(matched: MatchedReports) -> pa.Table:
+    """Those of the undefined entries that have a finite limit at their broker.
 
-    Columns: ``group``, ``group_id`` and ``broker_index``. ``undefined`` must not contain a name
-    that has the id of a defined group: a receiver that looks groups up by id would drop the limit
-    of the defined one. ``broker``: index of each report's broker.
+    Columns: ``group``, ``group_id`` and ``broker_index``. A name that has the id of a defined group
+    is left out: a receiver that looks groups up by id would drop the limit of the defined one.
     """
-    limited = np.zeros(len(undefined), bool)
-    for name in LIMIT_COLUMNS:
-        if name in entries.column_names:
-            limited |= np.isfinite(entries[name].to_numpy()[undefined])
-    chosen = undefined[limited]
+    entries, undefined = matched.entries, matched.undefined[~matched.has_defined_id]
+    limits = columns_of(entries, LIMIT_COLUMNS, undefined)
+    chosen = undefined[np.isfinite(limits).any(axis=0)]
     table = entries.select(["group", "group_id"]).take(pa.array(chosen))
-    index = broker[entries["report"].to_numpy()[chosen]]
+    index = matched.ordered.broker[entries["report"].to_numpy()[chosen]]
     return table.append_column("broker_index", pa.array(index))

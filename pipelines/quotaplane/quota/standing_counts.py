@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from quotaplane.groups.standing import OVER_QUOTA, QuotaTree, starving, used_part, worst_shares
 from quotaplane.model import MODES, BoolArray, CodeArray, FloatArray, IntArray
-from quotaplane.quota.division import tree_quota
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.shard import Shard
 from quotaplane.round_counts import MOST_NAMED
@@ -42,7 +41,7 @@ def standing(
         used = np.maximum(used, share)
         highest = np.maximum(leases.limit[dimension], leases.max_in_force[dimension])
         enforced = np.where(in_force, highest, 0.0)
-        binding = tree_quota(groups, dimension)
+        binding = groups.tree_quota(dimension)
         limited = np.maximum(limited, used_part(groups.parent, leases.group, enforced, binding))
         tree = replace(unlimited, quota=binding)
         limit, demand = leases.limit[dimension], leases.track.demand[dimension]

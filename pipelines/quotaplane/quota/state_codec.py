@@ -21,14 +21,14 @@ from quotaplane.errors import HistoryError
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import DeletedReservations
-from quotaplane.quota.demand_changes import SUM_STEPS
+from quotaplane.quota.estimate.level_changes import SUM_STEPS
+from quotaplane.quota.estimate.track import Track
 from quotaplane.quota.groups import Groups, group_columns, groups_from, override_columns
 from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.observed_pairs import ObservedPairs
 from quotaplane.quota.overuse import Overuse
 from quotaplane.quota.state import ShardState
-from quotaplane.quota.track import Track
 from quotaplane.quota.undefined_groups import UndefinedGroups
 
 FORMAT: Final = "1"

@@ -14,9 +14,7 @@ import pyarrow as pa
 
 from quotaplane.groups.standing import OVER_QUOTA, used_part
 from quotaplane.model import BoolArray, FloatArray, Mode, Round
-from quotaplane.quota.clock_set_back import without_future
 from quotaplane.quota.config import Events, StepConfig
-from quotaplane.quota.dimensions_in_use import in_use, reported_limits
 from quotaplane.quota.group_changes import GroupChanges, change_groups, no_changes
 from quotaplane.quota.groups import whole_trees
 from quotaplane.quota.issue import IssuedLimits, RoundChanges, issue_limits
@@ -29,15 +27,15 @@ from quotaplane.quota.outcome import (
     status_changes,
 )
 from quotaplane.quota.overuse import Overuse
-from quotaplane.quota.renewals import due_turns
-from quotaplane.quota.report_age import read_up_to_ms
-from quotaplane.quota.report_intake import TakenReports, no_reports, take_reports
-from quotaplane.quota.report_sources import choose_sources, recorded_aside
-from quotaplane.quota.rollout import enforced
+from quotaplane.quota.report_changes import ReportChanges, apply_reports, no_reports
+from quotaplane.quota.report_matching import match_reports
+from quotaplane.quota.report_sources import choose_sources
+from quotaplane.quota.reported_limits import limited_dimensions
 from quotaplane.quota.shard import Shard
-from quotaplane.quota.silence import Silence, find_silence, without_absence, without_silent
+from quotaplane.quota.silence import Silence, find_silence, without_silent
 from quotaplane.quota.standing_counts import standing
 from quotaplane.quota.state import ShardState
+from quotaplane.quota.time_jumps import after_jump
 from quotaplane.round_counts import RoundCounts
 
 
@@ -48,34 +46,37 @@ def step(
 
     The order is: changes of groups, reports, silent brokers, division.
     """
-    state = without_absence(without_future(state, round_, config), round_, config)
+    state = after_jump(state, round_, config)
     changes = no_changes(state)
     if events.groups is not None and len(events.groups):
         changes = change_groups(state, events.groups)
-    known = Shard(changes.groups, state.brokers, changes.leases)
-    read_ms = read_up_to_ms(events.headers, round_.now_ms)
-    sources = choose_sources(state.observed, known, events, round_, config)
-    aside = events.aside
-    if aside is not None:
-        aside = (aside[0], recorded_aside(sources.pairs, *aside, round_, config))
-    events = replace(sources.events, aside=aside)
+    shard = Shard(changes.groups, state.brokers, changes.leases)
+    sources = choose_sources(state.observed, shard, events, round_, config)
+    entries = sources.events.entries
     # Limits of an earlier epoch are taken over from reports only until learning mode is done.
     may_adopt = state.learning.until_ms != DONE
-    shard = _in_dimensions(known, events, may_adopt)
-    reports = _reports(shard, events, round_, config, may_adopt=may_adopt)
+    shard = shard.in_use(
+        limited_dimensions(entries) if may_adopt and entries is not None else frozenset()
+    )
+    matched = match_reports(shard, sources.events, round_, config)
+    reports = no_reports(shard)
+    if matched is not None:
+        reports = apply_reports(matched, round_, config, may_adopt=may_adopt)
     learning, learning_ended = state.learning.next(reports.foreign, round_, config)
     deleted = state.deleted.next(state.groups, changes.lost, round_, config)
     undefined, unknown = state.undefined.next(reports.unknown, round_.now_ms)
 
     shard = reports.shard
-    silence = find_silence(shard, events.departures, read_ms, round_.now_ms, config)
+    silence = find_silence(shard, events, round_.now_ms, config)
     status = status_changes(shard.brokers, reports.recovered, silence)
     ending = silence.ending(shard)
     touched = changes.changed | reports.touched | learning_ended | silence.groups(shard)
     overuse, debt = _overuse(state, reports, silence, round_, config)
     shard = without_silent(shard, silence)
     not_silent = ~silence.leases
-    due, renewed_at_ms = due_turns(state.renewed_at_ms, round_.now_ms, config)
+    due, renewed_at_ms = config.lease.due_turns(
+        state.renewed_at_ms, round_.now_ms, config.refresh_rounds
+    )
     issued = issue_limits(
         shard,
         RoundChanges(
@@ -131,40 +132,13 @@ def step(
     )
 
 
-def _in_dimensions(shard: Shard, events: Events, may_adopt: bool) -> Shard:
-    """Restrict the shard to dimensions in use: by groups, by leases, or by limits to adopt."""
-    dimensions = in_use(shard.groups, shard.leases)
-    if may_adopt and events.entries is not None:
-        dimensions = tuple(sorted({*dimensions, *reported_limits(events.entries)}))
-    return shard.in_dimensions(dimensions)
-
-
-def _reports(
-    shard: Shard, events: Events, round_: Round, config: StepConfig, *, may_adopt: bool
-) -> TakenReports:
-    """Apply the reports that arrived to the shard."""
-    headers, entries = events.headers, events.entries
-    if headers is None or entries is None or (not len(headers) and events.aside is None):
-        return no_reports(shard)
-    reports = take_reports(
-        shard, headers, entries, events.aside, round_, config, may_adopt=may_adopt
-    )
-    if not reports.adopted.any():
-        return reports
-    # The earlier control plane may have enforced limits that are only computed now.
-    after = reports.shard
-    unchanged = enforced(after.groups, after.brokers, after.leases) | ~reports.adopted
-    leases = replace(after.leases, enforced=after.leases.enforced & unchanged)
-    return replace(reports, shard=replace(after, leases=leases))
-
-
 def _overuse(
-    state: ShardState, reports: TakenReports, silence: Silence, round_: Round, config: StepConfig
+    state: ShardState, reports: ReportChanges, silence: Silence, round_: Round, config: StepConfig
 ) -> tuple[Overuse, FloatArray | None]:
     """What groups owe; None: limits never exceed quotas."""
     if config.over == 0.0:
         return Overuse(), None
-    return state.overuse.next(reports.shard, reports.told, silence.leases, round_.now_ms, config)
+    return state.overuse.next(reports.shard, reports.use, silence.leases, round_.now_ms, config)
 
 
 def _ended(
@@ -179,7 +153,7 @@ def _ended(
 
 
 def _counts(
-    reports: TakenReports, issued: IssuedLimits, shard: Shard, touched: BoolArray
+    reports: ReportChanges, issued: IssuedLimits, shard: Shard, touched: BoolArray
 ) -> RoundCounts:
     return RoundCounts(
         reports=reports.reports,

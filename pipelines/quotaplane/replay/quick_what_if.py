@@ -23,8 +23,8 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.quota.broker_terms import lease_terms
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
-from quotaplane.quota.demand import observe
 from quotaplane.quota.division import LeaseStatus, divide
+from quotaplane.quota.estimate.demand import observe
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.leases import fresh_leases
@@ -136,9 +136,7 @@ def steady_limits(
     flags = (count > 0, count > 0, known)
     brokers = Brokers(period.brokers, count, count, count, count, *flags, count, count)
     shard = Shard(copies, brokers, leases)
-    status = LeaseStatus(
-        terms=lease_terms(copies, shard.brokers, leases), enforced=~nothing, on_hold=nothing
-    )
+    status = LeaseStatus(terms=lease_terms(shard), enforced=~nothing, on_hold=nothing)
     touched = np.ones(len(copies), np.bool_)
     for place, dimension in enumerate(dimensions):
         division = divide(shard, status, place, touched, config)

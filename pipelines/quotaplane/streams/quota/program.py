@@ -20,8 +20,8 @@ from quotaplane.laws import get_law
 from quotaplane.model import BoolArray, Round, Transition
 from quotaplane.quota.config import NO_EARLIER_LIMITS, EarlierLimits, Events, StepConfig
 from quotaplane.quota.incarnations import one_incarnation
-from quotaplane.quota.report_age import newest_ms, on_hold, too_old
-from quotaplane.quota.report_tables import observed_ones
+from quotaplane.quota.observed_pairs import observed_ones
+from quotaplane.quota.report_order import newest_ms, on_hold, too_old
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms, step

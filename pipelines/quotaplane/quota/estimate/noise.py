@@ -3,40 +3,30 @@
 Pure numpy. The noise of a rate is its standard deviation divided by the square root of its mean.
 For counts of independent requests (Poisson) this number is the same whatever the mean is: 1 /
 sqrt(w) over a window of w seconds. Its square, multiplied by the window, is the index of
-dispersion.
+dispersion. How it is learned: ``variance``.
 """
 
 from __future__ import annotations
 
-from math import erfc, exp, pi, sqrt
 from typing import Final
 
 import numpy as np
 
+from quotaplane.arrays import to_half
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.quota.estimate.window import Measurements
 
 MOST_SIGMAS: Final = 3.0
 """Most headroom, in standard deviations: noise hardly goes beyond."""
-_GAIN: Final = 0.15
-"""Part by which the variance follows a sample."""
 _SHRUNK: Final = 0.1
 """Part of the way to the group's noise that a broker's goes in each window."""
 _LEAST_OF_COUNTED: Final = 1.0 / 16.0
 """Part of counting noise that is assumed in any case: without noise any deviation is a change."""
+_BLIND_PRIOR: Final = np.sqrt(2.0)
+"""A broker that reports no refusals is taken for noisier than counting, until it is known: a false
+suspicion costs more there than a late one."""
 _MOST_EVENT: Final = 8.0 * 1024.0 * 1024.0
 """Most bytes of a message: more than brokers allow by default."""
-_MOST_OF_VARIANCE: Final = 16.0
-"""Most that a sample counts, as a multiple of the variance: an outlier of four deviations."""
-OF_SETTLED: Final = 0.93
-"""The part of the variance of normal noise that windows show without those in which a change of the
-level is in sight (``demand_changes.Sums.growing``): they are the ones with large deviations."""
-_SECOND_DIFFERENCE: Final = 6.0
-"""The variance of y0 - 2 y1 + y2 of independent values, in variances of one: 1 + 4 + 1."""
-
-_HAZARD_AT: Final = np.linspace(-5.0, 8.0, 521)
-_HAZARD: Final = np.array(
-    [exp(-z * z / 2.0) / sqrt(pi / 2.0) / erfc(z / sqrt(2.0)) for z in _HAZARD_AT.tolist()]
-)
 
 
 def counting_noise(event_size: FloatArray, window_ms: FloatArray) -> FloatArray:
@@ -53,6 +43,13 @@ def counting_noise(event_size: FloatArray, window_ms: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore", divide="ignore"):
         noise = np.sqrt(np.minimum(event_size, _MOST_EVENT) * 1000.0 / window_ms)
     return np.where(np.isfinite(noise), noise, 0.0)
+
+
+def prior_noise(own: FloatArray, of_group: FloatArray, measured: Measurements) -> FloatArray:
+    """The noise of m leases with which a window is compared, (d, m); see ``with_prior``."""
+    counted = counting_noise(measured.event_size, measured.window_ms)
+    counted = np.where(np.isnan(measured.throttled), _BLIND_PRIOR * counted, counted)
+    return to_half(with_prior(own, of_group, counted))
 
 
 def with_prior(own: FloatArray, of_group: FloatArray, counted: FloatArray) -> FloatArray:
@@ -93,56 +90,3 @@ def noise_of_groups(noise: FloatArray, group: IntArray, groups: int) -> FloatArr
         count = np.bincount(group, known[place], groups)
         np.divide(count, total, out=mean[place], where=total > 0.0)
     return mean
-
-
-def updated_variance(variance: FloatArray, sample: FloatArray) -> FloatArray:
-    """The variance after one sample of it; where it was not known (0) it is the sample.
-
-    >>> updated_variance(np.array([1.0, 1.0, 0.0]), np.array([2.0, 1000.0, 3.0])).tolist()
-    [1.15, 3.25, 3.0]
-    """
-    known = variance > 0.0
-    sample = np.where(known, np.minimum(sample, _MOST_OF_VARIANCE * variance), sample)
-    return np.where(known, variance + _GAIN * (sample - variance), sample)
-
-
-def second_difference(newest: FloatArray, last: FloatArray, earlier: FloatArray) -> FloatArray:
-    """An unbiased sample of the variance, from the usage of three windows.
-
-    Neither a level nor a steady ramp counts as noise.
-
-    >>> second_difference(np.array([30.0, 10.0]), np.array([20.0, 13.0]), np.array([10.0, 10.0]))
-    array([0., 6.])
-    """
-    difference = newest - 2.0 * last + earlier
-    return difference * difference / _SECOND_DIFFERENCE
-
-
-def hazard(z: FloatArray) -> FloatArray:
-    """The mean of a standard normal value that is above z (inverse Mills ratio).
-
-    >>> hazard(np.array([-9.0, 0.0, 3.0, 20.0])).round(3).tolist()
-    [0.0, 0.798, 3.283, 20.05]
-    """
-    inside = np.interp(z, _HAZARD_AT, _HAZARD, left=0.0)
-    with np.errstate(divide="ignore"):
-        return np.where(z > _HAZARD_AT[-1], z + 1.0 / z, inside)
-
-
-def censored_variance(deviation: FloatArray, spread: FloatArray) -> FloatArray:
-    """The mean square of normal deviations that are at least this one, of standard deviation
-    ``spread``.
-
-    >>> censored_variance(np.array([0.0, 20.0]), np.array([10.0, 10.0])).round(1).tolist()
-    [100.0, 574.6]
-    """
-    z = np.divide(deviation, spread, out=np.zeros_like(spread), where=spread > 0.0)
-    variance: FloatArray = np.square(spread) * np.maximum(1.0 + z * hazard(z), 0.0)
-    return variance
-
-
-def to_half(values: FloatArray) -> FloatArray:
-    """Round to float16, the precision in which the state keeps noise and deviations."""
-    most = float(np.finfo(np.float16).max)
-    half: FloatArray = np.clip(values, -most, most).astype(np.float16).astype(np.float64)
-    return half

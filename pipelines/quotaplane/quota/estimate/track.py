@@ -1,4 +1,4 @@
-"""What is kept of a broker's demand from one report window to the next, and what a window shows."""
+"""The demand estimate, as it is kept from one report window to the next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
 class Doubt(IntEnum):
-    """What is not certain about a demand; the next window decides it."""
+    """Why a demand is not certain; the next window decides it."""
 
     NONE = 0
     JUMPED = 1
@@ -82,6 +82,17 @@ class Track:
         for name in TRACK_ARRAYS:
             getattr(self, name)[..., chosen] = getattr(others, name)
 
+    @property
+    def suspected(self) -> BoolArray:
+        """The broker was asked for more than the level, in case that its limit hid it."""
+        suspected: BoolArray = self.doubt >= Doubt.SOME_MORE
+        return suspected
+
+    @property
+    def level(self) -> FloatArray:
+        """The demand that was shown, finite: the old one of a broker that was asked for more."""
+        return np.where(self.suspected, self.old_demand, self.demand)
+
     def with_noise(self, noise: FloatArray) -> Track:
         """The same with another noise."""
         return replace(self, noise=noise)
@@ -101,42 +112,3 @@ def joined(blocks: Sequence[Track]) -> Track:
     """The tracks one behind the other, along the last axis."""
     first, *others = blocks
     return first.map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), *others)
-
-
-@dataclass(frozen=True)
-class Window:
-    """The measurements of one report window, per second; arrays of one shape."""
-
-    used_before: FloatArray
-    """Usage in the window before."""
-    usage: FloatArray
-    """Usage in this window, never NaN."""
-    limit: FloatArray
-    """The limit in force; inf = none."""
-    throttled: FloatArray
-    """Refused or delayed; NaN = not reported."""
-    outdated: BoolArray | None = None
-    """A higher limit than ``limit`` was issued since; None: nowhere."""
-    small_limit: FloatArray | None = None
-    """Limits up to this are small beside an even share of the quota; None: none is."""
-    unchanged: BoolArray | None = None
-    """The usage was not measured: it is about that of the window before; None: nowhere."""
-    most_windows: IntArray | None = None
-    """Most windows that a level is the mean of, alike in all dimensions; more than usual: they are
-    short. None: ``demand_changes.MOST_WINDOWS``."""
-    in_batches: BoolArray | None = None
-    """The window is so short that it may have missed a whole batch; None: nowhere."""
-
-    def take(self, chosen: slice) -> Window:
-        """The measurements that ``chosen`` selects along the last axis."""
-        return Window(
-            used_before=self.used_before[..., chosen],
-            usage=self.usage[..., chosen],
-            limit=self.limit[..., chosen],
-            throttled=self.throttled[..., chosen],
-            outdated=None if self.outdated is None else self.outdated[..., chosen],
-            small_limit=None if self.small_limit is None else self.small_limit[..., chosen],
-            unchanged=None if self.unchanged is None else self.unchanged[..., chosen],
-            most_windows=None if self.most_windows is None else self.most_windows[..., chosen],
-            in_batches=None if self.in_batches is None else self.in_batches[..., chosen],
-        )

@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.quota.track import Window
+from quotaplane.quota.estimate.track import Track
+from quotaplane.quota.estimate.window import Window
 
 _SIGMAS: Final = 2.0
 """So many standard deviations of usage are chance."""
@@ -40,28 +41,24 @@ two refuted claims, anything is believed."""
 
 
 def discount_claims(
-    distrust: IntArray,
-    window: Window,
-    before: FloatArray,
-    noise: FloatArray,
-    seen: FloatArray,
-    saturated_from: float,
+    track: Track, window: Window, saturated_from: float
 ) -> tuple[IntArray, FloatArray]:
-    """The new distrust, and the observed demand ``seen`` as far as it is believed.
+    """The distrust after a window, and what was used and refused in it, as far as it is believed.
 
-    ``distrust`` and ``noise``: see ``track.Track``; ``before``: the demand until now.
+    ``track``: the estimates before the window.
     """
-    usage, limit = window.usage, window.limit
+    usage, limit, distrust = window.usage, window.limit, track.distrust
+    seen = usage + np.where(np.isnan(window.throttled), 0.0, window.throttled)
     claims = window.throttled > 0.0  # NaN compares false
     if not claims.any() and not distrust.any():
         return distrust, seen
     # Usage from here on shows that the broker uses what it was given.
-    expected = saturated_from * np.minimum(before, limit)
-    expected -= _by_chance(noise, expected)
+    expected = saturated_from * np.minimum(track.level, limit)
+    expected -= _by_chance(track.noise, expected)
     claimed = distrust % 2 == 1
     confirmed = claimed & (usage >= expected)
     risen = (1.0 + _CONFIRMING_RISE) * window.used_before
-    confirmed &= usage > risen + _by_chance(noise, window.used_before)
+    confirmed &= usage > risen + _by_chance(track.noise, window.used_before)
     refuted = claimed & (usage < expected)
     # A shortfall as a fraction of what was expected, else an excess as a fraction of the limit.
     difference = np.where(refuted, expected - usage, usage - limit)

@@ -1,4 +1,4 @@
-"""What a shard does with its state when the job's clock was set back: no time in it is to come."""
+"""Jumps of the time from one round to the next: the clock was set back, or the job was away."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from quotaplane.quota.state import ShardState
 from quotaplane.quota.undefined_groups import QUIET_MS
 
 
-def without_future(state: ShardState, round_: Round, config: StepConfig) -> ShardState:
+def after_jump(state: ShardState, round_: Round, config: StepConfig) -> ShardState:
+    """The state as this round may use it: without times to come, and without the job's absence."""
+    return _without_absence(_without_future(state, round_, config), round_, config)
+
+
+def _without_future(state: ShardState, round_: Round, config: StepConfig) -> ShardState:
     """The state with all times at most those that this round would give.
 
     Otherwise brokers that fell silent would count as live, quotas would stay reserved, and learning
@@ -49,3 +54,20 @@ def without_future(state: ShardState, round_: Round, config: StepConfig) -> Shar
         snapshot_at_ms=min(state.snapshot_at_ms, now_ms),
         recorded_at_ms=min(state.recorded_at_ms, now_ms),
     )
+
+
+def _without_absence(state: ShardState, round_: Round, config: StepConfig) -> ShardState:
+    """The state after a time without rounds, most of which is no silence of brokers.
+
+    The job was away then, and a topic need not have kept all that was sent meanwhile, or deliver it
+    at once. ``step.next_due_ms`` makes rounds of a job that is there more frequent.
+    """
+    brokers = state.brokers
+    last_ms = state.last_round_ms
+    away_ms = round_.now_ms - last_ms
+    if not last_ms or away_ms <= config.lease.quarter_ms:
+        return state
+    # A part of it counts: rounds that always take as long must not keep dead brokers for ever.
+    read_at_ms = brokers.read_at_ms + int(max(away_ms - config.expire_after_ms / 3, 0.0))
+    read_at_ms = np.where(brokers.read_at_ms < 0, brokers.read_at_ms, read_at_ms)
+    return replace(state, brokers=replace(brokers, read_at_ms=read_at_ms))

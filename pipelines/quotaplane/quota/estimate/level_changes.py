@@ -1,6 +1,6 @@
-"""Changes of a demand: what one window says of the level that earlier ones showed. Pure numpy.
+"""Changes of a demand: how one window compares with the level that earlier ones showed.
 
-A window is compared with a level, the mean of the last ones. ``learn`` in ``demand`` says how.
+The level is the mean of the last windows. ``demand.learn`` has the rules.
 """
 
 from __future__ import annotations
@@ -10,14 +10,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
-from quotaplane.quota.noise import hazard
-from quotaplane.quota.track import Doubt, Track, Window
+from quotaplane.quota.estimate.reading import JUMP, Reading, hazard
+from quotaplane.quota.estimate.track import Doubt, Track
+from quotaplane.quota.estimate.window import MOST_WINDOWS, Window
 
-MOST_WINDOWS: Final = 6
-"""Windows that a level is the mean of, unless they are short. More were no better, and slower."""
-JUMP: Final = 4.0
-"""A deviation of more standard deviations than this is a change, until the next window says that it
-was noise."""
 _SLACK: Final = 0.5
 """Standard deviations by which a deviation counts less in a sum (CUSUM)."""
 _ALARM: Final = 4.5
@@ -39,30 +35,21 @@ SUM_STEPS: Final = 16
 
 _HIDDEN: Final = float(hazard(np.zeros(1))[0])
 """Standard deviations by which the values above a limit at the level exceed it, on average."""
-_NEAR_LIMIT: Final = 0.25
-"""The top part of its headroom in which a broker counts as at its limit."""
-_READ_ERROR: Final = 0.05
-"""The part of its usage that a short window may miss: on a busy machine it begins and ends some
-hundredths of a second later than it says."""
 _SUSPECT: Final = 3.5
 """From so many standard deviations on, a touch of the limit is no noise."""
 _CERTAIN: Final = 5.5
 """From here on it is not even a small change: the broker gets its fair share at once."""
 
-
-class Level(NamedTuple):
-    """The level that a window is compared with; arrays of one shape."""
-
-    base: FloatArray
-    """Finite, per second."""
-    windows: IntArray
-    """It is the mean of so many."""
-    spread: FloatArray
-    """Standard deviation of a window's deviation from it, per second."""
+_MORE: Final = 4.0
+"""Multiple of its usage that a suspected broker is asked for."""
+_SOME_MORE: Final = 1.3
+"""The same of one that touches its limit again and again."""
+_AGAIN_MORE: Final = 2.0
+"""The same of one that then touches the next limit, too."""
 
 
 class DemandChanges(NamedTuple):
-    """What a window says of the level, (n,) each; at most one holds of a row."""
+    """How a window changes the level, (n,) each; at most one holds of a row."""
 
     saturated: BoolArray
     """The broker is at its limit, and noise is certainly not why."""
@@ -107,74 +94,15 @@ class Sums(NamedTuple):
         return growing
 
 
-def level_of(base: FloatArray, windows: IntArray, variance: FloatArray) -> Level:
-    """The level ``base``; ``variance`` is that of a window, divided by the level."""
-    return Level(base, windows, np.sqrt(variance * base * error_of_mean(windows)))
-
-
-def error_of_mean(windows: IntArray) -> FloatArray:
-    """The variance of a window's deviation from the mean of others, in variances of a window."""
-    error: FloatArray = 1.0 + 1.0 / np.maximum(windows, 1)
-    return error
-
-
-def short_windows(window: Window) -> BoolArray:
-    """Where windows are so short that a level is the mean of more of them than usual."""
-    if window.most_windows is None:
-        return np.zeros(1, bool)
-    short: BoolArray = window.most_windows > MOST_WINDOWS
-    return short
-
-
-def near_limit(
-    window: Window, base: FloatArray, suspected: BoolArray, saturated_from: float
-) -> BoolArray:
-    """Brokers that report no refusals and may have been held back by their limit."""
-    limit = window.limit
-    blind: BoolArray = np.isnan(window.throttled) & np.isfinite(limit)
-    if not blind.any():
-        return blind
-    from_ = (saturated_from - np.where(short_windows(window), _READ_ERROR, 0.0)) * limit
-    with np.errstate(invalid="ignore"):
-        top = limit - _NEAR_LIMIT * (limit - base)
-    from_ = np.where((limit > base) & ~suspected, np.maximum(from_, top), from_)
-    near: BoolArray = blind & (window.usage >= from_)
-    return near
-
-
-def without_false_alarm(
-    track: Track, level: Level, variance: FloatArray, seen: FloatArray, near: BoolArray
-) -> tuple[Level, BoolArray]:
-    """The level to compare with, and where the jump of the last window is taken back."""
-    jumped = (track.doubt == Doubt.JUMPED) & ~near
-    if not jumped.any():
-        return level, jumped
-    old = level_of(track.old_demand, track.old_windows, variance)
-    distance = np.abs(seen - old.base)
-    back = jumped & (distance < np.abs(seen - level.base)) & (distance <= JUMP * old.spread)
-    return Level(*(np.where(back, *both) for both in zip(old, level, strict=True))), back
-
-
-def uncensored(seen: FloatArray, near: BoolArray, level: Level) -> FloatArray:
-    """What was seen; at a limit the mean of the demands above it, as the noise makes them."""
-    at = near & (level.spread > 0.0)
-    if not at.any():
-        return seen
-    shown = seen.copy()
-    base, spread = level.base[at], level.spread[at]
-    shown[at] = base + spread * hazard((seen[at] - base) / spread)
-    return np.maximum(shown, seen)
-
-
-def deviations(difference: FloatArray, spread: FloatArray, near: BoolArray) -> FloatArray:
+def _deviations(difference: FloatArray, spread: FloatArray, near: BoolArray) -> FloatArray:
     """In standard deviations, at most ``_MOST_DEVIATION``; where these are 0, all or nothing.
 
     ``near``: the window is at the limit. At a limit that is the level itself, a deviation is 0.8 on
-    average (``uncensored``), also where noise is so small that it is 0: usage that a limit holds
+    average (``reading``), also where noise is so small that it is 0: usage that a limit holds
     constant looks like that.
 
     >>> difference, spread = np.array([0.0, 0.0, 8.0, 5.0]), np.array([0.0, 0.0, 0.0, 2.0])
-    >>> deviations(difference, spread, near=np.array([False, True, True, True])).round(1)
+    >>> _deviations(difference, spread, near=np.array([False, True, True, True])).round(1)
     array([0. , 0.8, 8. , 2.5])
     """
     z = np.sign(difference) * _MOST_DEVIATION
@@ -183,18 +111,10 @@ def deviations(difference: FloatArray, spread: FloatArray, near: BoolArray) -> F
     return np.clip(z, -_MOST_DEVIATION, _MOST_DEVIATION)
 
 
-def find_changes(
-    track: Track, window: Window, z: FloatArray, near: BoolArray, suspected: BoolArray
-) -> tuple[DemandChanges, Sums]:
-    """What the window says of the level, and the sums with its deviation.
-
-    Args:
-        track: the estimates so far.
-        window: what was measured.
-        z: deviation of the window from the level, in standard deviations.
-        near: see ``near_limit``.
-        suspected: the broker was asked for more than the level.
-    """
+def find_changes(track: Track, window: Window, reading: Reading) -> tuple[DemandChanges, Sums]:
+    """Compare a window with the level: the changes, and the sums with the window's deviation."""
+    level, near, suspected = reading.level, reading.near, track.suspected
+    z = _deviations(reading.shown - level.base, level.spread, near)
     again = track.doubt >= Doubt.MORE
     # It began to want more in the last window, maybe only at the end of that.
     woken = (track.doubt == Doubt.JUMPED) & (track.demand > track.old_demand)
@@ -204,7 +124,6 @@ def find_changes(
         # Noise of so few requests is large, so it would take long to see more behind it.
         evident |= window.limit <= window.small_limit
     more = near & ~saturated & evident
-    short = short_windows(window)
     if window.in_batches is not None:
         once = window.in_batches & (track.fall < _FALL_OF_BATCH - _SLACK)
         z = np.where(once, np.maximum(z, -_FALL_OF_BATCH), z)
@@ -212,7 +131,7 @@ def find_changes(
     reset = suspected | saturated | more | jumped
     rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
     fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
-    over = rise > np.where(near & ~short, _ALARM_AT_LIMIT, _ALARM)
+    over = rise > np.where(near & ~window.short, _ALARM_AT_LIMIT, _ALARM)
     falling = fall > _ALARM
     changes = DemandChanges(saturated, more, over & near, jumped, over & ~near, falling)
     return changes, Sums(rise, rise_windows, fall, fall_windows)
@@ -239,17 +158,11 @@ def _summed(
 
 
 def new_level(
-    level: Level,
-    shown: FloatArray,
-    changes: DemandChanges,
-    sums: Sums,
-    most_windows: IntArray | None = None,
+    window: Window, reading: Reading, changes: DemandChanges, sums: Sums
 ) -> tuple[FloatArray, IntArray]:
-    """The level after the window, whatever the limit hides, and of how many windows it is.
-
-    ``most_windows``: see ``Window``.
-    """
-    most = MOST_WINDOWS if most_windows is None else most_windows
+    """The level after the window, whatever the limit hides, and of how many windows it is."""
+    level, shown = reading.level, reading.shown
+    most = MOST_WINDOWS if window.most_windows is None else window.most_windows
     windows = np.minimum(level.windows + 1, most)
     new = level.base + (shown - level.base) / windows
     if changes.rising.any() or changes.falling.any():
@@ -262,3 +175,22 @@ def new_level(
     hidden = changes.hidden()
     new = np.where(changes.jumped, shown, np.where(hidden, level.base, new))
     return new, np.where(changes.jumped, 1, np.where(hidden, level.windows, windows))
+
+
+def asked_for(
+    base: FloatArray, track: Track, window: Window, reading: Reading, changes: DemandChanges
+) -> tuple[FloatArray, IntArray]:
+    """The demand, and its ``Doubt``; ``base``: the level after the window."""
+    level, suspected = reading.level, track.suspected
+    jumped = changes.jumped & ~suspected & (level.windows > 0)
+    doubt = np.where(jumped, int(Doubt.JUMPED), int(Doubt.NONE))
+    if not changes.hidden().any():
+        return base, doubt
+    most = np.maximum(level.base, window.usage)
+    several = np.where(suspected, _AGAIN_MORE, _MORE)
+    demand = np.where(changes.more, several * most, base)
+    demand = np.where(changes.some_more, _SOME_MORE * most, demand)
+    demand = np.where(changes.saturated, np.inf, demand)
+    doubt = np.where(changes.more, int(Doubt.MORE), doubt)
+    doubt = np.where(changes.some_more, int(Doubt.SOME_MORE), doubt)
+    return demand, np.where(changes.saturated, int(Doubt.SATURATED), doubt)

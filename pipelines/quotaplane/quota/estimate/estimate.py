@@ -1,0 +1,116 @@
+"""The estimator's entry: what m report entries measured becomes the demand of n leases.
+
+A lease's entries are used one by one, in the order in which they were measured: each is a window
+(``track.Window``) that ``demand.learn`` compares with what was known before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from quotaplane.arrays import to_single
+from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.quota.estimate.demand import learn
+from quotaplane.quota.estimate.noise import noise_of_groups, prior_noise
+from quotaplane.quota.estimate.track import Track
+from quotaplane.quota.estimate.window import Measurements, window_of
+
+
+class Known(NamedTuple):
+    """What is known of the usage of n leases."""
+
+    usage: FloatArray
+    """(d, n) per second, in the newest window."""
+    track: Track
+    """(d, n) the demand."""
+    reports_refused: BoolArray
+    """(n,) the broker reports what it refuses or delays."""
+
+
+class Surroundings(NamedTuple):
+    """What the estimator needs to know of n leases beside their own usage."""
+
+    dimensions: tuple[int, ...]
+    """The d dimensions, as indexes in ``model.DIMENSIONS``."""
+    group: IntArray
+    """(n,) index of the lease's group."""
+    small_limit: FloatArray
+    """(d, g) limits that are small for a broker of the group, per second; see ``Window``."""
+
+
+def estimate(
+    known: Known,
+    lease_index: IntArray,
+    measured: Measurements,
+    around: Surroundings,
+    *,
+    saturated_from: float,
+) -> Known:
+    """What is known after the measurements.
+
+    Args:
+        known: before them; it stays as it is.
+        lease_index: (m,) each entry's lease, ascending; entries of one lease are sorted by time.
+        measured: the m entries.
+        around: the leases' groups.
+        saturated_from: see ``demand.observe``.
+    """
+    if not len(lease_index):
+        return known
+    noise = noise_of_groups(known.track.noise, around.group, around.small_limit.shape[1])
+    after = Known(known.usage.copy(), known.track.map_arrays(np.copy), known.reports_refused.copy())
+    for at, entries in _one_each(lease_index, measured, len(around.group)):
+        _learn(after, at, entries, noise[:, around.group[at]], around, saturated_from)
+    return after
+
+
+def _one_each(
+    lease_index: IntArray, measured: Measurements, leases: int
+) -> Iterator[tuple[IntArray | slice, Measurements]]:
+    """The leases and their first entries, then the second ones of those that have more, ..."""
+    begin = np.flatnonzero(np.diff(lease_index, prepend=-1))
+    if len(begin) == len(lease_index):
+        # The usual case, one entry for every lease, needs no index arrays.
+        yield (slice(None) if len(begin) == leases else lease_index), measured
+        return
+    count = np.diff(begin, append=len(lease_index))
+    number = np.arange(len(lease_index)) - np.repeat(begin, count)
+    for each in range(int(count.max())):
+        chosen = number == each
+        yield lease_index[chosen], measured.take(chosen)
+
+
+def _learn(
+    known: Known,
+    at: IntArray | slice,
+    measured: Measurements,
+    noise_of_group: FloatArray,
+    around: Surroundings,
+    saturated_from: float,
+) -> None:
+    """Update ``known``, in place, with one entry for each of the m leases ``at``.
+
+    ``noise_of_group`` (d, m): of the group of each.
+    """
+    before = known.track.take(at)
+    noise = prior_noise(before.noise, noise_of_group, measured)
+    small_limit = around.small_limit[:, around.group[at]]
+    window = window_of(measured, known.usage[:, at], small_limit, around.dimensions)
+    after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
+    unchanged, counted = np.isnan(measured.usage), ~np.isnan(measured.throttled)
+    # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
+    # so in a dimension without them it could not show that it wants more.
+    reports_refused = counted.any(axis=0) & (counted | unchanged).all(axis=0)
+    reports_refused |= known.reports_refused[at] & unchanged.all(axis=0)
+    if unchanged.any():
+        # If the broker reports refusals, "unchanged" covers them, too: the estimate stays.
+        after = before.where(unchanged & reports_refused, after)
+    known.usage[:, at] = window.usage
+    known.track.put(
+        at, replace(after, demand=to_single(after.demand), old_demand=to_single(after.old_demand))
+    )
+    known.reports_refused[at] = reports_refused
