@@ -1,1 +1,1 @@
-"""What a resource group is: its name, its place in a tree, its policy, whom it is for. Pure."""
+"""Resource groups: names, trees, options, scopes (users and clients), texts of quotas. Pure."""

@@ -1,7 +1,7 @@
-"""What is wrong with rows of the table ``resource_groups``: names, quotas and options.
+"""Finds names, quotas and options that a row of the table ``resource_groups`` may not have.
 
-``quotaplane groups put`` refuses such a row. What others wrote into the table all the same becomes
-a dead letter, and the job takes the nearest value that is allowed (``quota.group_changes``).
+``quotaplane groups put`` refuses such a row. If another program wrote one into the table, the job
+writes a dead letter and uses the nearest allowed value (``quota.group_changes``).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Flaw(NamedTuple):
 
     row: int
     refusal: str
-    """What is wrong with it, for whoever is about to put it."""
+    """The problem, worded for the person who edits the group."""
     report: str
-    """The same of a row that is in the table: also what becomes of the value."""
+    """The problem, worded for the dead letter of a stored row; names the value that is used."""
 
 
 def row_flaws(rows: pa.Table) -> Iterator[Flaw]:
-    """What is wrong with rows of the table, whichever of its columns are there.
+    """The flaws of rows of the table; columns may be missing.
 
     >>> rows = pa.table({"group": ["a::"], RATE_COLUMNS[0]: [-1.0], "weight": [0.0]})
     >>> [flaw.report for flaw in row_flaws(rows)]
@@ -50,7 +50,7 @@ def row_flaws(rows: pa.Table) -> Iterator[Flaw]:
 
 
 def quota_flaws(quotas: FloatArray, columns: Sequence[str] = RATE_COLUMNS) -> Iterator[Flaw]:
-    """What is wrong with quotas (rows, columns), column by column; NaN is not given.
+    """The flaws of quotas (rows, columns), column by column; NaN: no quota given.
 
     >>> [flaw.refusal for flaw in quota_flaws(np.array([[-5.0]]), RATE_COLUMNS[:1])]
     ['publish_messages_per_s: must be 0 or more, not -5']
@@ -65,7 +65,7 @@ def quota_flaws(quotas: FloatArray, columns: Sequence[str] = RATE_COLUMNS) -> It
 
 
 def option_flaws(rows: pa.Table) -> Iterator[Flaw]:
-    """What is wrong with the options in rows, column by column.
+    """The flaws of the options in rows, column by column.
 
     >>> rows = pa.table({"mode": ["hard", "harsh"], "weight": [0.0, 1.0]})
     >>> [(flaw.row, flaw.refusal) for flaw in option_flaws(rows)]
@@ -79,10 +79,10 @@ def option_flaws(rows: pa.Table) -> Iterator[Flaw]:
 
 
 def refuse(names: Sequence[str], found: Iterator[Flaw]) -> None:
-    """Let the first row that has flaws not be put.
+    """Raise the first flaw of the first row that has any.
 
     Raises:
-        InputError: names the group and the column.
+        InputError: a row has a flaw; names the group and the column.
     """
     first = min(found, key=lambda flaw: flaw.row, default=None)
     if first is not None:

@@ -141,10 +141,15 @@ def least_on_path(parent: IntArray, values: FloatArray) -> FloatArray:
 
 
 def even_shares(parent: IntArray, quota: FloatArray, brokers: IntArray) -> FloatArray:
-    """What one broker of each group has where every quota goes evenly to all brokers below it.
+    """One broker's share, by group, if every quota is divided evenly among all brokers below it.
 
-    ``quota`` (g,): inf = none; ``brokers`` (g,): how many each group has itself. Handed out to all,
-    that is no more than any quota. Shape (g,), inf below no quota.
+    The shares of all brokers below a group add up to its quota at most. Shape (g,); inf: no quota
+    applies.
+
+    Args:
+        parent: (g,) index of the group above, -1 for none.
+        quota: (g,) per second, inf for none.
+        brokers: (g,) number of brokers that use the group itself.
 
     >>> parent, quota = np.array([-1, 0, 0]), np.array([100.0, np.inf, 30.0])
     >>> even_shares(parent, quota, np.array([0, 3, 2]))
@@ -169,11 +174,16 @@ def binding_quota(parent: IntArray, quota: FloatArray, is_hard: BoolArray) -> Fl
 def fair_shares(
     parent: IntArray, quota: FloatArray, brokers: IntArray, weight: FloatArray
 ) -> FloatArray:
-    """What ``effective_quota`` leaves to one broker of each group at least, if all want more.
+    """The share that one broker of each group gets if all want more.
 
-    A group's quota goes by ``weight`` (g,) to its children that have brokers, and to its own
-    brokers as one more child of weight 1. ``quota`` (g,): inf = none; ``brokers`` (g,): how many
-    each group has itself. Shape (g,), inf below no quota.
+    A group's quota is divided by weight among its children that have brokers; its own brokers
+    together count as one more child of weight 1. Shape (g,); inf: no quota applies.
+
+    Args:
+        parent: (g,) index of the group above, -1 for none.
+        quota: (g,) per second, inf for none.
+        brokers: (g,) number of brokers that use the group itself.
+        weight: (g,) among siblings.
 
     >>> parent, quota = np.array([-1, 0, 0]), np.array([120.0, np.inf, 30.0])
     >>> fair_shares(parent, quota, np.array([1, 4, 2]), np.array([1.0, 1.0, 2.0]))

@@ -1,4 +1,4 @@
-"""Group names to ids, remembered: a SHA-256 for each of 500,000 entries a round would cost."""
+"""Ids of group names, cached: 500,000 SHA-256 hashes a round would take too long."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ NO_ID: Final = -1
 """In place of an id: the name can't be one of a group."""
 
 NOT_READ: Final = -2
-"""In place of an id: the name is new, and so are too many of its batch."""
+"""In place of an id: the name is new, and its batch has more new names than it may have."""
 
 _MOST_NAMES: Final = 400_000
 _MOST_BYTES: Final = 64_000_000
-"""So many names are remembered, or names of so many bytes in memory: with the dictionary itself
-below 100 MB. An emoji in a name makes each of its characters take four bytes."""
+"""Bounds of the cache: names, and their bytes in memory; with the dictionary below 100 MB. An emoji
+in a name makes each of its characters take four bytes."""
 
 _ENCODED: Final = 500_000
-"""So many entries are searched for distinct names at a time: the table of a million names takes
+"""Entries that Arrow searches for distinct names at a time: one table of a million names takes
 longer than two of half a million."""
 
 _AT_ONCE: Final = 100_000
-"""So many distinct names of a column become Python's strings at a time."""
+"""Distinct names of a column that become Python strings at a time; bounds the memory."""
 
 _SAMPLE: Final = 500
-"""So many names of a long column say whether most are new."""
+"""Size of the sample by which a long column is judged to have mostly new names."""
 
 
 class NameCap(Protocol):
@@ -45,9 +45,9 @@ class NameCap(Protocol):
 
 
 class _GroupIds(dict[str, int]):
-    """Bounded by forgetting everything.
+    """A cache by name; when it is full, it drops all names.
 
-    Refilling it costs about a microsecond a name; a cluster with more names than fit pays that.
+    To refill it takes about a microsecond a name.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class _GroupIds(dict[str, int]):
         return numbers
 
     def known(self, names: pa.StringArray) -> IntArray:
-        """``NOT_READ`` for each new name. Of names that are mostly new, no Python strings."""
+        """Cached ids, ``NOT_READ`` for each new name; makes no Python strings of ``names``."""
         numbers = np.fromiter(chain(self.values(), (NOT_READ,)), np.int64, len(self) + 1)
         found = pc.index_in(names, pa.array([*self], pa.string())).fill_null(len(self))
         result: IntArray = numbers[found.to_numpy()]

@@ -21,7 +21,7 @@ from quotaplane.groups.scope import SCOPE_KEYS, is_scope, parse_scope
 from quotaplane.model import MAX_GROUP_CHARS, SEPARATOR, BoolArray
 
 _SHOWN: Final = 20
-"""So many characters of a name that is too long."""
+"""Characters of a too long name that a message shows."""
 
 
 def check_name(group: str) -> str:
@@ -64,7 +64,7 @@ def name_flaw(group: str) -> str | None:
         return "must not be empty"
     if len(group) > MAX_GROUP_CHARS:
         return f"longer than {MAX_GROUP_CHARS} characters"
-    if not group.isprintable():  # nor is what is no valid Unicode
+    if not group.isprintable():  # a surrogate is not printable, either
         return "has a character that can't be printed"
     if not all(group.split(SEPARATOR)):
         return f"has an empty part beside {SEPARATOR!r}"
@@ -88,7 +88,7 @@ def flawed_names(groups: pa.StringArray) -> Iterator[tuple[int, str]]:
     maybe |= _has(pc.match_substring_regex(groups, r"(^|/)\.\.?(/|$)"))
     for key in SCOPE_KEYS:
         maybe |= _has(pc.starts_with(groups, f"{key}="))
-    for place in np.flatnonzero(maybe).tolist():  # of many groups few
+    for place in np.flatnonzero(maybe).tolist():  # few of many groups
         flaw = name_flaw(groups[place].as_py())
         if flaw is not None:
             yield place, flaw

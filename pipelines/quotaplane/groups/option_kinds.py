@@ -1,7 +1,7 @@
 """The kinds of a group's options: a number, one of some words, or JSON.
 
-An option knows its columns in the table ``resource_groups``, what is wrong with values of them,
-how a person writes one, and how a change is read into the arrays of a shard's state.
+An option has its columns of the table ``resource_groups``, checks their values, parses a value that
+a person wrote, and reads rows into the arrays of a shard's state.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Option(ABC):
 
     name: str
     help: str
-    """What it is, for the command line, the table's columns and the docs."""
+    """A description for the command line, the comments of the table's columns and the docs."""
 
     metavar: ClassVar[str | None] = None
 
@@ -61,7 +61,7 @@ class Option(ABC):
     @property
     @abstractmethod
     def allowed(self) -> str:
-        """In a word or two, which values there are."""
+        """The allowed values, in a word or two."""
 
     @property
     def default_text(self) -> str:
@@ -88,10 +88,10 @@ class Option(ABC):
     @property
     @abstractmethod
     def rule(self) -> str:
-        """What a value must be."""
+        """The condition for a value, to follow "must be" in a message."""
 
     def flaws(self, column: str, values: pa.Array) -> Iterator[tuple[int, str]]:
-        """The rows of a column whose values may not be there, and what is wrong with each."""
+        """The rows of a column with a value that is not allowed, and a message for each."""
         bad = pc.and_not(pc.is_valid(values), self.fits(values).fill_null(True))
         for row in np.flatnonzero(bad.to_numpy(False)).tolist():
             value = values[row].as_py()
@@ -107,11 +107,11 @@ class ArrayOption(Option):
     @property
     @abstractmethod
     def dtype(self) -> np.dtype[Any]:
-        """Of the array."""
+        """The type of the array in memory."""
 
     @property
     def dtype_at_rest(self) -> np.dtype[Any]:
-        """Of the array in a checkpoint."""
+        """The type of the array in a checkpoint."""
         return self.dtype
 
     @property
@@ -120,14 +120,14 @@ class ArrayOption(Option):
         return self.dtype.type(self.null_means)
 
     def filled(self, groups: int) -> OptionArray:
-        """The array of so many groups that all have the default."""
+        """The array of this many groups, all with the default."""
         return np.full(groups, self.default_code, self.dtype)
 
     @abstractmethod
     def read(self, rows: pa.Table) -> OptionArray:
         """The array of the groups in ``rows``, whose columns may be absent.
 
-        What may not be there is taken for the nearest value that may, or for the default.
+        A value that is not allowed becomes the nearest allowed one, or the default.
         """
 
 
@@ -156,7 +156,7 @@ class NumberOption(ArrayOption):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As its column has it."""
+        """The type of its column."""
         return np.dtype(np.int64 if self.is_whole else np.float64)
 
     @property
@@ -181,7 +181,7 @@ class NumberOption(ArrayOption):
 
     @property
     def default_text(self) -> str:
-        """Without a fraction where there is none."""
+        """The default, without ".0"."""
         return f"{self.default:g}"
 
     @property
@@ -242,7 +242,7 @@ class RateOption(NumberOption):
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceOption(ArrayOption):
-    """One of some words, the first by default; its code in an array is its place among them.
+    """One of a few words, the first by default; its code in an array is its index among them.
 
     >>> mode = ChoiceOption(name="mode", help="", choices=("hard", "soft"))
     >>> mode.read(pa.table({"mode": ["soft", None, "loud"]})).tolist()
@@ -273,7 +273,7 @@ class ChoiceOption(ArrayOption):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of a code."""
+        """The type of a word's code."""
         return np.dtype(np.uint8)
 
     @property
@@ -302,9 +302,7 @@ class ChoiceOption(ArrayOption):
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOption(Option):
-    """JSON in its one form, as ``model`` writes it; where the quota step needs it, it has arrays of
-    its own for it.
-    """
+    """JSON in one form, as ``model`` writes it; the quota step has arrays of its own for it."""
 
     model: type[TermsByBroker] | type[TermsByDimension] | type[PulsarFields]
     rule_in_words: str
@@ -319,7 +317,7 @@ class JsonOption(Option):
 
     @property
     def null_means(self) -> str:
-        """What says nothing."""
+        """An empty object."""
         return "{}"
 
     @property
@@ -347,8 +345,8 @@ class JsonOption(Option):
         return parse_case(given, self.model, field).text()
 
     def fits(self, values: pa.Array) -> pa.BooleanArray:
-        """What the model reads; many groups have the same text."""
-        texts = values.dictionary_encode()
+        """Those that the model can read."""
+        texts = values.dictionary_encode()  # many groups have the same text
         good = [self._reads(text) for text in texts.dictionary.to_pylist()]
         return pa.array(good, pa.bool_()).take(texts.indices)
 
@@ -361,7 +359,7 @@ class JsonOption(Option):
 
 
 def number(given: object) -> float:
-    """A number, or NaN for what is none, and for a text that not all programs read alike.
+    """A number; NaN for anything else, and for a text that not all programs read alike.
 
     >>> number("1e3"), number(True), number("0100")
     (1000.0, nan, nan)
@@ -369,7 +367,7 @@ def number(given: object) -> float:
     if isinstance(given, str):
         return parse_decimal(given)
     try:
-        # A bool is a number to Python, not to whoever wrote true into a quota.
+        # A bool is a number to Python, but ``true`` in a quota is a mistake.
         return math.nan if isinstance(given, bool) else float(given)  # type: ignore[arg-type]
     except (TypeError, OverflowError):
         return math.nan

@@ -1,14 +1,14 @@
-"""The options of a resource group besides its quotas: each is declared here, once.
+"""Declares the options of a resource group besides its quotas, each once.
 
-From a declaration follow the columns of the table ``resource_groups`` and of the changes that reach
-the operator, their comments and DDL, the options of ``quotaplane groups put``, the checks of
+From a declaration follow the columns of the table ``resource_groups`` and of the changes that the
+quota job reads, their comments and DDL, the options of ``quotaplane groups put``, the checks of
 values, and the array in a shard's state (``quota.groups.Groups.options``). A test compares
 docs/history.md with the declarations.
 
 To add a number: declare it, use ``Groups.options`` in ``quota``, run
 ``python -m quotaplane.history.ddl schemas/tables``, and copy its row into docs/history.md.
 
-Null is the default everywhere: a table of before there was an option needs no filling in.
+Null is the default everywhere, so a new column needs no values in old rows.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ POLICY_COLUMNS: Final[Mapping[str, pa.DataType]] = {
 DEFAULTS: Final[Mapping[str, Any]] = {
     column: option.null_means for column, option in BY_COLUMN.items()
 }
-"""What null stands for; a default is never written down."""
+"""By column, the value that null stands for; a default is stored as null."""
 
 JSON_COLUMNS: Final = tuple(option.name for option in OPTIONS if isinstance(option, JsonOption))
 
@@ -114,4 +114,4 @@ ARRAYS: Final[Mapping[str, ArrayOption]] = {
 """By name, the options that are arrays in a shard's state."""
 
 FLOOR_COLUMNS: Final = ARRAYS["floor"].columns
-"""What the subtree of a group is guaranteed of its parent's quota, per dimension."""
+"""The columns of the floor: the part of the parent's quota guaranteed to a group's subtree."""

@@ -22,11 +22,11 @@ RATE_KEYS: Final = (
 """Pulsar's names of the first four of ``model.DIMENSIONS``."""
 
 UNLIMITED: Final = -1
-"""Of a rate in Pulsar."""
+"""The rate that Pulsar takes for "no limit"."""
 
 NO_FIELDS: Final = "{}"
 MOST_BYTES: Final = 4096
-"""Of the column's text."""
+"""Most bytes of the column's text."""
 
 _RATES: Final = frozenset(key.lower() for key in RATE_KEYS)
 _NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_]{0,99}")

@@ -25,7 +25,7 @@ _UNITS: Final = {
     "bytes": ("byte", "bytes"),
     "messages": ("req", "reqs", "request", "requests"),
 }
-"""How units are written that have other words than their own name, with and without its s."""
+"""Words for units that are written differently from their names."""
 
 _WORDS: Final = {
     unit: _UNITS.get(unit, (unit.removesuffix("s"), unit))
@@ -39,7 +39,7 @@ _SIDED: Final = {
     if one.name in {f"{side}_{one.unit}" for side in _TYPES.values()}
 }
 _ONE_SIDED: Final = {one.unit: one.name for one in DECLARED_DIMENSIONS if one.unit not in _SIDED}
-"""By unit, the dimension of what is neither read nor written."""
+"""By unit, the dimension that has neither reads nor writes."""
 
 _PLURALS: Final = [words[-1] for words in _WORDS.values()]
 
@@ -58,25 +58,25 @@ _FORM: Final = re.compile(
 _BITS: Final = re.compile(r"[0-9]\s*[KMGTP]b\b")
 
 QUOTA_FORM: Final = f"[read|write|both] NUMBER[K|M|G|T|P] [{'|'.join(_PLURALS)}]/(s|min|hour|day)"
-"""What ``parse_quota`` reads, in short."""
+"""The form that ``parse_quota`` reads, for messages."""
 
 _EXAMPLES: Final = '"write 10MB/min" or "read 1000 reqs/sec"'
 
 
 _MOST_CHARS: Final = 200
 _SHOWN: Final = 20
-"""So many characters of a text that is too long."""
+"""Characters of a too long text that a message shows."""
 
 
 class GivenQuota(NamedTuple):
-    """What a text says."""
+    """A parsed quota."""
 
     dimension: str
     """One of ``model.DIMENSIONS``."""
     rate_per_s: float
     """In the dimension's unit."""
     timeframe_s: int
-    """Over which it is measured: a minute, an hour or a day; 1, as the terms have it."""
+    """The window over which usage is measured: 1, 60, 3600 or 86400."""
 
 
 def parse_quota(text: str) -> GivenQuota:
@@ -132,7 +132,7 @@ def parse_quota(text: str) -> GivenQuota:
     timeframe_s = _TIMEFRAMES[found["timeframe"]]
     amount = float(found["number"]) * _SIZES[size or "b"]
     rate = amount / timeframe_s
-    # As written, so much is allowed in the timeframe; rounded down, the last unit would not fit.
+    # A rate that was rounded down would not allow the last unit of the written amount.
     while rate * timeframe_s < amount or rate * (timeframe_s * 1000.0) / 1000.0 < amount:
         rate = math.nextafter(rate, math.inf)
     if rate > MAX_RATE:

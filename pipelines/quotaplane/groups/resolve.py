@@ -1,14 +1,13 @@
-"""Which quota applies to a request of a user and a client, and who shares it: Kafka's rules.
+"""Finds the quota that applies to a request of a user and a client, and its bucket: Kafka's rules.
 
-``ClientQuotaManager`` has eight levels of scopes, the most specific first; the first of them that
-has a quota holds, alone. Dimensions go by themselves: a scope without a quota in one hides nothing
-there. Its metric tags say who shares a bucket: where a user and a client decide, they share it with
-nobody; else all clients of the user do, or all users of the client id.
+``ClientQuotaManager`` has eight levels of scopes. Only the first level with a quota applies, the
+most specific first. Each dimension is resolved by itself: a scope without a quota in a dimension is
+skipped there. The level's metric tags name the bucket: if the level names a user and a client, the
+pair has its own; else all clients of the user share one, or all users of the client id.
 
-Kafka looks twice: that level says which tags the bucket has, and then the tags say which levels
-there are for it. With both names it comes to the same level. Who has no name has no tag, either:
-without a client id only the levels of the user alone are left, without a user only those of the
-client alone.
+Kafka resolves twice: the level gives the tags of the bucket, and the tags give the levels that the
+bucket may have. With both names the result is the same level. A request without a user has no tag
+for it, so only the levels of the client alone apply; the same holds without a client id.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ LEVELS: Final = (
     (_ABSENT, _NAMED),
     (_ABSENT, _DEFAULT),
 )
-"""What a scope has of the user and of the client, the most specific first (Kafka's order)."""
+"""Kinds of a scope's user and client, the most specific first (Kafka's order)."""
 
 _SAYS: Final = np.array(LEVELS) != _ABSENT
-"""(levels, 2) whether it says anything of the user, of the client."""
+"""(levels, 2) whether the level names the user, the client."""
 
 
 @dataclass(frozen=True)
 class Scopes:
-    """The scopes among d definitions; others are there too, and fit nobody."""
+    """The scopes among d definitions; a definition that is no scope fits no request."""
 
     level: IntArray
-    """(d,) index into ``LEVELS``; -1 is no scope."""
+    """(d,) index into ``LEVELS``; -1: no scope."""
     user: IntArray
     """(d,) index of the user named, 0 if none is."""
     client: IntArray
@@ -62,22 +61,25 @@ class Scopes:
 
 
 class Resolved(NamedTuple):
-    """What applies to n requests in one dimension, and the e entities that share quotas there."""
+    """The definitions that apply to n requests in one dimension, and the e entities they count for.
+
+    An entity has one bucket, which its requests share.
+    """
 
     definition: IntArray
     """(n,) the definition that applies, -1 for none."""
     entity: IntArray
-    """(n,) whose the bucket is: 0 to e - 1, or -1 where no definition applies."""
+    """(n,) the entity of the request: 0 to e - 1, or -1 where no definition applies."""
     entity_definition: IntArray
-    """(e,) the definition that applies to it: one only."""
+    """(e,) the only definition that applies to it."""
     entity_user: pa.StringArray
-    """(e,) the user whose it is; null: all users share it."""
+    """(e,) its user; null: all users share the bucket."""
     entity_client: pa.StringArray
     """(e,) as ``entity_user``."""
 
 
 def scopes_of(groups: pa.Array) -> Scopes:
-    """The scopes among names of groups; what is none, or not well-formed, fits nobody.
+    """The scopes among names of groups; a name that is no well-formed scope fits no request.
 
     >>> scopes_of(pa.array(["tenant-a", "user=<default>", "user=a,client=b"])).level.tolist()
     [-1, 5, 0]
@@ -104,15 +106,15 @@ def scopes_of(groups: pa.Array) -> Scopes:
 
 
 def resolve(scopes: Scopes, has_quota: BoolArray, users: pa.Array, clients: pa.Array) -> Resolved:
-    """What applies to n requests in a dimension.
+    """Find the definitions that apply to n requests in a dimension.
 
-    ``<default>`` is nobody who has no name (null or ""): to Kafka, who has not said who he is has
-    the name ANONYMOUS.
+    ``<default>`` does not match an empty name (null or ""). Kafka calls unauthenticated users
+    ANONYMOUS.
 
     Args:
-        scopes: of d definitions.
-        has_quota: (d,) which of them have a quota in this dimension.
-        users: (n,) names as they are, not encoded, null for none: Arrow's, or numpy's objects.
+        scopes: the scopes among d definitions.
+        has_quota: (d,) whether a definition has a quota in this dimension.
+        users: (n,) names, not encoded, null for none: Arrow's strings, or numpy's objects.
         clients: (n,) as ``users``.
 
     >>> scopes = scopes_of(pa.array(["user=<default>", "user=alice", "client=app"]))
@@ -173,7 +175,7 @@ def _fitting(scopes: Scopes, has_quota: BoolArray, user: IntArray, client: IntAr
         keys = scopes.user[there] * stride + scopes.client[there]
         order = np.argsort(keys)
         keys, there = keys[order], there[order]
-        # What the level does not name is 0, as in ``Scopes``.
+        # A part that the level does not name is 0, as in ``Scopes``.
         named = [
             code if kind == _NAMED else np.zeros_like(code)
             for code, kind in zip((user, client), kinds, strict=True)

@@ -1,9 +1,9 @@
-"""Whom a quota is for: groups named ``user=alice,client=app-1`` and the like.
+"""Scopes: groups whose names say which user and client id a quota is for.
 
-Names in a scope are percent-encoded as Kafka's ``Sanitizer`` does, so that ``<default>`` is none:
-it stands for everybody who has no quota of his own. A user who is really called so is
-``user=%3Cdefault%3E``. Of the scopes that fit a request the most specific one holds, alone: see
-``resolve.py``.
+``user=alice,client=app-1`` is one. Names in a scope are percent-encoded as Kafka's ``Sanitizer``
+does it. ``<default>`` stands for all users (or clients) without a quota of their own; a user with
+that very name is ``user=%3Cdefault%3E``. If several scopes fit a request, only the most specific
+one applies: see ``resolve.py``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from quotaplane.model import SEPARATOR, BoolArray
 DEFAULT: Final = "<default>"
 
 SCOPE_KEYS: Final = ("user", "client")
-"""What a scope may name, in this order."""
+"""Keys of a scope, in the order in which they must be."""
 
 FORMS: Final = "user=NAME, client=NAME or user=NAME,client=NAME"
-"""Of scopes, for messages."""
+"""The forms of scopes, for messages."""
 
 
 class Scope(NamedTuple):
-    """Users and clients, by encoded name or ``DEFAULT``; None where the scope says nothing."""
+    """A user and a client, by encoded name or ``DEFAULT``; None: the scope does not name one."""
 
     user: str | None
     client: str | None
@@ -61,7 +61,7 @@ def encode(name: str) -> str:
 
 
 def decode(name: str) -> str:
-    """The name that ``encode`` has made a scope's name of.
+    """The name that ``encode`` encoded.
 
     >>> decode("CN%3Dapp%201")
     'CN=app 1'
@@ -76,7 +76,7 @@ def scope_of(user: str | None, client: str | None) -> Scope:
     'user=CN%3Dalice,client=<default>'
 
     Raises:
-        InputError: a name is empty or no valid Unicode; says whose.
+        InputError: a name is empty or no valid Unicode; says which one.
     """
     names = []
     for key, name in zip(SCOPE_KEYS, (user, client), strict=True):
@@ -123,13 +123,13 @@ def parse_scope(group: str) -> Scope:
 
 
 def templates(groups: pa.StringArray) -> BoolArray:
-    """Which of n names are scopes for everybody who has no quota of his own, shape (n,).
+    """Whether each of n names is a template, a scope with ``<default>`` in it; shape (n,).
 
     >>> templates(pa.array(["user=alice", "client=<default>", "=<default>"])).tolist()
     [False, True, False]
     """
     found = np.zeros(len(groups), np.bool_)
-    maybe = pc.match_substring(groups, f"={DEFAULT}")  # of many groups few
+    maybe = pc.match_substring(groups, f"={DEFAULT}")  # few of many groups
     for place in np.flatnonzero(maybe.to_numpy(zero_copy_only=False)):
         try:
             found[place] = DEFAULT in parse_scope(groups[place].as_py())

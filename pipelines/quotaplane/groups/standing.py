@@ -35,14 +35,14 @@ FULL: Final = 0.9
 
 @dataclass(frozen=True)
 class QuotaTree:
-    """The groups, as far as they say what a fair share is, in one dimension."""
+    """Groups with the columns from which fair shares follow, in one dimension."""
 
     parent: IntArray
     """(g,) the index of the group above; -1: none."""
     quota: FloatArray
     """(g,) as the law divides it; inf: none."""
     brokers: IntArray
-    """(g,) how many report the group itself."""
+    """(g,) number of brokers that use the group itself."""
     weight: FloatArray
     """(g,) among siblings."""
     has_terms: BoolArray
@@ -50,7 +50,7 @@ class QuotaTree:
     have other shares than by weight, so they are not judged."""
 
     def fair_shares(self) -> FloatArray:
-        """(g,) what a broker is sure of, whatever others want; inf: no quota, NaN: not judged."""
+        """(g,) the part that a broker of the group can count on; inf: no quota, NaN: not judged."""
         root = roots_of(self.parent)
         has_terms = np.bincount(root, self.has_terms, len(root)) > 0.0
         fair = fair_shares(self.parent, self.quota, self.brokers, self.weight)
@@ -72,7 +72,7 @@ def used_part(
     total = subtree_totals(parent, total)
     part = np.where(total > 0.0, np.inf, 0.0)
     part[np.isinf(quota)] = 0.0
-    with np.errstate(over="ignore"):  # a quota may be as small as numbers go
+    with np.errstate(over="ignore"):  # a quota may be the smallest float there is
         np.divide(total, quota, out=part, where=np.isfinite(quota) & (quota > 0.0))
     return part
 
@@ -90,10 +90,10 @@ def wants_more(limit: FloatArray, demand: FloatArray) -> BoolArray:
 def worst_shares(
     tree: QuotaTree, group: IntArray, limit: FloatArray, demand: FloatArray, held: BoolArray
 ) -> FloatArray:
-    """(g,) the least limit of a broker that wants more, beside its share; NaN: there is none.
+    """(g,) the least ratio of limit to share among brokers that want more; NaN: there is none.
 
-    Its share is what it wants, or its fair share if that is less. ``held`` (n,): pairs with a limit
-    that is enforced, and a live broker.
+    A broker's share is its demand, or its fair share if that is less. ``held`` (n,): whether the
+    pair's limit is enforced and its broker live.
 
     Of 120, one broker wants 30 and has it, another wants more than its 45. Fair is 60:
 
@@ -114,7 +114,7 @@ def worst_shares(
 
 
 def starving(tree: QuotaTree, worst: FloatArray, part: FloatArray) -> BoolArray:
-    """(g,) groups of which a broker has far less than its share while quota is free.
+    """(g,) whether a broker of the group has far less than its share while quota is free.
 
     ``worst``: ``worst_shares``; ``part``: ``used_part``.
     """

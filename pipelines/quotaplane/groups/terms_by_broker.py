@@ -18,10 +18,10 @@ from pydantic import (
 from quotaplane.model import MAX_BROKER_CHARS, MAX_RATE, RATE_COLUMNS
 
 WEIGHTS: Final = (1e-9, 1e9)
-"""The least and the most; of groups among siblings, too."""
+"""Least and greatest weight, of a broker in its group and of a group among its siblings."""
 
 PRIORITIES: Final = (-100, 100)
-"""As ``WEIGHTS``."""
+"""Least and greatest priority, of a broker and of a group."""
 
 ALL_BROKERS: Final = "*"
 """In place of a broker's name: every broker that has no term of its own."""
@@ -51,7 +51,7 @@ BrokerRates = create_model("BrokerRates", __base__=_Strict, **_RATES)
 
 
 class BrokerTerms(_Strict):
-    """On what terms one broker shares a group's quota; None is not given."""
+    """The terms on which one broker shares a group's quota; None: not given."""
 
     weight: float | None = _within(*WEIGHTS)
     priority: int | None = _within(*PRIORITIES)
@@ -71,7 +71,7 @@ class TermsByBroker(RootModel[dict[Annotated[str, AfterValidator(_checked_broker
     model_config = ConfigDict(frozen=True, strict=True, hide_input_in_errors=True)
 
     def text(self) -> str:
-        """As JSON in one form only, without what says nothing: equal terms are equal texts."""
+        """JSON without empty values, in one form only: equal terms are equal texts."""
         given = {name: _given(terms.model_dump()) for name, terms in self.root.items()}
         return json.dumps(_given(given), ensure_ascii=False, sort_keys=True)
 
@@ -82,7 +82,7 @@ def _given(terms: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_terms(text: str) -> dict[str, BrokerTerms]:
-    """The terms in a column's text; none at all if it is not what ``TermsByBroker`` would write.
+    """The terms in a column's text; none if the text is not valid.
 
     >>> read_terms('{"b1": {"weight": 2.0}}')["b1"].weight
     2.0

@@ -1,9 +1,8 @@
 """Roles, and the tenants that they are for.
 
-The tenant of a group is the first part of its name: what comes before the first ``::`` (the root
-of its tree), and of that what comes before the first ``/``. So ``acme``, ``acme/orders`` and
-``acme::orders::batch`` are acme's. Quotas of users and client ids (``user=alice``) belong to no
-tenant: they need a role for all tenants.
+The tenant of a group is its name up to the first ``::`` or ``/``: ``acme``, ``acme/orders`` and
+``acme::orders::batch`` belong to the tenant ``acme``. Quotas of users and client ids
+(``user=alice``) belong to no tenant: they need a role for all tenants.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from quotaplane.model import SEPARATOR, BoolArray
 from quotaplane.settings.server import GRANT
 
 ALL: Final = "*"
-"""In a grant: all tenants, also what belongs to none."""
+"""In a grant: all tenants, and groups without a tenant."""
 
 
 class Role(IntEnum):
-    """What somebody may do; a higher role may do all that a lower one may."""
+    """A set of rights; a higher role has all rights of the lower ones."""
 
     VIEWER = 1
     """Read."""
@@ -39,7 +38,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who makes requests."""
+    """The author of requests: a person or a program."""
 
     name: str
     """The token's subject: the author of changes."""
@@ -48,7 +47,7 @@ class Principal:
     is_anonymous: bool = False
 
     def may(self, role: Role, tenant: str | None) -> bool:
-        """Whether a role is among theirs for this tenant; None: for what belongs to none.
+        """Whether the caller has a role for this tenant; None: for groups without a tenant.
 
         >>> acme = Principal("ann", {"acme": Role.OPERATOR, "*": Role.VIEWER})
         >>> acme.may(Role.OPERATOR, "acme"), acme.may(Role.OPERATOR, None)
@@ -58,7 +57,7 @@ class Principal:
         return max(everywhere, 0 if tenant is None else self.roles.get(tenant, 0)) >= role
 
     def tenants(self, role: Role) -> list[str] | None:
-        """The tenants for which a role is among theirs, by name; None: all."""
+        """The tenants for which the caller has a role, by name; None: all."""
         if self.may(role, None):
             return None
         return sorted(tenant for tenant, theirs in self.roles.items() if theirs >= role)
@@ -90,10 +89,10 @@ def belongs(groups: pa.Array | pa.ChunkedArray, tenants: Sequence[str]) -> BoolA
 
 
 def roles_of(values: Iterable[str], grants: Mapping[str, Sequence[str]]) -> dict[str, Role]:
-    """The highest role by tenant, of the values of a token's claim.
+    """The highest role by tenant, from the values of a token's claim.
 
-    Values that mean nothing here are passed over: a token names roles of other services, too.
-    ``grants`` is ``server.auth.grants``.
+    Unknown values are ignored: a token also names roles of other services. ``grants`` is the
+    setting ``server.auth.grants``.
 
     >>> roles_of(["viewer", "operator:acme", "viewer:acme", "cook"], {})
     {'*': <Role.VIEWER: 1>, 'acme': <Role.OPERATOR: 2>}
@@ -116,4 +115,4 @@ ANONYMOUS: Final = {
     "viewer": Principal("anonymous", {ALL: Role.VIEWER}, is_anonymous=True),
     "admin-without-authentication": Principal("anonymous", {ALL: Role.ADMIN}, is_anonymous=True),
 }
-"""Somebody without a token, by ``server.anonymous``."""
+"""The caller without a token, by the setting ``server.anonymous``."""

@@ -104,7 +104,7 @@ def _routed(**more: Any) -> FastAPI:
 
 
 def _hosts(server: Server) -> set[str] | None:
-    """The names in the Host header that are accepted, None for any: see ``Guard``."""
+    """The accepted names in the Host header, None for any: see ``Guard``."""
     if server.anonymous == "none" or not is_loopback(server.host):
         return None
     return {*_LOOPBACK, server.host}

@@ -1,4 +1,4 @@
-"""``/api/v1``: who changed what, and undoing it; quotas of users; attachments."""
+"""``/api/v1``: the log of changes, rollback, quotas of users, attachments."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def list_changes(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """Who changed which group, when, from what to what, and why; the newest first."""
+    """Changes of groups, the newest first: author, time, reason, old and new values."""
     if group is not None:
         allow_group(caller, Role.VIEWER, group, served)
     page = await served.changes.page(group, caller.tenants(Role.VIEWER), offset, limit)
@@ -73,10 +73,10 @@ async def roll_back(
     why: WhyHeader = None,
     dry_run: DryRun = False,
 ) -> Response:
-    """Put groups back as they were at a version or time: all of them or none.
+    """Set groups back to their state at a version or time: all of them or none.
 
-    Where a Pulsar cluster has groups, they are put back one after the other, each in the cluster
-    and in the table; an error then leaves those before it put back.
+    Groups that a Pulsar cluster has are set back one after the other, each in the cluster and in
+    the table; after an error, the groups before it stay set back.
     """
     body, _ = await read_body(request, RollbackBody)
     for group in body.groups:
@@ -132,7 +132,7 @@ async def resolve(
 ) -> Response:
     """The quotas that apply to requests of a user and a client id, by dimension.
 
-    Without a name: requests that have none.
+    A name that is not given stands for requests without one.
     """
     allow(caller, Role.VIEWER, None, served)
     groups = await served.groups.get()
@@ -147,7 +147,7 @@ async def list_attachments(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """Which tenants and namespaces are attached to which group; 409: a Pulsar cluster keeps it."""
+    """The tenants and namespaces with their groups; 409: a Pulsar cluster keeps attachments."""
     rows = await served.attachments.all()
     if group is not None:
         allow_group(caller, Role.VIEWER, group, served)

@@ -13,7 +13,7 @@ BACKLOG: Final = 128
 """Connections that the kernel keeps until they are accepted; asyncio accepts as many in a row."""
 _OTHER_FILES: Final = 256
 _ACCEPTED_IN_ADVANCE: Final = 4 * BACKLOG
-"""asyncio goes through its loop some times between an accept and the end of that connection."""
+"""Spare connections: asyncio accepts more of them between the refusal of one and its end."""
 _FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 REFUSAL: Final = (
@@ -44,7 +44,7 @@ def raise_open_files() -> int:
 
 
 class ConnectionBound:
-    """Says once that connections are refused, and again only after it was over.
+    """Prints one line when connections begin to be refused; again only after all were accepted.
 
     >>> bound = ConnectionBound(2, print)
     >>> [bound.admits(number) for number in (2, 3, 4)]

@@ -1,4 +1,4 @@
-"""The groups for requests: one look at the disk serves all requests of the same moment."""
+"""The groups for requests: one read of the table serves all requests of the same moment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.server.workers import Workers
 
 FRESH_S: Final = 0.02
-"""How old the last look at the table may be."""
+"""Greatest age of the last read of the table, in seconds."""
 
 
 class FreshGroups:
-    """The groups as they were at most ``FRESH_S`` ago, and after each change made here."""
+    """The groups, at most ``FRESH_S`` old; changes made by this server are always included."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class FreshGroups:
         return await asyncio.shield(self._looking)
 
     def expire(self) -> None:
-        """Forget the last look, and one under way: something was changed here."""
+        """Drop the last read and one under way, after a change by this server."""
         self._looking = None
         self._fresh_until = -float("inf")
 

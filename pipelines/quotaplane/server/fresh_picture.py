@@ -1,7 +1,7 @@
-"""A picture of how things stand, kept for requests and made anew in the background.
+"""A picture of the job, its groups and brokers, kept for requests and renewed in the background.
 
-A request is answered from the newest picture. If the history can't be read, requests are told so
-until it can: they get no old picture.
+A request is answered from the newest picture. While the history can't be read, requests get an
+error, never an old picture.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from quotaplane.query.duckdb_engine import DuckDBEngine
 
 EVERY_S: Final = 1.0
-"""How often the tables are looked at."""
+"""Interval at which the tables are checked for new versions, in seconds."""
 REST: Final = 2.0
-"""The pause after a picture, as a multiple of the time that it took: with the one thread of its
-queries, a third of a core at most is used."""
+"""The pause after a picture, as a multiple of the time that it took. Its queries have one thread, so
+a third of a core at most is used."""
 MOST_AGE_S: Final = RECENT.total_seconds()
-"""A picture counts what happened in the last minute, so it is made anew once a minute."""
+"""Greatest age of a picture, in seconds: it has counts of the last minute."""
 
 _TABLES: Final = tuple(table.name for table in (RESOURCE_GROUPS, LEASES, USAGE, ROUNDS))
 _POLL_S: Final = 0.02
@@ -45,16 +45,16 @@ _MOST_KEPT: Final = 64
 
 
 class _Version(NamedTuple):
-    """A table as it was."""
+    """The version of a table."""
 
     version: int | None
     """None: there is no such table yet."""
     stamp: tuple[int, int, int] | None
-    """See ``deltalog.log.stamp``; None on an object store, or if it changed meanwhile."""
+    """``deltalog.log.stamp``; None on an object store, or if the table changed meanwhile."""
 
 
 class FreshPicture:
-    """The newest ``ClusterPicture``. Without ``start``, each request looks at the tables."""
+    """The newest ``ClusterPicture``. Without ``start``, each request reads the tables."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class FreshPicture:
         self._mine: tuple[ClusterPicture, dict[tuple[str, ...], BoolArray]] | None = None
 
     def start(self) -> None:
-        """Make pictures in a thread of its own, the first one at once."""
+        """Start the thread that makes pictures, the first one at once."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, name="server-picture", daemon=True)
         self._thread.start()
 
     def close(self, within_s: float = 1.0) -> bool:
-        """Make no more; False: the last one is still under way."""
+        """Stop the thread; False: its last picture is still under way."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(within_s)
@@ -118,7 +118,7 @@ class FreshPicture:
         return self._picture
 
     def visible(self, picture: ClusterPicture, tenants: list[str] | None) -> BoolArray:
-        """(g,) which groups of a picture belong to these tenants; None: all."""
+        """(g,) whether each group of a picture belongs to one of these tenants; None: to any."""
         if tenants is None:
             return np.ones(len(picture.names), np.bool_)
         if self._mine is None or self._mine[0] is not picture or len(self._mine[1]) > _MOST_KEPT:
@@ -129,7 +129,7 @@ class FreshPicture:
         return kept[key]
 
     def look(self) -> float:
-        """Make a picture if the tables have changed; how long it took, in seconds."""
+        """Make a picture if the tables have changed; returns the seconds that it took."""
         with self._looking:
             begun = self._clock()
             try:

@@ -1,4 +1,4 @@
-"""``/api/v1/groups``: groups with all of their policy."""
+"""``/api/v1/groups``: groups with their policies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def list_groups(
     offset: Offset = 0,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Groups of the caller's tenants, a page of them. The ETag changes with the table."""
+    """A page of the groups of the caller's tenants. The ETag changes with the table."""
     tenants = caller.tenants(Role.VIEWER)
     groups = await served.groups.get()
     tag = f'"{groups.version}"'
@@ -122,7 +122,7 @@ async def put_group(
     why: WhyHeader = None,
     dry_run: DryRun = False,
 ) -> Response:
-    """Create a group or replace it: what is not given is unlimited, or has its default."""
+    """Create a group or replace it; a quota not given is unlimited, an option has its default."""
     allow_group(caller, Role.OPERATOR, group, served)
     raw = await _given(group, request)
     given = read_group({c: v for c, v in raw.items() if v is not None}, _field)
@@ -151,7 +151,7 @@ async def patch_group(
     why: WhyHeader = None,
     dry_run: DryRun = False,
 ) -> Response:
-    """Change what is given, and keep the rest; null: unlimited, or the default.
+    """Change the given quotas and options, and keep the others; null: unlimited, or the default.
 
     A group that does not exist is created.
     """
@@ -205,7 +205,7 @@ async def _given(group: str, request: Request) -> dict[str, Any]:
 
 
 def patch_of(raw: Mapping[str, Any], where: str) -> GivenGroup:
-    """What a body of PATCH changes; ``where`` it is, for errors.
+    """The quotas and options that a body of PATCH changes; ``where`` names the body in errors.
 
     Raises:
         InputError: a value is wrong.
@@ -217,7 +217,7 @@ def patch_of(raw: Mapping[str, Any], where: str) -> GivenGroup:
 
 
 def _none_means(column: str) -> Any:
-    """What null stands for, as ``read_group`` takes it."""
+    """The value that ``read_group`` uses for null."""
     if column in RATE_COLUMNS:
         return "unlimited"
     if column in JSON_OPTIONS:

@@ -1,4 +1,4 @@
-"""Changes of groups for requests: in the table, and where a cluster has the group, there first."""
+"""Changes groups for requests: in the table; a group that a cluster has, in the cluster first."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from quotaplane.settings import Settings
 
 
 class ChangeRequest(NamedTuple):
-    """Who changes something, and under which condition."""
+    """The author, reason and condition of a change."""
 
     by: str
     why: str | None
     check: Callable[[pa.Table], None] | None = None
-    """Is given all rows before the change, and raises unless the group is what somebody has read
-    of it; None: whatever it is."""
+    """Takes all rows before the change and raises if the group is not in the state that the caller
+    read; None: the group may be in any state."""
     dry_run: bool = False
 
 
 class GroupWriter:
-    """Makes the changes of groups of one server."""
+    """Creates, changes and deletes groups for one server."""
 
     def __init__(
         self,
@@ -66,10 +66,9 @@ class GroupWriter:
         Args:
             group: its name.
             given: its quotas and policy.
-            request: who changes it.
-            in_cluster: a group that the cluster lacks is created there, too.
-            fields: of Pulsar besides the rates; those that the group has and that are not among
-                them stay.
+            request: author, reason and condition.
+            in_cluster: create a group that the cluster lacks there, too.
+            fields: of Pulsar besides the rates; other fields of the group stay.
 
         Raises:
             QuotaplaneError: nothing was done, or only the cluster has the new rates; the quota job
@@ -83,7 +82,7 @@ class GroupWriter:
                 request = request._replace(check=_unchanged(request.check, group, before))
             return await self._put(group, given, request)
         async with self._one_by_one:
-            # All checks before anything is changed anywhere.
+            # All checks come before the first change.
             planned = await self._put(group, given, request._replace(dry_run=True))
             wanted = np.array(given.quotas[:BASIC])
             cluster = await self._cluster.read(group)
@@ -102,7 +101,7 @@ class GroupWriter:
             if request.dry_run:
                 return planned
             await self._cluster.put(group, change)
-            # The sync may have copied the new rates meanwhile: that is no other's change.
+            # The sync may have copied the new rates meanwhile, which is not another change.
             return await self._put(group, given, request._replace(check=None))
 
     async def _put(
@@ -158,10 +157,10 @@ class GroupWriter:
     def _check_same(
         self, group: str, table: FloatArray, cluster: FloatArray | None, *, exists: bool
     ) -> None:
-        """Refuse if the cluster's group is not the table's: another program changed it.
+        """Check that the cluster's group is the table's: no other program changed it.
 
         Raises:
-            AnswerError: it is not.
+            AnswerError: they differ.
         """
         if cluster is None:
             return
@@ -191,7 +190,7 @@ class GroupWriter:
 
 
 def _fields(rows: pa.Table, group: str) -> dict[str, Any]:
-    """Pulsar's other fields of a group; none, if it is not among the rows."""
+    """Pulsar's other fields of a group; empty if it is not among the rows."""
     place = pc.index(rows["group"], group).as_py()
     return {} if place < 0 else read_fields(rows["pulsar_fields"][place].as_py())
 
@@ -199,7 +198,7 @@ def _fields(rows: pa.Table, group: str) -> dict[str, Any]:
 def _with_fields(
     given: GivenGroup, before: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> GivenGroup:
-    """The given group, with all of the fields that it has then."""
+    """The given group, with the fields before the change and the new ones."""
     if not fields and "pulsar_fields" in given.policy:
         return given
     text = BY_COLUMN["pulsar_fields"].parse({**before, **fields}, "body")
@@ -209,7 +208,7 @@ def _with_fields(
 def _unchanged(
     check: Callable[[pa.Table], None] | None, group: str, before: Mapping[str, Any]
 ) -> Callable[[pa.Table], None]:
-    """``check``, and that the group's fields are still those before."""
+    """A check that calls ``check`` and raises if the group's fields are no longer those before."""
 
     def both(rows: pa.Table) -> None:
         if check is not None:

@@ -1,4 +1,4 @@
-"""What every request must keep to before a route sees it: size, time, encoding, origin."""
+"""Checks every request before a route reads it: size, time, encoding, origin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quotaplane.server.refusals import AnswerError, error_answer
 
 _BODY_WITHIN_S: Final = 10.0
 _MOST_HELD_BYTES: Final = 64 * 1024 * 1024
-"""Bodies of all requests under way: a thousand connections could send one each."""
+"""Most bytes of all bodies under way together: a thousand connections could each send one."""
 _HEADERS: Final = ((b"x-content-type-options", b"nosniff"),)
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
@@ -23,7 +23,7 @@ _ONCE: Final = (
     *("Authorization", "Content-Encoding", "Content-Type", "Origin", "Quotaplane-Why"),
     *("If-Match", "If-None-Match"),
 )
-"""Of a header that is there twice, one program reads the first and another the last."""
+"""Headers refused if given twice: of two values, one program reads the first, another the last."""
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 _CHARSET: Final = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]*)", re.IGNORECASE)
@@ -35,11 +35,11 @@ class Guard:
     """An ASGI middleware.
 
     Args:
-        app: what it guards.
+        app: the application behind it.
         max_body_bytes: a larger body is refused.
-        hosts: names in the Host header that are accepted; None: any. A server that lets everybody
-            in must know them: a page of another site could otherwise give its own name the address
-            of this server, and the visitor's browser would let it read the answers.
+        hosts: accepted names in the Host header; None: any. A server without tokens must check
+            them. Otherwise the page of another site could map its own name to the address of this
+            server (DNS rebinding), and the visitor's browser would let it read the answers.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Guard:
 
     @contextmanager
     def _room(self) -> Iterator[_Hold]:
-        """Count the bytes that a request holds; the function raises if there is no room."""
+        """Count the bytes that a request holds; the yielded function raises if there is no room."""
         held = 0
 
         def hold(size_bytes: int) -> None:
@@ -161,11 +161,11 @@ class Guard:
 
 
 def _check_url(target: bytes) -> None:
-    """Check a path and its query: each has one meaning, whoever decodes it.
+    """Check that every program decodes a path and its query alike.
 
     Raises:
-        AnswerError: it is not percent-encoded UTF-8, or has a control character. A name before a
-            newline would be found as if there were none.
+        AnswerError: the URL is not percent-encoded UTF-8, or has a control character. Part of a
+            name before a newline could otherwise match a group.
     """
     if _BAD_ESCAPE.search(target):
         raise AnswerError(400, "the URL has a % without two hex digits behind it: % itself is %25")
@@ -178,7 +178,7 @@ def _check_url(target: bytes) -> None:
 
 
 def _flaw_of_body(headers: Mapping[bytes, str]) -> str | None:
-    """Why a body can't be read as it is labelled.
+    """The problem of a body's encoding and content type; None: it can be read.
 
     >>> _flaw_of_body({b"content-type": 'application/json; charset="UTF-8"'})
     >>> _flaw_of_body({b"content-type": "application/json;charset=latin-1"})

@@ -55,7 +55,7 @@ async def limits(
     broker: _BrokerFilter = None,
     limit: Limit = 100,
 ) -> Response:
-    """Limits in force with their reasons, those that are used most first.
+    """Limits in force with their reasons, the most used first.
 
     Without a group, only for viewers of all tenants.
     """
@@ -81,7 +81,7 @@ async def limit_reasons(
         Query(max_length=LONGEST_SINCE, description="A time or an age; by default now."),
     ] = None,
 ) -> Response:
-    """Why the brokers of a group have their limits, now or then: inputs, law, round, reason."""
+    """The limits of a group's brokers, now or at a time, with inputs, law, round and reason."""
     allow_group(caller, Role.VIEWER, group, served)
     asked_at = now()
     moment = asked_at if at is None else parse_since(at, asked_at, option="query parameter at")
@@ -94,7 +94,7 @@ async def limit_reasons(
 
 @routes.get("/brokers", response_model=BrokerList, responses=answers())
 async def brokers(caller: Caller, served: Served) -> Response:
-    """The brokers: status and since when, last report, groups, limits reached, rejected reports."""
+    """The brokers: status and its begin, last report, groups, limits reached, rejected reports."""
     allow(caller, Role.VIEWER, None, served)
     found = await served.queries.ask("brokers", lambda engine: broker_status(engine, now()))
     return finite_answer({"brokers": found})
@@ -128,7 +128,7 @@ async def rejected(
 
 @routes.get("/audits", response_model=AuditList, responses=answers())
 async def audits(caller: Caller, served: Served) -> Response:
-    """The questions that can be asked, and their parameters."""
+    """The audits and their parameters."""
     allow(caller, Role.VIEWER, None, served)
     listed = [
         {
@@ -159,7 +159,7 @@ async def audit(
     ] = None,
     limit: Limit = 1000,
 ) -> Response:
-    """The answer to a question of the history, and how many of its rows are violations."""
+    """The rows of an audit's answer, and the number of violations among them."""
     allow(caller, Role.VIEWER, None, served)
     # Not ``load_audit``, which also reads files by their paths.
     asked = next((each for each in list_audits() if each.name == name), None)

@@ -1,4 +1,4 @@
-"""What answers about the history look like; the OpenAPI follows from it."""
+"""Models of answers about the history; the OpenAPI document is made of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LimitList(BaseModel):
 
 
 class LimitReason(BaseModel):
-    """Why a broker has a limit."""
+    """A broker's limit with its reason."""
 
     broker: str
     dimension: str
@@ -90,7 +90,7 @@ class BrokerList(BaseModel):
 
 
 class RowList(BaseModel):
-    """Rows of a table of the history; docs/history.md says what its columns are."""
+    """Rows of a table of the history; docs/history.md describes its columns."""
 
     since: datetime
     until: datetime
@@ -105,7 +105,7 @@ class AuditParameter(BaseModel):
 
 
 class AuditAbout(BaseModel):
-    """A question of the history."""
+    """An audit: a question to the history."""
 
     name: str = Field(examples=["exceeded"])
     question: str
@@ -142,7 +142,7 @@ class RejectedKind(BaseModel):
 
 
 class RejectedSummary(BaseModel):
-    """Refused reports by reason and sender, most first."""
+    """Refused reports by reason and sender, the most frequent first."""
 
     since: datetime
     until: datetime

@@ -1,4 +1,4 @@
-"""Listens, serves until it is told to stop, and says so on stderr."""
+"""Listens and serves until it is stopped; prints both on stderr."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Protocol(H11Protocol):
             self._timer = None
 
     def _is_answering(self) -> bool:
-        cycle: RequestResponseCycle | None = self.cycle  # None at first, whatever its type says
+        cycle: RequestResponseCycle | None = self.cycle  # None at first, unlike its declared type
         return cycle is not None and not cycle.response_complete
 
     def _too_slow(self) -> None:
@@ -98,8 +98,8 @@ async def serve(settings: Settings, conf: str, stop: asyncio.Event) -> None:
     ``conf`` is the settings file's absolute path.
 
     Raises:
-        ConfigError: the settings lack the server's section, a file can't be read, or the address
-            can't be had.
+        ConfigError: the settings lack the server's section, a file can't be read, or the server
+            can't listen on the address.
     """
     server = settings.server
     if server is None:

@@ -1,6 +1,6 @@
-"""The page at ``/``: static files, for everybody. Its data come from ``/api/v1``, with a role.
+"""The page at ``/``: static files, readable without a token. Its data come from ``/api/v1``.
 
-The browser runs no script, loads no file and sends nothing but to and from this server.
+The browser runs scripts of this server only, and exchanges data with no other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _POLICY: Final = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # No text becomes markup or a script, whatever a group or a broker is called.
+        # No text becomes markup or a script, whatever the name of a group or broker.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
@@ -64,7 +64,7 @@ class PageFile(NamedTuple):
 
 @cache
 def page_files() -> dict[str, PageFile]:
-    """The files of the page by their paths; the first page has what the server declares."""
+    """The files of the page by their paths; the first page contains the server's declarations."""
     found = {}
     for file in _FOLDER.rglob("*"):
         kind, path = _TYPES.get(file.suffix), file.relative_to(_FOLDER).as_posix()

@@ -1,6 +1,6 @@
-"""Looks in the background whether the server can do its work, for ``/readyz``.
+"""Checks in the background whether the server can do its work, for ``/readyz``.
 
-A look may hang with the disk: the answer then says so, from what is in memory.
+A check may hang with the disk; the answer, which needs memory only, then reports that.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from quotaplane.settings import History
 
 EVERY_S: Final = 2.0
 HANGS_AFTER_S: Final = 10.0
-"""A look that takes longer says that the disk hangs."""
+"""A check that takes longer means that the disk hangs."""
 _AHEAD_S: Final = 5.0
-"""So far may the job's clock be ahead of this host's."""
+"""The job's clock may be ahead of this host's by this many seconds."""
 
 
 class CheckState(NamedTuple):
-    """How one thing stands."""
+    """The state of one thing that the server needs."""
 
     name: str
     ok: bool
@@ -38,7 +38,7 @@ class CheckState(NamedTuple):
 
 
 class Readiness:
-    """The state of the history and of the job; the looks are made in a thread of their own."""
+    """The state of the history and of the job, checked in a thread of its own."""
 
     def __init__(
         self,
@@ -60,16 +60,16 @@ class Readiness:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look, every ``EVERY_S``."""
+        """Begin to check, every ``EVERY_S`` seconds."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, name="server-readiness", daemon=True)
         self._thread.start()
 
     def close(self, within_s: float = 1.0) -> bool:
-        """Look no more; False: the last look hangs.
+        """Stop checking; False: the last check hangs.
 
-        The process must not end by itself during a look: native code that calls back into a Python
-        that is being taken down crashes.
+        The process must not end by itself during a check: native code that calls back into Python
+        during its shutdown crashes.
         """
         self._stop.set()
         if self._thread is not None:
@@ -78,7 +78,7 @@ class Readiness:
         return True
 
     def checks(self) -> list[CheckState]:
-        """How things stood at the last look; touches nothing but memory."""
+        """The results of the last check, from memory."""
         return [self._history_check(), self._job_check()]
 
     def _history_check(self) -> CheckState:
@@ -107,14 +107,14 @@ class Readiness:
             self._stop.wait(EVERY_S)
 
     def look(self) -> None:
-        """Look once."""
+        """Check once."""
         failure = None
         try:
             open_table(self._history, RESOURCE_GROUPS.name)
             rounds = open_table(self._history, ROUNDS.name)
             newest, version = _newest(rounds), rounds.version()
         except (QuotaplaneError, DeltaError, OSError, ValueError) as error:
-            # The answer is for everybody: what is wrong goes to stderr only.
+            # The answer needs no token, so the details go to stderr only.
             failure = "can't be read"
             if self._failure != failure:
                 self._say(f"server: the history can't be read: {one_line(error)}")
@@ -122,7 +122,7 @@ class Readiness:
             if self._failure == "can't be read":
                 self._say("server: the history can be read again")
             self._last_round = newest
-            if version != self._version:  # its clock may have been set back: not by the time
+            if version != self._version:  # not by time: the job's clock may have been set back
                 self._version, self._new_round_at = version, self._clock()
             self._compare_clocks()
         self._failure = failure
@@ -143,7 +143,7 @@ class Readiness:
 
 
 def last_round(history: History) -> datetime | None:
-    """When the newest recorded round was, from the files' statistics; None: there is none.
+    """The time of the newest recorded round, from the files' statistics; None: there is none.
 
     Raises:
         HistoryError: the table is missing or can't be read.

@@ -1,4 +1,4 @@
-"""Recorded periods that the quick what-if is asked about again and again, kept in memory."""
+"""Caches recorded periods for the quick what-if, which is asked repeatedly about the same one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from quotaplane.replay.quick_what_if import KnownPeriod
 
 KEPT_S: Final = 120.0
-"""How long a period is answered about before it is read again."""
+"""Seconds until a period is read again."""
 _MOST_CELLS: Final = 1_000_000
-"""Of all periods together: see ``Period.cells``."""
+"""Most ``Period.cells`` of all cached periods together."""
 
 
 class Span(NamedTuple):
-    """A period as it is asked for; texts, as ``parse_since`` reads them."""
+    """A requested period, as texts that ``parse_since`` reads."""
 
     group: str
     since: str
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 class RecordedPeriods:
-    """The periods asked for last."""
+    """The periods requested last."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class RecordedPeriods:
     async def get(
         self, span: Span, rows: pa.Table, bounds: tuple[datetime, datetime]
     ) -> KnownPeriod:
-        """A period from the first to the second of ``bounds``, or as it was read lately.
+        """The period between ``bounds``, from the cache if it was read recently.
 
-        ``rows``: of the group's tree, as they are now.
+        ``rows`` are the current ones of the group's tree.
 
         Raises:
             InputError: the tree has too many brokers for so many points.
@@ -83,7 +83,7 @@ class RecordedPeriods:
 
 
 def tree_of(rows: pa.Table, group: str) -> pa.Table:
-    """Those of the groups ``rows`` that are of a group's tree.
+    """The rows of the groups in a group's tree.
 
     >>> tree_of(pa.table({"group": ["a", "a::b", "ab", "a::c"]}), "a::b")["group"].to_pylist()
     ['a', 'a::b', 'a::c']

@@ -1,4 +1,4 @@
-"""Counts requests, and how long they take, for ``/metrics``."""
+"""Counts requests and measures their durations, for ``/metrics``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from quotaplane.metrics.of_programs import HTTP_REQUESTS, HTTP_SECONDS
 from quotaplane.metrics.readings import Readings
 
 NO_ROUTE: Final = "none"
-"""The route of requests for paths that there are not, and of those refused before they get to one.
+"""The label of requests without a route: unknown paths, and requests that were refused before.
 
 A path itself is never a label: names of groups have no bound.
 """
 
 
 class RequestMetrics:
-    """The metrics of one server; ``refused`` returns how many requests the cluster refuses now."""
+    """The metrics of one server; ``refused`` returns the number of requests the cluster refuses."""
 
     def __init__(self, refused: Callable[[], int]) -> None:
         self._registry = registry_of(

@@ -1,4 +1,4 @@
-"""Reads what requests give: strict JSON, known parameters only, reasons, conditions."""
+"""Reads requests: strict JSON, known parameters only, reasons, conditions."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _Body = TypeVar("_Body", bound=BaseModel)
 WHY_HEADER: Final = "Quotaplane-Why"
 
 _PROMISES: Final = ("If-Match", "If-None-Match", "If-Unmodified-Since", WHY_HEADER)
-"""Headers without which a change would be another one than the caller wants."""
+"""Headers that a change must not ignore: without them it is not the change the caller wants."""
 
 _ANY: Final = re.compile(".*", re.DOTALL)
 _FORMS: Final = {
     "integer": (re.compile(r"-?(0|[1-9][0-9]*)"), "a whole number"),
     "boolean": (re.compile("true|false"), "true or false"),
 }
-"""By type, the one spelling of a parameter; pydantic also reads ``1_0`` and ``off``."""
+"""The only accepted spelling by type of parameter; pydantic also reads ``1_0`` and ``off``."""
 
 _TAG: Final = r'(?:W/)?"[^"\s]*"'
 _TAGS: Final = re.compile(rf"\*|{_TAG}(?:\s*,\s*{_TAG})*")
 
 
 class Asks(NamedTuple):
-    """The parts of a request that an operation reads."""
+    """The inputs that an operation reads of a request."""
 
     parameters: dict[str, str]
     """The types of its query parameters, by name."""
@@ -84,7 +84,7 @@ Offset = Annotated[int, Query(ge=0, le=10**9, description="How many items to pas
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Refuse what the route does not read, and would leave aside: ``dryrun`` is no ``dry_run``.
+    """Refuse inputs that the route would ignore: ``dryrun`` is no ``dry_run``.
 
     Raises:
         InputError: a parameter, a condition, a reason or a body that the route does not have; or a
@@ -115,10 +115,10 @@ async def only_known_parameters(request: Request) -> None:
 
 
 async def read_body(request: Request, model: type[_Body]) -> tuple[_Body, dict[str, Any]]:
-    """A request's JSON, checked, and as it was sent.
+    """A request's JSON, checked by the model, and as it was sent.
 
     Raises:
-        InputError: it is no JSON, or not what the model wants; names the field.
+        InputError: it is no JSON, or the model refuses it; names the field.
     """
     try:
         text = (await request.body()).decode("utf-8")
@@ -131,13 +131,13 @@ async def read_body(request: Request, model: type[_Body]) -> tuple[_Body, dict[s
 
 
 def operation_id(endpoint: Callable[..., Any]) -> str:
-    """What OpenAPI calls the function behind a route: ``group-put_group``."""
+    """The operation id in OpenAPI of the function behind a route: ``group-put_group``."""
     module = endpoint.__module__.rpartition(".")[2]
     return f"{module.removesuffix('_routes')}-{endpoint.__name__}"
 
 
 def asks_of(openapi: dict[str, Any]) -> dict[str, Asks]:
-    """What each operation reads, by its id."""
+    """The inputs of each operation, by its id."""
     return {
         operation["operationId"]: Asks(
             {p["name"]: _kind(p["schema"]) for p in _parameters(operation, "query")},
@@ -159,7 +159,7 @@ def _kind(schema: dict[str, Any]) -> str:
 
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """What OpenAPI says of a body that ``read_body`` reads; ``app.openapi`` adds the model."""
+    """The OpenAPI of a body that ``read_body`` reads; ``app.openapi`` adds the model."""
     reference = {"$ref": f"#/components/schemas/{model.__name__}"}
     content = {"application/json": {"schema": reference}}
     return {"requestBody": {"required": True, "content": content}}
@@ -172,7 +172,7 @@ def reason_of(header: str | None, body: str | None = None) -> str | None:
     ('more traffic', None, 'b')
 
     Raises:
-        InputError: both say one; or the header is no printable text, or too long.
+        InputError: both have one; or the header is no printable text, or too long.
     """
     if body and header:
         raise InputError(f"why is in the body and in the header {WHY_HEADER}: keep one")
@@ -241,7 +241,7 @@ def _names(tags: list[str], now: str | None) -> bool:
 
 
 def is_unchanged(if_none_match: str | None, now: str) -> bool:
-    """Whether the caller of a GET has this already.
+    """Whether the caller of a GET has this version already.
 
     >>> is_unchanged('W/"a", "b"', '"a"'), is_unchanged(None, '"a"')
     (True, False)
@@ -255,7 +255,7 @@ def is_unchanged(if_none_match: str | None, now: str) -> bool:
 def json_answer(
     content: bytes | object, status: int = 200, *, etag: str | None = None, cached: bool = False
 ) -> Response:
-    """An answer of JSON; ``cached``: 304, as the caller has it already."""
+    """An answer with JSON; ``cached``: 304, as the caller has it already."""
     headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
     if etag is not None:
         headers["ETag"] = etag
@@ -266,12 +266,12 @@ def json_answer(
 
 
 def finite_answer(content: Mapping[str, Any]) -> Response:
-    """An answer of JSON, which has no infinity and no NaN: null in their place."""
+    """An answer with JSON; null in place of infinity and NaN, which JSON does not have."""
     return json_answer(_without_infinity(content))
 
 
 def _without_infinity(value: Any) -> Any:
-    """JSON has no infinity and no NaN.
+    """The value with None in place of infinity and NaN.
 
     >>> _without_infinity({"used_part": math.inf, "rows": [(1.5, math.nan)]})
     {'used_part': None, 'rows': [[1.5, None]]}

@@ -1,6 +1,6 @@
-"""What requests and answers look like; the OpenAPI follows from it.
+"""Models of requests and answers; the OpenAPI document is made of them.
 
-The columns of a group are made of the declared dimensions and options.
+The fields of a group are made from the declared dimensions and options.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quotaplane.model import DECLARED_DIMENSIONS, MAX_RATE, RATE_COLUMNS
 from quotaplane.parsing.strict_json import CaseModel
 
 MOST_WHY: Final = 1000
-"""Characters of a reason."""
+"""Most characters of a reason."""
 
 _UNITS: Final = {f"{each.name}_per_s": each.unit for each in DECLARED_DIMENSIONS}
 
@@ -118,7 +118,7 @@ _ANSWERED: Final[dict[str, Any]] = {
         )
         for column in RATE_COLUMNS
     },
-    # What others wrote into the table need not be of its kind, and is shown as it is.
+    # Values that other programs wrote into the table may be invalid; they are shown unchanged.
     **{column: (Any, field) for column, (_, field) in _OPTIONS.items()},
 }
 
@@ -158,7 +158,7 @@ class GroupList(BaseModel):
 
 
 class GroupChange(BaseModel):
-    """What a request changed, or with `dry_run` would change."""
+    """The change that a request made, or with `dry_run` would make."""
 
     group: str = Field(examples=["acme::orders"])
     result: Literal["created", "changed", "unchanged", "deleted"]
@@ -196,7 +196,7 @@ class HistoryPage(BaseModel):
 
 
 class RollbackBody(CaseModel):
-    """Which groups are put back, and to when."""
+    """The groups to set back, and the version or time."""
 
     groups: list[str] = Field(
         description="Names of groups; none: all (with a time or version), or all deleted ones.",
@@ -214,7 +214,7 @@ class RollbackBody(CaseModel):
 
 
 class RolledBack(BaseModel):
-    """A group that was put back."""
+    """A group that was set back."""
 
     group: str
     from_: GroupState | None = Field(  # type: ignore[valid-type]
@@ -224,7 +224,7 @@ class RolledBack(BaseModel):
 
 
 class RollbackAnswer(BaseModel):
-    """What a rollback changed, or with `dry_run` would change."""
+    """The changes that a rollback made, or with `dry_run` would make."""
 
     changed: list[RolledBack]
     dry_run: bool
@@ -247,10 +247,10 @@ _LATER: Final = Field(default=None, ge=-1, le=2**63 - 1, description=_KEPT)
 
 
 class PulsarGroup(CaseModel):
-    """A resource group as Pulsar's clients know it: whole numbers per second, -1 is unlimited.
+    """A resource group in Pulsar's form: whole numbers per second, -1 is unlimited.
 
-    In a request null or an absent key keeps what the group has, and is -1 for a new group. PIP-82
-    writes the keys in other cases (``PublishRateInbytes``), which are read, too.
+    In a request null or an absent key keeps the group's value, and is -1 for a new group. Keys with
+    the upper and lower case of PIP-82 (``PublishRateInbytes``) are read, too.
     """
 
     publishRateInMsgs: int | None = Field(default=None, ge=-1, le=10**18, examples=[1000])  # noqa: N815
@@ -296,14 +296,14 @@ class AttachmentList(BaseModel):
 
 
 class VersionAnswer(BaseModel):
-    """What runs here."""
+    """The version of the server."""
 
     version: str = Field(description="Of quotaplane.")
     api: Literal["v1"]
 
 
 class MeAnswer(BaseModel):
-    """Who makes this request."""
+    """The caller."""
 
     name: str
     anonymous: bool
@@ -333,7 +333,7 @@ class TablesAnswer(BaseModel):
 
 
 class Check(BaseModel):
-    """Something that the server needs."""
+    """The state of something that the server needs."""
 
     name: Literal["history", "job"]
     ok: bool
@@ -342,7 +342,7 @@ class Check(BaseModel):
 
 
 class ReadyAnswer(BaseModel):
-    """Whether the server can do its work, as of the last look in the background."""
+    """Whether the server can do its work, as of the last check in the background."""
 
     ready: bool
     checks: list[Check]

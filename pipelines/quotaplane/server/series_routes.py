@@ -35,7 +35,7 @@ async def series(
     until: Until = None,
     points: Annotated[int, Query(ge=2, le=2000, description="Most buckets.")] = 300,
 ) -> Response:
-    """Usage, limits, demand and quota of a group over time, by broker; why limits changed."""
+    """Usage, limits, demand and quota of a group over time, by broker; changes of limits."""
     allow_group(caller, Role.VIEWER, group, served)
     if dimension not in DIMENSIONS:
         raise InputError(f"query parameter dimension: must be one of {', '.join(DIMENSIONS)}")
@@ -55,7 +55,7 @@ async def series(
 async def rejected_summary(
     caller: Caller, served: Served, since: Since = A_DAY_AGO, until: Until = None
 ) -> Response:
-    """Reports that were refused, by reason and sender, most first; at most 200 rows."""
+    """Refused reports by reason and sender, the most frequent first; at most 200 rows."""
     allow(caller, Role.VIEWER, None, served)
     begin, end = period(since, until)
     total, rows = await served.queries.ask(

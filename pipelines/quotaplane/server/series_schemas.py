@@ -1,4 +1,4 @@
-"""What answers about one group over time look like."""
+"""Models of answers about one group over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routes of one server share, and who makes a request."""
+"""The services that all routes of a server share, and the caller of a request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BEARER: Final = HTTPBearer(
 
 
 class Services:
-    """Everything behind the routes; made in the event loop that serves them.
+    """The services behind the routes; made in the event loop that serves them.
 
     Args:
         settings: the whole settings file.
@@ -109,11 +109,11 @@ async def authenticated(
     request: Request,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
 ) -> Principal:
-    """Who makes a request.
+    """The caller of a request.
 
     Raises:
         TokenRefusedError: the token is not accepted.
-        AnswerError: there is none, and without one nothing may be done (401).
+        AnswerError: there is no token, and the server needs one (401).
     """
     services = await services_of(request)
     caller = services.anonymous
@@ -127,7 +127,7 @@ async def authenticated(
 
 
 Caller = Annotated[Principal, Depends(authenticated)]
-"""A route's parameter: who makes the request."""
+"""A route's parameter: the caller."""
 
 Served = Annotated[Services, Depends(services_of)]
 """A route's parameter: the server's services."""
@@ -143,10 +143,10 @@ def no_token() -> AnswerError:
 
 
 def allow(caller: Principal, role: Role, tenant: str | None, served: Services) -> None:
-    """Let only those pass who have a role for a tenant; None: for what belongs to no tenant.
+    """Check that the caller has a role for a tenant; None: for groups without a tenant.
 
     Raises:
-        AnswerError: the caller has not (403), or is nobody yet (401).
+        AnswerError: the role is missing (403), or the request has no token (401).
     """
     if caller.may(role, tenant):
         return

@@ -23,7 +23,7 @@ Fetch = Callable[[], Awaitable[bytes]]
 REFRESH_S: Final = 300.0
 """A key set is fetched again when it is this old."""
 LEAST_BETWEEN_S: Final = 10.0
-"""Tokens with unknown keys, which anybody can make, fetch the key set at most this often."""
+"""Least seconds between two fetches that tokens with unknown keys cause; anybody can send such."""
 
 _FETCH_WITHIN_S: Final = 5.0
 _MOST_BYTES: Final = 1024 * 1024
@@ -71,7 +71,7 @@ def parse_key_set(raw: bytes) -> dict[str | None, RSAPublicKey]:
         raise ValueError("is no JSON object with a list of keys")
     found: dict[str | None, RSAPublicKey] = {}
     for entry in entries:
-        # Others are not for RS256. A symmetric key in a public set would let everybody sign.
+        # Other keys are not for RS256. A symmetric key in a public set would let anybody sign.
         if _signs(entry):
             try:
                 key = jwt.PyJWK.from_dict(entry, algorithm="RS256").key
@@ -97,7 +97,7 @@ def _signs(entry: Any) -> bool:
 class KeySet:
     """A key set, fetched again every ``REFRESH_S``, and when a token names an unknown key.
 
-    While it can't be fetched, the keys that it had stay. For one event loop.
+    If it can't be fetched, the previous keys stay. For one event loop.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ def from_url(url: str) -> Fetch:
             if answer.status_code != httpx.codes.OK:
                 raise ValueError(f"{url}: answers {answer.status_code}")
             content = bytearray()
-            # Raw: a compressed part of 64 kB could become 64 MB before its size is looked at.
+            # Raw: a compressed part of 64 kB could become 64 MB before its size is checked.
             async for part in answer.aiter_raw():
                 content += part
                 if len(content) > _MOST_BYTES:

@@ -1,4 +1,4 @@
-"""``/api/v1``: how things stand now, from the picture that the server keeps."""
+"""``/api/v1``: the present state of the job, groups and brokers, from the server's picture."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def status(
 ) -> Response:
     """The job's last round, and groups of the caller's tenants beside their quotas.
 
-    A row for each dimension with a quota; by default those that use most of a quota come first.
+    A row for each dimension with a quota; by default sorted by the used part, the highest first.
     """
     _check(dimension, sort)
     picture, mine = await _picture(caller, served)
@@ -104,6 +104,6 @@ def _check(dimension: str | None, sort: str) -> None:
 
 
 async def _picture(caller: Principal, served: Services) -> tuple[ClusterPicture, BoolArray]:
-    """The newest picture, and which (g,) groups of it the caller may see."""
+    """The newest picture, and (g,) whether the caller may see each group."""
     picture = await served.picture.get()
     return picture, served.picture.visible(picture, caller.tenants(Role.VIEWER))

@@ -1,4 +1,4 @@
-"""What answers about the present state look like; the OpenAPI follows from it."""
+"""Models of answers about the present state; the OpenAPI document is made of them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GroupStanding(BaseModel):
 
 
 class Counts(BaseModel):
-    """Groups of the caller's tenants, whatever the search; each counted once."""
+    """Numbers of groups of the caller's tenants, not only of those searched; each counted once."""
 
     groups: int
     over_quota: int = Field(description=f"They use more than {OVER_QUOTA:.0%} of a quota.")
@@ -78,7 +78,7 @@ class Counts(BaseModel):
 
 
 class StatusAnswer(BaseModel):
-    """How things stand."""
+    """The state of the job and of groups."""
 
     as_of: datetime = Field(description="When the history was read; a few seconds ago.")
     job: JobAnswer | None = Field(description="null: no round is recorded.")

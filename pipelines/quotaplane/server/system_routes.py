@@ -1,4 +1,4 @@
-"""``/api/v1``: version, settings, tables, who asks; ``/healthz``, ``/readyz``, ``/metrics``."""
+"""``/api/v1``: version, settings, tables, caller; ``/healthz``, ``/readyz``, ``/metrics``."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from quotaplane.server.services import Caller, Served, allow
 
 routes: Final = APIRouter(prefix="/api/v1", tags=["system"])
 health: Final = APIRouter(tags=["health"])
-"""Routes for everybody, without a token."""
+"""Routes without a token."""
 
 _LOGIN_IN_URL: Final = re.compile(r"(?<=://)[^/\s@]+@")
 
 
 @routes.get("/version", response_model=VersionAnswer, responses=answers())
 async def version(caller: Caller) -> Response:
-    """What runs here."""
+    """The version of the server."""
     return json_answer({"version": __version__, "api": "v1"})
 
 
 @routes.get("/me", response_model=MeAnswer, responses=answers())
 async def me(caller: Caller) -> Response:
-    """Who makes this request, and with which roles."""
+    """The caller's name and roles."""
     roles = {tenant: role.name.lower() for tenant, role in caller.roles.items()}
     return json_answer({"name": caller.name, "anonymous": caller.is_anonymous, "roles": roles})
 
@@ -53,9 +53,9 @@ async def config(caller: Caller, served: Served) -> Response:
 
 @routes.get("/tables", response_model=TablesAnswer, responses=answers())
 async def tables(caller: Caller, served: Served) -> Response:
-    """Whether the history's tables are there and whole; for administrators of all tenants.
+    """Whether the history's tables exist and are whole; for administrators of all tenants.
 
-    Looks at their logs and newest files. `quotaplane doctor` looks at every file.
+    Checks their logs and newest files. `quotaplane doctor` checks every file.
     """
     allow(caller, Role.ADMIN, None, served)
     history = served.settings.history
@@ -74,7 +74,7 @@ async def options() -> Response:
 
 @health.get("/healthz", response_model=AliveAnswer)
 async def healthz() -> Response:
-    """The process answers; nothing else is looked at."""
+    """The process answers; nothing else is checked."""
     return json_answer({"alive": True})
 
 
@@ -84,7 +84,7 @@ async def healthz() -> Response:
     responses={503: {"model": ReadyAnswer, "description": "Not ready; the checks say why."}},
 )
 async def readyz(served: Served) -> Response:
-    """Whether the history can be read and the job makes rounds, as of the last look."""
+    """Whether the history can be read and the job makes rounds, as of the last check."""
     checks = served.readiness.checks()
     ready = all(check.ok for check in checks)
     answer = {"ready": ready, "checks": [check._asdict() for check in checks]}
@@ -102,12 +102,12 @@ async def readyz(served: Served) -> Response:
     },
 )
 async def metrics(served: Served) -> Response:
-    """Requests by route and how long they took, for Prometheus; no names of groups or people."""
+    """Numbers and durations of requests by route, for Prometheus; no names of groups or people."""
     return Response(served.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _masked(value: Any) -> Any:
-    """Without names and passwords in URLs; fields of secrets are masked already.
+    """The value without user names and passwords in URLs; fields of secrets are masked already.
 
     >>> _masked({"a": ["https://ann:secret@host/x", 1]})
     {'a': ['https://**********@host/x', 1]}

@@ -1,7 +1,8 @@
-"""Verifies bearer tokens (JWT): who makes a request, and what they may do.
+"""Verifies bearer tokens (JWT), which give the caller of a request and its roles.
 
 The algorithm is never taken from the token alone: HS256 is only tried with the secret, RS256 only
-with public keys, and whatever the settings have no key for is refused. Tokens are never printed.
+with public keys; a token that needs a key the settings do not have is refused. Tokens are never
+printed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _REASONS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
 
 
 class TokenRefusedError(QuotaplaneError):
-    """A token is not accepted; the message says why, and nothing of the token."""
+    """A token is not accepted; the message says why, without parts of the token."""
 
 
 class Verifier:
@@ -94,7 +95,7 @@ class Verifier:
             if key is None:
                 raise TokenRefusedError("the token is refused: its key (kid) is not known")
             return key
-        # Anybody chooses this text: it is not repeated.
+        # The caller chose this text, so messages do not repeat it.
         raise TokenRefusedError("the token is refused: its algorithm is not accepted")
 
     def _principal(self, claims: dict[str, Any]) -> Principal:
@@ -121,7 +122,7 @@ def _secret(auth: Authentication) -> bytes | None:
     except OSError as error:
         raise ConfigError(f"{where}: can't be read: {error.strerror}") from None
     if raw.isascii() and raw.decode("ascii").rstrip("\r\n").isprintable():
-        raw = raw.rstrip(b"\r\n")  # of an editor, or of echo
+        raw = raw.rstrip(b"\r\n")  # added by an editor or by echo
     try:
         return check_secret(raw)
     except ValueError as error:

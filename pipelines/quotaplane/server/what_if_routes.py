@@ -1,4 +1,4 @@
-"""``/api/v1/what-if``: what another quota, weight, floor or law would have meant, in a moment."""
+"""``/api/v1/what-if``: limits in a recorded period under another quota, weight, floor or law."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _MOST_ROWS: Final = 200
     openapi_extra=body_schema(WhatIfBody),
 )
 async def what_if(request: Request, caller: Caller, served: Served) -> Response:
-    """What another quota, weight, floor or law would have meant in a recorded period.
+    """Limits in a recorded period as they would have been with another quota, weight, floor or law.
 
-    Nothing is changed. The limits are those of a steady state: `quotaplane replay` plays every
-    round again and is exact. A period in which nothing is recorded has empty series.
+    Nothing is changed. The limits are those of a steady state; `quotaplane replay` runs every round
+    again and is exact. A period without records has empty series.
     """
     body, raw = await read_body(request, WhatIfBody)
     allow_group(caller, Role.VIEWER, body.group, served)
@@ -85,7 +85,7 @@ def _config(body: WhatIfBody, settings: Any) -> SteadyConfig:
 
 
 def _changed_rows(rows: pa.Table, group: str, raw: Mapping[str, Any]) -> pa.Table:
-    """The rows of the tree with what is changed of the group."""
+    """The rows of the tree with the changes of the group."""
     named = raw.get("group")
     if named is not None and named != group:
         raise InputError(f"body: changes: group: must be {group!r}, or left out")
@@ -169,19 +169,19 @@ def _dimension(period: Period, found: Effect, pairs: Any, group: int, place: int
 
 
 def _together(rates: FloatArray) -> FloatArray:
-    """(T,) sums of what is known and finite; NaN: nothing is."""
+    """(T,) sums of the finite rates; NaN: none is finite."""
     finite = np.isfinite(rates)
     sums = np.where(finite, rates, 0.0).sum(axis=0)
     return np.where(finite.any(axis=0), sums, np.nan)
 
 
 def _seconds(units: FloatArray, ms: FloatArray) -> float:
-    """For how long any of the (n, T) units are more than 0."""
+    """The seconds during which any of the (n, T) units are above 0."""
     return float(np.where(units > 0, ms, 0.0).max(axis=0, initial=0.0).sum() / 1000.0)
 
 
 def _series(rates: FloatArray) -> list[float | None]:
-    """The rates for JSON: null in place of what is not finite."""
+    """The rates for JSON: null in place of a rate that is not finite."""
     values = rates.astype(object)
     values[~np.isfinite(rates)] = None
     listed: list[float | None] = values.tolist()

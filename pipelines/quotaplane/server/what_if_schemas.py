@@ -1,4 +1,4 @@
-"""What requests and answers of the quick what-if look like; the OpenAPI follows from it."""
+"""Models of requests and answers of the quick what-if; the OpenAPI document is made of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Series = list[float | None]
 
 
 class WhatIfBody(CaseModel):
-    """A group, a recorded period, and what is to be different."""
+    """A group, a recorded period, and the changes to assume."""
 
     group: str = Field(min_length=1, max_length=MAX_GROUP_CHARS, examples=["acme::orders"])
     since: str = Field(
@@ -63,7 +63,7 @@ class WhatIfDimension(BaseModel):
 
 
 class WhatIfRow(BaseModel):
-    """A broker of a group of the tree whose limit would have been another."""
+    """A broker of a group in the tree whose limit would have been different."""
 
     group: str
     broker: str
@@ -79,7 +79,7 @@ class WhatIfRow(BaseModel):
 
 
 class WhatIfAnswer(BaseModel):
-    """What a change would have meant."""
+    """The effect that a change would have had."""
 
     group: str
     since: datetime

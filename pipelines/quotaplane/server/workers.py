@@ -1,7 +1,7 @@
 """Threads for the disk: a read or write that hangs must not stop the event loop.
 
-Reads, queries, writes and the looks of ``/readyz`` have threads of their own, so that one kind that
-hangs leaves the others free.
+Reads, queries, writes and the checks of ``/readyz`` have threads of their own: if one kind hangs,
+the others go on.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _Done = TypeVar("_Done")
 class Workers:
     """The threads of one server.
 
-    Writes are made one after the other: several at once would only make each other begin again,
-    as each is a commit to the same table.
+    Writes are made one after the other: each is a commit to the same table, and concurrent commits
+    conflict and are repeated.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -60,7 +60,7 @@ class Workers:
         """Run work that writes, after the writes before it.
 
         Raises:
-            AnswerError: it was not done, or that is not known (503); the reason says which.
+            AnswerError: it was not done, or that is unknown (503); the reason says which.
         """
         if self._writes >= _MOST_WAITING:
             raise AnswerError(
@@ -94,7 +94,7 @@ class Workers:
         raise AnswerError(503, f"{what} within {self._timeout_s:g} s; {outcome}")
 
     def close(self) -> bool:
-        """Accept no more work; False if some still runs, which can't be ended."""
+        """Accept no more work; False: some still runs and can't be ended."""
         for threads in (self._readers, self._writer, self._queries):
             threads.shutdown(wait=False, cancel_futures=True)
         return not any(future.running() for future in set(self._running))
