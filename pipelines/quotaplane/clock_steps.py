@@ -1,4 +1,4 @@
-"""Notices that a host's clock was set, by a second clock that nobody sets."""
+"""Detects that a host's clock was set, by comparison with a clock that can't be set."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import Final
 
 STEP_S: Final = 1.0
-"""A smaller difference between two looks is no step: clocks drift, and are corrected slowly."""
+"""A smaller difference between two checks is no step: clocks drift, and are corrected slowly."""
 
 
 def boot_clock() -> float:
-    """Seconds of a clock that nobody sets; where there is one, of one that runs in suspension."""
+    """Seconds of a clock that can't be set and, if there is one, that runs during suspension."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
 
 def steady_clock_ms() -> Callable[[], float]:
-    """A clock in ms that begins as the wall clock, and that nobody sets."""
+    """A clock in ms that begins at the wall clock's time and can't be set."""
     ahead_s = time.time() - boot_clock()
     return lambda: (boot_clock() + ahead_s) * 1000.0
 
 
 class ClockSteps:
-    """Compares the wall clock with the boot clock at each look.
+    """Compares the wall clock with the boot clock at each call.
 
     >>> wall, boot = iter([1000.0, 1001.0, 4602.0]), iter([10.0, 11.0, 12.0])
     >>> steps = ClockSteps(wall=lambda: next(wall), boot=lambda: next(boot))
@@ -39,10 +39,10 @@ class ClockSteps:
         self._wall, self._boot = wall, boot
         self._difference_s = wall() - boot()
         self.count = 0
-        """So often the clock was set."""
+        """How many times the clock was set."""
 
     def look(self) -> float:
-        """By how many seconds the clock was set since the last look; 0 = it was not set."""
+        """The seconds by which the clock was set since the last call; 0 = it was not set."""
         difference_s = self._wall() - self._boot()
         step_s = difference_s - self._difference_s
         self._difference_s = difference_s
@@ -53,7 +53,7 @@ class ClockSteps:
 
 
 def in_words(step_s: float) -> str:
-    """What happened, as a line for the administrator, without the consequences.
+    """A line about the step for the administrator, without its consequences.
 
     >>> in_words(-3600.0)
     "this host's clock was set back by 3600 s"

@@ -1,4 +1,4 @@
-"""All exceptions that quotaplane raises. A message says what went wrong, where, and what to do.
+"""All exceptions that quotaplane raises. A message says what happened, where, and what to do.
 
 Commands print ``str(error)`` on one line of stderr and exit with ``error.exit_code``. Any other
 exception is a bug: exit code 70, and its traceback goes to a file.
@@ -101,7 +101,7 @@ class FailedBatchError(QuotaplaneError):
 
 
 class OutputError(QuotaplaneError):
-    """A command's stdout can't be written. What the command has changed until then stays changed.
+    """A command's stdout can't be written. Changes that the command made before stay.
 
     If the reader of a pipe has left, the cause is a ``BrokenPipeError``: the command then ends
     without a line, as a shell expects.

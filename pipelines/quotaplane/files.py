@@ -17,7 +17,7 @@ DEFAULT: Final = "077"
 def set_umask() -> None:
     """Let this process and its children create files only for their user.
 
-    The history names tenants and says who changed what, and Spark's checkpoint has the reports.
+    The history has names of tenants and authors of changes; Spark's checkpoint has the reports.
     ``QUOTAPLANE_UMASK`` (octal) replaces 077; 027 lets the user's group read.
 
     Raises:
@@ -32,7 +32,7 @@ def set_umask() -> None:
 def umask_of_hadoop() -> dict[str, str]:
     """The Spark option by which Hadoop gives new files of this process's JVM the same rights.
 
-    Hadoop sets the rights of a checkpoint's files itself, to 644 by default, whatever the umask.
+    Hadoop sets the rights of a checkpoint's files itself, to 644 by default; it ignores the umask.
     """
     umask = os.umask(0o077)  # there is no way to read it alone
     os.umask(umask)

@@ -24,13 +24,13 @@ class Dimension:
     name: str
     """As in columns: what is done (publish, dispatch, or total: both), then the unit."""
     unit: str
-    """What is counted, a plural; quotas written as texts name it."""
+    """Noun for the counted things, in the plural; quotas written as texts contain it."""
     is_basic: bool = False
     """Every broker counts it, stock ones too. Another one is there only where it is limited."""
     sum_of: tuple[str, ...] = ()
-    """Of a total: the basic dimensions that it is the sum of."""
+    """The basic dimensions that a total is the sum of; empty for other dimensions."""
     carried_by: str = ""
-    """Of bytes: the dimension that counts the messages which carry them."""
+    """The dimension of the messages that carry these bytes; empty for other dimensions."""
 
 
 DECLARED_DIMENSIONS: Final = (
@@ -51,11 +51,11 @@ of ``schemas/quotaplane.proto`` its columns. Then run ``make proto`` and
 """
 
 DIMENSIONS: Final = tuple(dimension.name for dimension in DECLARED_DIMENSIONS)
-"""What a quota may limit; arrays of shape (n, dimensions) have their columns in this order."""
+"""Names of the dimensions; arrays of shape (n, dimensions) have their columns in this order."""
 
 BASIC: Final = sum(dimension.is_basic for dimension in DECLARED_DIMENSIONS)
-"""The first so many dimensions are always present; every broker, also a stock one, counts them. The
-others are stored only if somebody reports or limits them."""
+"""Number of the first dimensions, which are always present: every broker, also a stock one, counts
+them. The others are stored only if they are reported or limited."""
 
 PUBLISH: Final = slice(0, 2)
 """The dimensions of publishing; stock Pulsar limits only these by group."""
@@ -65,15 +65,15 @@ PARTS: Final = {
     for place, dimension in enumerate(DECLARED_DIMENSIONS)
     if dimension.sum_of
 }
-"""Of each total, by index, the dimensions that it is the sum of."""
+"""The parts of each total, all as indexes of dimensions."""
 
 EVENTS: Final = {
     place: (parts, tuple(DIMENSIONS.index(DECLARED_DIMENSIONS[part].carried_by) for part in parts))
     for place, parts in ((place, PARTS.get(place, (place,))) for place in range(len(DIMENSIONS)))
     if all(DECLARED_DIMENSIONS[part].carried_by for part in parts)
 }
-"""Of each dimension in bytes: the dimensions that it is the sum of, and those that count the
-messages which carry these."""
+"""For each dimension in bytes: its parts (itself, if it is no total), and the dimensions of the
+messages that carry them; all as indexes."""
 
 RATE_COLUMNS: Final = tuple(f"{dimension}_per_s" for dimension in DIMENSIONS)
 """Each dimension's column in tables, messages and files: always a rate per second."""
@@ -82,7 +82,7 @@ THROTTLED_COLUMNS: Final = tuple(f"throttled_{dimension}_per_s" for dimension in
 """Requests that a broker refused or delayed, per second; only in our own report format."""
 
 COUNTED: Final = tuple(place for place in range(len(DIMENSIONS)) if place not in PARTS)
-"""The dimensions, by index, that have counters: what a total's would be, those of its parts say."""
+"""Indexes of the dimensions that have counters; totals follow from the counters of their parts."""
 
 COUNTER_COLUMNS: Final = tuple(f"counter_{DIMENSIONS[place]}" for place in COUNTED)
 """Amounts since the broker's start, not rates; only in our own report format, and in ``usage``.
@@ -195,7 +195,7 @@ def _digest(name: str) -> int:
 
 
 def shard_of(group: Ids, shards: int) -> Ids:
-    """The shard of a group id, or of an array of ids: the stateful operator's key.
+    """The shard of a group id, or of an array of ids: the key of Spark's stateful operator.
 
     >>> shard_of(group_id("tenant-a/orders"), 2)
     1

@@ -1,6 +1,6 @@
-"""The counts of a round of the quota job: each is declared once, and how shards are added up.
+"""Declares the counts of a round of the quota job, and how the counts of shards are merged.
 
-The table ``rounds``, the status line, and metrics are made of ``RoundCounts``.
+The table ``rounds``, the status line and metrics are made from ``RoundCounts``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Merge(Enum):
     """How the counts of several shards become one."""
 
     SUM = "sum"
-    """Each shard counts what is its own."""
+    """Each shard counts its own."""
     MAX = "max"
-    """Every shard counts the same, or the greatest is meant."""
+    """Every shard counts the same, or the greatest count is the answer."""
     MIN = "min"
     """The least that is not 0."""
     BY_KEY = "by_key"
@@ -41,7 +41,7 @@ class Over(Enum):
 
 
 MOST_NAMED: Final = 20
-"""So many groups are named, those with the greatest values."""
+"""At most this many groups are named, those with the greatest values."""
 
 
 def _state(text: str, merge: Merge = Merge.SUM) -> Any:
@@ -63,7 +63,7 @@ def _count(
 
 @dataclass(frozen=True)
 class RoundCounts:
-    """What happened in a round: of one shard, or of all of them (``merged``).
+    """The counts of a round, of one shard or of all shards (``merged``).
 
     >>> first, second = RoundCounts(reports=3, entries=10), RoundCounts(reports=3, entries=5)
     >>> total = merged([first, second])
@@ -158,14 +158,14 @@ class RoundCounts:
     )
     learning_shards: int = _state("shards that only hand back limits of an earlier epoch")
     shard: int = -1
-    """The shard that these counts are of; -1: all."""
+    """The shard that was counted; -1: all."""
 
     def stored(self) -> dict[str, int]:
         """The counts that the table ``rounds`` has."""
         return {name: getattr(self, name) for name in COLUMNS}
 
     def something_happened(self) -> bool:
-        """Whether any event was counted; a state is there in every round."""
+        """Whether any event was counted; states are not considered, as every round has them."""
         return any(getattr(self, name) for name in _NAMES[Over.SUM])
 
     def events(self) -> dict[str, int]:
@@ -205,8 +205,8 @@ def merged(
 ) -> RoundCounts:
     """The counts of a round over all shards.
 
-    ``of_round``: of the shards that took part; ``latest``: the latest counts of each shard, for
-    what is ``OF_EACH_SHARD``; None: the same.
+    ``of_round``: counts of the shards that took part; ``latest``: the latest counts of each shard,
+    used for those ``OF_EACH_SHARD``; None: the same.
     """
     shards = [RoundCounts(), *of_round]
     states = shards if latest is None else [RoundCounts(), *latest]

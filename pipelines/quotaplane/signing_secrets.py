@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 MAX_KEY_ID: Final = 16
-"""Characters."""
+"""Most characters of a key id."""
 LEAST_SECRET: Final = 32
-"""Characters, and bytes: as many as an HMAC-SHA256 has."""
+"""Fewest characters of a secret: as many as an HMAC-SHA256 has bytes."""
 _KEY_ID: Final = re.compile(f"[a-z0-9-]{{1,{MAX_KEY_ID}}}")
 _SECRET: Final = re.compile("[!-~]*")
 

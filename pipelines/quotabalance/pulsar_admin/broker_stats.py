@@ -41,7 +41,7 @@ class BrokerStats(NamedTuple):
     usage: FloatArray
     """(5,) cpu, memory, directMemory, bandwidthIn, bandwidthOut, in the unit of ``limit``."""
     limit: FloatArray
-    """(5,) what the machine has; 0 = not known."""
+    """(5,) capacity of the machine; 0 = not known."""
     bundles: list[str]
     """Without those that can be on this broker only."""
     rates: FloatArray

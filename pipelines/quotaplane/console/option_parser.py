@@ -23,8 +23,8 @@ class OptionParser(argparse.ArgumentParser):
     """Accepts only full option names, once each, and reports a wrong option in one line.
 
     argparse accepts ``--hist`` for ``--history``; a script with such an abbreviation would break,
-    or change its meaning, when an option is added. Of an option that is given twice it takes the
-    last one; whoever repeats one means to give several, or has overlooked the first. Parsers of
+    or change its meaning, when an option is added. If an option is given twice, argparse takes the
+    last value; probably several values were meant, or the first was overlooked. Parsers of
     subcommands also have this class.
 
     >>> parser = OptionParser(prog="job")

@@ -1,4 +1,4 @@
-"""Prints lines to stderr for operators; control characters in them are escaped."""
+"""Prints lines to stderr for administrators; control characters in them are escaped."""
 
 from __future__ import annotations
 

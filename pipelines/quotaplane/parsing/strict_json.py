@@ -212,7 +212,7 @@ _TEXTS: Final = {
 
 
 def explain(error: Mapping[str, Any], raw: object) -> str:
-    """What is wrong with a value, in a few words behind its name.
+    """The problem of a value in a few words, to follow its name.
 
     ``error`` is one of pydantic's ``errors()`` about ``raw``.
     """

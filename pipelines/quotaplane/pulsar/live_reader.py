@@ -15,7 +15,7 @@ from quotaplane.pulsar.position import Received
 
 _WAITING_MESSAGES: Final = 10_000
 _WAITING_BYTES: Final = 64 * 1024 * 1024
-"""What is kept between two micro-batches, per topic partition."""
+"""Most bytes kept between two micro-batches, per topic partition."""
 _CLIENT_MESSAGES: Final = 1000
 """Messages in the client's own queue, which knows no bound in bytes; it is emptied at once."""
 _POLL_MS: Final = 200

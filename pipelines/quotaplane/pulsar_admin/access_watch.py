@@ -1,4 +1,4 @@
-"""Notices that a cluster begins to refuse requests that lack rights, while a program runs."""
+"""Reports that a cluster begins to refuse requests for lack of rights, while a program runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quotaplane.agents.failures import Say
 
 _REFUSALS: Final = (401, 403)
 _FORGET_AFTER_S: Final = 600.0
-"""A request that is not repeated for so long no longer counts; its topic may not exist any more."""
+"""A request that is not repeated for this long no longer counts; its topic may be gone."""
 _MOST: Final = 10_000
 """Refused requests that are remembered."""
 
@@ -41,7 +41,7 @@ class AccessWatch:
 
     @property
     def refused(self) -> int:
-        """How many different requests are refused at present."""
+        """The number of different requests that are refused at present."""
         self._forget_old()
         return len(self._refused_at_s)
 

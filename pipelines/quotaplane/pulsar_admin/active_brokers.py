@@ -1,4 +1,4 @@
-"""Follows a cluster's own list of active brokers: whose reports count, and who has left."""
+"""Follows a cluster's own list of active brokers: reports of others do not count."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class ActiveBrokers:
     Args:
         as_listed: names as in the list (host:port), as load reports have them; otherwise the URL of
             the binary protocol, as in stock usage reports.
-        keep_s: a broker that leaves the list keeps its name for so long: one whose session with the
-            metadata store ended still serves its topics.
+        keep_s: a broker that leaves the list keeps its name for this long: it may still serve its
+            topics after the end of its session with the metadata store.
     """
 
     def __init__(self, *, as_listed: bool, keep_s: float) -> None:
         self._as_listed, self._keep_s = as_listed, keep_s
         self._name_of: dict[str, str] = {}
-        """Of the brokers in the list."""
+        """Name of each broker in the list, by its address there."""
         self._listed_at_s: dict[str, float] = {}
-        """By name: when it was in the list last."""
+        """By name: the time at which it was in the list last."""
         self._listed_as: dict[str, str] = {}
-        """By name: how it was in the list last."""
+        """By name: its address when it was in the list last."""
         self.newest = NO_BROKERS
         """As of the last list that could be read."""
 
@@ -81,7 +81,7 @@ class ActiveBrokers:
 
     def _note(self, listed: frozenset[str], now_s: float, now_ms: int) -> None:
         listed_as = self._listed_as | {name: broker for broker, name in self._name_of.items()}
-        # A broker that is back, and whose name is not found out again yet, has not left.
+        # A broker that is back has not left, even while its name is still unknown.
         present = [
             name
             for name, broker in listed_as.items()

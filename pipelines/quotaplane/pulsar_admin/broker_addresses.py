@@ -16,7 +16,7 @@ class BrokerAddress(NamedTuple):
     name: str
     """As in its usage reports: the URL of its binary protocol."""
     url: str
-    """Of its own REST API."""
+    """The URL of its own REST API."""
 
 
 async def look_up_broker(rest: Rest, broker: str) -> BrokerAddress:

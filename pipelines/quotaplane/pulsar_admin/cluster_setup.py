@@ -147,8 +147,8 @@ async def make(
     after ``seen_within_s`` that is an error.
 
     Raises:
-        ClusterError: a step was refused, or the cluster does not show it afterwards. What was made
-            before stays, and a repeated run continues.
+        ClusterError: a step was refused, or the cluster does not show it afterwards. Steps made
+            before stay, and a repeated run continues.
     """
     missing = await find_missing(rest, settings, transport, roles)
     for number, step in enumerate(missing.steps):
@@ -292,7 +292,7 @@ async def _grants(rest: Rest, role: str, rights: Mapping[str, set[str]]) -> Asyn
 
 
 def _superusers(settings: Settings, roles: Roles, superusers: set[str]) -> list[str]:
-    """Of the roles that must be superusers those that are not."""
+    """Lines about roles that must be superusers and are not."""
     needed = {roles.enforcer: "the enforcer"}
     if settings.cluster is not None:
         needed[roles.job] = "the job with the section cluster"

@@ -52,7 +52,7 @@ class HttpAnswer(NamedTuple):
 
 
 class ChosenLines:
-    r"""Of a text that comes in parts, the whole lines that begin with one of some names.
+    r"""Selects, from a text that comes in parts, the whole lines that begin with one of some names.
 
     >>> chosen = ChosenLines([b"b"])
     >>> [chosen.take(part) for part in (b"a 1\nb", b" 2\nc 3\nb 4", b"\n")]

@@ -16,7 +16,7 @@ from quotaplane.settings.loopback import clear_to
 from quotaplane.settings.transports import OAuth2, PulsarSecurity
 
 _MOST_BYTES: Final = 1 << 20
-"""Of an answer, or of the file of the key."""
+"""Most bytes of an answer, and of the file of the key."""
 
 
 async def fetch_token(security: PulsarSecurity, timeout_s: float) -> tuple[str, float]:

@@ -49,7 +49,7 @@ class Broker:
     name: str
     """As in its usage reports."""
     url: str
-    """Of its own REST API."""
+    """The URL of its own REST API."""
     bundles: list[BundleName] = field(default_factory=list)
     """The bundles that it owns."""
 

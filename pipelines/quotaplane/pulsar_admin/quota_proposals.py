@@ -37,7 +37,7 @@ class ConfiguredNamespace:
     other_parts: int = 0
     """Parts that can't, such as non-persistent topics."""
     topic_rates: Mapping[str, TopicRates] = field(default_factory=dict)
-    """Of topics with rates of their own."""
+    """By topic, the rates of those that have their own."""
     used: FloatArray = field(default_factory=lambda: np.zeros(BASIC))
     """(4,) per second; NaN = unknown."""
     failure: str = ""

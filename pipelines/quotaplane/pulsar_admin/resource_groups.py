@@ -65,7 +65,7 @@ def rates_of(group: object) -> list[float]:
 
 
 def has_zero(group: Mapping[str, object]) -> bool:
-    """Whether a quota of the group is 0, perhaps by somebody who meant "nothing is allowed"."""
+    """Whether a quota of the group is 0, which may have been meant as "nothing is allowed"."""
     return any(group.get(key) == 0 for key in RATE_KEYS)
 
 

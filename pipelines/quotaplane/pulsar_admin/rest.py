@@ -45,7 +45,7 @@ _AMBIGUOUS: Final = re.compile(r"(^|/)(\.|%2e){0,2}(/|$)|%2f|%5c|\\", re.IGNOREC
 """In a path without its first slash. ``Rest.path`` makes ``%2F`` of no name: its ``%`` becomes
 ``%25``."""
 METRICS_PATH: Final = "/metrics/"
-"""Of a broker's metrics; without the last slash it answers with a redirect."""
+"""Path of a broker's metrics; without the last slash the broker answers with a redirect."""
 _METRICS_WITHIN_S: Final = 60.0
 """A broker with 50,000 topics needs 8 s of a core for its metrics."""
 _EARLIER_S: Final = 30.0
@@ -140,7 +140,7 @@ class Rest:
         return (await self._answer("GET", broker_url.rstrip("/"), path, None)).content
 
     async def get_metrics(self, broker_url: str, names: Collection[bytes]) -> bytes:
-        """Of this broker's metrics, the lines with these names; like ``get_bytes``.
+        """The lines with these names of this broker's metrics; like ``get_bytes``.
 
         The metrics of many topics are larger than other answers may be, so they are never kept as
         a whole, and may take longer.
@@ -276,7 +276,7 @@ class Rest:
 
 
 def _check_path(path: str) -> None:
-    """Check that a path is the one that it seems to be, whoever resolves it.
+    """Check that every program resolves a path alike.
 
     HTTP libraries, proxies and servers remove the parts ``.`` and ``..`` and may decode an encoded
     slash, so a name with these would make a request for something else.

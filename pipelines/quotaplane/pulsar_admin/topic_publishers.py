@@ -42,10 +42,10 @@ class Published(NamedTuple):
     messages: dict[str, int]
     """Since the broker loaded them."""
     lately: set[str]
-    """To which something was published since the last but one update of the broker's statistics.
+    """Topics published to since the last but one update of the broker's statistics.
 
-    As far as the broker tells: a message in its last interval of statistics counts, and since then
-    one after which it stopped to read from the producer. Each update sets that count to 0.
+    The statistics show a message in their last interval and, since then, a message after which the
+    broker stopped reading from the producer. Each update sets that count to 0.
     """
 
 

@@ -31,8 +31,8 @@ _OF_CONSUMER: Final = b'consumer_name="'
 MOST_LABELS: Final = 16_384
 """Bytes of the labels of a counter. Names in Pulsar have at most some hundreds."""
 _REQUESTS_OF_COST: Final = 10
-"""So many of the last requests to a broker show what one costs it. With three, a busy machine made
-brokers look slow, and they were read each 3 to 13 s."""
+"""Number of the last requests to a broker from which its cost of one is estimated. With three, a
+busy machine made brokers look slow, and they were read each 3 to 13 s."""
 _EARLY: Final = 0.9
 """Fraction of its length from which a window counts as whole, as reads are not exactly on time."""
 _EVEN_COUNTERS: Final = 100_000
@@ -97,7 +97,7 @@ class Sample(NamedTuple):
 
 
 class RequestCost:
-    """What a request costs a broker: the least time of the last ten. Longer ones have waited.
+    """A broker's cost of a request: the least time of the last ten, as longer ones have waited.
 
     >>> cost = RequestCost()
     >>> for seconds in (0.3, 0.02, *[0.4] * 9):
@@ -126,7 +126,7 @@ class Source(Protocol):
     """A source of one broker's samples."""
 
     cost: RequestCost
-    """Of a read."""
+    """The cost of a read."""
 
     async def read(self, rest: Rest, broker_url: str, now_s: float) -> Sample | None:
         """Read the usage since the previous read; None: nothing new. ``now_s``: when it begins.

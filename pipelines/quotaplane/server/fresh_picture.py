@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 EVERY_S: Final = 1.0
 """Interval at which the tables are checked for new versions, in seconds."""
 REST: Final = 2.0
-"""The pause after a picture, as a multiple of the time that it took. Its queries have one thread, so
-a third of a core at most is used."""
+"""The pause after a picture, as a multiple of the time that it took. Its queries have one thread:
+they use a third of a core at most."""
 MOST_AGE_S: Final = RECENT.total_seconds()
 """Greatest age of a picture, in seconds: it has counts of the last minute."""
 

@@ -1,7 +1,7 @@
-"""Simulated brokers: they obey the newest limits they were sent, and report what they used.
+"""Simulated brokers: they enforce the newest limits that they received, and report their usage.
 
-All brokers are kept in arrays of shape (brokers, groups, dimensions), so that a thousand cost a
-few array operations an interval; only a report is made broker by broker, as in a real cluster.
+All brokers are in arrays of shape (brokers, groups, dimensions), so an interval of a thousand
+brokers takes a few array operations. Only reports are made broker by broker.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.reports import encode_stock_report
 
 STOCK_MOVE: Final = 0.05
-"""A stock broker reports a class again when one of its counts moved by more than this part."""
+"""A stock broker reports a class again if one of its counts changed by more than this part."""
 
 STOCK_SUPPRESSED: Final = 5
-"""... or after this many intervals in which it did not."""
+"""A stock broker reports a class again after this many intervals without a report."""
 
 _TOTALS: Final = list(PARTS)
 _PLAIN: Final = list(COUNTED)
@@ -50,10 +50,10 @@ _CLASSES: Final = (
 
 @dataclass(frozen=True)
 class BrokerSpec:
-    """A broker: its name, and which of the report formats it speaks.
+    """A broker: its name, and the format of its reports.
 
-    ``throttled``: it reports what it refused, too; ``uses_ids``: ids in place of group names;
-    ``totals``: also totals, which otherwise follow from their parts.
+    ``throttled``: reports have the refused rates; ``uses_ids``: ids in place of group names;
+    ``totals``: reports have totals, which otherwise follow from their parts.
     """
 
     name: str
@@ -64,7 +64,7 @@ class BrokerSpec:
 
 
 class Report(NamedTuple):
-    """What ``transport.BrokerLink.send_reports`` takes."""
+    """A report, as ``transport.BrokerLink.send_reports`` takes it."""
 
     broker: str
     value: bytes
@@ -74,10 +74,14 @@ class Report(NamedTuple):
 class BrokerFleet:
     """The cluster's brokers. ``alive`` has shape (brokers,), ``attached`` (brokers, groups).
 
-    A broker limits nothing before it is told to. When a lease ran out it falls back to the safe
-    limit that it was told or, until then, to ``safe_limit`` (default: unlimited). Where strict
-    limits are promised it must use nothing before it is told to: ``strict`` sees to it.
-    ``throttle`` is how it holds to limits where it is told no terms of a group.
+    Args:
+        specs: the brokers.
+        groups: names of the groups.
+        interval_s: time between two reports of a broker.
+        started_at_ms: start of all brokers, in their reports.
+        safe_limit: applies after a lease end, until a safe limit was received.
+        strict: a broker without limits uses nothing; False: it is unlimited.
+        throttle: terms on which brokers enforce the limits of groups without throttle terms.
     """
 
     def __init__(
@@ -97,7 +101,7 @@ class BrokerFleet:
         self.names = tuple(spec.name for spec in specs)
         shape = len(specs), len(groups)
         self.refused = 0
-        """So many limits messages could not be decoded."""
+        """Number of limits messages that could not be decoded."""
         self.alive: BoolArray = np.ones(len(specs), dtype=bool)
         self.attached: BoolArray = np.ones(shape, dtype=bool)
         unset = 0.0 if strict else UNLIMITED
@@ -109,15 +113,15 @@ class BrokerFleet:
             unset_safe=0.0 if strict else safe_limit,
             removed=unset,
         )
-        """The limits of all brokers; rows and columns are as in ``names`` and ``groups``."""
+        """The limits of all brokers, with a row for each of ``names``, a column for each group."""
         self._reporters = [Reporter(name, started_at_ms) for name in self.names]
         self._interval_s = interval_s
         self._counters = np.zeros((*shape, len(COUNTED)))  # used since each broker's start
-        # By entity: (broker, group, dimension), the last counting fastest.
+        # Index of each entity (broker, group, dimension).
         self._entity = np.arange(np.prod((*shape, len(DIMENSIONS)))).reshape(*shape, -1)
         self._enforcers = BrokerThrottles(self._entity.size, throttle, interval_s=interval_s)
-        self._told = np.full((*shape, BASIC), np.nan)  # counts a stock broker sent last
-        self._uncounted = np.zeros((*shape, BASIC))  # parts of messages, for the next count
+        self._sent = np.full((*shape, BASIC), np.nan)  # last counts in reports of stock brokers
+        self._uncounted = np.zeros((*shape, BASIC))  # fractions of messages, for the next count
         self._suppressed = np.zeros((*shape, len(_CLASSES)), np.int64)
         self._names: pa.StringArray = pa.array(groups, pa.string())
         self._ids = ids_of(groups)
@@ -127,12 +131,13 @@ class BrokerFleet:
         return self.received.all(now_ms)
 
     def use(self, demand: FloatArray, now_ms: int, broker: int | None = None) -> FloatArray:
-        """What gets through of the demand in the interval that ends now, under the limits of now.
+        """The usage in the interval that ends now, under the current limits.
 
-        A dead broker and a detached group use nothing. What both parts of a total are let through
-        is asked of the total's limit then, and both are cut by as much. The totals of ``demand`` do
-        not matter: they are what their parts add up to. ``broker``: whose interval it is, by index;
-        the others use nothing. None: everybody's.
+        A dead broker and a detached group use nothing. The limits of the parts of a total apply
+        first. Then the total's limit applies: both parts are reduced by the same fraction. The
+        totals in ``demand`` are ignored, as totals are the sums of their parts. ``broker``: index
+        of the only broker whose interval it is; the others use nothing. None: it is the interval
+        of all brokers.
         """
         whose: slice | int = slice(None) if broker is None else broker
         there = (self.alive[:, None] & self.attached)[..., None]
@@ -151,7 +156,7 @@ class BrokerFleet:
     def _let(
         self, wants: FloatArray, limits: FloatArray, entity: IntArray, dimensions: list[int]
     ) -> FloatArray:
-        """What gets through in some dimensions, (..., dimensions), each by itself."""
+        """The usage in some dimensions, (..., dimensions), each limited by itself."""
         wants, limits = wants[..., dimensions], limits[..., dimensions]
         of = entity[..., dimensions].ravel()
         return self._enforcers.use(wants.ravel(), limits.ravel(), of).reshape(wants.shape)
@@ -159,9 +164,9 @@ class BrokerFleet:
     def receive(self, values: Iterable[bytes]) -> int:
         """Apply LimitsUpdate messages; returns how many (broker, group) limits they changed.
 
-        Limits that are not newer than those in force, or of a dead or unknown broker, are not
-        applied: whatever order messages come in, and however often, the newest are in force. A
-        message that can't be decoded is skipped and counted in ``refused``.
+        Limits that are not newer than those in force, or are for a dead or unknown broker, are not
+        applied; duplicate and late messages change nothing. A message that can't be decoded is
+        counted in ``refused``.
         """
         changed = 0
         for value in values:
@@ -182,19 +187,19 @@ class BrokerFleet:
         return applied.changed
 
     def _hold(self, broker: int, groups: IntArray) -> None:
-        """Hold groups to limits on the terms told; what these don't tell is the broker's own."""
+        """Apply the received throttle terms to groups; by default the broker's own apply."""
         throttles = self.received.throttles(broker, groups)
         for text in set(throttles):
-            told = read_throttle(text or None)
+            received = read_throttle(text or None)
             those = groups[[one == text for one in throttles]]
             for dimension, name in enumerate(DIMENSIONS):
-                terms = told.get(name) or told.get(ALL_DIMENSIONS)
+                terms = received.get(name) or received.get(ALL_DIMENSIONS)
                 self._enforcers.put(self._entity[broker, those, dimension], terms)
 
     def reports(self, usage: FloatArray, demand: FloatArray, now_ms: int) -> list[Report]:
         """The interval's reports, one of each living broker that has a group.
 
-        To be called once an interval, as counters grow by it.
+        The call adds the usage to the counters, so there is one call an interval.
         """
         self._counters += usage[..., list(COUNTED)] * self._interval_s
         living = np.flatnonzero(self.alive & self.attached.any(axis=1))
@@ -229,25 +234,25 @@ class BrokerFleet:
         exact = counts + self._uncounted[broker, here]
         counts = np.rint(exact)
         self._uncounted[broker, here] = exact - counts
-        told, suppressed = self._told[broker], self._suppressed[broker]
+        sent, suppressed = self._sent[broker], self._suppressed[broker]
         answer = np.full_like(counts, np.nan)
         for number, columns in enumerate(_CLASSES):
-            now, last = counts[:, columns], told[here][:, columns]
+            now, last = counts[:, columns], sent[here][:, columns]
             with np.errstate(invalid="ignore"):
                 still = (np.abs(now - last) <= STOCK_MOVE * last).all(axis=1)
             still &= suppressed[here, number] < STOCK_SUPPRESSED
             suppressed[here, number] = np.where(still, suppressed[here, number] + 1, 0)
             rows = np.flatnonzero(~still)
             answer[rows, columns] = now[rows]
-            told[here[rows], columns] = now[rows]
+            sent[here[rows], columns] = now[rows]
         return answer
 
     def die(self, broker: str) -> None:
-        """From now on the broker neither serves, nor reports, nor listens."""
+        """Kill a broker: from now on it neither serves, nor reports, nor receives limits."""
         self.alive[self._index(broker)] = False
 
     def join(self, broker: str, now_ms: int) -> None:
-        """Start a broker, or start it again: it knows no limits and counts its reports from 1."""
+        """Start or restart a broker: it has no limits, and its reports are numbered from 1."""
         at = self._index(broker)
         self.alive[at] = True
         self.received.restart(at, now_ms)
@@ -255,7 +260,7 @@ class BrokerFleet:
         self._hold(at, np.arange(len(self.groups)))
         self._enforcers.forget(self._entity[at].ravel())
         self._counters[at] = 0.0
-        self._told[at] = np.nan
+        self._sent[at] = np.nan
         self._suppressed[at] = 0
 
     def _index(self, broker: str) -> int:

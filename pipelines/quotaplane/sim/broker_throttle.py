@@ -1,7 +1,7 @@
-"""How simulated brokers hold to limits: with the throttle laws, request by request.
+"""Enforces limits in simulated brokers: with the throttle laws, request by request.
 
-An entity is whatever has a limit of its own: a group at a broker, in one dimension. What its
-clients want is a rate; they send it evenly, in requests that are small beside the limit.
+An entity is a group at a broker in one dimension; it has one limit. Its clients send the demanded
+rate evenly, in requests that are small compared with the limit.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from quotaplane.throttle.types import Quotas, ThrottleLaw, ThrottleMode
 from quotaplane.throttle.waves import rounded, take
 
 SLOTS_PER_S: Final = 20
-"""Requests come at so many times a second. One is a 20th of a second's demand, and of a second's
-limit at most: who wants more sends several at a time."""
+"""Times per second at which requests are sent. A request is a 20th of a second's demand; if that is
+more than a 20th of the limit, several smaller ones are sent at a time."""
 
 _MOST_AT_ONCE: Final = 1e6
 
 
 BY_DEFAULT: Final = ThrottleTerms(law=ThrottleLaw.TOKEN_BUCKET, mode=ThrottleMode.SOFT)
-"""A bucket of one second, soft: what brokers do out of the box, Kafka's and Pulsar's alike. They
-take a request that is too much, and then do not read from its client for a while (Kafka mutes the
-channel, Pulsar stops reading from the connection); nobody is refused."""
+"""A soft bucket of one second, as brokers of Kafka and Pulsar have by default. They admit a request
+above the limit, and then do not read from its client for a while (Kafka mutes the channel, Pulsar
+stops reading from the connection); no request is refused."""
 
 
 class BrokerThrottle:
-    """What e entities used, as far as their law remembers it. Nobody has a limit at first.
+    """The state of a throttle law for e entities, at first without limits.
 
-    Time is that of the intervals that passed, each entity's its own.
+    Each entity has its own clock, which counts its intervals.
 
-    Soft: after an answer that delays it a client sends nothing for so long. Hard: a request that
-    is refused is lost, and the client tries again at the next time. What is lost or not sent is
-    not made up for later. Where the limit is 0 nothing is admitted: no law is asked, any bucket
-    would let a first request through.
+    Soft: a client whose request is delayed sends nothing for the time of the delay. Hard: a refused
+    request is lost, and the client sends the next one at its time. Requests that are lost or not
+    sent are not repeated. A limit of 0 admits nothing, without a law: any bucket would admit a
+    first request.
 
     >>> brokers = BrokerThrottle(3, BY_DEFAULT)
     >>> for _ in range(3):
@@ -59,12 +59,12 @@ class BrokerThrottle:
         self._muted_until_ms = np.zeros(entities)
 
     def use(self, demand: FloatArray, limit: FloatArray, of: IntArray | None = None) -> FloatArray:
-        """What gets through in the next interval; all (n,), per second.
+        """The usage in the next interval; all arrays (n,), per second.
 
         Args:
-            demand: what is wanted all the time.
-            limit: in force all the time; 0 or more, inf is none.
-            of: the n entities whose interval it is; None: all.
+            demand: constant in the interval.
+            limit: constant in the interval; 0 or more, inf for none.
+            of: indexes of the n entities whose interval it is; None: all.
         """
         entities = np.arange(len(self._now_ms)) if of is None else of
         self._change(entities, limit)
@@ -82,7 +82,7 @@ class BrokerThrottle:
         return Quotas.of(limit, samples=terms.samples, window_ms=terms.window_ms, hard=hard)
 
     def forget(self, entities: BoolArray | IntArray) -> None:
-        """They begin anew, as after a restart, and without a limit until they are asked again."""
+        """Reset entities, as after a restart; they have no limit until the next ``use``."""
         rates = self._bank.quotas.rate_per_s.copy()
         rates[entities] = np.inf
         self._bank = replace(self._bank, quotas=self._quotas(rates))
@@ -98,7 +98,7 @@ class BrokerThrottle:
         self._bank = replace(self._bank, states={law: after})
 
     def _change(self, entities: IntArray, limit: FloatArray) -> None:
-        """New limits. Whoever is muted is so for no longer than the new one asks for."""
+        """Set new limits. A muted client's remaining mute time is shortened if its limit allows."""
         bank, now_ms = self._bank, self._now_ms
         rates = bank.quotas.rate_per_s.copy()
         moved = rates[entities] != limit
@@ -106,19 +106,19 @@ class BrokerThrottle:
             return
         rates[entities] = limit
         if self._terms.law is ThrottleLaw.TOKEN_BUCKET:
-            # Until now tokens came in at the old rate; a bank would reckon with the new one.
+            # Until now tokens came in at the old rate; the bank would compute with the new one.
             made_up = Buckets(now_ms.copy(), bank.balance(now_ms))
             bank = replace(bank, states={ThrottleLaw.TOKEN_BUCKET: made_up})
         self._bank = bank.change(bank.law, self._quotas(rates))
         over = np.maximum(-self._bank.balance(now_ms), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            within_ms = now_ms + over / rates * 1000.0  # NaN: neither over nor any limit to be
+            within_ms = now_ms + over / rates * 1000.0  # NaN: not over a limit of 0
         muted = self._muted_until_ms
         at = entities[moved]
         muted[at] = np.fmin(muted[at], within_ms[at])
 
     def _admit(self, who: IntArray, demand: FloatArray, limit: FloatArray) -> FloatArray:
-        """Let an interval pass, slot by slot; what is admitted (n,) per second."""
+        """The admitted rates (n,) of an interval per second, computed slot by slot."""
         form, hard = self._form, self._terms.mode is ThrottleMode.HARD
         state = take(self._bank.states[self._terms.law], who)
         terms = form.terms(self._bank.quotas.take(who))
@@ -135,7 +135,7 @@ class BrokerThrottle:
                 front = state if everybody else take(state, sends)
                 own = terms if everybody else take(terms, sends)
                 outcome = form.wave(front, own, now[sends], units[sends])
-                front[0][:] = now[sends]  # last_ms, which a wave leaves alone
+                front[0][:] = now[sends]  # last_ms, which a wave does not set
                 if not everybody:
                     for whole, part in zip(state, front, strict=True):
                         whole[..., sends] = part
@@ -156,7 +156,7 @@ class BrokerThrottle:
 
 
 class BrokerThrottles:
-    """e entities that may be held to their limits on different terms; else as ``BrokerThrottle``.
+    """As ``BrokerThrottle``, but the throttle terms may differ between entities.
 
     >>> brokers = BrokerThrottles(2, BY_DEFAULT)
     >>> window = ThrottleTerms(law=ThrottleLaw.SLIDING_WINDOW, mode=ThrottleMode.HARD)
@@ -171,7 +171,7 @@ class BrokerThrottles:
         self._code = np.zeros(entities, np.int64)
 
     def put(self, entities: IntArray, terms: ThrottleTerms | None) -> None:
-        """Hold some entities on other terms, under which they begin anew; None: the first ones."""
+        """Set the terms of some entities and reset these if changed; None: the initial terms."""
         terms = terms or self._own
         if terms not in self._by:
             self._by[terms] = BrokerThrottle(len(self._code), terms, interval_s=self._interval_s)
@@ -182,7 +182,7 @@ class BrokerThrottles:
             self.forget(moved)
 
     def use(self, demand: FloatArray, limit: FloatArray, of: IntArray | None = None) -> FloatArray:
-        """What gets through in the next interval; see ``BrokerThrottle.use``."""
+        """The usage in the next interval; see ``BrokerThrottle.use``."""
         entities = np.arange(len(self._code)) if of is None else of
         usage, codes = np.zeros(len(entities)), self._code[entities]
         for code, enforcer in enumerate(self._by.values()):
@@ -191,6 +191,6 @@ class BrokerThrottles:
         return usage
 
     def forget(self, entities: IntArray) -> None:
-        """They begin anew, as after a restart."""
+        """Reset entities, as after a restart."""
         for code, enforcer in enumerate(self._by.values()):
             enforcer.forget(entities[self._code[entities] == code])

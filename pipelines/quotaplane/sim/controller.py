@@ -1,4 +1,4 @@
-"""The real step as the controller of a simulated loop: what the job decides, round by round."""
+"""The real step of the quota job as the controller of a simulated loop."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from quotaplane.sim.loop import Heard
 from quotaplane.wire.shard_inputs import GROUPS, HEADERS, entries_schema
 
 ROUND_MS: Final = 1000
-"""A round of the simulated loop if nothing else is said; the step's config is in milliseconds."""
+"""Default length of a round."""
 
 SILENT_ROUNDS: Final = 3, 4
-"""After so many rounds without a report a broker is stale, and given up."""
+"""Rounds without a report after which a broker is stale, and expired."""
 
 LEASE_ROUNDS: Final = 30
 
@@ -43,7 +43,7 @@ def step_config(
     round_ms: int = ROUND_MS,
     over: float = 0.0,
 ) -> StepConfig:
-    """The step's defaults in rounds; with late reports it has to be more patient."""
+    """The step's config in rounds; brokers may be silent for ``delay_rounds`` longer."""
     stale, gone = (round_ms * (rounds + delay_rounds) for rounds in SILENT_ROUNDS)
     return StepConfig(
         law=law,
@@ -53,16 +53,15 @@ def step_config(
         transition=transition,
         over=over,
         round_ms=round_ms,
-        learns=False,  # it starts with its brokers
+        learns=False,  # all brokers start with the loop
     )
 
 
 class StepController:
-    """One group with one quota in the first dimension, steered by ``control.step``.
+    """One group with one quota in the first dimension, controlled by ``quota.step.step``.
 
-    Reports come in our own format: with what was refused (where ``Heard`` has it) and with the
-    round whose decision was in force. Round r is step r + 1, at its end; each report is about a
-    window of ``round_ms``.
+    Reports have our own format: with refused rates (if ``Heard`` has them) and with the round whose
+    decision was in force. The end of round r is step r + 1; a report has a window of ``round_ms``.
     """
 
     def __init__(self, config: StepConfig, brokers: int, round_ms: int = ROUND_MS) -> None:
@@ -75,7 +74,7 @@ class StepController:
         self._started_at_ms = np.zeros(brokers, np.int64)
 
     def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
-        """What goes out at the end of a round, (brokers,); NaN where nothing does."""
+        """The limits published at the end of a round, (brokers,); NaN: none for this broker."""
         now = Round(epoch=1, seq=round_ + 1, now_ms=(round_ + 1) * self._round_ms)
         headers, entries = self._reports(heard) if len(heard.broker) else (None, None)
         changes = None
@@ -117,7 +116,7 @@ class StepController:
         return pa.table(headers, schema=HEADERS), pa.table(entries, schema=_ENTRIES)
 
     def _notice_restarts(self, heard: Heard) -> None:
-        """A broker that had limits and has none any more is a new process."""
+        """Give brokers that had limits and have none now a new start time: they were restarted."""
         for index in np.argsort(heard.about_round, kind="stable"):
             broker, decided = heard.broker[index], heard.decided_round[index]
             if decided < 0 <= self._decided[broker]:

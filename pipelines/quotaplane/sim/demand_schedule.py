@@ -1,4 +1,4 @@
-"""What a simulated cluster wants: a schedule of true demand, and the noise around it."""
+"""The demand in a simulated cluster: a schedule of its mean, and the noise around it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from quotaplane.parsing.strict_json import CaseModel
 
 
 class Change(NamedTuple):
-    """From ``at_s`` on, what one broker wants of one group; absent dimensions stay as they are.
+    """A change of one broker's demand for one group at ``at_s``; absent dimensions do not change.
 
-    Totals are what their parts add up to, and not to be given.
+    Totals can't be given: they are the sums of their parts.
     """
 
     at_s: float
@@ -52,10 +52,10 @@ class Schedule:
 def build_schedule(
     brokers: tuple[str, ...], groups: tuple[str, ...], changes: Iterable[Change]
 ) -> Schedule:
-    """Put changes, in any order, into a schedule; nobody wants anything before its first one.
+    """Make a schedule of changes in any order; demand is 0 before a broker's first one.
 
     Raises:
-        InputError: a change names a broker, a group or a dimension that there is not, or a total.
+        InputError: a change names an unknown broker, group or dimension, or a total.
     """
     ordered = sorted(changes, key=lambda change: change.at_s)
     starts = sorted({0.0, *(change.at_s for change in ordered)})
@@ -72,7 +72,7 @@ def build_schedule(
 
 
 def added_up(rates: FloatArray) -> FloatArray:
-    """Rates of shape (..., dimensions), their totals made the sum of their parts; changed in place.
+    """Set the totals in rates (..., dimensions) to the sums of their parts, in place.
 
     >>> added_up(np.array([1.0, 2.0, 10.0, 20.0, 0.0, 0.0, 5.0])).tolist()
     [1.0, 2.0, 10.0, 20.0, 11.0, 22.0, 5.0]
@@ -83,7 +83,7 @@ def added_up(rates: FloatArray) -> FloatArray:
 
 
 class CountNoise(CaseModel):
-    """What is wanted in a window is a whole number of counts, drawn around its mean."""
+    """Noise by which the demand in a window is a whole number of counts, drawn around its mean."""
 
     counts: Annotated[float, Field(ge=0.01, le=1e9)] | None = None
     """A small broker's mean count in a window; None: a count is one unit of the rates, as with
@@ -93,7 +93,7 @@ class CountNoise(CaseModel):
     messages come in batches."""
 
     def relative(self, rates: FloatArray, window_s: float) -> float:
-        """Standard deviation of a small broker's count by its mean; 0 if nobody wants anything.
+        """Standard deviation of a small broker's count divided by its mean; 0 without demand.
 
         Args:
             rates: mean demand per second, shape (rounds, brokers).
@@ -111,14 +111,14 @@ class CountNoise(CaseModel):
 POISSON: Final = CountNoise()
 
 _MOST_COUNTS: Final = 1e15
-"""In a window: what the generators of random numbers can draw."""
+"""Most counts in a window: random number generators can't draw more."""
 
 
 def small_rate(rates: FloatArray) -> float:
     """Mean demand of a small broker, per second; ``rates`` has shape (rounds, brokers).
 
-    In a round a quarter of the brokers that want anything want no more than a small broker; the
-    round in which that is least counts. Infinite if nobody ever wants anything.
+    It is the lower quartile among the brokers with demand, in the round where that is least.
+    Infinite if there is no demand at all.
 
     >>> small_rate(np.array([[8.0, 2.0, 0.0], [8.0, 6.0, 0.0]]))
     2.0
@@ -134,10 +134,10 @@ def small_rate(rates: FloatArray) -> float:
 def noisy(
     rates: FloatArray, noise: CountNoise | None, rng: np.random.Generator, window_s: float = 1.0
 ) -> FloatArray:
-    """Rates as they turn out over a window.
+    """Random rates of a window, drawn around the given means.
 
-    Without ``noise.counts`` rates may have any shape, and a longer window is steadier; with it
-    the shape is (rounds, brokers).
+    Without ``noise.counts`` rates may have any shape, and vary less in a longer window; with it the
+    shape is (rounds, brokers).
 
     Raises:
         InputError: the mean of a count is too large to be drawn.

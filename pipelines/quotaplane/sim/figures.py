@@ -1,4 +1,4 @@
-"""How good a run was: use of the quota, fairness, speed, overshoot and calm, as plain numbers."""
+"""Figures of a run's quality: use of the quota, fairness, speed, overshoot and calm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOSE: Final = 0.1
 """PIP-82's approximation: a share within 10 % of the fair one counts as fair."""
 
 LOOSEST: Final = 0.5
-"""However large the noise is, half of a fair share is not fair."""
+"""Greatest distance from the fair share that counts as fair, however large the noise is."""
 
 _ROUNDING: Final = 1e-9
 
@@ -50,14 +50,14 @@ MEANINGS: Final = {
     "throttled_innocents_worst": "the same of the innocent that it is most of",
     "rounds_judged": "rounds from the first in which every broker had a limit: these count above",
 }
-"""Figure: what it says, for ``--help`` and docs. A figure is null where there is nothing to say."""
+"""The meaning of each figure, for ``--help`` and docs. A figure is null if it does not apply."""
 
 
 def fair_shares(demand: FloatArray, quota: float | FloatArray) -> FloatArray:
-    """Max-min fair shares: nobody gets more than it wants, and what is left goes to the rest.
+    """Max-min fair shares: no broker gets more than its demand; the rest is shared by the others.
 
     ``demand`` has shape (rounds, brokers), ``quota`` is one number or one per round; each round is
-    divided by itself. Found by sorting, on purpose not by the law that is being judged.
+    divided by itself. Computed by sorting, on purpose not by the law that is measured.
 
     >>> fair_shares(np.array([[1000.0, 50.0, 10.0]]), 120.0).tolist()
     [[60.0, 50.0, 10.0]]
@@ -66,7 +66,7 @@ def fair_shares(demand: FloatArray, quota: float | FloatArray) -> FloatArray:
     ascending = np.sort(demand, axis=1)
     below = np.cumsum(ascending, axis=1) - ascending
     level = (np.reshape(quota, (-1, 1)) - below) / np.arange(brokers, 0, -1)
-    held = ascending > level  # from the first one held back on, all are
+    held = ascending > level  # all brokers after the first one held back are held back, too
     first = np.argmax(held, axis=1)
     at = np.where(held.any(axis=1), level[np.arange(len(demand)), first], np.inf)
     shares: FloatArray = np.minimum(demand, np.maximum(at, 0.0)[:, None])
@@ -74,7 +74,7 @@ def fair_shares(demand: FloatArray, quota: float | FloatArray) -> FloatArray:
 
 
 def jain(shares: FloatArray) -> float:
-    """Jain's fairness index of shares of shape (n,): 1 all equal, 1/n one has everything.
+    """Jain's fairness index of shares (n,): 1 if all are equal, 1/n if one broker has everything.
 
     >>> jain(np.array([1.0, 1.0])), jain(np.array([1.0, 0.0]))
     (1.0, 0.5)
@@ -91,17 +91,18 @@ def figures(
     judged_from: int | None = None,
     close: float = CLOSE,
 ) -> dict[str, Any]:
-    """The figures of a run; ``MEANINGS`` says what each is.
+    """The figures of a run; ``MEANINGS`` describes them.
 
     Args:
-        run: what happened.
-        wanted: the demand without its noise, shape (rounds, brokers): a share is fair or not by
-            what a broker wants on average, not by the luck of one round. None: there is no noise.
-        shifts: the rounds in which phases begin, 0 among them, ascending. None: wherever what is
-            wanted, the quota, or who is alive changes; not fit for what changes all the time.
-        judged_from: the first round that counts, so that runs can be compared over the same ones;
+        run: the recorded run.
+        wanted: the demand without its noise, (rounds, brokers): shares are compared with a broker's
+            mean demand, not with one random round. None: there is no noise.
+        shifts: the rounds in which phases begin, ascending, with 0. None: phases begin when the
+            mean demand, the quota or the set of live brokers changes; unfit for demand that changes
+            all the time.
+        judged_from: the first round that counts, so that runs are compared over the same rounds;
             None: the first in which every live broker has a limit (with an infinite quota: 0).
-        close: a round is fair if nobody is further from its fair share, as a part of it.
+        close: greatest distance of a broker from its fair share in a fair round, as a part of it.
     """
     wanted = run.demand if wanted is None else np.where(run.alive, wanted, 0.0)
     judged = _judged(run, judged_from)
@@ -142,9 +143,9 @@ def figures(
 
 
 def closeness(noise: float) -> float:
-    """How far from fair a round may be and still be fair, where demand varies.
+    """Greatest distance from the fair share in a fair round, if demand varies.
 
-    ``noise`` is the standard deviation of a small broker's demand by its mean.
+    ``noise`` is the standard deviation of a small broker's demand divided by its mean.
 
     >>> [closeness(noise) for noise in (0.0, 0.2, 0.7)]
     [0.1, 0.2, 0.5]
@@ -153,7 +154,7 @@ def closeness(noise: float) -> float:
 
 
 def _judged(run: Run, judged_from: int | None) -> BoolArray:
-    """Which rounds count, shape (rounds,)."""
+    """Whether each round counts, shape (rounds,)."""
     if judged_from is None:
         ready = (np.isfinite(run.limit) | np.isinf(run.quota)[:, None]).all(axis=1)
         judged_from = int(np.argmax(ready)) if ready.any() else len(ready)
@@ -162,9 +163,9 @@ def _judged(run: Run, judged_from: int | None) -> BoolArray:
 
 
 def from_fair(got: FloatArray, fair: FloatArray) -> FloatArray:
-    """How far the worst-off broker is from its fair share, as a part of it; shape (rounds,).
+    """The greatest distance of a broker from its fair share, as a part of it; shape (rounds,).
 
-    Getting more than the fair share counts as much as getting less.
+    A share above the fair one counts as much as one below.
 
     >>> from_fair(np.array([[40.0, 60.0]]), np.array([[50.0, 50.0]])).tolist()
     [0.2]
@@ -182,7 +183,7 @@ def _shifts(run: Run, wanted: FloatArray) -> list[int]:
 
 
 def _phases(fair: BoolArray, shifts: Sequence[int]) -> list[dict[str, int | None]]:
-    """Stretches between shifts, and how long each took to become fair for good."""
+    """The phases between shifts, and the rounds after which each stayed fair."""
     found: list[dict[str, int | None]] = []
     for begin, end in pairwise([*shifts, len(fair)]):
         unfair = np.flatnonzero(~fair[begin:end])
@@ -198,7 +199,7 @@ def _phases(fair: BoolArray, shifts: Sequence[int]) -> list[dict[str, int | None
 
 
 def _utilisation(used: FloatArray, wanted: FloatArray, quota: FloatArray) -> float | None:
-    """What was used up to the quota, of what could have been."""
+    """Usage up to the quota, divided by the possible usage."""
     if not len(used):
         return None
     possible = float(np.minimum(wanted, quota).sum())
@@ -206,9 +207,9 @@ def _utilisation(used: FloatArray, wanted: FloatArray, quota: FloatArray) -> flo
 
 
 def _over(total: FloatArray, quota: FloatArray) -> FloatArray:
-    """By which part of the quota each total exceeds it; 0 where it doesn't, or rounding did.
+    """The part of the quota by which each total exceeds it; 0 if it does not, but for rounding.
 
-    Only of the rounds that have a quota that can be exceeded in part.
+    Only for rounds with a finite quota above 0.
     """
     there = np.isfinite(quota) & (quota > 0.0)
     part = np.maximum(total[there] / quota[there] - 1.0, 0.0)
@@ -227,9 +228,9 @@ def _stretch(used: FloatArray, quota: FloatArray) -> float | None:
 
 
 def _throttled(run: Run, innocent: BoolArray) -> tuple[float | None, float | None]:
-    """Refused by offered, of all innocents together and of the one that it is most of.
+    """The refused part of the demand, of all innocents together and of the worst-off one.
 
-    ``innocent`` has shape (rounds, brokers): when who is one, and it counts.
+    ``innocent`` (rounds, brokers): whether the broker is innocent in a round that counts.
     """
     offered = np.where(innocent, run.demand, 0.0).sum(axis=0)
     lacking = run.demand - run.usage
@@ -242,16 +243,16 @@ def _throttled(run: Run, innocent: BoolArray) -> tuple[float | None, float | Non
 
 
 def _movement(run: Run, phases: list[dict[str, int | None]]) -> float | None:
-    """Mean over settled rounds of the sum of all moves since the round before, by the quota."""
+    """Mean, over settled rounds, of the sum of all changes of limits divided by the quota."""
     moves: list[FloatArray] = []
     for phase in phases:
         begin, end, settled = phase["from_round"], phase["to_round"], phase["rounds_to_fair"]
         if begin is None or end is None or settled is None:
             continue
-        # The first limits after a shift are the answer to it, also where it hurt nobody.
+        # The first limits after a shift answer it, even if the phase is fair at once.
         calm = slice(begin + max(settled, 1), end + 1)
         limit, quota = run.limit[calm], run.quota[calm][1:]
-        # Getting a limit at all is no move, and in a phase nobody comes or goes.
+        # A first limit is no move, and brokers join and leave only at shifts.
         known = np.isfinite(limit[1:]) & np.isfinite(limit[:-1])
         total = np.abs(np.subtract(limit[1:], limit[:-1], where=known, out=np.zeros(known.shape)))
         there = np.isfinite(quota) & (quota > 0.0)

@@ -1,8 +1,8 @@
-"""The control loop on one quota, round by round: brokers measure, reports travel, limits come back.
+"""Simulates the control loop on one quota of one group in one dimension, round by round.
 
-One dimension of one group. ``sim.world`` simulates a whole cluster with its messages; here it is
-only what is wanted, what the network does to reports, and a controller, so that any controller can
-be run against any other (``benchmarks/arena``) and a law be tried (``quotaplane simulate``).
+``sim.world`` simulates a whole cluster with its messages. This loop has only demand, a network that
+delays or loses reports, and a controller: controllers can be compared (``benchmarks/arena``) and
+laws tried (``quotaplane simulate``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from quotaplane.throttle.terms import ThrottleTerms
 class Heard(NamedTuple):
     """Reports that arrived at the end of a round; all arrays (k,), rates per second.
 
-    Ordered by arrival; those that arrive in the same round by the round they measure, then by
-    broker.
+    Ordered by arrival, then by the round that they measure, then by broker.
     """
 
     broker: IntArray
@@ -32,34 +31,34 @@ class Heard(NamedTuple):
     """The round it measures."""
     usage: FloatArray
     throttled: FloatArray
-    """Refused: demand - usage; NaN when brokers don't tell."""
+    """Refused rate: demand - usage; NaN if brokers do not report it."""
     limit: FloatArray
     """In force in that round at that broker; inf = none."""
     decided_round: IntArray
-    """The round whose decision that limit came from; -1 = none yet. An acknowledgement."""
+    """The round whose decision the limit is, -1 for none yet: an acknowledgement."""
 
 
 class Controller(Protocol):
-    """Whatever turns reports into limits; one object per run, it may remember."""
+    """Makes limits from reports; one object per run, which may keep a state."""
 
     @property
     def initial_limit(self) -> float:
-        """What a broker has before it was told anything: inf, or 0 where nothing may be risked."""
+        """The limit of a broker that has received none: inf, or 0 if limits are strict."""
 
     def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
         """New limits of shape (brokers,), at the end of a round; in force in the next one.
 
-        ``quota`` is that of the round that ends: a change is known one round late, like everything
-        else. NaN: nothing is sent, the broker keeps the limit it has.
+        ``quota`` is that of the round that ends, so a change is known one round late, as reports
+        are. NaN: nothing is sent, and the broker keeps its limit.
         """
 
 
 @dataclass(frozen=True)
 class Network:
-    """What happens to reports on their way; they may overtake each other."""
+    """Losses and delays of reports; a report may overtake another one."""
 
     lost: BoolArray | None = None
-    """(rounds, brokers): the report about that round never arrives; None: all do."""
+    """(rounds, brokers): the report about that round never arrives; None: all arrive."""
     delay_rounds: IntArray | int = 0
     """(rounds, brokers) or one number for all: 0 arrives at the end of the round it measures."""
 
@@ -69,10 +68,10 @@ PERFECT: Final = Network()
 
 @dataclass(frozen=True)
 class Run:
-    """What happened; arrays have shape (rounds, brokers), ``quota`` (rounds,); rates per second.
+    """The record of a run; arrays (rounds, brokers), ``quota`` (rounds,); rates per second.
 
-    ``limit`` is the one in force in the round, inf where there was none. A dead broker's demand,
-    limit and usage are 0.
+    ``limit`` is the one in force in the round, inf for none. A dead broker's demand, limit and
+    usage are 0.
     """
 
     demand: FloatArray
@@ -84,7 +83,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Trial:
-    """A controller and what it is run on; see ``run_loop``."""
+    """The arguments of a run; see ``run_loop``."""
 
     demand: FloatArray
     controller: Controller
@@ -107,20 +106,20 @@ def run_loop(
 ) -> Run:
     """Run a controller on true demand.
 
-    Each broker uses what it wants, as far as its limit lets it, and reports. At the end of a round
-    the controller gets what arrived and decides; its limits are in force in the next round at every
-    broker that is alive in both. A broker that (re)joins has ``initial_limit`` again, and has used
-    nothing yet.
+    Each broker uses its demand up to its limit, and reports. At the end of a round the controller
+    gets the reports that arrived, and decides; its limits are in force in the next round at every
+    broker that is alive in both. A broker that joins, or joins again, has ``initial_limit`` and no
+    earlier usage.
 
     Args:
         demand: (rounds, brokers), per second.
-        controller: decides; not to be used for a second run.
+        controller: decides; has a state, so each run needs a new one.
         quota: one, or one for each round; inf is unlimited.
-        alive: (rounds, brokers): a dead broker neither uses nor reports nor hears; None: all are.
-        network: what happens to reports.
-        throttled_told: brokers report what they refused; else NaN (stock Pulsar's reports).
-        throttle: how brokers hold to limits. None: ideally, each uses min(demand, limit).
-        round_s: how long a round is; nothing but ``throttle`` is about seconds.
+        alive: (rounds, brokers): a dead broker neither uses, reports nor receives; None: all live.
+        network: losses and delays of reports.
+        throttled_told: brokers report refused rates; False: NaN, as in stock Pulsar's reports.
+        throttle: terms on which brokers enforce limits. None: usage is min(demand, limit).
+        round_s: length of a round; only ``throttle`` depends on it.
 
     >>> class Even:
     ...     initial_limit = np.inf
@@ -142,10 +141,10 @@ def run_loop(
 def run_together(
     trials: Sequence[Trial], *, throttle: ThrottleTerms | None = BY_DEFAULT, round_s: float = 1.0
 ) -> list[Run]:
-    """``run_loop`` of each; all have as many rounds.
+    """Run trials with the same number of rounds; returns what ``run_loop`` returns for each.
 
-    Nothing comes of one for another, but it takes much less time: their brokers' requests are
-    answered together.
+    The loops do not influence each other; together they are only faster, as the requests of all
+    brokers are answered at once.
     """
     playing = [_Playing(trial) for trial in trials]
     edges = np.cumsum([trial.demand.shape[1] for trial in trials])
@@ -167,7 +166,7 @@ def run_together(
 
 
 class _Playing:
-    """A trial that is under way; ``run`` is what happened so far."""
+    """A trial under way; ``run`` is the record so far."""
 
     def __init__(self, trial: Trial) -> None:
         shape = trial.demand.shape
@@ -182,20 +181,20 @@ class _Playing:
         self._in_force, self._source = np.full(shape[1], self._initial), np.full(shape[1], -1)
 
     def begin(self, this: int) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """What each broker wants in a round, may use, and whether it is there; (brokers,)."""
+        """Demand and limit of each broker in a round, and whether it is alive; (brokers,) each."""
         run, here = self.run, self.run.alive[this]
         self._in_force[~here], self._source[~here] = self._initial, -1
         run.limit[this], self._decided[this] = np.where(here, self._in_force, 0.0), self._source
         return run.demand[this], run.limit[this], here
 
     def end(self, this: int, usage: FloatArray) -> None:
-        """What each broker used; the controller decides."""
+        """Record the usage of each broker, and let the controller decide."""
         run = self.run
         run.usage[this] = usage
         about, broker = next(self._arriving)
         measured = run.usage[about, broker]
         refused = run.demand[about, broker] - measured
-        told = self._trial.controller.decide(
+        decided = self._trial.controller.decide(
             this,
             Heard(
                 broker=broker,
@@ -207,12 +206,12 @@ class _Playing:
             ),
             float(run.quota[this]),
         )
-        new = ~np.isnan(told) & run.alive[this]
-        self._in_force[new], self._source[new] = told[new], this
+        new = ~np.isnan(decided) & run.alive[this]
+        self._in_force[new], self._source[new] = decided[new], this
 
 
 def _arrivals(alive: BoolArray, network: Network) -> Iterator[tuple[IntArray, IntArray]]:
-    """For each round the reports that arrive at its end: rounds measured, and brokers."""
+    """For each round, the reports that arrive at its end: their rounds and brokers, (k,) each."""
     rounds = len(alive)
     sent = alive if network.lost is None else alive & ~network.lost
     about, broker = np.nonzero(sent)

@@ -1,7 +1,7 @@
-"""A simulated cluster: true demand on one side, bytes to and from the control plane on the other.
+"""A simulated cluster: true demand inside, messages to and from the control plane outside.
 
-Pure: time comes in as an argument, noise from a seed. The demo runs it in a thread against the
-real job, the closed-loop tests against the same code without Spark.
+Pure: time is an argument, noise comes from a seed. The demo runs it in a thread with the real job,
+the closed-loop tests with the same code without Spark.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _BYTES_OF: Final = {
 
 @dataclass(frozen=True)
 class Interval:
-    """What the cluster did in one reporting interval; arrays are (brokers, groups, 7), per second.
+    """One reporting interval of the cluster; arrays (brokers, groups, dimensions), per second.
 
-    ``wanted`` is the schedule's demand, ``demand`` what noise made of it; both are 0 where a
-    broker is dead or a group detached. ``limit`` is what was in force.
+    ``wanted`` is the schedule's demand, ``demand`` has noise, too; both are 0 if a broker is dead
+    or a group detached. ``limit`` was in force.
     """
 
     t_s: float
@@ -77,7 +77,7 @@ class World:
         self._rng = np.random.default_rng(seed)
 
     def interval(self, t_s: float, now_ms: int) -> Interval:
-        """Let the interval that ends now pass: who used what, and what is reported of it."""
+        """Simulate the interval that ends now: usage and reports."""
         there = (self.brokers.alive[:, None] & self.brokers.attached)[..., None]
         wanted = np.where(there, self._schedule.at(t_s), 0.0)
         demand = wanted.copy()
@@ -90,7 +90,7 @@ class World:
         return Interval(t_s, now_ms, wanted, demand, usage, limit, alive, reports)
 
     def _with_noise(self, wanted: FloatArray) -> FloatArray:
-        """Demand as it turns out; where there are messages, bytes come with them."""
+        """Random demand around ``wanted``; bytes vary with their messages."""
         demand = noisy(wanted, POISSON, self._rng, self._interval_s)
         for messages, size in _BYTES_OF.items():
             count = wanted[..., messages]
@@ -99,15 +99,15 @@ class World:
         return demand
 
     def receive(self, values: Iterable[bytes]) -> int:
-        """Hand limits to the brokers; returns how many limits changed."""
+        """Deliver limits to the brokers; returns the number of changed limits."""
         return self.brokers.receive(values)
 
     def attach(self, group: str, brokers: BoolArray | bool = True) -> None:
-        """The group has topics on these brokers, shape (brokers,): they report it from now on."""
+        """Give the group topics on these brokers (brokers,), which report it from now on."""
         self.brokers.attached[:, self._group(group)] = brokers
 
     def detach(self, group: str) -> None:
-        """The group has no topics any more: nobody uses or reports it."""
+        """Take the group's topics away: no broker uses or reports it any more."""
         self.attach(group, False)
 
     def _group(self, group: str) -> int:

@@ -1,10 +1,10 @@
-"""Marks in the enforcer's rates of topics, which tell them from an administrator's.
+"""Marks in the enforcer's rates of topics, which distinguish them from an administrator's.
 
-A rate of a topic has two numbers, messages and bytes per second, and nothing else to note a writer
-in. Where one of them is unlimited, Pulsar takes any number below 1 for that: we write -2 or -3, and
-Pulsar's tools write -1. Where both are limited, our bytes have a fixed odd remainder modulo 64.
-People's rates are mostly even; of odd numbers one in 16 would be taken for ours. The second of each
-pair of marks says that the rate stands in for an administrator's one, which is in the table
+A rate of a topic has two numbers, messages and bytes per second, and no other field for a writer.
+If one of them is unlimited, Pulsar takes any number below 1 for that: we write -2 or -3, and
+Pulsar's tools write -1. If both are limited, our bytes have a fixed odd remainder modulo 64. Rates
+set by administrators are mostly even; one in 16 odd numbers would be taken for ours. The second of
+each pair of marks says that the rate replaces an administrator's one, which is in the table
 ``administrator_rates``.
 """
 

@@ -1,4 +1,4 @@
-"""The two interfaces of a transport, and what they guarantee.
+"""The two interfaces of a transport, and their guarantees.
 
 The control plane has a ``Transport``: it reads reports as a streaming DataFrame and publishes
 limits from the driver. A broker (or its agent, or the simulator) has a ``BrokerLink``: it sends
@@ -76,7 +76,7 @@ REPORTS_AND_LIMITS: Final = Topics("reports", "limits_topic")
 
 
 COLUMNS: Final = "value binary, published_at_ms long, position string, key binary, topic string"
-"""Of reports as a transport reads them."""
+"""Columns of the reports that a transport reads."""
 
 READ_AGAIN: Final = pa.schema(
     [
