@@ -25,7 +25,7 @@ class GroupColumns:
         self._column: IntArray = np.empty(0, np.int64)
         """By id."""
         self._by_name: dict[str, int] = {}
-        """Of names that were looked up: it saves a digest and a search for each."""
+        """Columns of names that were looked up before; saves a digest and a search for each."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -70,5 +70,5 @@ class GroupColumns:
         return before
 
     def by_id(self, of_column: BoolArray) -> BoolArray:
-        """What is given by column, in the order of ``ids``."""
+        """The values of ``of_column`` in the order of ``ids``."""
         return of_column[self._column]

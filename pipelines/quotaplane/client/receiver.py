@@ -40,7 +40,7 @@ class Applied(NamedTuple):
 
 
 class ReceivedLimits:
-    """The limits of some brokers for some groups, whatever the order in which messages arrive.
+    """The newest limits of some brokers for some groups; late and repeated messages change nothing.
 
     Rows of the arrays are brokers and columns are groups, both in the order in which they were
     added. A group is stored by id; messages may have its id or its name.
@@ -173,10 +173,10 @@ class ReceivedLimits:
         A message for another broker, or for another incarnation of it, changes nothing.
 
         ``now_ms``: a message whose lease is not over takes precedence over one whose lease is over,
-        whatever their versions. None: only versions are compared.
+        even if its version is lower. None: only versions are compared.
 
-        ``issued_ms``: when the message was issued on the clock that limits are asked for by, see
-        ``lease_start``. None: as the message says.
+        ``issued_ms``: time of issue on the clock of the calls of ``all``, see ``lease_start``.
+        None: the message's own time.
         """
         until_ms = int(message.issued_at_ms if issued_ms is None else issued_ms) + message.lease_ms
         row = self._row.get(message.broker)

@@ -30,9 +30,9 @@ class Reporter:
     def __init__(self, broker: str, started_at_ms: int) -> None:
         self.broker = broker
         self.started_at_ms = started_at_ms
-        """Of two incarnations of a broker the one that started later is alive."""
+        """Start of this incarnation of the broker; the incarnation with the latest start counts."""
         self.sequence = 0
-        """Of the last report."""
+        """Sequence number of the last report."""
 
     def restart(self, started_at_ms: int) -> None:
         """The broker began anew: it numbers its reports from 1 again."""
@@ -51,18 +51,18 @@ class Reporter:
         now_ms: float = 0.0,
         counters: FloatArray | None = None,
     ) -> bytes:
-        """The next report: what n groups used, by name or by id; see ``encode_report``.
+        """The next report about n groups, by name or by id; see ``encode_report``.
 
         Args:
             usage: (n, d) per second; NaN: as reported before.
-            window_ms: how long it was measured.
+            window_ms: time over which it was measured.
             groups: names of the groups.
             group_ids: their ids, in place of names.
-            throttled: (n, d) what was refused or delayed; None: this broker does not count it.
+            throttled: (n, d) refused or delayed rates; None: this broker does not count them.
             received: the limits that the broker has, to be acknowledged.
-            columns: where the groups are in ``received``; None: they are looked up.
-            now_ms: of this time are the limits in force.
-            counters: (n, c) what was used since the broker's start; see ``encode_report``.
+            columns: indexes of the groups in ``received``; None: they are looked up.
+            now_ms: time at which the acknowledged limits are in force.
+            counters: (n, c) amounts used since the broker's start; see ``encode_report``.
         """
         self.sequence += 1
         applied = applied_seqs = limits = None

@@ -1,9 +1,9 @@
 """Checksums of a table's files, by which damaged bytes show.
 
-delta-rs and DuckDB write Parquet files without checksums, and nothing in a log has one. A changed
-bit may then be another quota. Therefore a file in the log's folder has a line for each file of the
-table, also for the log's own. Delta's readers pass over it. The line is appended when the file is
-on the disk (``durable``), whoever wrote it, and is not synced itself. A file without a line is not
+delta-rs and DuckDB write Parquet files without checksums, and a log has none. A changed bit may
+then be another quota. Therefore a file in the log's folder has a line for each file of the table,
+also for those of the log. Delta's readers ignore it. The line is appended once the file is on the
+disk (``durable``), for files of all writers, and is not synced itself. A file without a line is not
 checked: `quotaplane doctor` counts it, and `quotaplane maintain` gives it one.
 """
 
@@ -33,7 +33,7 @@ _UNFIT: Final = re.compile(r"[\t\n]")
 _PORTION_BYTES: Final = 1 << 20
 _MOST_REMEMBERED: Final = 100_000
 _FEW: Final = 8
-"""So many lines are looked for; for more of them all lines are taken apart, which takes longer."""
+"""Up to this many lines are searched for; for more, all lines are parsed, which takes longer."""
 
 _found_whole: dict[Path, tuple[int, int, int, int]] = {}
 """Files that this process has checked: checksum, inode, time of change, size."""

@@ -41,7 +41,7 @@ class Finding(NamedTuple):
     file: str
     problem: str
     loss: str
-    """What the repair loses, or why the file can't be repaired."""
+    """The data that the repair loses, or the reason why the file can't be repaired."""
 
 
 @dataclass

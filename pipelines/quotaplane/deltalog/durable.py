@@ -33,10 +33,10 @@ class Synced:
         self._failure: OSError | None = None
 
     def upto(self, version: int, *, before: int) -> None:
-        """Wait until all commits up to ``version`` are on the disk, whoever made them.
+        """Wait until all commits up to ``version``, of all writers, are on the disk.
 
         Other writers' commits count as well, because a commit is lost if an earlier one is lost.
-        The first call syncs everything since the last checkpoint, later ones what is new.
+        The first call syncs all files since the last checkpoint, later ones the new files.
 
         Args:
             version: the newest that the caller has seen.
@@ -45,7 +45,7 @@ class Synced:
 
         Raises:
             OSError: the disk did not accept the data, now or earlier. After a failure the system
-                forgets what it could not write and would report success, so it stays an error.
+                drops the unwritten data and would report success, so it stays an error.
         """
         if self._folder is None:
             return

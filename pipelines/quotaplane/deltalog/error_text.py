@@ -9,11 +9,11 @@ from itertools import takewhile
 from typing import Final
 
 DOCTOR: Final = "run `quotaplane doctor`, which says what is lost and how to mend it"
-"""The advice where a table is broken."""
+"""The advice for a broken table."""
 
 _COLOR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE: Final = "↳"
-"""Before each cause of an error, one a line, the last one being the operating system's."""
+"""Sign before each cause of an error; there is one a line, the operating system's is the last."""
 
 
 def one_line(error: BaseException) -> str:
@@ -58,7 +58,7 @@ def disk_error(error: BaseException) -> int | None:
 def is_full(error: BaseException) -> bool:
     """Whether a full disk, or a disk quota that is used up, caused an error.
 
-    By its words, which Python's, Rust's, Java's and DuckDB's errors have from the same place.
+    The errors of Python, Rust, Java and DuckDB have the operating system's words for it.
 
     >>> is_full(ValueError("java.io.IOException: No space left on device"))
     True
@@ -67,7 +67,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def disk_failure(text: str) -> str | None:
-    r"""What the disk's error in a text of several lines was, and what to do; None: it has none.
+    r"""The disk's error in a text of several lines, and advice; None: the text has none.
 
     >>> disk_failure("java.io.IOException: No space left on device\n\tat java.base")
     'No space left on device; the disk is full: free some space, for example with `quotaplane

@@ -52,7 +52,7 @@ def inside(path: str) -> str:
     """A data file's path, if it is relative to the table and stays in its folder.
 
     The Delta protocol allows others. No writer of these tables makes them, and a reader that
-    followed one would read, move or delete files of somebody else.
+    followed one would read, move or delete files that are not the table's.
 
     Raises:
         OSError: it is absolute, a URL, or has a part ``..``.
@@ -275,10 +275,10 @@ def _check_counts(commit: Commit) -> None:
 
 
 def stamp(folder: Path, version: int) -> tuple[int, int, int] | None:
-    """What changes when a table does, if its newest version is this one; None if it is another.
+    """Numbers that change with a table, if its newest version is this one; None if it is another.
 
-    Takes two looks at the disk, however long the log is. ``doctor --mend`` keeps the number of a
-    version and replaces its commit, so the commit itself counts, too.
+    Needs two calls to the disk, however long the log is. ``doctor --mend`` replaces a commit and
+    keeps the number of its version, so the commit itself counts, too.
     """
     log = Log(folder, {}, {})
     if log.commit(version + 1).exists():

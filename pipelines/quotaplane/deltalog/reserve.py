@@ -1,4 +1,4 @@
-"""Disk space that is kept for when the disk is full: a file that is deleted then."""
+"""Reserves disk space: a file that is deleted when the disk is full."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from pathlib import Path
 from typing import Final
 
 _ROOM: Final = 8
-"""The file is only made where so many times its size is free."""
+"""The file is made only if this many times its size is free."""
 
 
 class Reserve:
-    """A file that takes up space until it is given up.
+    """A file that takes up space until it is deleted.
 
     Args:
         folder: a folder on the file system whose space it keeps.
-        name: of the file.
+        name: the file's name.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
         self._path = folder / name
 
     def keep(self, size_bytes: int) -> bool:
-        """Make the file if there is none and the disk has room; whether there is one now.
+        """Make the file if there is none and the disk has room; returns whether there is one now.
 
-        A size of 0 deletes it. That the disk can't be written is no error: writes that matter will
-        report it.
+        A size of 0 deletes it. A failure to write is no error: the writes that matter report it.
         """
         with suppress(OSError):
             if size_bytes == 0:
@@ -53,7 +52,7 @@ class Reserve:
             os.close(handle)
 
     def give_up(self) -> int:
-        """Delete the file; returns the bytes that are free now, 0 if there was none."""
+        """Delete the file; returns the bytes that this freed, 0 if there was none."""
         try:
             size_bytes = self._path.stat().st_size
             self._path.unlink()

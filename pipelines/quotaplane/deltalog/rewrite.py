@@ -14,8 +14,8 @@ from typing import Any, Final
 from quotaplane.deltalog.log import LOG, Log
 
 MOST_WRITER_VERSION: Final = 2
-"""Of tables that need nothing from a commit but its files; later ones may, for example columns by
-other names."""
+"""Highest writer version of the tables that this module can change: their commits may have files
+only. Later versions may need more, for example a mapping of column names."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class NewFile:
 def commit_rewrite(
     folder: Path, version: int, removed: Mapping[str, Mapping[str, str]], added: Sequence[NewFile]
 ) -> bool:
-    """Make the version of a table in which files are replaced; False: somebody else made it.
+    """Make a version of a table with files replaced; False: another writer made that version.
 
-    Readers of changes are told that no row changed. The commit is not synced (see ``durable``).
+    The commit says that no row changed. It is not synced (see ``durable``).
 
     Args:
         folder: the table's folder.
         version: the version to make, the newest one plus 1.
         removed: the paths of files of the version before, with their partition's values.
-        added: the files that have their rows now.
+        added: the files that have the rows of the removed ones.
 
     Raises:
         OSError: the log can't be written.
@@ -96,7 +96,7 @@ def commit_rewrite(
 
 
 def make_commit(folder: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> bool:
-    """Write a version's actions to the log, all or nothing; False: there is this version already.
+    """Write a version's actions to the log, all or nothing; False: the version exists already.
 
     Raises:
         OSError: the log can't be written.

@@ -42,7 +42,7 @@ class Story:
 
     group: str
     title: str
-    """What the story shows."""
+    """The phenomenon that the story shows."""
     quota: Mapping[str, float]
     """The first quota, by dimension."""
     demand: tuple[Change, ...]

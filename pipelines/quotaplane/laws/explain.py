@@ -1,4 +1,4 @@
-"""Explains each broker's limit to operators, in words and numbers."""
+"""Explains each broker's limit to administrators, in words and numbers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class _Row:
         return self.numbers[name]
 
     def wants(self, before: str = ", ") -> str:
-        """What the broker wants, if that is known."""
+        """A phrase about the broker's demand; empty if it is unknown."""
         return f"{before}wants {short(self.demand)}" if math.isfinite(self.demand) else ""
 
 
@@ -131,7 +131,7 @@ def _fair_share(row: _Row) -> str:
 
 
 def _shared(row: _Row) -> str:
-    """What the saturated brokers share, and which others left it over."""
+    """A phrase about the quota that saturated brokers share, and the brokers that left it over."""
     sharing, remaining = int(row["sharing_brokers"]), short(row["shared_per_s"])
     others = [
         f"{count} {what}{'' if count == 1 else 's'}{after}"

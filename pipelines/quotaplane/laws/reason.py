@@ -1,4 +1,4 @@
-"""Codes for why a broker got its limit, and their texts for operators."""
+"""Codes of the reasons for a broker's limit, and their texts for administrators."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What running programs show to a monitoring system: Prometheus metrics, traces of rounds."""
+"""Monitoring of running programs: Prometheus metrics, and traces of rounds."""

@@ -1,4 +1,4 @@
-"""What a metric is: its name, kind, unit, help text, labels. Everything else follows from this."""
+"""The declaration of a metric: name, kind, unit, help text, labels. All else follows from it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Kind(Enum):
 
 
 class Label(NamedTuple):
-    """A label, and what its values may be: a fixed list, or at most so many."""
+    """A label, with a list of its values or their greatest number."""
 
     name: str
     values: tuple[str, ...] = ()
-    """All values, each of which is always there; others count as ``OTHER``. () = see ``most``."""
+    """All values, each with a time series; others count as ``OTHER``. () = see ``most``."""
     most: int = 0
-    """Without a fixed list: at most so many values at a time."""
+    """Without a list: greatest number of values at a time."""
 
     @property
     def bound(self) -> int:
-        """At most so many values."""
+        """Greatest number of values."""
         return len(self.values) + 1 if self.values else self.most
 
 
@@ -60,7 +60,7 @@ class Metric:
     """A base unit; "" = a number of things."""
     labels: tuple[Label, ...] = ()
     buckets: tuple[float, ...] = ()
-    """Of a histogram: upper bounds, ascending."""
+    """Upper bounds of a histogram's buckets, ascending."""
 
     def __post_init__(self) -> None:
         ending = (f"_{self.unit}" if self.unit else "") + _ENDINGS.get(self.kind.value, "")
@@ -83,7 +83,7 @@ class Metric:
 
     @property
     def series(self) -> int:
-        """At most so many time series."""
+        """Greatest number of time series."""
         count = 1
         for label in self.labels:
             count *= label.bound

@@ -17,14 +17,14 @@ _HELP: Final = {each.name: each.metadata["help"] for each in fields(RoundCounts)
 _SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 STAGES: Final = ("decide", "prepare", "history", "publish")
-"""Of a round, in order: Spark reads, decodes and decides; the driver joins what the shards did;
-appends it to the history; publishes it."""
+"""The stages of a round, in order: Spark reads, decodes and decides; the driver joins the outputs
+of the shards, appends them to the history, and publishes them."""
 
 SPARK_PARTS: Final = (
     *("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets"),
     "triggerExecution",
 )
-"""Spark's own names of what it does in a micro-batch; ``triggerExecution`` is all of it."""
+"""Spark's own names of the parts of a micro-batch; ``triggerExecution`` is the whole."""
 
 REPORT_REASONS: Final = (
     *reasons.REASONS,

@@ -11,11 +11,11 @@ from quotaplane.errors import ConfigError
 from quotaplane.settings import Tracing
 
 _TIMEOUT_S: Final = 5.0
-"""Of a request to the collector; spans that it does not take are dropped."""
+"""Time limit of a request to the collector; spans that it does not accept are dropped."""
 
 
 class Tracer(Protocol):
-    """What is used of OpenTelemetry's tracers."""
+    """The used part of the interface of OpenTelemetry's tracers."""
 
     def start_as_current_span(
         self, name: str, *, attributes: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""The answer to a query: columns and rows, whichever engine gave it."""
+"""The answer to a query: columns and rows, the same for all engines."""
 
 from __future__ import annotations
 

@@ -66,14 +66,14 @@ class Audit:
         return values
 
     def of_settings(self, limits: Limits) -> dict[str, float]:
-        """The parameters that a settings file says: ``over``, if the audit has it."""
+        """The parameters that a settings file sets: ``over``, if the audit has it."""
         return {"over": limits.over} if "over" in self.parameters else {}
 
     def violations(self, answer: Answer) -> int:
-        """How many rows of an answer are violations.
+        """The number of rows of an answer that are violations.
 
         Raises:
-            InputError: the answer lacks the column that says so.
+            InputError: the answer lacks the column of violations.
         """
         if self.violation is None:
             return 0

@@ -74,7 +74,7 @@ def _aligned(since_ms: int, until_ms: int, step_ms: int) -> Grid:
 
 @dataclass(frozen=True)
 class Spans:
-    """From when to when each of n values holds; those of a row do not overlap."""
+    """The times during which each of n values holds; those of a row do not overlap."""
 
     row: IntArray
     """(n,)"""
@@ -100,7 +100,7 @@ def of_reports(
 ) -> Spans:
     """Rates that were measured in the window before ``at_ms``, and hold until the next window.
 
-    Brokers leave out of reports what hardly changed, so a rate holds on for up to ``hold_ms`` (n,)
+    Brokers do not report rates that hardly changed, so a rate holds for up to ``hold_ms`` (n,)
     after its window, and not beyond ``end_ms``. ``row`` and ``at_ms`` (n,) are sorted, by row and
     then by time.
 
@@ -177,7 +177,7 @@ class BucketedSpans:
         return greatest.reshape(self._shape)
 
     def covered_ms(self) -> FloatArray:
-        """(rows, T) for how long there is any span."""
+        """(rows, T) milliseconds covered by any span."""
         return self._sums(np.ones(len(self._ms), np.bool_), self._ms.astype(np.float64))
 
     def _sums(self, counts: BoolArray, amounts: FloatArray) -> FloatArray:

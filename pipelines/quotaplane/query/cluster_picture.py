@@ -1,4 +1,4 @@
-"""A picture of how things stand, that answers questions from memory: pages, counts, heat maps."""
+"""A picture of the job, its groups and brokers, which answers from memory: pages, heat maps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HeatMap:
 
     dimension: str
     total: int
-    """Groups that there are; ``groups`` is a page of them."""
+    """Number of groups; ``groups`` is a page of them."""
     groups: list[str]
     brokers: list[str]
     brokers_total: int
@@ -54,11 +54,11 @@ class HeatMap:
     limit_per_s: FloatArray
     demand_per_s: FloatArray
     part: FloatArray
-    """Usage divided by the limit; inf: something is used at a limit of 0."""
+    """Usage divided by the limit; inf: usage above a limit of 0."""
 
 
 class ClusterPicture:
-    """How the g groups stand, with r rows of a group and a dimension with a quota."""
+    """The standing of g groups in r rows: a group and a dimension with a quota each."""
 
     def __init__(self, leases: StandingLeases, job: RoundStatus | None, as_of: datetime) -> None:
         self.as_of = as_of
@@ -76,14 +76,14 @@ class ClusterPicture:
         return replace(self._job, age_s=(now - self._job.round_at).total_seconds())
 
     def containing(self, text: str) -> BoolArray:
-        """(g,) which groups have this text in their names, in upper or lower case."""
+        """(g,) whether a group has this text in its name, in upper or lower case."""
         found = pc.match_substring(self.names, text, ignore_case=True)
         return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
     def page(
         self, chosen: BoolArray, dimension: str | None, sort: str, begin: int, most: int
     ) -> tuple[int, list[dict[str, Any]]]:
-        """How many rows the ``chosen`` (g,) groups have, and ``most`` of them from ``begin`` on.
+        """The number of rows of the ``chosen`` (g,) groups, and ``most`` of them from ``begin`` on.
 
         ``dimension``: rows of this one only; ``sort``: one of ``SORTS``. A row has the columns of
         ``GroupStatus``, ``unreported`` and ``parent``, the group above (None: there is none); None
@@ -101,7 +101,7 @@ class ClusterPicture:
         return len(found), row_dicts(columns)
 
     def counts(self, chosen: BoolArray) -> dict[str, int]:
-        """Numbers of the ``chosen`` (g,) groups by how they stand, and of their brokers."""
+        """Numbers of the ``chosen`` (g,) groups by standing, and of their brokers."""
         rows, part = self._rows, self._rows["used_part"]
 
         def count(which: BoolArray) -> int:
@@ -223,7 +223,7 @@ class ClusterPicture:
 
 
 def cluster_picture(engine: DuckDBEngine, now: datetime) -> ClusterPicture:
-    """Read how things stand.
+    """Read the picture from the history.
 
     Raises:
         HistoryError: the history can't be read.

@@ -1,4 +1,4 @@
-"""How things stand now: the job and its brokers (its groups: ``group_status``)."""
+"""The present state of the job and its brokers (of its groups: ``group_status``)."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ class RoundStatus:
     reports: int
     rejected: int
     outdated: int
-    """Reports that had been seen before, or are older than one already used. If they go on, two
-    agents have the same broker name."""
+    """Reports that were duplicates, or older than one already used. If they continue, two agents
+    have the same broker name."""
     limits: int
 
 
 def job_status(engine: DuckDBEngine, now: datetime) -> RoundStatus | None:
-    """How the quota job does; None: it never had a round.
+    """The quota job's last round; None: there was none.
 
     Raises:
         HistoryError: the history can't be read.
@@ -127,7 +127,7 @@ def _last_round(
 
 
 def rejected_reasons(engine: DuckDBEngine, now: datetime) -> dict[str, int]:
-    """By reason, how many reports became dead letters in the last minute, the most first.
+    """The number of dead letters of reports in the last minute by reason, the most first.
 
     Raises:
         HistoryError: the history can't be read.
@@ -138,7 +138,7 @@ def rejected_reasons(engine: DuckDBEngine, now: datetime) -> dict[str, int]:
 
 
 def broker_status(engine: DuckDBEngine, now: datetime) -> list[dict[str, Any]]:
-    """The brokers: status and since when, last report, groups, limits reached, rejected reports.
+    """The brokers: status and its begin, last report, groups, limits reached, rejected reports.
 
     ``limits_reached`` counts limits that the broker wants more than; ``rejected`` is of the last
     minute.

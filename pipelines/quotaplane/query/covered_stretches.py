@@ -1,4 +1,4 @@
-"""The view ``covered_stretches``: when the reports of each broker are there."""
+"""The view ``covered_stretches``: the times covered by reports of each broker."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def covered_stretches(reported_at: str, windows: int, without_window_ms: int) ->
 
     Args:
         reported_at: SQL for the time of a report.
-        windows: so many of a report's windows are a short time.
-        without_window_ms: a short time before a report that does not say its window.
+        windows: length of a short time, in windows of the report.
+        without_window_ms: length of a short time before a report without a window.
     """
     return f"""
 WITH reports AS (

@@ -49,7 +49,7 @@ from quotaplane.query.views import (
 from quotaplane.settings import History
 
 MEMORY: Final = "1GB"
-"""What a query may have in memory; the rest goes to ``SPILL`` in the system's temporary folder."""
+"""Most memory of a query; the rest goes to ``SPILL`` in the system's temporary folder."""
 SPILL: Final = "10GB"
 THREADS: Final = 4
 
@@ -70,7 +70,7 @@ class DuckDBEngine:
 
     Args:
         history: the tables' location.
-        threads: how many threads a query may use; by default at most ``THREADS``.
+        threads: most threads of a query; by default at most ``THREADS``.
         memory: see ``MEMORY``.
 
     Each query sees the tables as they are when it starts. Queries of several threads may run at the
@@ -135,9 +135,9 @@ class DuckDBEngine:
             self._stack.close()
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
-        """End the queries that this thread makes meanwhile when so many seconds have passed.
+        """Interrupt the queries of this thread after the given number of seconds.
 
-        A query that is ended raises ``QueryTimeoutError``, and so does each that begins later.
+        An interrupted query raises ``QueryTimeoutError``, and so does each that begins later.
         """
         return self._sessions.within(seconds)
 
@@ -324,7 +324,7 @@ def _is_of_a_file(error: duckdb.Error) -> bool:
 
 
 def _first_line(error: duckdb.Error) -> str:
-    """What is wrong, and the line of the query in which it is."""
+    """The problem, and the line of the query that has it."""
     lines = str(error).splitlines()
     where = [line for line in lines[1:] if line.startswith("LINE ")]
     return f"{lines[0]} ({where[0].replace('LINE ', 'line ', 1)})" if where else lines[0]

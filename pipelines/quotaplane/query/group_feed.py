@@ -1,7 +1,7 @@
 """The change feed of ``resource_groups`` as tables, the same for both engines.
 
-Spark takes the time of a commit from its file, which a copy of the history changes, and does not
-know who deleted a row. Both are in the commit.
+Spark takes the time of a commit from its file, which a copy of the history changes, and has no
+author of a deletion. Both are in the commit.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class GroupStatus:
     limits_per_s: FloatArray
     """Sum of the limits; brokers without one count as 0."""
     demand_per_s: FloatArray
-    """Of the brokers whose demand is known."""
+    """(rows,) sum over the brokers whose demand is known."""
     saturated: IntArray
     """Brokers that want more than their limit; of some it is not known how much."""
     throttled_per_s: FloatArray

@@ -1,6 +1,6 @@
 """Rates that administrators set on a group's topics and namespaces, in words.
 
-The enforcer enforces no higher ones there, whatever the limits are.
+The enforcer enforces no higher ones there, even if limits are higher.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ MOST_UNREPORTED: Final = 5
 """Stock brokers leave out of a report what hardly changed, for up to five intervals: for so many
 windows a rate counts that is not reported again."""
 _MOST_WITHOUT_WINDOW_MS: Final = 60_000
-"""For so long a rate counts that was reported without its window."""
+"""A rate that was reported without its window holds for this long."""
 
 
 def _sum_of_parts(kind: str) -> str:
@@ -417,9 +417,9 @@ class Sources(NamedTuple):
 
 
 def sources_of(sql: str | None) -> Sources:
-    """What a query reads; None: everything that there is.
+    """The tables and views that a query reads; None: all.
 
-    A column of that name counts, too (``brokers``): then a table is opened in vain.
+    A column with the name of a table (``brokers``) counts, too: then the table is opened in vain.
 
     >>> sources = sources_of("SELECT * FROM limit_values")
     >>> sources.tables, [view.name for view in sources.views]

@@ -15,10 +15,10 @@ from quotaplane.model import DIMENSIONS, FloatArray, IntArray
 def less_and_more(
     used: FloatArray, limit: FloatArray, changed: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """How much less than was used a changed limit allows, and how much more; all of one shape.
+    """The part of the usage that a changed limit does not allow, and the further usage it allows.
 
-    A recorded limit below the usage allowed that usage no more than the changed one. More is
-    allowed only to those that used their recorded limit.
+    All arrays have one shape. Usage above both limits counts as less only as far as the recorded
+    limit allowed it. Only brokers that used their recorded limit may have used more.
 
     >>> used, limit = np.array([80.0, 50.0, 10.0]), np.array([100.0, 50.0, 50.0])
     >>> less_and_more(used, limit, np.array([60.0, 70.0, 70.0]))
@@ -38,24 +38,24 @@ class Totals(NamedTuple):
     """Units used above the changed limit."""
     less_ms: FloatArray
     more: FloatArray
-    """Units that more could have been used."""
+    """Further units that the changed limit would have allowed."""
     more_ms: FloatArray
     first_ms: FloatArray
-    """When anything was first above the changed limit; NaN: never."""
+    """Time of the first usage above the changed limit; NaN: never."""
     last_ms: FloatArray
     limit_ms: FloatArray
     """Recorded limit times duration, while both limits are finite."""
     changed_ms: FloatArray
-    """The same of the changed limit."""
+    """Changed limit times duration, while both limits are finite."""
     both_ms: FloatArray
-    """For how long both are finite."""
+    """Duration during which both limits are finite."""
 
 
 def differences(groups: Sequence[str], brokers: Sequence[str], totals: Totals) -> pa.Table:
     """A row for each pair and dimension in which anything differs, the greatest loss first.
 
-    ``groups`` and ``brokers`` (n,) are the names of the pairs; ``quota_what_if.what_if`` says what
-    the columns are.
+    ``groups`` and ``brokers`` (n,) are the names of the pairs; ``quota_what_if.what_if`` describes
+    the columns.
     """
     differs = (totals.less > 0) | (totals.more > 0)
     differs |= np.abs(totals.limit_ms - totals.changed_ms) > 1e-9 * totals.limit_ms

@@ -20,7 +20,7 @@ from quotaplane.query.views import hold_ms
 
 _D: Final = len(DIMENSIONS)
 MOST_CELLS: Final = 500_000
-"""Brokers of all groups of a tree, times points: 30 MB for each four dimensions."""
+"""Most brokers of all groups of a tree, times points: 30 MB for each four dimensions."""
 
 _USAGE: Final = """
 SELECT resource_group, broker, dimension, unix_millis(reported_at) AS at_ms,
@@ -44,7 +44,7 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Period:
-    """g groups of a tree, n pairs of a group and a broker, T buckets; D dimensions, all there are.
+    """g groups of a tree, n pairs of a group and a broker, T buckets, all D dimensions.
 
     Rates are per second, means over a bucket. Pairs are sorted by group, then broker.
     """
@@ -54,9 +54,9 @@ class Period:
     grid: Grid
     brokers: tuple[str, ...]
     group: IntArray
-    """(n,) place of the group."""
+    """(n,) index of the group."""
     broker: IntArray
-    """(n,) place of the broker."""
+    """(n,) index of the broker."""
     quota: FloatArray
     """(D, g, T) inf: unlimited."""
     used: FloatArray
@@ -68,11 +68,11 @@ class Period:
     demand: FloatArray
     """(D, n, T) that the law was given with the limit; inf: not known, the broker is saturated."""
     used_ms: FloatArray
-    """(n, T) for how long usage is known."""
+    """(n, T) milliseconds for which usage is known."""
 
     @property
     def cells(self) -> int:
-        """A measure of the memory that this takes."""
+        """Size in memory: number of pairs times buckets."""
         return max(len(self.group), 1) * self.grid.count
 
 
@@ -84,7 +84,7 @@ def read_period(
     until: datetime,
     points: int,
 ) -> Period:
-    """Read what is recorded of the groups; empty if nothing is.
+    """Read the records of the groups; an empty period if there are none.
 
     Args:
         engine: of the history.
@@ -114,10 +114,10 @@ def period_of(
     bounds_ms: tuple[int, int],
     grid: Grid,
 ) -> Period:
-    """Put together a period of rows of usage, limits and changes of quotas; see ``read_period``.
+    """Make a period of rows of usage, limits and changes of quotas; see ``read_period``.
 
     Raises:
-        InputError: see there.
+        InputError: the groups have too many brokers for so many points.
     """
     usage, limits, changes = columns
     since_ms, until_ms = bounds_ms
@@ -193,7 +193,7 @@ def _usage(
     used = binned.means(usage["used_per_s"][order].astype(np.float64)).reshape(shape)
     throttled = binned.means(usage["throttled_per_s"][order].astype(np.float64)).reshape(shape)
     used_ms = binned.covered_ms().reshape(shape).max(axis=0, initial=0.0)
-    for total, parts in PARTS.items():  # a total that nobody limits is not recorded
+    for total, parts in PARTS.items():  # a total without a limit is not recorded
         used[total] = np.where(np.isnan(used[total]), used[list(parts)].sum(axis=0), used[total])
     return used, throttled, used_ms
 
@@ -229,7 +229,7 @@ def _quotas(changes: Columns, names: pa.Array, quota: FloatArray, grid: Grid) ->
         )
     )
     created = changes["created"][order].astype(bool)
-    # Before a group was created, its first quota counts: the job may know it from elsewhere.
+    # Before a group was created, its first quota counts: the job may have it from another table.
     first = np.ones(len(row), np.bool_)
     first[1:] = row[1:] != row[:-1]
     earliest = np.where(created, after, before)[first]

@@ -31,12 +31,12 @@ LIMIT_ROWS = pa.schema([field.remove_metadata() for field in LIMITS.schema])
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be different from the recorded run."""
+    """The differences from the recorded run."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Values by key in the settings file: ``{"limits.max_step": 0.1}``."""
     groups: pa.Table = field(default_factory=GROUPS.empty_table)
-    """Groups as they are to be from the first round on (``shard_inputs.GROUPS``)."""
+    """Rows of changed groups, in force from the first round on (``shard_inputs.GROUPS``)."""
 
     def __bool__(self) -> bool:
         return bool(self.settings) or bool(len(self.groups))
@@ -57,7 +57,7 @@ class Played:
 
 
 class Player:
-    """Runs rounds in order; a shard begins with the first state that was recorded of it."""
+    """Runs rounds in order; a shard begins with its first recorded state."""
 
     def __init__(self, changes: Changes | None = None) -> None:
         self._changes = changes or Changes()
@@ -98,7 +98,7 @@ class Player:
         except ConfigError as error:
             if self._changes.settings:
                 raise
-            raise ValueError(str(error)) from None  # nobody changed them
+            raise ValueError(str(error)) from None  # not the caller's changes, so no InputError
 
     def _round(self, recorded: RoundInputs) -> Played:
         tables: dict[str, list[pa.Table]] = {"limits": [], "usage": []}
@@ -129,7 +129,7 @@ class Player:
     def _with_groups(
         self, arrived: Mapping[str, list[bytes]], shard: int, begins: bool
     ) -> Mapping[str, list[bytes]]:
-        """The inputs, with the changed groups in place of what was recorded of them."""
+        """The inputs, with the changed groups in place of the recorded ones."""
         changed = self._changes.groups
         if not len(changed) or self._settings is None:
             return arrived

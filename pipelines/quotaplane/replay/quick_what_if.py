@@ -1,9 +1,9 @@
 """The quick what-if: how other quotas, terms or another law would have divided a recorded period.
 
-Each bucket of the period is taken for a copy of the group's tree of its own, with the usage that
-was recorded then, and the job's own division divides the quotas of all copies at once. So the
-answer is what the law gives in a steady state: without steps, waiting for acknowledgements, or
-hysteresis. ``quota_what_if`` plays every round again instead.
+Each bucket of the period is a copy of the group's tree, with the usage that was recorded then, and
+the job's own division divides the quotas of all copies at once. The answer is the law's in a steady
+state: without steps, acknowledgements or hysteresis. ``quota_what_if`` runs every round again
+instead.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def steady_config(
 
 @dataclass(frozen=True)
 class KnownPeriod:
-    """A period, the definitions of its tree, and what the settings' law gives there."""
+    """A period, the definitions of its tree, and its limits by the settings' law."""
 
     period: Period
     rows: pa.Table
-    """Of the groups of the tree, as ``registry.table.list_groups`` has them."""
+    """Rows of the groups of the tree, as ``registry.table.list_groups`` returns them."""
     groups: Groups
     """The same, by id: the g groups of the period."""
     limits: FloatArray
@@ -77,7 +77,7 @@ def known_period(
     points: int,
     settings: Settings,
 ) -> KnownPeriod:
-    """Read what is recorded of the groups ``rows`` between ``bounds``: see ``read_period``."""
+    """Read the records of the groups ``rows`` between ``bounds``: see ``read_period``."""
     groups = groups_of(rows)
     period = read_period(engine, groups.names.to_pylist(), groups.quota, *bounds, points)
     limits = steady_limits(period, groups, period.quota, steady_config(settings))
@@ -85,7 +85,7 @@ def known_period(
 
 
 def groups_of(rows: pa.Table) -> Groups:
-    """Groups, by id, of rows as ``registry.table.list_groups`` has them."""
+    """Groups, by id, from rows as ``registry.table.list_groups`` returns them."""
     return change_groups(ShardState(), changed_groups(rows)).groups
 
 
@@ -100,7 +100,7 @@ class Effect:
     less: FloatArray
     """(D, n, T) units that were used above the changed limit."""
     more: FloatArray
-    """(D, n, T) units that more could have been used."""
+    """(D, n, T) further units that the changed limit would have allowed."""
 
 
 def steady_limits(
@@ -150,11 +150,11 @@ def compare(period: Period, before: FloatArray, after: FloatArray, quota: FloatA
     """The effect of other limits on a period.
 
     Args:
-        period: what is recorded.
-        before: (D, n, T) what the law gives without the change. Where it gives the same with the
+        period: the records.
+        before: (D, n, T) limits by the law without the change. If the law gives the same with the
             change, the recorded limit counts as unchanged.
-        after: (D, n, T) what it gives with the change.
-        quota: (D, g, T) with the change.
+        after: (D, n, T) limits by the law with the change.
+        quota: (D, g, T) quotas with the change.
     """
     limit, (less, more) = period.limit.copy(), np.zeros((2, *period.limit.shape))
     seconds = period.used_ms / 1000.0
@@ -241,7 +241,7 @@ def by_broker(period: Period, pairs: BoolArray, rates: FloatArray) -> FloatArray
 
 
 def _demand(period: Period, dimensions: list[int], config: SteadyConfig) -> FloatArray:
-    """(d, n, T) what brokers wanted, as the job observes it; inf: saturated."""
+    """(d, n, T) the demand as the job observes it; inf: saturated."""
     used = np.nan_to_num(period.used[dimensions])
     seen = observe(
         used,
@@ -249,8 +249,8 @@ def _demand(period: Period, dimensions: list[int], config: SteadyConfig) -> Floa
         period.throttled[dimensions],
         saturated_from=config.saturated_from,
     )
-    # A broker at its limit may have what it wants: then the law was given its demand and headroom.
-    # That is more than was used: what the noise of the usage asks for is not recorded by itself.
+    # A broker at its limit may be satisfied: then the law was given its demand with headroom, which
+    # is more than the usage. The headroom for noise is not recorded by itself.
     given = period.demand[dimensions]
     least = np.where(np.isinf(seen), used, seen)
     known = np.isfinite(given) & np.isnan(period.throttled[dimensions])

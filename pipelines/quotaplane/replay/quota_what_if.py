@@ -1,8 +1,8 @@
-"""What the recorded rounds would have given with another law, other settings or other quotas.
+"""Runs recorded rounds again with another law, other settings or other quotas, and compares.
 
-The recorded usage stays as it was: a broker that would have had more limit is not made to use it,
-and one that would have had less is not made to wait. So the answer is exact for limits, and says
-how much of the recorded usage a lower limit would not have allowed.
+The recorded usage does not change: a broker with a higher limit does not use more, and one with a
+lower limit not less. So limits are exact, and the answer has the part of the recorded usage that a
+lower limit would not have allowed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _D: Final = len(DIMENSIONS)
 
 
 def what_if(history: History, since: datetime, until: datetime, changes: Changes) -> pa.Table:
-    """Compare the recorded rounds with what they would have been with ``changes``.
+    """Compare the recorded rounds with rounds under ``changes``.
 
     Returns:
         A row per group, broker and dimension for which anything differs, the greatest loss first:
         ``group``, ``broker``, ``dimension``; ``limit_per_s`` and ``changed_limit_per_s``, means
-        over the time in which both are finite (null: never); ``less_units``, what the broker used
-        above the changed limit; ``less_s``, for how long; ``first_less_at``, ``last_less_at``;
-        ``more_units``, how much more it could have used while it was at its limit; ``more_s``.
+        over the time in which both are finite (null: never); ``less_units``, units used above the
+        changed limit; ``less_s``, for how long; ``first_less_at``, ``last_less_at``;
+        ``more_units``, further units possible while the broker was at its limit; ``more_s``.
 
     Raises:
         InputError, ConfigError, HistoryError: as ``recorded_rounds`` and ``Player.play``.
@@ -63,7 +63,7 @@ class _Sums:
         self._limit_ms, self._changed_ms, self._both_ms = np.zeros((3, _D, 0))
 
     def pass_time(self, begin_ms: float, end_ms: float) -> None:
-        """Add what the present limits and usage come to from ``begin_ms`` to ``end_ms``."""
+        """Add the present limits and usage, times the time from ``begin_ms`` to ``end_ms``."""
         passed = end_ms - begin_ms
         less, more = less_and_more(self._used, self._limit, self._changed)
         self._less += less * passed / 1000.0
@@ -78,7 +78,7 @@ class _Sums:
         self._both_ms += both * passed
 
     def take(self, recorded: Played, changed: Played) -> None:
-        """The limits and the usage from this round on."""
+        """Set the limits and the usage from this round on."""
         for limits, into in ((recorded.limits, "_limit"), (changed.limits, "_changed")):
             if not len(limits):
                 continue
@@ -119,6 +119,6 @@ class _Sums:
                 setattr(self, name, np.concatenate([array, more], axis=1))
 
     def table(self) -> pa.Table:
-        """See ``what_if``."""
+        """The answer of ``what_if``."""
         sums = Totals(**{name: getattr(self, f"_{name}") for name in Totals._fields})
         return differences(self._groups, self._brokers, sums)

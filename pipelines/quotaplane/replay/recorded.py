@@ -24,7 +24,7 @@ from quotaplane.settings import History
 from quotaplane.streams.quota.recorded_program import SETTINGS, STATE, TIMER
 
 _ROUNDS_AT_ONCE: Final = 200
-"""Rounds that are read at a time: the payloads of all would not fit into memory."""
+"""Rounds read at a time: the payloads of all rounds would not fit into memory."""
 
 
 @dataclass
@@ -33,11 +33,11 @@ class RoundInputs:
 
     stamp: Round
     settings: Mapping[str, Any] | None = None
-    """The settings that hold from this round on; None: those of before."""
+    """The settings from this round on; None: unchanged."""
     states: dict[int, bytes] = field(default_factory=dict)
     """Encoded states from before the round, by shard, if they were recorded."""
     arrived: dict[int, dict[str, list[bytes]]] = field(default_factory=dict)
-    """For each shard that ran the payloads that it got, by kind; none if its timer was due."""
+    """The payloads, by kind, of each shard that ran; none if it ran because a timer was due."""
 
 
 def recorded_rounds(
@@ -45,8 +45,8 @@ def recorded_rounds(
 ) -> Iterator[list[RoundInputs]]:
     """The recorded rounds of a time range in order, some at a time.
 
-    The first ones are from before the range: a replay can begin where the state of each shard was
-    recorded, which is a job's first round, and then every hour.
+    The first rounds are from before the range: a replay begins at the recorded state of each shard,
+    and states are recorded in a job's first round and then every hour.
 
     Raises:
         InputError: nothing was recorded in that time.
@@ -69,7 +69,7 @@ def recorded_rounds(
 
 
 def _dates(since: datetime, until: datetime) -> str:
-    # The day before, too: the last recorded states may be of then.
+    # The day before, too: it may have the last recorded states.
     first = since.date().toordinal() - 1
     return f"date >= '{datetime.fromordinal(first):%Y-%m-%d}' AND date <= '{until:%Y-%m-%d}'"
 

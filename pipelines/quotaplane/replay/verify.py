@@ -25,12 +25,12 @@ class Difference:
 
     stamp: Round
     problem: str
-    """What differs, with an example."""
+    """The difference, with an example."""
 
 
 @dataclass
 class Verified:
-    """What was compared."""
+    """Numbers of the compared rounds, limits and states."""
 
     rounds: int = 0
     limits: int = 0
