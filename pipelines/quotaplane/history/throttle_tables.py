@@ -87,4 +87,4 @@ REJECTED_EVENTS: Final = appended(
 )
 
 THROTTLED: Final = (DECISIONS, THROTTLE_METRICS, REJECTED_EVENTS)
-"""What a micro-batch of the throttle job appends to."""
+"""The tables that a micro-batch of the throttle job appends to."""

@@ -1,4 +1,4 @@
-"""The policy columns of ``resource_groups``: what may be put there, and what gets a warning."""
+"""The policy columns of ``resource_groups``: checks, changes and warnings."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _MOST_WARNINGS: Final = 10
 
 
 def check_policy(names: Sequence[str], policy: pa.Table) -> pa.Table:
-    """A policy of n groups, as ``put_groups`` takes it, in the types of ``POLICY_COLUMNS``.
+    """Check a policy of n groups; returns it in the types of ``POLICY_COLUMNS``.
 
     Raises:
-        InputError: it has not n rows, a column is unknown, or a value is out of its range; names
-            the group and the column.
+        InputError: the number of rows is not n, a column is unknown, or a value is out of its
+            range; names the group and the column.
     """
     if len(policy) != len(names):
         raise InputError(f"policy must have {len(names)} rows, not {len(policy)}")
@@ -48,10 +48,10 @@ def check_policy(names: Sequence[str], policy: pa.Table) -> pa.Table:
 def policy_after(
     before: pa.Table, policy: pa.Table | None, timeframe_s: FloatArray | None = None
 ) -> tuple[list[pa.Array], BoolArray]:
-    """The columns of ``POLICY_COLUMNS`` of n groups after a put, and which groups it changed.
+    """The columns of ``POLICY_COLUMNS`` of n groups after a put, and (n,) whether it changed them.
 
-    ``before`` has what they had; a null in ``policy`` keeps that, a default becomes null.
-    ``timeframe_s``, as ``put_groups`` takes it, goes into the terms that ``throttle`` has then.
+    A null in ``policy`` keeps the value in ``before``; a default becomes null. ``timeframe_s``, as
+    ``put_groups`` takes it, sets windows in the new ``throttle``.
     """
     changed = np.zeros(len(before), bool)
     columns = []
@@ -84,7 +84,7 @@ def _measured_over(throttle: pa.Array, timeframe_s: FloatArray) -> pa.Array:
 def with_parents(rows: pa.Table, parent: IntArray | None = None) -> pa.Table:
     """All groups with one more column, ``parent``: the name of the group above, null for none.
 
-    Whoever has the indexes of the parents already, shape (groups,), gives them.
+    ``parent`` (groups,): the indexes of the parents, if they are known; None: they are computed.
     """
     names = rows["group"].combine_chunks()
     if parent is None and not pc.any(pc.match_substring(names, SEPARATOR), min_count=0).as_py():
@@ -101,12 +101,12 @@ def doubts(
     names: Sequence[str],
     timeframe_s: FloatArray | None = None,
 ) -> Iterator[str]:
-    """What is strange about the named groups, given all there are and their parents: a line each.
+    """Warnings about the named groups, a line each; ``rows`` has all groups.
 
-    A child may have a quota above its parent's (the parent's still holds), floors may add up to
-    more than there is to guarantee (they are then cut), a quota may be given per second where
-    other windows are kept, and a group or broker may have a name that no report has: often a
-    mistake, never an error.
+    They are about a child's quota above its parent's (the parent's still holds), floors that add up
+    to more than there is to guarantee (they are then cut), a quota given per second while other
+    windows are kept, and a group or broker with a name that no report has: often a mistake, never
+    an error.
 
     The first n rows are those of ``names``; ``timeframe_s`` is as ``put_groups`` takes it.
     """

@@ -1,6 +1,6 @@
-"""Reading and changing the quotas (table ``resource_groups``): no JVM, safe beside the job.
+"""Reads and changes the quotas (table ``resource_groups``): no JVM, safe while the job runs.
 
-The table's change feed carries a change to the job, and says for good who changed what and why.
+The table's change feed carries changes to the job, and keeps their authors and reasons.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from quotaplane.settings import History
 ROWS: Final = pa.schema(
     [f.with_name("group") if f.name == GROUP else f for f in RESOURCE_GROUPS.schema]
 )
-"""Of rows without ``parent``."""
+"""Schema of rows without ``parent``."""
 
 _DOOMED: Final = "doomed"
 """Column of a MERGE's source: the row is deleted."""
@@ -57,19 +57,19 @@ def _nobody(_: pa.Table) -> Sequence[str]:
 
 
 class GroupsPut(NamedTuple):
-    """A change of n groups that was made, or in a dry run would be."""
+    """A change of n groups that was made, or would be made (dry run)."""
 
     before: pa.Table
-    """(n,) what they were, as ``list_groups`` has them but without ``parent``; ``group`` is null
-    where there was none."""
+    """(n,) rows before the change, in the form of ``list_groups`` without ``parent``; ``group`` is
+    null if there was no such group."""
     rows: pa.Table
-    """(n,) what they are now, as ``list_groups`` has them."""
+    """(n,) rows after the change, in the form of ``list_groups``."""
     changed: BoolArray
-    """(n,) which of them are new or differ."""
+    """(n,) whether the group is new or differs."""
     version: int
     """The table's version with this change."""
     deleted: pa.Table
-    """The groups that were deleted with it, as they were, by name, with the table's columns."""
+    """Rows of the groups deleted in the same commit, by name, with the table's columns."""
 
 
 def put_groups(
@@ -128,30 +128,31 @@ def change_groups(
         groups: n different names.
         quotas: (n, dimensions) per second; NaN keeps what a group has (unlimited if it is new),
             +inf makes it unlimited.
-        by: who does it; kept in the row and in the table's log.
-        policy: n rows of any of ``policy_options.POLICY_COLUMNS``; null keeps what a group has.
-            What equals its default is written as null.
-        timeframe_s: of the shape of ``quotas``: over how many seconds a quota is measured, which
-            sets the windows in ``throttle``; NaN keeps them, and so does a second.
+        by: the author; kept in the row and in the table's log.
+        policy: n rows with any of ``policy_options.POLICY_COLUMNS``; null keeps a group's value. A
+            default is written as null.
+        timeframe_s: (n, dimensions) seconds over which a quota is measured, for the windows in
+            ``throttle``; NaN and 1 keep these.
         why: the reason, for the table's log.
         at_version: nothing is done unless this is still the table's version (``read_groups``).
-        check: is given all rows right before the change, and raises to prevent it; called again
-            where somebody else was faster.
-        delete: is given the same, and returns the groups to delete in the same commit, none of
-            them among ``groups``.
-        dry_run: only compute what would change; the table must exist.
-        ready: is called once the arguments are found right: creates the tables if there are none,
-            or refuses.
-        warn: is given a line for what is allowed but strange: a child's quota above its parent's.
+        check: takes all rows right before the change, and raises to prevent it; called again after
+            a conflict with another writer.
+        delete: takes the same, and returns the groups to delete in the same commit, none of them
+            among ``groups``.
+        dry_run: only compute the change; the table must exist.
+        ready: called once the arguments are checked: creates the tables if there are none, or
+            raises.
+        warn: takes a line for each value that is allowed but strange, such as a child's quota above
+            its parent's.
         sleep: waits between attempts.
-        may_be_copies: see ``refuse_copies``; nobody asks for this change, it is what was there.
+        may_be_copies: see ``refuse_copies``; the change repeats rows that existed before.
 
     Returns:
-        The rows before and after, in the order of ``groups``. Those that were not changed keep
-        their ``updated_at``; if no row changes nothing is written.
+        The rows before and after, in the order of ``groups``. Unchanged rows keep their
+        ``updated_at``; if no row changes, nothing is written.
 
     Raises:
-        InputError: a name, a quota or something of the policy is wrong; names it.
+        InputError: a name, a quota or a value of the policy is wrong; names it.
         GroupIdTakenError: a new name has the id of another group.
         CopyOfQuotaError: a group is the enforcer's.
         TableChangedError: the table is not at ``at_version`` any more.
@@ -207,7 +208,7 @@ def delete_groups(
     """Delete groups, all of them or none; the arguments are as in ``change_groups``.
 
     Returns:
-        Their rows as they were, by name, with the columns of the table.
+        The deleted rows, by name, with the columns of the table.
 
     Raises:
         UnknownGroupError: there is no such group; names the first one.
@@ -235,15 +236,15 @@ def delete_groups(
 
 
 class GroupsRead(NamedTuple):
-    """The table as it was at a version."""
+    """The table at a version."""
 
     rows: pa.Table
-    """As ``list_groups`` has them."""
+    """Rows in the form of ``list_groups``."""
     version: int
 
 
 def read_groups(history: History) -> GroupsRead:
-    """All groups, and the version that they were read at: for a change that depends on them.
+    """All groups, and the version at which they were read, for a change that depends on them.
 
     Raises:
         HistoryError: the table is missing or can't be read.
@@ -255,7 +256,8 @@ def read_groups(history: History) -> GroupsRead:
 def list_groups(history: History) -> pa.Table:
     """All groups, by name, with the columns of the table and ``parent``.
 
-    A null quota is unlimited; a null of the policy is as ``policy_options.DEFAULTS`` say.
+    A null quota is unlimited; null in the policy stands for the value in
+    ``policy_options.DEFAULTS``.
 
     Raises:
         HistoryError: the table is missing or can't be read.
@@ -278,13 +280,13 @@ def get_group(history: History, group: str) -> dict[str, Any]:
 
 
 def groups_if_put(history: History, given: GivenGroups, at: datetime) -> pa.Table:
-    """The rows of the given groups if they were put into the table as it was then.
+    """The rows that the given groups would have if they were put into the table at a time.
 
-    Before its log begins, the table is taken as it was at first.
+    For a time before the log begins, its first version counts.
 
     Raises:
-        InputError: a name, a quota or something of the policy is wrong.
-        HistoryError: the table is missing, or can't be read as it was.
+        InputError: a name, a quota or a value of the policy is wrong.
+        HistoryError: the table is missing, or can't be read at that time.
     """
     table = open_table(history, RESOURCE_GROUPS.name)
     try:
@@ -299,10 +301,10 @@ def groups_if_put(history: History, given: GivenGroups, at: datetime) -> pa.Tabl
 
 
 def rows_if_put(current: pa.Table, given: GivenGroups) -> pa.Table:
-    """The rows of the given groups if they were put where the ``current`` ones are.
+    """The rows that the given groups would have if they were put among the ``current`` ones.
 
     Raises:
-        InputError: a name, a quota or something of the policy is wrong.
+        InputError: a name, a quota or a value of the policy is wrong.
     """
     names = [check_name(group) for group in given.names]
     _check_quotas(names, given.quotas)
@@ -326,7 +328,7 @@ def _rows_after(
     policy: pa.Table | None,
     timeframe_s: FloatArray | None,
 ) -> tuple[pa.Table, pa.Table, BoolArray]:
-    """The rows of the named groups before and after the change, and which of them differ."""
+    """The rows (n,) of the named groups before and after the change, and whether they differ."""
     group = pa.array(names, pa.string())
     place = pc.index_in(group, value_set=current["group"].combine_chunks())
     known = np.asarray(place.is_valid())
@@ -360,11 +362,11 @@ def _rates(table: pa.Table, name: str) -> FloatArray:
 
 
 def collisions(current: pa.Table, new: Sequence[str]) -> dict[str, str]:
-    """Those of the ``new`` names that the table can't have, and the group whose id each has.
+    """The ``new`` names whose id another group has, with that group.
 
-    A group that is in the table holds its id; of several new ones, the first does. 63 bits: with a
-    million groups the odds are about 1 in 20 million, and a collision would let two groups share
-    one quota without anybody being told.
+    A group in the table keeps its id; of several new ones, the first gets it. Two groups with one
+    id would silently share a quota; among a million groups, the odds for 63 bits are about 1 in 20
+    million.
     """
     if not new:
         return {}

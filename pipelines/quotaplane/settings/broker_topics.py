@@ -1,7 +1,7 @@
-"""Report topics of which each broker has its own: a name with ``{broker}`` stands for all of them.
+"""Report topics with one per broker: a name with ``{broker}`` stands for all of them.
 
-The access rules of a cluster are about topics. So a topic per broker binds a broker's name to the
-role that may write there.
+A cluster's access rules apply to topics. So a topic per broker binds a broker's name to the role
+that may write there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quotaplane.errors import InputError
 
 BROKER: Final = "{broker}"
 _IN_A_NAME: Final = "[A-Za-z0-9._-]+"
-"""What both Kafka and Pulsar allow in a topic's name."""
+"""Characters that both Kafka and Pulsar allow in a topic's name."""
 _PARTITION: Final = re.compile(r"-partition-\d+$")
 
 
@@ -27,7 +27,7 @@ def check_topic_names(names: Iterable[str]) -> None:
     """Check the places of ``{broker}`` in names of report topics.
 
     Raises:
-        ValueError: what is wrong.
+        ValueError: a place is wrong; says which.
     """
     for name in names:
         rest = name.replace(BROKER, "", 1)
@@ -79,7 +79,7 @@ def topic_of(name: str, broker: str) -> str:
 
 
 def brokers_of(names: Sequence[str], topics: Iterable[str | None]) -> list[bytes | None]:
-    """For each topic (or partition of one in Pulsar) the broker that it belongs to; None: no one's.
+    """The broker of each topic (or partition of one in Pulsar); None: it belongs to no broker.
 
     >>> names = ["persistent://a/b/reports-{broker}"]
     >>> brokers_of(names, ["persistent://a/b/reports-b1-partition-0", "persistent://a/b/other"])
