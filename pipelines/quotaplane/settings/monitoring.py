@@ -17,11 +17,11 @@ class MetricsPorts(Section):
     host: str = Field(default="127.0.0.1", min_length=1)
     """The address to listen at; anybody who reaches it can read the names of groups."""
     job_port: Port | None = None
-    """Of the quota job."""
+    """Port of the quota job."""
     throttle_port: Port | None = None
-    """Of the throttle job."""
+    """Port of the throttle job."""
     enforcer_port: Port | None = None
-    """Of the enforcer."""
+    """Port of the enforcer."""
 
     @model_validator(mode="after")
     def _ports_differ(self) -> MetricsPorts:
