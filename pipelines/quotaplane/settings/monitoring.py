@@ -15,7 +15,7 @@ class MetricsPorts(Section):
     """Where Prometheus reads the metrics of each program; null: nowhere."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
-    """The address to listen at; anybody who reaches it can read the names of groups."""
+    """The address to listen at; every program that reaches it can read the names of groups."""
     job_port: Port | None = None
     """Port of the quota job."""
     throttle_port: Port | None = None

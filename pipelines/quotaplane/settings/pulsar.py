@@ -17,7 +17,7 @@ class Cluster(Section):
     poll_interval_s: float = Field(default=2.0, gt=0)
     """Interval at which the cluster is polled for changes."""
     hand_back_after_s: float | None = Field(default=900.0, ge=30)
-    """When no enforcer has led for so long, the job writes the publish quotas that were taken over
+    """If no enforcer has led for this time, the job writes the publish quotas that were taken over
     to the cluster again, so that the brokers' own calculator limits. null: never."""
     tenants: dict[str, str] = Field(default={})
     """Tenant: group. PIP-82 attaches groups to tenants, stock Pulsar only to namespaces: each

@@ -21,7 +21,7 @@ EVENTS: Final = pa.schema(
 )
 """Columns of an event; ``dimension`` and ``position`` may be missing, other columns are allowed.
 
-A null dimension means ``DIMENSIONS[0]``. Of an entity's events with equal times, the one with the
+A null dimension means ``DIMENSIONS[0]``. If events of an entity have equal times, the one with the
 lower position comes first (shorter texts, then alphabetical order, so that offsets are in numeric
 order); without positions, the one with fewer units.
 """
