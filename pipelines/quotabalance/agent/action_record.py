@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from quotabalance.record.tables import BALANCE_ACTIONS
-from quotaplane.console.terminal import tell
+from quotaplane.console.terminal import inform
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.history.tables import STAMP_COLUMNS
 from quotaplane.history.writer import HistoryWriter
@@ -55,7 +55,7 @@ class ActionRecord:
 
     def __init__(self, history: History, why: str, mode: str) -> None:
         require_history(history, "the balance job creates one")
-        ensure_tables(history, tell)
+        ensure_tables(history, inform)
         self._constants = {
             "why": why,
             "mode": mode,

@@ -27,7 +27,7 @@ _NEW_S: Final = 60.0
 def spill_folder() -> Iterator[Path]:
     """A folder in the system's temporary folder that is locked while it is used, then removed.
 
-    Folders that processes left behind when they were killed are removed first: nobody locks them.
+    Folders of killed processes, which are not locked, are removed first.
 
     Raises:
         HistoryError: it can't be made.
@@ -52,7 +52,7 @@ def spill_folder() -> Iterator[Path]:
 
 def _remove_left_over() -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{NAME}*"):
-        # Of another user, in use, or gone meanwhile: it stays.
+        # Another user's, in use, or gone meanwhile: it stays.
         with suppress(OSError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
