@@ -57,8 +57,6 @@ class Balance(Senders):
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
     """Most reports in a micro-batch, with Kafka and Pulsar; null: no bound."""
     max_bundles_per_report: int = Field(default=100_000, ge=1)
-    max_new_brokers_per_round: int | None = Field(default=None, ge=1)
-    """See ``reports``. No bound by default: the first round should know the whole cluster."""
     max_bundles: int = Field(default=2_000_000, ge=1)
     """Most bundles of all brokers; reports that exceed this are not used."""
     options: dict[str, Any] = Field(default={})

@@ -28,8 +28,6 @@ class Senders(Section):
     max_brokers: int | None = Field(default=10_000, ge=1)
     """Most known brokers. Reports of further ones are not used, those of known ones always; null:
     no bound."""
-    max_new_brokers_per_round: int | None = Field(default=1_000, ge=1)
-    """Of brokers that are not known, so many are taken in per round; null: no bound."""
 
     @field_validator("allowed_brokers")
     @classmethod

@@ -16,13 +16,7 @@ class Reports(Senders):
     """A report is not used if it was published further in the future than this, or if its broker
     started then. The enforcer ignores limits that were decided further in the future."""
     max_report_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
-    max_entries_per_report: int = Field(default=300_000, ge=1)
-    """A report with more groups is not used; in a batch of many reports, nor is one whose groups
-    have a few bytes each (docs/wire.md)."""
-    max_reports_per_broker: int = Field(default=16, ge=1)
-    """Of a broker's reports that arrive at once, so many are used: the newest."""
-    max_rate_per_s: float = Field(default=1e15, gt=0)
-    """Higher usage counts as noise."""
+    """A longer report is not used; a broker with more groups than fit needs more."""
     stop_when_unusable_intervals: float | None = Field(default=None, ge=3)
     """End the job (exit code 5) after so many intervals in which reports arrived and none was
     usable: a wrong clock, another format. null: never; a warning comes after 3 intervals."""
