@@ -63,8 +63,6 @@ class Balance(Senders):
     if the job's memory is small."""
     max_bundles_per_report: int = Field(default=100_000, ge=1)
     """A report with more is not used. Raise it if a broker has more."""
-    max_new_brokers_per_round: int | None = Field(default=None, ge=1)
-    """See ``reports``. No bound by default: the first round should know the whole cluster."""
     max_bundles: int = Field(default=2_000_000, ge=1)
     """Most bundles of all brokers; reports that exceed this are not used. Raise it for a larger
     cluster."""

@@ -21,9 +21,9 @@ from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.broker_departures import DEPARTURES, pack_departures
-from quotaplane.wire.reports import decode
 from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.unit.wire_cases import decode_fresh
 
 START_MS = 1_700_000_000_000
 
@@ -151,7 +151,7 @@ class Loop:
             {"reports": [], "groups": []} for _ in range(shards)
         ]
         if arrived:
-            decoded = decode(
+            decoded = decode_fresh(
                 [report.value for report in arrived],
                 np.array([report.published_at_ms for report in arrived], dtype=np.int64),
                 [f"{number}#{place}" for place in range(len(arrived))],

@@ -23,9 +23,9 @@ from quotaplane.quota.state_codec import dump, load
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
 from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.shard_program import Batch
-from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import GROUPS as GROUPS_SCHEMA
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.unit.wire_cases import decode_fresh
 
 START_MS = 1_700_000_000_000
 INTERVAL_MS = 1000
@@ -182,7 +182,7 @@ class Chaos:
     def _decide(self) -> None:
         arrived: dict[str, list[bytes]] = {"reports": [], "groups": []}
         if self.reports:
-            decoded = decode(
+            decoded = decode_fresh(
                 self.reports,
                 np.array(self.published, dtype=np.int64),
                 [""] * len(self.reports),

@@ -24,7 +24,6 @@ from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.sink import BatchSink
 from quotaplane.transport.base import Message
-from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.simulation.live_reports import LiveReports
 from tests.simulation.storage import (
@@ -36,6 +35,7 @@ from tests.simulation.storage import (
     StoredState,
 )
 from tests.simulation.virtual_time import Clock
+from tests.unit.wire_cases import decode_fresh
 
 
 class KilledError(BaseException):
@@ -201,7 +201,7 @@ class JobProcess:
             reports = [reports[at] for at in kept]
             positions = [positions[at] for at in kept]
         if reports:
-            decoded = decode(
+            decoded = decode_fresh(
                 [report.value for report in reports],
                 np.array([report.published_at_ms for report in reports], np.int64),
                 positions,

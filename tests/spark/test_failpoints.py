@@ -175,7 +175,7 @@ class Spec(QuotaSpec):
         found = super().program(epoch)
         cut_off = Path(self.settings.checkpoint).with_name("cut-off")
         inner = without_learning(found.program)
-        program = Program(inner.step, epoch, inner.max_reports_per_broker, cut_off=cut_off)
+        program = Program(inner.step, epoch, cut_off=cut_off)
         return replace(found, program=program)
 
 

@@ -38,10 +38,10 @@ from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
-from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.histories import make_history
 from tests.unit.history_cases import NOON_MS
+from tests.unit.wire_cases import decode_fresh
 
 Wants = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 """Demand by group and broker: rates from a second on."""
@@ -213,7 +213,7 @@ class Recording:
         if self.second == self._garbage_s:
             values, times_ms = [*values, b"?"], [*times_ms, now_ms]
         if values:
-            decoded = decode(
+            decoded = decode_fresh(
                 values,
                 np.array(times_ms, dtype=np.int64),
                 [f"reports/0@{self.second}.{n}" for n in range(len(values))],

@@ -8,7 +8,7 @@ import pytest
 
 from quotabalance.job.plan_finisher import BalanceFinisher
 from quotabalance.settings import Balance
-from quotaplane.wire.reasons import TOO_MANY_BROKERS, TOO_MANY_NEW_BROKERS
+from quotaplane.wire.reasons import TOO_MANY_BROKERS
 from tests.unit.condition_cases import Heard
 from tests.unit.load_report_cases import NOW_MS, load_of
 from tests.unit.test_balance_program import BALANCE, Run, payload, rows_of, skewed
@@ -49,14 +49,6 @@ def test_beyond_max_brokers_decisions_are_as_without_the_invented_ones() -> None
     assert reasons == [TOO_MANY_BROKERS] * 2 * GHOSTS
     unbounded, _, _ = decided(BALANCE, attacked=True)
     assert unbounded != alone
-
-
-def test_so_many_new_ones_a_round_and_the_same_when_it_runs_again() -> None:
-    balance = BALANCE.model_copy(update={"max_new_brokers_per_round": 4})
-    first, second = decided(balance, attacked=True), decided(balance, attacked=True)
-    assert first == second
-    # Three known ones, then four of the invented ones in each of two rounds.
-    assert first[1] == [TOO_MANY_NEW_BROKERS] * (GHOSTS - 4 + GHOSTS - 8)
 
 
 @pytest.mark.parametrize("reason", [TOO_MANY_BROKERS, "other_broker", "broker_not_allowed"])

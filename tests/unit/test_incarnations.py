@@ -249,6 +249,6 @@ def test_a_flood_with_a_later_start_leaves_room_for_the_newest_report_of_each_st
 
     values = [report(FIRST, 1), report(FIRST, 2), *(report(NOW, n) for n in range(50))]
     size = np.full(len(values), 1 << 20)
-    left_out, _ = surplus(values, np.full(len(values), NOW), size)
+    left_out, _ = surplus(values, np.full(len(values), NOW), size, 1 << 20)
     assert not left_out[[1, -1]].any()
     assert left_out.sum() == 49

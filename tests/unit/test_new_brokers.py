@@ -17,13 +17,13 @@ from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump
 from quotaplane.settings import Reports, Settings, parse_settings
-from quotaplane.streams.new_brokers import BrokerBounds, beyond_bounds
+from quotaplane.streams.new_brokers import beyond_max_brokers
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.job import recorded_settings
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
 from quotaplane.streams.shard_program import Batch
-from quotaplane.wire.reasons import NOT_BAD, TOO_MANY_BROKERS, TOO_MANY_NEW_BROKERS
+from quotaplane.wire.reasons import NOT_BAD, TOO_MANY_BROKERS
 from quotaplane.wire.reports import decode, encode_report
 from quotaplane.wire.shard_inputs import pack_reports
 from tests.unit.condition_cases import Heard
@@ -46,27 +46,21 @@ NAMES = st.lists(st.sampled_from([f"b{n}" for n in range(12)]), max_size=40)
 BOUND = st.one_of(st.none(), st.integers(1, 12))
 
 
-@given(st.sets(st.sampled_from([f"b{n}" for n in range(12)])), NAMES, BOUND, BOUND, st.randoms())
+@given(st.sets(st.sampled_from([f"b{n}" for n in range(12)])), NAMES, BOUND, st.randoms())
 def test_known_brokers_go_on_and_of_others_as_many_as_fit(
-    known: set[str], names: list[str], most: int | None, most_new: int | None, chance: random.Random
+    known: set[str], names: list[str], most: int | None, chance: random.Random
 ) -> None:
     stamp = Round(1, chance.randrange(99), NOW_MS)
 
     def admitted(arrived: list[str]) -> list[str]:
-        bounds = BrokerBounds("reports", most, most_new)
-        refused = beyond_bounds(sorted(known), pa.chunked_array([arrived]), bounds, stamp)
-        out = np.zeros(len(arrived), int)
-        for one in refused:
-            out += one.reports
-        assert out.max(initial=0) <= 1, "one reason for each report"
-        return [name for name, gone in zip(arrived, out, strict=True) if not gone]
+        refused, _ = beyond_max_brokers(sorted(known), pa.chunked_array([arrived]), most, stamp)
+        return [name for name, gone in zip(arrived, refused, strict=True) if not gone]
 
     if not names:
         return
     taken = set(admitted(names))
     new = set(names) - known
     room = len(new) if most is None else max(most - len(known), 0)
-    room = room if most_new is None else min(room, most_new)
     assert taken & known == set(names) & known
     assert len(taken - known) == min(len(new), room)
     again = [*names]
@@ -78,11 +72,10 @@ def test_known_brokers_go_on_and_of_others_as_many_as_fit(
 
 def test_another_round_takes_in_others_so_that_no_name_is_always_last() -> None:
     names = pa.chunked_array([[f"b{n}" for n in range(100)]])
-    bounds = BrokerBounds("reports", None, 10)
     taken = Counter[str]()
     for seq in range(200):
-        (refused,) = beyond_bounds([], names, bounds, Round(1, seq, NOW_MS))
-        taken.update(names.filter(pa.array(~refused.reports)).to_pylist())
+        refused, _ = beyond_max_brokers([], names, 10, Round(1, seq, NOW_MS))
+        taken.update(names.filter(pa.array(~refused)).to_pylist())
     assert len(taken) == 100
     assert max(taken.values()) < 50
 
@@ -117,21 +110,18 @@ def run(settings: Settings, rounds: list[list[str]], shard: int = 0) -> tuple[Sh
 
 
 def test_all_shards_take_in_the_same_and_one_of_them_records_it() -> None:
-    settings = settings_with(max_new_brokers_per_round=2, max_brokers=5)
+    settings = settings_with(max_brokers=5)
     rounds = [[f"b{n}" for n in range(9)]] * 4
     first, letters = run(settings, rounds, shard=0)
     second, none = run(settings, rounds, shard=1)
     assert first.brokers.names == second.brokers.names
     assert len(first.brokers.names) == 5
-    assert letters == {
-        TOO_MANY_BROKERS: 4 + 4 + 4 + 4,
-        TOO_MANY_NEW_BROKERS: 3 + 1,
-    }
+    assert letters == {TOO_MANY_BROKERS: 4 * 4}
     assert none == {}
 
 
 def test_a_batch_that_runs_again_takes_in_the_same_brokers() -> None:
-    settings = settings_with(max_new_brokers_per_round=2)
+    settings = settings_with(max_brokers=4)
     states = [run(settings, [list("abcdefgh"), list("hgfedcba")])[0] for _ in range(2)]
     assert dump(states[0]) == dump(states[1])
     assert len(states[0].brokers.names) == 4
@@ -156,7 +146,7 @@ def test_what_let_reports_in_is_not_part_of_a_record(setting: dict[str, Any]) ->
 
 
 def test_refused_brokers_are_one_warning_and_one_line_when_it_is_over() -> None:
-    assert {TOO_MANY_BROKERS, TOO_MANY_NEW_BROKERS} <= NOT_BAD
+    assert TOO_MANY_BROKERS in NOT_BAD
     watch, heard, said = ReportWatch(Reports().interval_s), Heard(), []
     for second in range(200):
         refused = {TOO_MANY_BROKERS: 1000} if 20 <= second < 60 else {}

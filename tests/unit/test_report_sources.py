@@ -12,7 +12,7 @@ from quotaplane.model import DIMENSIONS
 from quotaplane.quota.config import Events
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state_codec import dump
-from quotaplane.wire.shard_inputs import OBSERVED, newest_reports
+from quotaplane.wire.shard_inputs import OBSERVED
 from tests.unit.step_cases import CONFIG, NOTHING, STRICT, T0, Shard, quotas, report, reports
 
 QUOTA = 100.0
@@ -378,12 +378,3 @@ def test_of_reports_set_aside_those_of_the_source_that_counts_are_recorded(
     recorded = outcome.usage["position"].to_pylist()
     assert {position.split("/")[0] for position in recorded} == {counted}
     assert len(recorded) == {"reports": 5, "observed": 25}[counted]
-
-
-def test_each_source_has_room_of_its_own_in_a_round() -> None:
-    made = [own("b", at_s, g=1.0) for at_s in range(5, 30, 5)]
-    made += [seen("b", at_s, g=1.0) for at_s in range(1, 26)]
-    events = reports(*made)
-    assert events.headers is not None
-    kept = newest_reports(events.headers, 16)
-    assert kept.tolist() == [True] * 5 + [at_s > 9 for at_s in range(1, 26)]

@@ -80,27 +80,6 @@ def test_a_round_that_changes_nothing_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("shard", [0, 1])
-def test_of_many_reports_of_a_broker_the_newest_are_used_and_one_shard_tells(shard: int) -> None:
-    """They come in many payloads, each with few of them."""
-    most = SETTINGS.reports.max_reports_per_broker
-    order = np.random.default_rng(1).permutation(most + 150).tolist()
-    payloads = [report("b1", [f"g{n}"], 1_000 + n) for n in order]
-    arrived = {"reports": [*payloads, report("b2", ["g"], 1_000)]}
-    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(shard, 1, 2_000))
-    found = tables(outputs)
-    (counts,) = found["counts"]
-    assert (counts["reports"], counts["duplicates"]) == (most + 1, 0)
-    unknown = [row["detail"] for row in found["rejected_reports"] if "no resource" in row["detail"]]
-    newest = [f"broker b1: no resource group g{n}" for n in range(150, most + 150)]
-    assert sorted(unknown) == sorted([*newest, "broker b2: no resource group g"])
-    assert counts["rejected"] == 0
-    assert counts["rejected_by_reason"] == {"unknown_group": most + 1}
-    told = found.get("not_counted", [])
-    assert len(told) == (0 if shard else 150)
-    assert {row["reason"] for row in told} <= {"too_many_reports"}
-
-
-@pytest.mark.parametrize("shard", [0, 1])
 def test_reports_are_late_beside_the_newest_of_their_own_broker_not_beside_a_clock(
     shard: int,
 ) -> None:

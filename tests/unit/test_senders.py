@@ -20,7 +20,7 @@ from quotaplane.settings import Reports, parse_settings
 from quotaplane.settings.transports import belongs, brokers_of, topic_of
 from quotaplane.streams import sources
 from quotaplane.streams.sender_checks import SenderChecks
-from quotaplane.wire import surplus_reports
+from quotaplane.wire.intake import Intake
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
 from quotaplane.wire.sender_rules import AllowedBrokers, SenderRules
@@ -43,7 +43,7 @@ def own(broker: str, sequence: int = 1, groups: Sequence[str] = ("g",)) -> bytes
 
 
 def taken(
-    values: Sequence[bytes], checks: SenderChecks, **columns: Any
+    values: Sequence[bytes], checks: SenderChecks, intake: Intake | None = None, **columns: Any
 ) -> tuple[list[tuple[str, int]], dict[str, tuple[str, str, str]]]:
     """Broker and entries of the reports that are used; dead letters by position."""
     rows = pa.record_batch(
@@ -57,7 +57,7 @@ def taken(
         }
     )
     payloads: dict[str, list[bytes]] = {"reports": [], "rejected": [], "left_out": []}
-    for events in sources._to_report_events(Reports(), 1, 120.0, checks)([rows]):
+    for events in sources._to_report_events(Reports(), 1, 120.0, checks, intake)([rows]):
         for kind, payload in zip(events["kind"], events["payload"], strict=True):
             payloads[kind.as_py()].append(payload.as_py())
     headers, entries = unpack_reports(payloads["reports"])
@@ -123,15 +123,15 @@ def test_brokers_that_no_pattern_allows_are_dead_letters() -> None:
     )
 
 
-def test_forged_reports_push_no_report_of_the_broker_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forged_reports_push_no_report_of_the_broker_out() -> None:
     """Neither among the newest of a broker, nor when a task reads only the newest."""
-    monkeypatch.setattr(surplus_reports, "ALWAYS_READ_BYTES", 0)
+    few = Intake(older_bytes=0)
     forged = [own("a", sequence=2**60 + n, groups=("g", "h" * 90)) for n in range(40)]
     keys = pa.array([b"x"] * 40 + [b"a"], pa.binary())
-    used, letters = taken([*forged, own("a")], SenderChecks("key"), key=keys)
+    used, letters = taken([*forged, own("a")], SenderChecks("key"), few, key=keys)
     assert used == [("a", 1)]
     assert len(letters) == 40
-    assert taken([*forged, own("a")], SenderChecks())[0] == [("a", 2)], "the newest forged one"
+    assert taken([*forged, own("a")], SenderChecks(), few)[0] == [("a", 2)], "the newest forged one"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["a", "b", None])), max_size=9))
@@ -217,7 +217,7 @@ PULSAR = {
         (KAFKA | {"report_topics": ["r"]}, {"allowed_brokers": "cluster"}, "needs transport.kind"),
         (KAFKA | {"report_topics": ["r"]}, {"allowed_brokers": []}, "no broker would be allowed"),
         (KAFKA | {"report_topics": ["r"]}, {"allowed_brokers": ["a", ""]}, "a pattern is empty"),
-        (KAFKA | {"report_topics": ["r"]}, {"max_new_brokers_per_round": 0}, "must be at least 1"),
+        (KAFKA | {"report_topics": ["r"]}, {"max_brokers": 0}, "must be at least 1"),
     ],
 )
 def test_settings_that_bind_no_names_are_errors(

@@ -23,8 +23,8 @@ from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sink import BatchSink
 from quotaplane.wire.report_own import encode_report
-from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports
+from tests.unit.wire_cases import decode_fresh
 
 SETTINGS = parse_settings(
     {
@@ -100,7 +100,7 @@ class Job:
         times = self.now_ms - 100 if published_at_ms is None else published_at_ms
         arrived: dict[str, list[bytes]] = {}
         if values:
-            decoded = decode(
+            decoded = decode_fresh(
                 values,
                 np.broadcast_to(np.asarray(times, np.int64), len(values)),
                 [f"reports/0@{number}" for number in range(len(values))],
@@ -200,7 +200,7 @@ def test_junk_does_not_fill_the_disk(job: Job) -> None:
     letters = job.letters()
     # What comes back within a minute, and one letter a round for the rest.
     assert len(letters) <= LETTERS + LETTERS / 60 + 60
-    assert letters[-1]["detail"].startswith("101 letters of this round are left out")
+    assert letters[-1]["detail"].startswith("101 more reports for this reason")
     rounds = [each["rounds"]["rejected"][0].as_py() for each in job.written.tables]
     assert rounds == [101] * 60
 

@@ -18,10 +18,10 @@ from quotaplane.streams.quota.finisher import QuotaFinisher
 from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.report_own import encode_report
-from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports
 from tests.unit.condition_cases import Heard
 from tests.unit.test_rounds import PROGRAM
+from tests.unit.wire_cases import decode_fresh
 
 T0 = 1_000_000_000
 LEASE_MS = 120_000
@@ -42,7 +42,7 @@ def payload(made: Sequence[tuple[str, int]], now_ms: int) -> list[bytes]:
         )
         for name, at_ms in made
     ]
-    decoded = decode(
+    decoded = decode_fresh(
         values,
         np.array([at_ms for _, at_ms in made], np.int64),
         [f"r/0@{place}" for place in range(len(made))],

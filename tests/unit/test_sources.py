@@ -15,8 +15,7 @@ from quotaplane.arrow_ipc import unpack
 from quotaplane.settings import Reports
 from quotaplane.streams import sources
 from quotaplane.streams.sender_checks import SenderChecks
-from quotaplane.wire import surplus_reports
-from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
+from quotaplane.wire.intake import BYTES_PER_ENTRY, BYTES_PER_MESSAGE, Intake
 from quotaplane.wire.reports import encode_stock_report
 from quotaplane.wire.shard_inputs import unpack_reports
 
@@ -48,15 +47,18 @@ def rows(
 Letter = dict[str, object]
 
 
-def taken(batches: Sequence[pa.RecordBatch]) -> tuple[list[str], list[Letter]]:
+def taken(batches: Sequence[pa.RecordBatch], **bounds: int) -> tuple[list[str], list[Letter]]:
     """The brokers of the reports that are used, and the dead letters, also of those left out."""
-    used, letters, left_out = divided(batches)
+    used, letters, left_out = divided(batches, **bounds)
     return used, [*letters, *left_out]
 
 
-def divided(batches: Sequence[pa.RecordBatch]) -> tuple[list[str], list[Letter], list[Letter]]:
+def divided(
+    batches: Sequence[pa.RecordBatch], **bounds: int
+) -> tuple[list[str], list[Letter], list[Letter]]:
     """The brokers of the reports that are used, the dead letters, and what is to be recorded."""
-    to_events = sources._to_report_events(Reports(max_report_bytes=MOST), shards=1, oldest_s=120.0)
+    intake = Intake(message_bytes=MOST, **bounds)
+    to_events = sources._to_report_events(Reports(), shards=1, oldest_s=120.0, intake=intake)
     payloads: dict[str, list[bytes]] = {"reports": [], "rejected": [], "left_out": []}
     for events in to_events(batches):
         for kind, payload in zip(
@@ -87,21 +89,19 @@ def test_a_batch_of_nothing_but_large_reports_is_all_letters() -> None:
     assert [letter["position"] for letter in letters] == ["t/0@0", "t/0@1", "t/0@2"]
 
 
-def test_a_task_decodes_so_many_bytes_and_refuses_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "TASK_BYTES", 1500)
+def test_a_task_decodes_so_many_bytes_and_refuses_the_rest() -> None:
     batches = [rows([report(f"b{n}", 900)], first=n) for n in range(5)]
-    used, letters = taken(batches)
+    used, letters = taken(batches, task_bytes=1500)
     assert used == ["b0", "b1"]
     assert [letter["position"] for letter in letters] == ["t/0@2", "t/0@3", "t/0@4"]
     assert {letter["reason"] for letter in letters} == {"too_much"}
     assert not any(letter["counts_as_bad"] or letter["raw"] for letter in letters)
 
 
-def test_what_is_not_decoded_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_decoded_takes_no_room() -> None:
     """A backlog of late reports, or of large ones, does not push the fresh ones out."""
-    monkeypatch.setattr(sources, "TASK_BYTES", 100)
     late = [rows([report("late", 900)] * 9, [3600.0] * 9), rows([b"x" * 2000] * 9)]
-    used, letters = taken([*late, rows([report("fresh", 900)])])
+    used, letters = taken([*late, rows([report("fresh", 900)])], task_bytes=100)
     assert used == ["fresh"]
     assert Counter(letter["reason"] for letter in letters) == {"stale": 9, "too_large": 9}
 
@@ -118,9 +118,7 @@ def test_every_report_is_used_or_a_letter_and_the_bytes_are_bounded(
     ages_s = [3600.0 if late else 0.0 for _, late in drawn]
     cut = range(0, len(values), at_once)
     batches = [rows(values[n : n + at_once], ages_s[n : n + at_once], n) for n in cut]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "TASK_BYTES", most)
-        used, letters = taken(batches)
+    used, letters = taken(batches, task_bytes=most)
     positions = [letter["position"] for letter in letters]
     assert sorted([*positions, *(f"t/0@{name[1:]}" for name in used)]) == sorted(
         f"t/0@{n}" for n in range(len(values))
@@ -129,28 +127,35 @@ def test_every_report_is_used_or_a_letter_and_the_bytes_are_bounded(
     assert sum(size_of[name] for name in used) < most + at_once * MOST
 
 
-def test_small_entries_take_more_room_than_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_entries_take_more_room_than_their_bytes() -> None:
     """All that is decoded of a micro-batch is in memory together, as entries."""
-    monkeypatch.setattr(sources, "TASK_BYTES", 3 * 40 * BYTES_PER_ENTRY)
-    names = [f"{n:02d}" for n in range(40)]
-    dense = [encode_stock_report(f"b{n}", names, np.full((40, 4), np.nan)) for n in range(9)]
-    assert sum(map(len, dense)) < sources.TASK_BYTES
-    used, letters = taken([rows([value], first=n) for n, value in enumerate(dense)])
+    names = [f"{n:02d}" for n in range(100)]
+    dense = [encode_stock_report(f"b{n}", names, np.full((100, 4), np.nan)) for n in range(9)]
+    most = 3 * 100 * BYTES_PER_ENTRY
+    assert most > BYTES_PER_MESSAGE * 5
+    batches = [rows([value], first=n) for n, value in enumerate(dense)]
+    used, letters = taken(batches, task_bytes=most)
     assert used == ["b0", "b1", "b2"]
     assert Counter(letter["reason"] for letter in letters) == {"too_much": 6}
 
 
-def test_of_a_flood_each_brokers_newest_is_read_and_older_ones_as_far_as_there_is_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(surplus_reports, "ALWAYS_READ_BYTES", 1000)
+def test_tiny_messages_take_more_room_than_their_bytes() -> None:
+    """Each takes time to read, however small it is."""
+    flood = rows([encode_stock_report(f"b{n}", [], np.empty((0, 4))) for n in range(500)])
+    used, letters = taken([flood], task_bytes=200 * BYTES_PER_MESSAGE)
+    assert len(used) == 200
+    assert Counter(letter["reason"] for letter in letters) == {"too_much": 300}
+
+
+def test_of_a_flood_each_brokers_newest_is_read_and_older_ones_as_far_as_there_is_room() -> None:
     size = len(report("b0", 900))
     # Ten reports of each of two brokers, spread over batches; a third broker reports once.
     batches = [
         rows([report("b0", 900), report("b1", 900)], [9.0 - n, 9.0 - n], first=2 * n)
         for n in range(10)
     ]
-    used, letters = taken([rows([report("b2", 900)], [9.5], first=20), *batches])
+    batches = [rows([report("b2", 900)], [9.5], first=20), *batches]
+    used, letters = taken(batches, older_bytes=1000)
     # The room is half of what the newest take: one older report, the newest of these.
     assert 1000 < 3 * size / 2 < 2 * size
     assert Counter(used) == {"b0": 2, "b1": 1, "b2": 1}
@@ -170,12 +175,9 @@ def test_a_small_flood_is_read_completely_and_so_is_what_names_no_broker() -> No
     assert {letter["reason"] for letter in letters} == {"not_protobuf"}
 
 
-def test_what_is_left_out_of_a_topic_that_stores_it_is_recorded_later_and_has_no_letter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_left_out_of_a_topic_that_stores_it_is_recorded_later_and_has_no_letter() -> None:
     """Late, over the task's budget, or not the newest of a flood; but not what was sent twice."""
-    monkeypatch.setattr(surplus_reports, "ALWAYS_READ_BYTES", 1000)
-    monkeypatch.setattr(sources, "TASK_BYTES", 5 * len(report("b0", 900)) // 2)
+    bounds = {"older_bytes": 1000, "task_bytes": 5 * BYTES_PER_MESSAGE // 2}
 
     def flood(topic: str) -> list[pa.RecordBatch]:
         values = [report("b0", 900)] * 6
@@ -183,7 +185,7 @@ def test_what_is_left_out_of_a_topic_that_stores_it_is_recorded_later_and_has_no
         others = [rows([report(f"c{n}", 900)], first=6 + n, topic=topic) for n in range(3)]
         return [rows(values, ages_s, topic=topic), *others]
 
-    used, letters, left_out = divided(flood("persistent://public/default/t"))
+    used, letters, left_out = divided(flood("persistent://public/default/t"), **bounds)
     assert used == ["b0", "b0", "c0"]
     places = {str(each["position"]).rpartition("@")[2]: each["reason"] for each in left_out}
     assert places == {
@@ -192,7 +194,7 @@ def test_what_is_left_out_of_a_topic_that_stores_it_is_recorded_later_and_has_no
         **dict.fromkeys("78", "too_much"),
     }
     assert [str(letter["position"])[-2:] for letter in letters] == ["@5"]
-    live = divided(flood("non-persistent://pulsar/system/t"))
+    live = divided(flood("non-persistent://pulsar/system/t"), **bounds)
     assert (live[0], live[2]) == (used, [])
     assert Counter(letter["reason"] for letter in live[1]) == {
         "stale": 1,

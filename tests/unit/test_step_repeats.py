@@ -125,8 +125,7 @@ def test_events_have_the_same_outcome_in_any_order_and_any_payloads(seed: int) -
 @examples(0.04)
 def test_a_round_has_the_same_outputs_in_any_order_of_its_payloads(seed: int) -> None:
     story, rng, other = Story(seed), np.random.default_rng([seed, 2]), ShardState()
-    most = int(rng.integers(1, 9))
-    state, program = ShardState(), QuotaProgram(story.config, EPOCH, max_reports_per_broker=most)
+    state, program = ShardState(), QuotaProgram(story.config, EPOCH)
     for seq in range(ROUNDS):
         now_ms, made, changed = story.round()
         arrived = {"reports": [p for one in made for p in report_payloads([one])]}

@@ -7,31 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.settings import Reports
-from quotaplane.wire import batch_caps, report_own, report_stock
+from quotaplane.wire import report_own, report_stock
+from quotaplane.wire.intake import BYTES_PER_ENTRY, DenseEntries, Intake
 from quotaplane.wire.packed_columns import ColumnView
 from quotaplane.wire.reports import encode_stock_report
 from tests.examples import examples
 from tests.unit.wire_cases import decode_now, own_report, refused
-
-GOOD = encode_stock_report("good", ["a group as it may be called"], np.array([[5, 10, 15, 20]]))
-
-
-@pytest.mark.parametrize("kind", ["stock", "stock, odd", "ours"])
-def test_a_report_may_have_so_many_entries_and_no_more(kind: str) -> None:
-    def report(count: int) -> bytes:
-        names = [f"a group with a usual name {n}" for n in range(count)]
-        if kind == "ours":
-            return own_report(groups=names, usage=np.ones((count, 4)))
-        odd = bytes.fromhex("18 01") if kind == "stock, odd" else b""
-        return encode_stock_report("b", names, np.ones((count, 4))) + odd
-
-    limit = Reports(max_entries_per_report=50)
-    assert decode_now(report(50), reports=limit).entries.num_rows == 50
-    found = decode_now(report(51), GOOD, reports=limit)
-    assert found.entries.num_rows == 1
-    (letter,) = found.rejected.to_pylist()
-    assert (letter["reason"], letter["counts_as_bad"]) == ("too_many_entries", True)
 
 
 def idle(broker: str, count: int, length: int, format_: str = "stock") -> bytes:
@@ -47,11 +28,9 @@ def idle(broker: str, count: int, length: int, format_: str = "stock") -> bytes:
 
 @pytest.mark.parametrize("format_", ["stock", "ours", "ids"])
 def test_small_entries_are_refused_only_beyond_the_even_part_and_the_spare_ones(
-    format_: str, monkeypatch: pytest.MonkeyPatch
+    format_: str,
 ) -> None:
     """And what has entries of ordinary size, or few of them, is not refused for it."""
-    monkeypatch.setattr(batch_caps, "EVEN_ENTRIES", 6 * 35)
-    monkeypatch.setattr(batch_caps, "SPARE_ENTRIES", 190)
     values = [
         idle("dense-1", 200, 4, format_),
         idle("usual-1", 20, 24, format_),
@@ -60,7 +39,7 @@ def test_small_entries_are_refused_only_beyond_the_even_part_and_the_spare_ones(
         idle("dense-3", 200, 4, format_),
         idle("usual-2", 20, 24, format_),
     ]
-    found = decode_now(*values)
+    found = decode_now(*values, intake=Intake(dense_entries=375))
     used = set(found.headers["broker"].to_pylist())
     assert used >= {"usual-1", "usual-2", "small"}
     assert len(used & {"dense-1", "dense-2", "dense-3"}) == 1
@@ -122,16 +101,18 @@ def test_a_few_huge_reports_take_no_room_from_honest_ones() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(1, 8_000_000)), max_size=30))
 def test_all_that_is_read_is_bounded_by_the_bytes(sizes: list[tuple[int, int]]) -> None:
-    cap = batch_caps.BatchCaps(most_entries=300_000, reports=len(sizes))
+    intake = Intake()
+    dense = DenseEntries(intake, reports=len(sizes))
     entries, size = (np.array([pair[i] for pair in sizes], np.int64) for i in (0, 1))
     first, rest = slice(0, len(sizes) // 2), slice(len(sizes) // 2, None)
-    kept = ~np.concatenate([cap.refuse(entries[part], size[part], 6) for part in (first, rest)])
-    by_bytes = size // batch_caps.BYTES_PER_ENTRY
-    most = batch_caps.SPARE_ENTRIES + batch_caps.EVEN_ENTRIES + by_bytes[kept].sum()
-    assert entries[kept].sum() <= most
-    assert (entries[kept] <= 300_000).all()
-    usual = by_bytes + batch_caps.EVEN_ENTRIES // max(len(sizes), 1)
-    assert kept[entries <= np.minimum(usual, size // 6).clip(max=300_000)].all()
+    kept = ~np.concatenate([dense.refuse(entries[part], size[part], 6) for part in (first, rest)])
+    by_bytes = size // BYTES_PER_ENTRY
+    assert entries[kept].sum() <= intake.dense_entries + by_bytes[kept].sum()
+    usual = by_bytes + intake.dense_entries * 2 // (3 * max(len(sizes), 1))
+    assert kept[entries <= np.minimum(usual, size // 6)].all()
+
+
+FEW = Intake(dense_entries=30)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +125,11 @@ def test_a_report_with_too_many_names_is_not_written_anew(
 ) -> None:
     """As the library has to do with one that no encoder of ours wrote."""
     head = own_report(groups=[], usage=np.empty((0, 4)))
-    most = Reports(max_entries_per_report=999)
     for small in (b"\x42\x03abc", b"\xc2\x00\x03abc"):
-        assert decode_now(head + small, reports=most).entries.num_rows == 1
+        assert decode_now(head + small, intake=FEW).entries.num_rows == 1
     assert isinstance(report_own._REPORT, ColumnView)
     monkeypatch.setattr(report_own._REPORT, "_whole", None)
-    assert refused(decode_now(head + names, reports=most)) == {"too_many_entries": 1}
+    assert refused(decode_now(head + names, intake=FEW)) == {"too_many_entries": 1}
 
 
 @pytest.mark.parametrize("entry", [b"\x12\x00", b"\x92\x00\x00", b"\x92\x80\x00\x02\x0a\x00"])
@@ -157,6 +137,6 @@ def test_a_stock_report_with_too_many_entries_is_not_parsed(
     entry: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_stock, "ResourceUsageInfo", None)
-    found = decode_now(b"\x0a\x01b" + entry * 5000, reports=Reports(max_entries_per_report=50))
+    found = decode_now(b"\x0a\x01b" + entry * 5000, intake=FEW)
     (letter,) = found.rejected.to_pylist()
     assert letter["reason"] == "too_many_entries"

@@ -10,20 +10,18 @@ import pytest
 
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.model import BASIC, RATE_COLUMNS, THROTTLED_COLUMNS, group_id, shard_of
-from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.reports import encode_stock_report
 from quotaplane.wire.shard_inputs import (
     ENTRIES,
     GROUPS,
     HEADERS,
     entries_schema,
-    newest_reports,
     pack_groups,
     pack_reports,
-    some_reports,
     unpack_groups,
     unpack_reports,
 )
-from tests.unit.wire_cases import NOW_MS, REPORTS, decode_now, own_report
+from tests.unit.wire_cases import decode_now, own_report
 
 NAMES = [f"group-{i}" for i in range(40)]
 
@@ -130,22 +128,3 @@ def test_a_single_change_goes_to_one_shard_only() -> None:
         shard_of(group_id("a"), 64)
     ]
     assert unpack_groups([]).schema == GROUPS
-
-
-def test_the_same_reports_of_a_broker_are_kept_in_whatever_order_they_come() -> None:
-    values = [own_report(broker="b", groups=[f"g{n}"], usage=np.ones((1, 4))) for n in range(30)]
-    payloads = []
-    for number, value in enumerate(values):
-        found = decode([value], np.array([NOW_MS]), [f"{number}"], now_ms=NOW_MS, reports=REPORTS)
-        payloads += [payload for _, payload in pack_reports(found, 1)]
-    kept = set()
-    for seed in range(5):
-        order = np.random.default_rng(seed).permutation(len(payloads)).tolist()
-        joined = unpack_reports([payloads[number] for number in order])
-        newest = newest_reports(joined[0], 7)
-        headers, entries = some_reports(*joined, newest)
-        assert (len(headers), len(newest)) == (7, 30)
-        positions = sorted(headers["position"].to_pylist())
-        assert sorted(entries["group"].to_pylist()) == [f"g{one}" for one in positions]
-        kept.add(tuple(positions))
-    assert len(kept) == 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.groups import ids
-from quotaplane.groups.ids import NO_ID, ids_of, ids_of_column
+from quotaplane.groups.ids import NO_ID, NewNames, ids_of, ids_of_column
 from quotaplane.model import MAX_GROUP_CHARS, group_id
 from quotaplane.wire.reports import encode_stock_report
 from quotaplane.wire.utf8 import as_strings
@@ -80,11 +80,6 @@ def test_names_that_are_remembered_take_a_bounded_memory(
         assert 0 < sum(map(sys.getsizeof, remembered)) <= 1_000_000
 
 
-class _Cap:
-    def __init__(self, new_names: int) -> None:
-        self.new_names = new_names
-
-
 @given(
     st.lists(st.sampled_from("abcdefgh"), max_size=12),
     st.lists(st.sampled_from("abcdefgh"), max_size=3, unique=True),
@@ -96,12 +91,12 @@ def test_of_new_names_as_many_are_read_as_allowed(
 ) -> None:
     new = [name for name in dict.fromkeys(names) if name not in known]
     expected = [ids.NOT_READ if name in new[most:] else group_id(name) for name in names]
-    cap = _Cap(most)
+    room = NewNames(most)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ids, "_IDS", ids._GroupIds())
         patch.setattr(ids, "_AT_ONCE", at_once)
         patch.setattr(ids, "_ENCODED", 2 * at_once)
         patch.setattr(ids, "_SAMPLE", 1)
         ids_of(known)
-        assert ids_of_column(pa.array(names, pa.string()), cap).tolist() == expected
-    assert cap.new_names == max(most - len(new), 0)
+        assert ids_of_column(pa.array(names, pa.string()), room).tolist() == expected
+    assert room.left == max(most - len(new), 0)

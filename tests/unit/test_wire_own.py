@@ -19,7 +19,6 @@ from quotaplane.model import (
     THROTTLED_COLUMNS,
     group_id,
 )
-from quotaplane.settings import Reports
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.report_own import _REPORT
 from quotaplane.wire.reports import encode_report
@@ -168,8 +167,7 @@ def test_a_counter_that_is_no_amount_refuses_its_entry_alone(counter: float, rea
 
 def test_a_counter_is_exact_and_may_be_above_the_highest_rate() -> None:
     counters = np.array([[2.0**53, np.nextafter(2.0**63, 0), NAN, 0.0], [NAN] * 4])
-    settings = Reports(interval_s=5, max_rate_per_s=1e6)
-    decoded = decode_now(own_report(counters=counters), reports=settings)
+    decoded = decode_now(own_report(counters=counters))
     assert decoded.rejected.num_rows == 0
     columns = [decoded.entries[name].to_numpy() for name in COUNTER_COLUMNS[:BASIC]]
     np.testing.assert_array_equal(np.stack(columns, axis=1), counters)

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Reports
+from quotaplane.wire.entry_checks import MOST_RATE
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import BATCH_REASONS, BROKER_REASONS, REASONS
+from quotaplane.wire.rejected_reports import MOST_RAW_BYTES
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import ENTRIES, HEADERS, REJECTED
 from tests.examples import examples
 from tests.unit.wire_cases import (
     NOW_MS,
-    OLDEST_S,
-    REPORTS,
     damaged,
     decode_now,
     entries_by_protobuf,
@@ -148,7 +148,7 @@ def test_a_hole_in_throttled_is_not_finite() -> None:
 
 
 def test_every_reason_has_a_case_here() -> None:
-    elsewhere = {"too_large", "future", "stale", "too_many_entries", "too_many_reports"}
+    elsewhere = {"too_large", "future", "stale", "too_many_entries"}
     assert {case[2] for case in WHOLE} | elsewhere == set(REASONS)
 
 
@@ -169,9 +169,7 @@ def test_too_large_is_not_even_parsed() -> None:
 @pytest.mark.parametrize(
     ("age_ms", "reason", "bad"),
     [
-        (120_000, None, None),
-        (120_001, "stale", False),
-        (3_600_000, "stale", False),
+        (3_600_000, None, None),
         (-30_000, None, None),
         (-30_001, "future", True),
         (-3_600_000, "future", True),
@@ -185,20 +183,18 @@ def test_publish_time(age_ms: int, reason: str | None, bad: bool | None) -> None
     assert found.headers.num_rows == (reason is None)
 
 
-@pytest.mark.parametrize(("age_ms", "most"), [(3_600_000, 1 << 20), (-3_600_000, 4 << 20)])
-def test_of_many_large_reports_only_some_raw_bytes_are_kept(age_ms: int, most: int) -> None:
+def test_of_many_large_reports_only_some_raw_bytes_are_kept() -> None:
     values = [encode_stock_report(f"b{i}", ["g" * 100_000], np.ones((1, 4))) for i in range(90)]
     found = decode(
         values,
-        np.full(len(values), NOW_MS - age_ms),
+        np.full(len(values), NOW_MS + 3_600_000),
         [str(i) for i in range(len(values))],
         now_ms=NOW_MS,
         reports=Reports(),
-        oldest_s=OLDEST_S,
     )
     raw = [value for value in found.rejected["raw"].to_pylist() if value]
     assert raw == values[: len(raw)]
-    assert most - 110_000 < sum(map(len, raw)) <= most
+    assert MOST_RAW_BYTES - 110_000 < sum(map(len, raw)) <= MOST_RAW_BYTES
     assert found.rejected["position"].to_pylist() == [str(i) for i in range(len(values))]
     assert found.rejected["detail"][-1].as_py().endswith("raw bytes left out, there are too many")
 
@@ -251,10 +247,10 @@ def test_the_last_of_two_entries_for_a_group_counts() -> None:
     assert found.rejected.num_rows == 0
 
 
-def test_the_configured_ceiling_holds() -> None:
-    reports = Reports(interval_s=5, max_rate_per_s=100)
-    at, above = (encode_stock_report("b", ["g"], np.full((1, 4), n)) for n in (500, 501))
-    assert decode_now(at, above, reports=reports).rejected["position"].to_pylist() == ["1"]
+def test_the_highest_rate_counts() -> None:
+    counts = 5 * MOST_RATE, 5.01 * MOST_RATE
+    at, above = (encode_stock_report("b", ["g"], np.full((1, 4), n)) for n in counts)
+    assert decode_now(at, above).rejected["position"].to_pylist() == ["1"]
 
 
 def test_an_empty_batch_has_the_same_columns() -> None:
@@ -283,7 +279,7 @@ def _consistent(values: list[bytes]) -> None:
     there = [name for name in RATE_COLUMNS if name in entries.column_names]
     usage = np.stack([entries[name].to_numpy() for name in there])
     with np.errstate(invalid="ignore"):
-        assert not ((usage < 0) | (usage > REPORTS.max_rate_per_s)).any()
+        assert not ((usage < 0) | (usage > MOST_RATE)).any()
     assert (entries["group_id"].to_numpy() >= 0).all()
     assert set(entries["report"].to_pylist()) <= set(range(headers.num_rows))
 

@@ -6,18 +6,15 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.settings import Reports
 from quotaplane.wire import report_stock as stock
-from quotaplane.wire.batch_caps import BatchCaps
+from quotaplane.wire.intake import DenseEntries, Intake
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
-from quotaplane.wire.rejected_reports import Letters
 from quotaplane.wire.report_batch import open_batch
-from quotaplane.wire.reports import _read_stock, encode_stock_report
+from quotaplane.wire.reports import encode_stock_report
 from tests.examples import examples
 from tests.unit.wire_cases import (
     NOW_MS,
@@ -46,17 +43,13 @@ GOLDEN = bytes.fromhex(
 def _read(values: list[bytes]) -> list[Any]:
     """What is read of each: (broker, entries) with counts per period, or None; nothing of it is
     checked yet."""
-    settings, times = Reports(interval_s=1), np.full(len(values), NOW_MS)
-    letters = Letters(values, times, [""] * len(values))
-    batch = open_batch(values, times, letters, NOW_MS, settings)
-    odd, blocks = _read_stock(
-        batch, values, times, letters, BatchCaps(1_000_000, len(values)), settings
-    )
-    names = batch.heads.names.take(pa.array(batch.heads.broker)).to_pylist()
-    brokers = dict(zip(batch.index.tolist(), names, strict=True))
-    brokers |= {index: header.broker for index, header in odd.items()}
-    found: list[Any] = [(brokers[i], []) if letters.usable[i] else None for i in range(len(values))]
-    for block in blocks:
+    opened = open_batch(values, np.full(len(values), NOW_MS), NOW_MS, REPORTS, 8 << 20)
+    dense = DenseEntries(Intake(), len(values))
+    read = stock.read_stock(opened.stock, opened.first_entry, opened.canonical, values, dense)
+    brokers = {index: header.broker for index, header in opened.headers.items()} | read.brokers
+    refused = {i for one in (*opened.refusals, *read.refusals) for i in one.which.tolist()}
+    found: list[Any] = [None if i in refused else (brokers[i], []) for i in range(len(values))]
+    for block in read.blocks:
         for at, report in enumerate(block.report.tolist()):
             rates = [None if np.isnan(rate) else rate for rate in block.rates[:, at].tolist()]
             found[report][1].append((block.names[at].as_py(), *rates))

@@ -44,7 +44,6 @@ def load_bounds(settings: BalanceSettings) -> LoadBounds:
     return LoadBounds(
         max_report_bytes=settings.reports.max_report_bytes,
         max_bundles_per_report=settings.balance.max_bundles_per_report,
-        max_rate_per_s=settings.reports.max_rate_per_s,
         max_clock_skew_s=settings.reports.max_clock_skew_s,
         gone_after_s=settings.balance.gone_after_s,
     )
@@ -125,6 +124,7 @@ class BalanceSpec(JobSpec):
             "loads",
             most_bytes=bounds.max_report_bytes,
             oldest_s=bounds.gone_after_s,
+            old=f"published more than {bounds.gone_after_s:g} s ago (balance.gone_after_s)",
             shards=1,
             senders=SenderChecks.of(self.settings.balance),
         )

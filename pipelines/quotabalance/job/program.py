@@ -27,8 +27,9 @@ from quotaplane.arrow_ipc import pack
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.model import Round
 from quotaplane.streams.letters import letters_of, letters_of_senders, refused_reports
-from quotaplane.streams.new_brokers import BrokerBounds, beyond_bounds
+from quotaplane.streams.new_brokers import beyond_max_brokers
 from quotaplane.streams.shard_program import Arrived, Batch, Output
+from quotaplane.wire.reasons import TOO_MANY_BROKERS
 
 _HOUR_MS: Final = 3_600_000
 _DETAILS: Final = {
@@ -97,20 +98,14 @@ class BalanceProgram:
     def _of_known_brokers(
         self, state: BalanceJobState, loads: ReportedLoads, stamp: Round
     ) -> tuple[ReportedLoads, list[pa.Table]]:
-        """The reports of brokers that are known or taken in, and dead letters of the others."""
-        bounds = BrokerBounds(
-            "balance", self.balance.max_brokers, self.balance.max_new_brokers_per_round
-        )
-        known = state.latest.reports["broker"].to_pylist()
-        refused = beyond_bounds(known, loads.reports["broker"], bounds, stamp)
-        if not refused:
+        """The reports of brokers within ``max_brokers``, and dead letters of the others."""
+        known, most = state.latest.reports["broker"].to_pylist(), self.balance.max_brokers
+        refused, beyond = beyond_max_brokers(known, loads.reports["broker"], most, stamp)
+        if not refused.any():
             return loads, []
-        letters = [
-            letters_of_senders(loads.reports.filter(pa.array(one.reports)), one.reason, one.detail)
-            for one in refused
-        ]
-        kept = ~np.logical_or.reduce([one.reports for one in refused])
-        return loads.take(np.flatnonzero(kept)), letters
+        rows, detail = loads.reports.filter(pa.array(refused)), f"balance.max_brokers is {most}"
+        letters = letters_of_senders(rows, TOO_MANY_BROKERS, f"{beyond}; {detail}")
+        return loads.take(np.flatnonzero(~refused)), [letters]
 
     def _taken_in(
         self, state: BalanceJobState, loads: ReportedLoads, now_ms: int

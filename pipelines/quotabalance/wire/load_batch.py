@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from quotabalance.planning.reported_loads import (
@@ -28,8 +29,9 @@ from quotabalance.wire.load_reports import decode_load_report, encode_load_repor
 from quotabalance.wire.pulsar_load_json import decode_local_broker_data, is_json
 from quotaplane.arrow_ipc import pack, unpack
 from quotaplane.model import FloatArray, IntArray
+from quotaplane.wire.entry_checks import MOST_RATE
 from quotaplane.wire.reasons import EMPTY, FUTURE, STALE, TOO_LARGE, UnusableReportError
-from quotaplane.wire.rejected_reports import Letters
+from quotaplane.wire.rejected_reports import Refusal, letters_of_batch, refusal
 from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 
 _MOST_KEPT: Final = 100
@@ -41,7 +43,6 @@ class LoadBounds(NamedTuple):
 
     max_report_bytes: int = 8 << 20
     max_bundles_per_report: int = 100_000
-    max_rate_per_s: float = 1e15
     max_clock_skew_s: float = 30.0
     gone_after_s: float = 3600.0
     """A report that was measured longer ago than this is not used."""
@@ -78,20 +79,22 @@ def decode_load_reports(
     >>> decoded.rejected.select(["reason", "position"]).to_pylist()
     [{'reason': 'bad_bundle', 'position': '0@1'}, {'reason': 'wrong_protobuf', 'position': '0@2'}]
     """
-    letters = Letters(values, published_at_ms, positions)
+    refusals: list[Refusal] = []
     read: dict[int, BrokerLoad] = {}
     for index, value in enumerate(values):
         try:
             read[index] = _read(value or b"", int(published_at_ms[index]), now_ms, bounds)
         except UnusableReportError as error:
-            letters.refuse_one(index, error)
+            refusals.append(refusal(index, error))
     names = pa.array([load.broker for load in read.values()], pa.string())
-    senders.refuse(letters, np.array([*read], np.int64), names)
-    read = {index: load for index, load in read.items() if letters.usable[index]}
-    kept = _usable_bundles(read, letters, bounds)
+    of_senders = senders.refusals(np.array([*read], np.int64), names)
+    for index in (index for one in of_senders for index in one.which.tolist()):
+        del read[index]
+    kept, in_part = _usable_bundles(read)
     indexes = np.array([*read], np.int64)
     loads = _tables(list(read.values()), indexes, published_at_ms, positions, kept)
-    return DecodedLoads(loads, letters.table())
+    refusals += [*of_senders, *in_part]
+    return DecodedLoads(loads, letters_of_batch(refusals, values, published_at_ms, positions))
 
 
 def _read(value: bytes, published_at_ms: int, now_ms: int, bounds: LoadBounds) -> BrokerLoad:
@@ -132,7 +135,8 @@ class _Kept(NamedTuple):
     counts: tuple[IntArray, IntArray]
 
 
-def _usable_bundles(read: dict[int, BrokerLoad], letters: Letters, bounds: LoadBounds) -> _Kept:
+def _usable_bundles(read: dict[int, BrokerLoad]) -> tuple[_Kept, list[Refusal]]:
+    """The usable bundles of the reports by index, and the refusals of the others."""
     loads = list(read.values())
     sizes = np.array([len(load.bundles) for load in loads], np.int64)
     report = np.repeat(np.arange(len(loads)), sizes)
@@ -142,32 +146,41 @@ def _usable_bundles(read: dict[int, BrokerLoad], letters: Letters, bounds: LoadB
         np.concatenate([np.zeros(0, np.int64), *(_known(load, name) for load in loads)])
         for name in COUNT_COLUMNS
     )
-    names, codes = flaws_of_bundles(report, names, rates, bounds.max_rate_per_s)
+    refusals = []
+    names, codes = flaws_of_bundles(report, names, rates, MOST_RATE)
     if codes.any():
         begins = np.cumsum(sizes) - sizes
         indexes = np.array([*read], np.int64)
         worst = np.zeros(len(loads), np.uint8)
         np.maximum.at(worst, report, codes)
 
-        def part(index: int) -> tuple[str, bytes]:
+        def bundles_of(index: int) -> tuple[BrokerLoad, npt.NDArray[np.uint8]]:
             row = int(np.searchsorted(indexes, index))
             load, begin = loads[row], int(begins[row])
-            own = codes[begin : begin + len(load.bundles)]
+            return load, codes[begin : begin + len(load.bundles)]
+
+        def detail(index: int) -> str:
+            load, own = bundles_of(index)
             bad = np.flatnonzero(own)
             shown = load.take(bad[:_MOST_KEPT])
-            most = bounds.max_rate_per_s
-            detail = describe_flaws(
-                shown.bundles, shown.rates, own[bad], most, bad=len(bad), size=len(own)
+            return describe_flaws(
+                shown.bundles, shown.rates, own[bad], MOST_RATE, bad=len(bad), size=len(own)
             )
-            return detail, encode_load_report(shown)
 
-        for code, reason in enumerate(REASON_OF_FLAW):
-            if code:
-                letters.refuse_entries(indexes[worst == code], reason, part)
+        def part(index: int) -> bytes:
+            load, own = bundles_of(index)
+            return encode_load_report(load.take(np.flatnonzero(own)[:_MOST_KEPT]))
+
+        refusals = [
+            Refusal(indexes[worst == code], reason, detail, part)
+            for code, reason in enumerate(REASON_OF_FLAW)
+            if code
+        ]
     good = np.flatnonzero(codes == 0)
-    return _Kept(
+    kept = _Kept(
         report[good], names.take(pa.array(good)), rates[good], (counts[0][good], counts[1][good])
     )
+    return kept, refusals
 
 
 def _known(load: BrokerLoad, name: str) -> IntArray:

@@ -50,12 +50,7 @@ BROKER_NOT_ALLOWED: Final = _refused(
     "broker_not_allowed", "of brokers that allowed_brokers does not have"
 )
 TOO_MANY_BROKERS: Final = _refused("too_many_brokers", "of brokers beyond max_brokers")
-TOO_MANY_NEW_BROKERS: Final = _refused(
-    "too_many_new_brokers", "of new brokers beyond max_new_brokers_per_round"
-)
-TOO_MANY_ENTRIES: Final = _refused(
-    "too_many_entries", "with more entries than max_entries_per_report"
-)
+TOO_MANY_ENTRIES: Final = _refused("too_many_entries", "with more entries than their bytes allow")
 TWO_INCARNATIONS: Final = _refused(
     "two_incarnations", "of a second program in the name of a broker"
 )

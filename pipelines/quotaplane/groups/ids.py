@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -37,11 +38,11 @@ _SAMPLE: Final = 500
 """Size of the sample by which a long column is judged to have mostly new names."""
 
 
-class NameCap(Protocol):
-    """Limits how many names are hashed that this process has not seen before."""
+@dataclass
+class NewNames:
+    """Names, new to this process, that may still be turned into ids."""
 
-    new_names: int
-    """Names that may still be hashed; ``ids_of`` counts it down."""
+    left: int
 
 
 class _GroupIds(dict[str, int]):
@@ -53,15 +54,13 @@ class _GroupIds(dict[str, int]):
     def __init__(self) -> None:
         self._bytes = 0
 
-    def of(self, names: Sequence[str], caps: NameCap | None) -> IntArray:
+    def of(self, names: Sequence[str], room: NewNames) -> IntArray:
         found = list(map(self.get, names))
         if None not in found:
             return np.array(found, np.int64)
-        new = [at for at, number in enumerate(found) if number is None]
+        new = [at for at, number in enumerate(found) if number is None][: room.left]
+        room.left -= len(new)
         numbers = np.array([NOT_READ if number is None else number for number in found], np.int64)
-        if caps is not None:
-            new = new[: caps.new_names]
-            caps.new_names -= len(new)
         texts = [names[at] for at in new]
         digested = numbers[new] = _digested(texts)
         size = sum(map(sys.getsizeof, texts))
@@ -107,10 +106,10 @@ def _upper_bits(names: Sequence[bytes]) -> IntArray:
     return first
 
 
-def ids_of(names: Iterable[str], caps: NameCap | None = None) -> IntArray:
+def ids_of(names: Iterable[str], room: NewNames | None = None) -> IntArray:
     """The ids of group names; ``NO_ID`` for what is empty, longer than 1024, or not printable.
 
-    ``NOT_READ`` where ``caps`` allow no more new names.
+    ``NOT_READ`` where ``room`` has none left for new names.
 
     >>> ids_of(["tenant-a/orders", ""]).tolist()
     [3895966954609217153, -1]
@@ -118,11 +117,12 @@ def ids_of(names: Iterable[str], caps: NameCap | None = None) -> IntArray:
     >>> bool(tenant >> 40 == namespace >> 40)
     True
     """
-    return _IDS.of([*names], caps)
+    return _IDS.of([*names], room or NewNames(sys.maxsize))
 
 
-def ids_of_column(names: pa.Array, caps: NameCap | None = None) -> IntArray:
+def ids_of_column(names: pa.Array, room: NewNames | None = None) -> IntArray:
     """The same for an Arrow array of strings in which names may repeat (no nulls)."""
+    room = room or NewNames(sys.maxsize)
     parts: list[IntArray] = []
     begin = 0
     while begin < len(names):
@@ -131,7 +131,12 @@ def ids_of_column(names: pa.Array, caps: NameCap | None = None) -> IntArray:
         begin = end
         texts = encoded.dictionary
         # Hashed in Arrow first: a group used on five brokers becomes one Python string, not five.
-        distinct, read = _ids_of_distinct(texts, caps)
+        distinct = np.empty(len(texts), np.int64)
+        read = 0
+        while read < len(texts) and room.left:
+            part = texts.slice(read, _AT_ONCE).to_numpy(zero_copy_only=False).tolist()
+            distinct[read : read + len(part)] = _IDS.of(part, room)
+            read += len(part)
         if read == len(texts):
             parts.append(distinct[encoded.indices.to_numpy()])
             continue
@@ -150,14 +155,3 @@ def _are_mostly_new(names: pa.Array) -> bool:
         return False
     sample = names.take(pa.array(np.arange(0, len(names), len(names) // _SAMPLE))).to_pylist()
     return 2 * sum(map(_IDS.__contains__, sample)) < len(sample)
-
-
-def _ids_of_distinct(texts: pa.Array, caps: NameCap | None) -> tuple[IntArray, int]:
-    """Ids of the first names, as many as ``caps`` allow to read, and the number of these."""
-    numbers = np.empty(len(texts), np.int64)
-    for begin in range(0, len(texts), _AT_ONCE):
-        if caps is not None and not caps.new_names:
-            return numbers, begin
-        part = texts.slice(begin, _AT_ONCE).to_numpy(zero_copy_only=False)
-        numbers[begin : begin + _AT_ONCE] = ids_of(part.tolist(), caps)
-    return numbers, len(texts)

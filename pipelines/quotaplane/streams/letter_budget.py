@@ -1,7 +1,7 @@
 """Limits how many dead letters a job stores, so that bad input can't fill the disk.
 
-Pure: the clock is the rounds' time. The decoder limits each task's letters per batch; this limits
-them over all rounds.
+Pure: the clock is the rounds' time. ``rejected_reports.condensed`` limits the letters of a round;
+this limits them over all rounds.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from quotaplane.wire.rejected_reports import limited_raw, summarized
 
 LETTERS: Final = 1000
 """Letters of one reason that may be stored at once, and again per hour."""
@@ -61,46 +63,17 @@ class LetterBudget:
         """The letters of a round (``shard_inputs.REJECTED``) to store."""
         reason = letters["reason"].combine_chunks().dictionary_encode()
         code = reason.indices.to_numpy()
-        keep = np.ones(len(letters), bool)
-        summaries = []
+        kept = np.ones(len(letters), bool)
         for number, name in enumerate(reason.dictionary.to_pylist()):
             if name in self._exempt:
                 continue
             rows = np.flatnonzero(code == number)
             allowance = self._letters.setdefault(name, Allowance(self._letters_each))
-            kept_rows = allowance.spend(len(rows), now_ms)
-            if kept_rows < len(rows):
-                keep[rows[kept_rows:]] = False
-                left_out = letters.take(pa.array(rows[kept_rows:]))
-                summaries.append(_summary(left_out, self._letters_each))
-        kept_letters = self._without_raw(letters.filter(pa.array(keep)), now_ms)
-        return pa.concat_tables([kept_letters, *summaries])
-
-    def _without_raw(self, letters: pa.Table, now_ms: int) -> pa.Table:
-        """The letters, without raw bytes once the allowance is spent."""
+            kept[rows[allowance.spend(len(rows), now_ms) :]] = False
+        if not kept.all():
+            why = f"; at most {self._letters_each} letters of each reason are kept per hour"
+            letters = summarized(letters, kept, why)
         self._raw.renew(now_ms)
-        sizes = pc.binary_length(letters["raw"]).fill_null(0).to_numpy()
-        fits = np.cumsum(sizes) <= self._raw.left
-        self._raw.left -= float(sizes[fits].sum())
-        if fits.all():
-            return letters
-        cut = pa.array(~fits & (sizes > 0))
-        note = pc.binary_join_element_wise(letters["detail"], "raw bytes left out", "; ")
-        columns = {"detail": pc.if_else(cut, note, letters["detail"])}
-        columns["raw"] = pc.if_else(cut, pa.scalar(b"", pa.binary()), letters["raw"])
-        for name, column in columns.items():
-            place = letters.column_names.index(name)
-            letters = letters.set_column(place, letters.schema.field(place), column)
+        letters = limited_raw(letters, self._raw.left)
+        self._raw.left -= pc.sum(pc.binary_length(letters["raw"])).as_py() or 0
         return letters
-
-
-def _summary(left_out: pa.Table, most: int) -> pa.Table:
-    """One letter that stands for those left out."""
-    row = left_out.slice(0, 1).to_pylist()[0]
-    row["reports"] = pc.sum(left_out["reports"]).as_py()
-    row["detail"] = (
-        f"{len(left_out)} letters of this round are left out, from this position on, about "
-        f"{row['reports']} reports; at most {most} letters of each reason are kept per hour"
-    )
-    row["raw"], row["sender"] = b"", None
-    return pa.Table.from_pylist([row], schema=left_out.schema)

@@ -22,7 +22,9 @@ def refused_reports(payloads: Sequence[bytes], more: Sequence[pa.Table] = ()) ->
     return condensed(table.sort_by(order) if len(table) > 1 else table)
 
 
-def letters_of_senders(reports: pa.Table, reason: str, detail: str) -> pa.Table:
+def letters_of_senders(
+    reports: pa.Table, reason: str | pa.Array, detail: str | pa.Array
+) -> pa.Table:
     """A dead letter for each report: ``broker``, ``position`` and ``published_at_ms`` are used."""
     return letters_of(
         len(reports),

@@ -16,10 +16,8 @@ _TEXTS: Final = {
     "are yours, or take from their senders the right to write to the topic",
     known.TOO_MANY_BROKERS: "are of brokers beyond max_brokers: known brokers go on, others are "
     "not used. Raise it if they are yours, or see who writes to the topic",
-    known.TOO_MANY_NEW_BROKERS: "are of new brokers beyond max_new_brokers_per_round: others "
-    "follow in the next rounds. If this goes on, see who writes to the topic",
-    known.TOO_MANY_ENTRIES: "have more entries than one may have (max_entries_per_report): raise "
-    "it if their brokers really have so many groups",
+    known.TOO_MANY_ENTRIES: "have more entries than their bytes allow, or new names than are read "
+    "at once: see who writes to the topic",
     known.TWO_INCARNATIONS: "are of a second program in the name of {brokers}. The one that "
     "reported first counts. Stop the other one, or take from it the right to write to the topic; "
     "broker_from binds names",

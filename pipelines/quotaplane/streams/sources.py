@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -23,7 +22,12 @@ from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.query_failures import lost_table, names_lost_table
 from quotaplane.streams.sender_checks import NO_CHECKS, SenderChecks
 from quotaplane.transport.base import is_stored
-from quotaplane.wire.batch_caps import BYTES_PER_ENTRY
+from quotaplane.wire.intake import (
+    BYTES_PER_ENTRY,
+    BYTES_PER_MESSAGE,
+    MESSAGES_AT_ONCE,
+    Intake,
+)
 from quotaplane.wire.reasons import STALE, TOO_LARGE, TOO_MANY_REPORTS, TOO_MUCH
 from quotaplane.wire.report_heads import HEAD_BYTES
 from quotaplane.wire.report_heads import senders as report_senders
@@ -38,16 +42,8 @@ if TYPE_CHECKING:
 Batches = Iterable[pa.RecordBatch]
 Mapper = Callable[[Batches], Iterator[pa.RecordBatch]]
 
-TASK_BYTES: Final = 64 << 20
-"""Bytes of reports that one task (a topic partition) decodes per micro-batch; it refuses the rest.
-An entry counts as at least ``BYTES_PER_ENTRY``.
-
-Kafka's source limits the number of reports in a micro-batch, not their bytes: 5000 reports of 8 MB
-are 40 GB, and the operator has all decoded reports of a micro-batch in memory at once.
-"""
-
 _KEPT_BYTES: Final = 4096
-"""Of a report that is too large, only so many bytes go to Python and into the dead letter."""
+"""Bytes of a report that is too large, or too old, that go to Python."""
 
 _GROUP_COLUMNS = ("resource_group", *RATE_COLUMNS, *POLICY_COLUMNS)
 
@@ -81,8 +77,14 @@ class Decoder(Protocol):
 
 
 def _to_report_events(
-    reports: Reports, shards: int, oldest_s: float, senders: SenderChecks = NO_CHECKS
+    reports: Reports,
+    shards: int,
+    oldest_s: float,
+    senders: SenderChecks = NO_CHECKS,
+    intake: Intake | None = None,
 ) -> Mapper:
+    intake = intake or Intake.of(reports)
+
     def decoder(
         values: Sequence[bytes | None],
         published_at_ms: IntArray,
@@ -97,75 +99,114 @@ def _to_report_events(
             now_ms=now_ms,
             reports=reports,
             senders=senders,
-            oldest_s=oldest_s,
+            intake=intake,
         )
         return pack_reports(decoded, shards), decoded.rejected, decoded.entries.num_rows
 
+    old = f"published more than {oldest_s:g} s ago (limits.lease_s)"
     return _to_decoded(
-        decoder,
-        "reports",
-        reports.max_report_bytes,
-        oldest_s,
-        shards,
-        senders,
-        newest_first=True,
+        decoder, "reports", intake, oldest_s, old, shards, senders, newest_first=True
     )
 
 
-class _Arrived:
-    """A batch of messages, and which of them are worth decoding."""
+_READ, _LARGE, _LATE, _SURPLUS, _OVER = range(5)
+_REASON_OF: Final = ("", TOO_LARGE, STALE, TOO_MANY_REPORTS, TOO_MUCH)
+"""Reasons for not decoding a message, by code."""
 
-    def __init__(self, batch: pa.RecordBatch, most_bytes: int, oldest_s: float) -> None:
-        self.batch = batch
+
+class _Arrived:
+    """A batch of n messages, and which of them are not decoded."""
+
+    def __init__(
+        self, batch: pa.RecordBatch, intake: Intake, oldest_s: float, senders: SenderChecks
+    ) -> None:
         self.now_ms: int = batch["now_ms"][0].as_py()
         self.size: IntArray = batch["size"].to_numpy()
         self.published_at_ms: IntArray = batch["published_at_ms"].to_numpy(zero_copy_only=False)
-        self.large: BoolArray = self.size > most_bytes
-        self.late: BoolArray = self.now_ms - self.published_at_ms > oldest_s * 1000.0
-        self.wanted: BoolArray = ~self.large & ~self.late
-        self.surplus: BoolArray = np.zeros(len(self.size), bool)
-        self.repeats: BoolArray = np.zeros(len(self.size), bool)
-        """Those of the surplus that repeat another report."""
-        self.named: pa.BinaryArray | None = None
+        self.named = senders.named(batch)
         """The broker that each message's key or topic names; None: it does not matter."""
-
-    @cached_property
-    def shortened(self) -> BoolArray:
-        """(n,) late messages that can be read again later."""
-        return self.late & ~self.large & self.stored if self.late.any() else self.late
+        self.why: IntArray = np.full(len(self.size), _READ)
+        """(n,) code of the reason for not decoding a message."""
+        self.why[self.now_ms - self.published_at_ms > oldest_s * 1000.0] = _LATE
+        self.why[self.size > intake.message_bytes] = _LARGE
+        self.repeats: BoolArray = np.zeros(len(self.size), bool)
+        """(n,) surplus reports that repeat another one."""
+        self.batch = batch
+        if (self.why == _LATE).any():
+            # Late ones take no room of those that a task may decode, so it holds any number.
+            beginnings = pc.binary_slice(batch["value"], 0, _KEPT_BYTES)
+            cut = pc.if_else(pa.array(self.why == _LATE), beginnings, batch["value"])
+            place = batch.schema.get_field_index("value")
+            self.batch = batch.set_column(place, "value", cut)
 
     @property
-    def stored(self) -> BoolArray:
-        """(n,) messages that can be read again later."""
-        places = self.batch["position"].to_pylist()
-        return np.fromiter(map(is_stored, places), bool, len(places))
-
-    def with_short_values(self) -> _Arrived:
-        """The same, with only the beginnings of reports that are not decoded in this round.
-
-        Late ones cost nothing of what a task may decode, so it holds any number of them.
-        """
-        if self.shortened.any():
-            whole = self.batch["value"]
-            beginnings = pc.binary_slice(whole, 0, _KEPT_BYTES)
-            cut = pc.if_else(pa.array(self.shortened), beginnings, whole)
-            place = self.batch.schema.get_field_index("value")
-            self.batch = self.batch.set_column(place, "value", cut)
-        return self
-
-    def named_by(self, senders: SenderChecks) -> _Arrived:
-        """The same, with what key or topic say."""
-        self.named = senders.named(self.batch)
-        return self
+    def cost(self) -> int:
+        """Bytes of the messages to decode; see ``Intake.task_bytes``."""
+        return int(np.maximum(self.size, BYTES_PER_MESSAGE)[self.why == _READ].sum())
 
     def heads(self) -> list[bytes]:
-        """The beginnings of the wanted ones."""
-        wanted = self.batch["value"].filter(pa.array(self.wanted))
-        found: list[bytes] = pc.binary_slice(wanted, 0, HEAD_BYTES).to_pylist()
+        """The beginnings of the messages to decode."""
+        values = self.batch["value"].filter(pa.array(self.why == _READ))
+        found: list[bytes] = pc.binary_slice(values, 0, HEAD_BYTES).to_pylist()
         return found
 
+    def refused(self, intake: Intake, old: str) -> pa.Table:
+        """Rows (``REJECTED``) about the messages that are not decoded.
 
-def _newest_first(arrived: Iterable[_Arrived]) -> Iterator[_Arrived]:
+        ``old``: the detail of late ones.
+        """
+        which = self.why != _READ
+        rows, why = self.batch.filter(pa.array(which)), self.why[which]
+        values = [value or b"" for value in rows["value"].to_pylist()]
+        task = f"{intake.task_bytes >> 20} MB of reports, or {intake.task_bytes // BYTES_PER_ENTRY}"
+        details = {
+            _LATE: old,
+            _SURPLUS: "more reports arrived than a round can read: newer ones of this broker were "
+            "read",
+            _OVER: f"its task had decoded {task} entries, in this micro-batch",
+        }
+        large = (
+            f"{{}} bytes; reports.max_report_bytes is {intake.message_bytes}; raw is its beginning"
+        )
+        columns = {
+            "reason": [_REASON_OF[code] for code in why.tolist()],
+            "detail": [
+                details.get(code, large).format(size)
+                for code, size in zip(why.tolist(), self.size[which].tolist(), strict=True)
+            ],
+            "position": rows["position"],
+            "published_at_ms": rows["published_at_ms"],
+            "counts_as_bad": pa.array(why == _LARGE),
+            "reports": pa.array(np.ones(len(why), np.int64)),
+            "raw": [
+                value if code == _LARGE else b""
+                for value, code in zip(values, why.tolist(), strict=True)
+            ],
+            "sender": report_senders(values),
+        }
+        return pa.table({name: columns[name] for name in REJECTED.names}, schema=REJECTED)
+
+
+def _recorded_later(
+    rows: pa.Table, repeats: BoolArray, allowed: AllowedBrokers | None
+) -> BoolArray:
+    """(m,) the refused reports (``REJECTED``) that are recorded in ``usage`` later.
+
+    Their topics store them. Late ones that name no broker that may have a name like that are no
+    reports: they would take the place of others (``finisher.MOST_NOTED``).
+    """
+    names, reason = rows["sender"], rows["reason"]
+    is_name = names.is_valid().to_numpy()
+    if allowed is not None and allowed.patterns:
+        is_name &= allowed.of(names.fill_null("").combine_chunks())
+    stored = np.fromiter(map(is_stored, rows["position"].to_pylist()), bool, len(rows))
+    large = pc.equal(reason, TOO_LARGE).to_numpy()
+    late = pc.equal(reason, STALE).to_numpy()
+    later: BoolArray = stored & ~large & ~repeats & (is_name | ~late)
+    return later
+
+
+def _newest_first(arrived: Iterable[_Arrived], intake: Intake) -> Iterator[_Arrived]:
     """The batches, read ahead as far as a task may decode; marks reports that are not to be read.
 
     Batches have few reports, so whether a broker sent newer ones is in the others.
@@ -173,174 +214,92 @@ def _newest_first(arrived: Iterable[_Arrived]) -> Iterator[_Arrived]:
     ahead: list[_Arrived] = []
     ahead_bytes = 0
     for one in arrived:
-        ahead.append(one.with_short_values())
-        ahead_bytes += int(one.size[one.wanted].sum())
-        if ahead_bytes >= TASK_BYTES:
-            yield from _marked(ahead)
+        ahead.append(one)
+        ahead_bytes += one.cost
+        if ahead_bytes >= intake.task_bytes:
+            yield from _marked(ahead, intake)
             ahead, ahead_bytes = [], 0
-    yield from _marked(ahead)
+    yield from _marked(ahead, intake)
 
 
-def _marked(ahead: list[_Arrived]) -> list[_Arrived]:
+def _marked(ahead: list[_Arrived], intake: Intake) -> list[_Arrived]:
     if ahead:
+        wanted = [one.why == _READ for one in ahead]
+        named = [
+            one.named.filter(pa.array(which))
+            for one, which in zip(ahead, wanted, strict=True)
+            if one.named is not None
+        ]
         left_out, repeats = surplus(
             [head for one in ahead for head in one.heads()],
-            np.concatenate([one.published_at_ms[one.wanted] for one in ahead]),
-            np.concatenate([one.size[one.wanted] for one in ahead]),
-            _named(ahead),
+            np.concatenate([one.published_at_ms[one.why == _READ] for one in ahead]),
+            np.concatenate([one.size[one.why == _READ] for one in ahead]),
+            intake.older_bytes,
+            pa.concat_arrays(named) if named else None,
         )
-        ends = np.cumsum([np.count_nonzero(one.wanted) for one in ahead])
-        parts = (np.split(flags, ends[:-1]) for flags in (left_out, repeats))
-        for one, is_surplus, repeated in zip(ahead, *parts, strict=True):
-            one.surplus[one.wanted], one.repeats[one.wanted] = is_surplus, repeated
+        ends = np.cumsum([np.count_nonzero(which) for which in wanted])[:-1]
+        parts = zip(np.split(left_out, ends), np.split(repeats, ends), strict=True)
+        for one, which, (is_surplus, repeated) in zip(ahead, wanted, parts, strict=True):
+            one.why[which] = np.where(is_surplus, _SURPLUS, _READ)
+            one.repeats[which] = repeated
     return ahead
-
-
-def _named(ahead: list[_Arrived]) -> pa.Array | None:
-    """The brokers that keys or topics of the wanted ones name; None: they don't matter."""
-    named = [one.named.filter(pa.array(one.wanted)) for one in ahead if one.named is not None]
-    return pa.concat_arrays(named) if named else None
 
 
 def _to_decoded(
     decoder: Decoder,
     kind: str,
-    most_bytes: int,
+    intake: Intake,
     oldest_s: float,
+    old: str,
     shards: int,
     senders: SenderChecks,
     *,
     newest_first: bool = False,
 ) -> Mapper:
+    """``old``: the detail of messages older than ``oldest_s``; ``newest_first``: usage reports."""
     keys = keys_of_shards(shards)
 
     def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
-        bytes_left = TASK_BYTES
+        bytes_left = intake.task_bytes
         allowed = senders.allowed()
         arrived = (
-            _Arrived(each, most_bytes, oldest_s).named_by(senders)
+            _Arrived(each.slice(begin, MESSAGES_AT_ONCE), intake, oldest_s, senders)
             for each in batches
-            if each.num_rows
+            for begin in range(0, each.num_rows, MESSAGES_AT_ONCE)
         )
-        for one in _newest_first(arrived) if newest_first else arrived:
-            batch, now_ms, size = one.batch, one.now_ms, one.size
-            wanted = one.wanted & ~one.surplus
-            over = wanted & (bytes_left <= 0)
-            bytes_left -= int(size[wanted].sum())
-            used_bytes = int(size[wanted & ~over].sum())
-            letters, named = [], one.named
-            refused = one.large | over | one.surplus
-            left_out = REJECTED.empty_table()
-            stale: BoolArray = np.zeros(len(size), bool)
-            if newest_first and (refused | one.late).any():
-                later, left_out = _left_out(one, over, oldest_s, allowed)
-                over, one.surplus = over & ~later, one.surplus & ~later
-                stale = one.shortened & ~later
-                refused = refused | later | stale
-            if refused.any():
-                letters = [
-                    _late(batch, stale, oldest_s),
-                    _too_large(batch, one.large, most_bytes),
-                    _too_much(batch, over),
-                    _superseded(batch, one.surplus),
-                ]
-                batch = batch.filter(pa.array(~refused))
-                named = None if named is None else named.filter(pa.array(~refused))
+        for one in _newest_first(arrived, intake) if newest_first else arrived:
+            if bytes_left <= 0:
+                one.why[one.why == _READ] = _OVER
+            cost, read = one.cost, one.why == _READ
+            bytes_left -= cost
+            letters, left_out = REJECTED.empty_table(), REJECTED.empty_table()
+            batch, named = one.batch, one.named
+            if not read.all():
+                rows = one.refused(intake, old)
+                later: BoolArray = np.zeros(len(rows), bool)
+                if newest_first:
+                    later = _recorded_later(rows, one.repeats[~read], allowed)
+                letters, left_out = rows.filter(pa.array(~later)), rows.filter(pa.array(later))
+                batch = batch.filter(pa.array(read))
+                named = None if named is None else named.filter(pa.array(read))
             payloads, rejected, entries = decoder(
                 batch["value"].to_pylist(),
-                one.published_at_ms[~refused],
+                one.published_at_ms[read],
                 batch["position"].to_pylist(),
-                now_ms,
+                one.now_ms,
                 SenderRules(named, senders.source, allowed),
             )
             # Small entries take more memory decoded than encoded.
-            bytes_left -= max(entries * BYTES_PER_ENTRY - used_bytes, 0)
+            bytes_left -= max(entries * BYTES_PER_ENTRY - cost, 0)
             yield packed_events(kind, payloads, keys)
-            rejected = pa.concat_tables([rejected, *letters])
             # Any shard will do; the tasks of this stage take different ones.
             shard = _partition_id() % shards
+            rejected = pa.concat_tables([rejected, letters])
             for of_kind, table in (("rejected", rejected), (LEFT_OUT.name, left_out)):
                 if table.num_rows:
                     yield packed_events(of_kind, [(shard, pack(table))], keys)
 
     return to_events
-
-
-def _left_out(
-    one: _Arrived, over: BoolArray, oldest_s: float, allowed: AllowedBrokers | None
-) -> tuple[BoolArray, pa.Table]:
-    """(n,) the messages that are recorded later, and rows (``REJECTED``) about them.
-
-    Late ones that name no broker that may have a name like that are no reports: they would take the
-    place of others (``finisher.MOST_NOTED``).
-    """
-    late = one.shortened.copy()
-    names = pa.array(
-        report_senders(one.batch["value"].filter(pa.array(late)).to_pylist()), pa.string()
-    )
-    is_name = names.is_valid().to_numpy(zero_copy_only=False)
-    if allowed is not None and allowed.patterns:
-        is_name &= allowed.of(names.fill_null(""))
-    late[late] = is_name
-    later = (over | one.surplus | late) & ~one.large & ~one.repeats & one.stored
-    rows = [
-        _too_much(one.batch, over & later),
-        _superseded(one.batch, one.surplus & later),
-        _late(one.batch, late, oldest_s),
-    ]
-    return later, pa.concat_tables(rows)
-
-
-def _too_large(batch: pa.RecordBatch, large: BoolArray, most: int) -> pa.Table:
-    """Dead letters of reports of which only the beginning was read."""
-    rows = batch.filter(pa.array(large))
-    details = [
-        f"{size} bytes; reports.max_report_bytes is {most}; raw is its beginning"
-        for size in rows["size"].to_pylist()
-    ]
-    raw = rows["value"].to_pylist()
-    return _letters(rows, TOO_LARGE, details, counts_as_bad=True, raw=raw)
-
-
-def _too_much(batch: pa.RecordBatch, over: BoolArray) -> pa.Table:
-    """Rows (``REJECTED``) about reports that exceed the task's budget; they may be well-formed."""
-    rows = batch.filter(pa.array(over))
-    most = f"{TASK_BYTES >> 20} MB of reports, or {TASK_BYTES // BYTES_PER_ENTRY} entries"
-    detail = f"its task had decoded {most}, in this micro-batch"
-    details, no_bytes = [detail] * len(rows), [b""] * len(rows)
-    return _letters(rows, TOO_MUCH, details, counts_as_bad=False, raw=no_bytes)
-
-
-def _superseded(batch: pa.RecordBatch, left_out: BoolArray) -> pa.Table:
-    """Rows (``REJECTED``) about reports that are not read, as their brokers sent newer ones."""
-    rows = batch.filter(pa.array(left_out))
-    detail = "more reports arrived than a round can read: newer ones of this broker were read"
-    details, no_bytes = [detail] * len(rows), [b""] * len(rows)
-    return _letters(rows, TOO_MANY_REPORTS, details, counts_as_bad=False, raw=no_bytes)
-
-
-def _late(batch: pa.RecordBatch, late: BoolArray, oldest_s: float) -> pa.Table:
-    """Rows (``REJECTED``) about reports that are too old to be of use."""
-    rows = batch.filter(pa.array(late))
-    detail = f"published more than {oldest_s:g} s ago (limits.lease_s)"
-    details, no_bytes = [detail] * len(rows), [b""] * len(rows)
-    return _letters(rows, STALE, details, counts_as_bad=False, raw=no_bytes)
-
-
-def _letters(
-    rows: pa.RecordBatch, reason: str, details: list[str], *, counts_as_bad: bool, raw: list[bytes]
-) -> pa.Table:
-    columns = {
-        "reason": [reason] * len(rows),
-        "detail": details,
-        "position": rows["position"].to_pylist(),
-        "published_at_ms": rows["published_at_ms"].to_pylist(),
-        "counts_as_bad": [counts_as_bad] * len(rows),
-        "reports": [1] * len(rows),
-        "raw": raw,
-        "sender": report_senders([value or b"" for value in rows["value"].to_pylist()]),
-    }
-    return pa.table(columns, schema=REJECTED)
 
 
 def _partition_id() -> int:
@@ -389,6 +348,7 @@ def decoded_events(
     *,
     most_bytes: int,
     oldest_s: float,
+    old: str,
     shards: int,
     senders: SenderChecks = NO_CHECKS,
 ) -> DataFrame:
@@ -399,11 +359,13 @@ def decoded_events(
         decoder: called with some of the messages at a time.
         kind: of the events.
         most_bytes: a larger message is not read.
-        oldest_s: an older message is cheap to decode, so it does not count as much.
+        oldest_s: an older message is not read.
+        old: the detail of its dead letter.
         shards: number of shards.
         senders: which names of brokers are used.
     """
-    mapper = _to_decoded(decoder, kind, most_bytes, oldest_s, shards, senders)
+    intake = Intake(message_bytes=most_bytes)
+    mapper = _to_decoded(decoder, kind, intake, oldest_s, old, shards, senders)
     return _messages(messages, most_bytes, senders).mapInArrow(mapper, EVENT_SCHEMA)
 
 

@@ -15,7 +15,6 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
-from quotaplane.wire.batch_caps import NEW_NAMES
 from quotaplane.wire.reasons import (
     ABSURD,
     BAD_GROUP,
@@ -27,7 +26,11 @@ from quotaplane.wire.reasons import (
 from quotaplane.wire.report_block import Block
 
 REASON_OF_CODE: Final = ("", TOO_MANY_ENTRIES, ABSURD, NOT_FINITE, NEGATIVE, BAD_GROUP)
-"""Defects of an entry; the code is the index here. Of several defects the highest code counts."""
+"""Defects of an entry; the code is the index here. Of several defects of an entry, the one with the
+highest code is reported."""
+
+MOST_RATE: Final = 1e15
+"""Highest usage per second in any dimension that counts: sums of such values stay finite."""
 
 MOST_COUNT: Final = float(2**63)
 """Counts are below this: from here on Java reads a number as negative."""
@@ -94,7 +97,7 @@ def describe(
         if codes[entry] == REASON_OF_CODE.index(BAD_GROUP):
             texts.append(f"{group} is not a valid group" if name is not None else "a negative id")
         elif bad.ids[place] == NOT_READ:
-            texts.append(f"{group} is new, and so are more than {NEW_NAMES} other names at once")
+            texts.append(f"{group} is new, and so are too many other names at once")
         elif len(wrong):
             texts.append(f"{group}: {names[wrong[0]]} is {values[wrong[0]]:g}")
         else:

@@ -30,7 +30,6 @@ BAD_BUNDLE: Final = "bad_bundle"
 NOT_NEWER: Final = "not_newer"
 TOO_MANY_BUNDLES: Final = "too_many_bundles"
 TOO_MANY_BROKERS: Final = "too_many_brokers"
-TOO_MANY_NEW_BROKERS: Final = "too_many_new_brokers"
 OTHER_BROKER: Final = "other_broker"
 BROKER_NOT_ALLOWED: Final = "broker_not_allowed"
 OTHER_INCARNATION: Final = "other_incarnation"
@@ -47,13 +46,11 @@ REASONS: Final = {
     LENGTH_MISMATCH: "a column is not as long as the list of groups, or names and ids are mixed",
     NEGATIVE: "a rate below zero",
     NOT_FINITE: "an infinite rate, or NaN where it has no meaning",
-    ABSURD: "an impossible number: a rate above reports.max_rate_per_s, a count beyond 63 bits",
+    ABSURD: "an impossible number: a rate above 10 to the 15 per second, a count beyond 63 bits",
     FUTURE: "published, or its broker started, more than reports.max_clock_skew_s ahead of now",
-    STALE: "published more than limits.lease_s ago (usage reports of a topic that stores them are "
-    "recorded later)",
-    TOO_MANY_ENTRIES: "more entries than reports.max_entries_per_report, or than its size allows",
-    TOO_MANY_REPORTS: "more than are read at once (usage reports of a topic that stores them are "
-    "recorded later)",
+    STALE: "published more than limits.lease_s ago (usage reports of a stored topic are recorded "
+    "later)",
+    TOO_MANY_ENTRIES: "more entries than its size allows; of single entries: too many new names",
 }
 """Descriptions of the codes that ``decode`` gives."""
 
@@ -65,7 +62,6 @@ NOT_BAD: Final = frozenset(
         NOT_NEWER,
         TOO_MANY_BUNDLES,
         TOO_MANY_BROKERS,
-        TOO_MANY_NEW_BROKERS,
         OTHER_INCARNATION,
         TWO_INCARNATIONS,
     }
@@ -85,8 +81,6 @@ BROKER_REASONS: Final = {
     OTHER_BROKER: "names another broker than its key or topic (broker_from)",
     BROKER_NOT_ALLOWED: "names a broker that is not one of allowed_brokers",
     TOO_MANY_BROKERS: "of a broker that is not known, and there are max_brokers known ones",
-    TOO_MANY_NEW_BROKERS: "of a broker that is not known, and max_new_brokers_per_round others "
-    "were taken in in its round",
     OTHER_INCARNATION: "of another incarnation of its broker than the one that counts, which may "
     "still report, as after a quick restart (usage reports; with a later start they are recorded)",
     TWO_INCARNATIONS: "of another incarnation of its broker than the one that counts, which goes "
@@ -95,9 +89,11 @@ BROKER_REASONS: Final = {
 """Descriptions of the codes that are about the broker that a report names."""
 
 BATCH_REASONS: Final = {
+    TOO_MANY_REPORTS: "its broker sent newer ones, and more than a round can read (usage reports "
+    "of a stored topic are recorded later)",
     TOO_MUCH: "the micro-batch already had as many bytes or entries as one task decodes; not read "
     "(usage reports of a topic that stores them are recorded later)",
-    SKIPPED_BATCH: "an operator skipped the micro-batch; one letter for all of its reports",
+    SKIPPED_BATCH: "an administrator skipped the micro-batch; one letter for all of its reports",
     GONE: "was to be recorded in usage later, and its topic does not have it any more",
 }
 """Descriptions of the codes of reports that never reach ``decode``."""

@@ -1,151 +1,156 @@
-"""Dead letters: records of reports that can't be used, bounded in number whatever arrives.
-
-For each reason the first reports have a letter of their own, and one more letter counts the others:
-a flood of bad messages creates few letters, and no object per message.
-"""
+"""Dead letters: records of reports that can't be used, bounded in number and bytes."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.model import BoolArray, IntArray
-from quotaplane.wire.reasons import NOT_BAD, STALE, UnusableReportError
+from quotaplane.wire.reasons import NOT_BAD, UnusableReportError
 from quotaplane.wire.shard_inputs import REJECTED
 
 MOST_LETTERS: Final = 100
-"""Letters per reason, batch and round that are about a single report."""
-_MOST_RAW_BYTES: Final = 4 << 20
-_MOST_LATE_BYTES: Final = 1 << 20
-"""Raw bytes that letters contain, of all reasons but ``stale``, and of ``stale``. They all pass
-through the driver, and a job that was down for an hour finds gigabytes of stale reports."""
-_LEFT_OUT: Final = "; raw bytes left out, there are too many"
+"""Letters of one reason in a round of a shard that are about a single report; one more letter
+counts the others. A flood of bad messages makes few rows."""
+MOST_RAW_BYTES: Final = 4 << 20
+"""Raw bytes of the letters of a batch, and of a round of a shard: they all pass through the
+driver."""
+_RAW_LEFT_OUT: Final = "; raw bytes left out, there are too many"
 
 
-Senders = Callable[[Sequence[bytes]], Sequence[str | None]]
-"""The broker that each report names; None: it can't be read."""
+class Refusal(NamedTuple):
+    """Reports of a batch that are refused for one reason, whole or in part."""
 
-
-def _no_senders(values: Sequence[bytes]) -> Sequence[str | None]:
-    return [None] * len(values)
-
-
-@dataclass(frozen=True)
-class _Letter:
-    index: int
+    which: IntArray
+    """Their indexes in the batch."""
     reason: str
-    detail: str
-    bad: bool
-    raw: bytes
-    reports: int
+    detail: Callable[[int], str]
+    """For the report at an index."""
+    part: Callable[[int], bytes] | None = None
+    """The refused part of a report that is used otherwise; None: the whole report is refused."""
 
 
-class Letters:
-    """The dead letters of a batch of n reports; ``senders`` reads brokers' names from reports."""
+Check = tuple[BoolArray, str, Callable[[int], str]]
+"""(n,) the reports of a batch that have a defect, its reason, and the detail by index."""
 
-    def __init__(
-        self,
-        values: Sequence[bytes | None],
-        times: IntArray,
-        positions: Sequence[str],
-        senders: Senders = _no_senders,
-    ) -> None:
-        self._senders = senders
-        self._values, self._times, self._positions = values, times, positions
-        self._usable = np.ones(len(values), bool)
-        self._letters: list[_Letter] = []
-        self._single_letters: Counter[tuple[str, bool]] = Counter()
-        self._others: dict[tuple[str, bool], list[tuple[int, int, int, int]]] = {}
 
-    @property
-    def usable(self) -> BoolArray:
-        """Which of the n reports were not refused so far."""
-        return self._usable
+def first_defects(usable: BoolArray, checks: Sequence[Check]) -> list[Refusal]:
+    """Refuse the reports with defects, each for the first one; ``usable`` (n,) is updated."""
+    refusals = []
+    for wrong, reason, detail in checks:
+        index = np.flatnonzero(wrong & usable)
+        if len(index):
+            usable[index] = False
+            refusals.append(Refusal(index, reason, detail))
+    return refusals
 
-    def refuse(self, which: IntArray, reason: str, detail: Callable[[int], str]) -> None:
-        """Refuse whole reports, by ascending index; ``detail`` is called for only a few of them."""
-        self._usable[which] = False
-        bad = reason not in NOT_BAD
-        self._record(which, reason, bad, lambda i: (detail(i), self._values[i] or b""))
 
-    def refuse_one(self, index: int, error: UnusableReportError) -> None:
-        """Refuse a whole report because of an error found while reading it."""
-        self.refuse(np.array([index]), error.reason, lambda _: str(error))
+def refusal(index: int, error: UnusableReportError) -> Refusal:
+    """The refusal of a whole report because of an error found while reading it."""
+    text = str(error)  # not the error, which keeps all that was parsed alive
+    return Refusal(np.array([index]), error.reason, lambda _: text)
 
-    def refuse_entries(
-        self, which: IntArray, reason: str, part: Callable[[int], tuple[str, bytes]]
-    ) -> None:
-        """Record bad entries of reports that are used otherwise, and so don't count as bad.
 
-        ``part`` is called for only a few of them; it returns the detail and the refused part.
-        """
-        self._record(which, reason, False, part)
+def letters_of_batch(
+    refusals: Sequence[Refusal],
+    values: Sequence[bytes | None],
+    published_at_ms: IntArray,
+    positions: Sequence[str],
+    senders: Callable[[Sequence[bytes]], Sequence[str | None]] | None = None,
+) -> pa.Table:
+    """The dead letters of a batch in the order of its reports, as ``shard_inputs.REJECTED``.
 
-    def _record(
-        self,
-        which: IntArray,
-        reason: str,
-        bad: bool,
-        describe: Callable[[int], tuple[str, bytes]],
-    ) -> None:
-        kind = reason, bad
-        room = MOST_LETTERS - self._single_letters[kind]
-        for index in which[:room].tolist():
-            detail, raw = describe(index)
-            self._letters.append(_Letter(index, reason, detail, bad, raw, 1))
-        self._single_letters[kind] += min(room, len(which))
-        if len(which) > room:  # count, first and last index, and time of the others
-            rest = which[room:]
-            summary = len(rest), int(rest[0]), int(rest[-1]), median_time_ms(self._times[rest])
-            self._others.setdefault(kind, []).append(summary)
+    ``senders`` reads the brokers' names from reports.
+    """
+    found = sorted(
+        ((index, one) for one in refusals for index in one.which.tolist()), key=lambda pair: pair[0]
+    )
+    whole = [values[index] or b"" for index, _ in found]
+    columns: dict[str, Any] = {
+        "reason": [one.reason for _, one in found],
+        "detail": [one.detail(index) for index, one in found],
+        "position": [positions[index] for index, _ in found],
+        "published_at_ms": [int(published_at_ms[index]) for index, _ in found],
+        "counts_as_bad": [one.part is None and one.reason not in NOT_BAD for _, one in found],
+        "reports": [1] * len(found),
+        "raw": [
+            value if one.part is None else one.part(index)
+            for value, (index, one) in zip(whole, found, strict=True)
+        ],
+        "sender": [None] * len(found) if senders is None else senders(whole),
+    }
+    return limited_raw(pa.table(columns, REJECTED))
 
-    def table(self) -> pa.Table:
-        """The letters in the order of their reports, as ``shard_inputs.REJECTED``."""
-        letters = sorted(self._letters, key=lambda letter: letter.index)
-        times = [int(self._times[letter.index]) for letter in letters]
-        for (reason, bad), parts in self._others.items():
-            counts, first, last, at_ms = np.array(parts, np.int64).T
-            total = int(counts.sum())
-            detail = others(total, self._positions[int(last.max())])
-            letters.append(_Letter(int(first.min()), reason, detail, bad, b"", total))
-            times.append(median_time_ms(at_ms, counts))
-        columns: dict[str, Any] = {
-            "position": [self._positions[letter.index] for letter in letters],
-            "published_at_ms": times,
-            "reason": [letter.reason for letter in letters],
-            "detail": [letter.detail for letter in letters],
-            "counts_as_bad": [letter.bad for letter in letters],
-            "reports": [letter.reports for letter in letters],
-            "raw": [letter.raw for letter in letters],
-            "sender": self._senders_of(letters),
+
+def condensed(letters: pa.Table) -> pa.Table:
+    """Letters of several batches, cut to the number and the raw bytes of a round."""
+    if len(letters) <= MOST_LETTERS:
+        return limited_raw(letters)
+    code = _kinds(letters)
+    order = np.argsort(code, kind="stable")
+    begins = np.flatnonzero(np.diff(code[order], prepend=-1))
+    rank = np.empty(len(code), np.int64)
+    rank[order] = np.arange(len(code)) - np.repeat(begins, np.diff(np.r_[begins, len(code)]))
+    return limited_raw(summarized(letters, rank < MOST_LETTERS))
+
+
+def summarized(letters: pa.Table, kept: BoolArray, why: str = "") -> pa.Table:
+    """The letters ``kept`` (n,), and one of each kind that stands for the others.
+
+    That one has their number of reports, the first position, and their median time, so that a few
+    exceptions don't determine it. ``why`` ends its detail.
+    """
+    code = _kinds(letters)
+    reports, times = (letters[name].to_numpy() for name in ("reports", "published_at_ms"))
+    tables = [letters.filter(pa.array(kept))]
+    for kind in np.unique(code[~kept]).tolist():
+        rest = np.flatnonzero(~kept & (code == kind))
+        row = letters.slice(int(rest[0]), 1).to_pylist()[0]
+        count, last = int(reports[rest].sum()), letters["position"][int(rest[-1])].as_py()
+        row |= {
+            "detail": f"{count} more reports for this reason, the last one at {last}{why}",
+            "published_at_ms": median_time_ms(times[rest], reports[rest]),
+            "reports": count,
+            "raw": b"",
+            "sender": None,
         }
-        return _with_less_raw(pa.table({name: columns[name] for name in REJECTED.names}, REJECTED))
-
-    def _senders_of(self, letters: Sequence[_Letter]) -> list[str | None]:
-        single = [place for place, letter in enumerate(letters) if letter.reports == 1]
-        names = self._senders([self._values[letters[place].index] or b"" for place in single])
-        found: list[str | None] = [None] * len(letters)
-        for place, name in zip(single, names, strict=True):
-            found[place] = name
-        return found
+        tables.append(pa.Table.from_pylist([row], schema=REJECTED))
+    return pa.concat_tables(tables)
 
 
-def others(count: int, last: str) -> str:
-    """The detail of a letter that stands for all reports without one."""
-    return f"{count} more reports for this reason, the last one at {last}"
+def _kinds(letters: pa.Table) -> IntArray:
+    """(n,) a number for the reason of each letter and whether it counts as bad."""
+    bad = letters["counts_as_bad"].cast(pa.string())
+    kind = pc.binary_join_element_wise(letters["reason"], bad, " ").combine_chunks()
+    code: IntArray = kind.dictionary_encode().indices.to_numpy()
+    return code
 
 
-def median_time_ms(times_ms: IntArray, reports: IntArray | None = None) -> int:
-    """The median publish time, with ``reports`` (n,) reports at each time, or one each.
+def limited_raw(letters: pa.Table, most: float = MOST_RAW_BYTES) -> pa.Table:
+    """The letters, without raw bytes beyond ``most``; a report of more takes none of them."""
+    length = pc.binary_length(letters["raw"]).to_numpy().astype(np.int64)
+    over = length > most
+    counted = np.where(over, 0, length)
+    over |= (counted > 0) & (np.cumsum(counted) > most)
+    if not over.any():
+        return letters
+    mask = pa.array(over)
+    detail = pc.binary_join_element_wise(letters["detail"], _RAW_LEFT_OUT, "")
+    columns = {
+        "detail": pc.if_else(mask, detail, letters["detail"]),
+        "raw": pc.if_else(mask, b"", letters["raw"]),
+    }
+    return pa.table({**{n: letters[n] for n in letters.column_names}, **columns}, letters.schema)
 
-    Negative times are unknown; -1 if all are. A letter that stands for many reports has their
-    median time, so that a few exceptions don't determine it.
+
+def median_time_ms(times_ms: IntArray, reports: IntArray) -> int:
+    """The median publish time, with ``reports`` (n,) reports at each time.
+
+    Negative times are unknown; -1 if all are.
 
     >>> median_time_ms(np.array([5, 1000, -1]), np.array([2, 3, 9]))
     1000
@@ -154,64 +159,9 @@ def median_time_ms(times_ms: IntArray, reports: IntArray | None = None) -> int:
     times = times_ms[known]
     if not len(times):
         return -1
-    if reports is None:
-        middle = (len(times) - 1) // 2
-        times.partition(middle)
-        return int(times[middle])
     order = np.argsort(times, kind="stable")
     up_to = np.cumsum(reports[known][order])
     return int(times[order[np.searchsorted(2 * up_to, up_to[-1])]])
-
-
-def condensed(letters: pa.Table) -> pa.Table:
-    """Letters of several batches, cut to the number and raw bytes that one batch may have."""
-    if len(letters) <= MOST_LETTERS:
-        return _with_less_raw(letters)
-    kind = pc.binary_join_element_wise(
-        letters["reason"], letters["counts_as_bad"].cast(pa.string()), " "
-    )
-    code = kind.combine_chunks().dictionary_encode().indices.to_numpy()
-    order = np.argsort(code, kind="stable")
-    begins = np.flatnonzero(np.diff(code[order], prepend=-1))
-    rank = np.empty(len(code), np.int64)
-    rank[order] = np.arange(len(code)) - np.repeat(begins, np.diff(np.r_[begins, len(code)]))
-    reports, times = (letters[name].to_numpy() for name in ("reports", "published_at_ms"))
-    single = rank < MOST_LETTERS
-    tables = [letters.filter(pa.array(single))]
-    for kind_code in np.unique(code[~single]).tolist():
-        rest = np.flatnonzero(~single & (code == kind_code))
-        row = letters.slice(int(rest[0]), 1).to_pylist()[0]
-        last = letters["position"][int(rest[-1])].as_py()
-        count = int(reports[rest].sum())
-        row |= {
-            "detail": others(count, last),
-            "published_at_ms": median_time_ms(times[rest], reports[rest]),
-            "reports": count,
-            "raw": b"",
-            "sender": None,
-        }
-        tables.append(pa.Table.from_pylist([row], schema=REJECTED))
-    return _with_less_raw(pa.concat_tables(tables))
-
-
-def _with_less_raw(letters: pa.Table) -> pa.Table:
-    """The letters without the raw bytes over the limit."""
-    length = pc.binary_length(letters["raw"]).to_numpy().astype(np.int64)
-    over = length > _MOST_RAW_BYTES  # too much by itself: does not count towards the sum below
-    late = pc.equal(letters["reason"], STALE).to_numpy()
-    for which, most in ((late, _MOST_LATE_BYTES), (~late, _MOST_RAW_BYTES)):
-        counted = np.where(which & ~over, length, 0)
-        over |= (counted > 0) & (np.cumsum(counted) > most)
-    if not over.any():
-        return letters
-    mask = pa.array(over)
-    detail = pc.if_else(
-        mask, pc.binary_join_element_wise(letters["detail"], _LEFT_OUT, ""), letters["detail"]
-    )
-    raw = pc.if_else(mask, b"", letters["raw"])
-    place = letters.schema.get_field_index
-    letters = letters.set_column(place("detail"), REJECTED.field("detail"), detail)
-    return letters.set_column(place("raw"), REJECTED.field("raw"), raw)
 
 
 def reports_by_reason(letters: pa.Table) -> dict[str, int]:

@@ -1,72 +1,88 @@
-"""A batch of reports before decoding: refuses what needs no decoding, and reads the heads."""
+"""A batch of reports before its entries are read: reads the heads, and refuses by size and head."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from quotaplane.model import MAX_BROKER_CHARS, BoolArray, IntArray
+from quotaplane.model import BoolArray, IntArray
 from quotaplane.settings import Reports
-from quotaplane.wire.reasons import (
-    ABSURD,
-    EMPTY,
-    FUTURE,
-    NO_BROKER,
-    STALE,
-    TOO_LARGE,
-    TOO_MANY_REPORTS,
-)
-from quotaplane.wire.rejected_reports import Letters
-from quotaplane.wire.report_heads import Heads, read_heads
+from quotaplane.wire.reasons import ABSURD, EMPTY, FUTURE, NO_BROKER, TOO_LARGE
+from quotaplane.wire.rejected_reports import Refusal, first_defects
+from quotaplane.wire.report_block import Header
+from quotaplane.wire.report_heads import HEAD_BYTES, Heads, read_heads
 from quotaplane.wire.report_own import FAMILY, REPORT_HEAD, started_too_late
-from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
-
-MOST_REPORTS: Final = 100_000
-"""Most reports of a batch that are read. Spark passes 100 at a time."""
 
 
-_MOST_HEAD: Final = 4 * MAX_BROKER_CHARS + 256
-"""Bytes of a report that may contain its head; heads are shorter."""
+class Opened(NamedTuple):
+    """A batch of n reports, of which the heads are read."""
 
-
-@dataclass(frozen=True)
-class ReportBatch:
-    """The reports to read, one row each, in their order of arrival."""
-
-    index: IntArray
-    """Index of the report among all that arrived."""
-    own: BoolArray
-    """The report is in our own format."""
-    heads: Heads
-    complete: BoolArray
-    """The report is a heartbeat: it consists of a head only."""
+    usable: BoolArray
+    """(n,) not refused."""
+    refusals: list[Refusal]
+    headers: dict[int, Header]
+    """By index: the reports with a canonical head, but for those in ``own``."""
+    own: IntArray
+    """Indexes of reports in our format with more than a head."""
+    stock: IntArray
+    """Indexes of stock reports with more than a canonical head."""
+    first_entry: IntArray
+    """(n,) byte where the entries of a report with a canonical head begin."""
+    canonical: BoolArray
+    """(n,) the head is canonical."""
 
 
 def open_batch(
     values: Sequence[bytes | None],
     published_at_ms: IntArray,
-    letters: Letters,
     now_ms: int,
     reports: Reports,
-    senders: SenderRules = ANY_SENDER,
-    oldest_s: float = math.inf,
-) -> ReportBatch:
-    """The reports worth decoding, with their heads; the others are refused in ``letters``."""
-    size = _refuse_unread(values, published_at_ms, letters, now_ms, reports, oldest_s)
-    index = np.flatnonzero(letters.usable)
-    starts = [(values[i] or b"")[:_MOST_HEAD] for i in index.tolist()]
+    message_bytes: int,
+) -> Opened:
+    """Read the heads of a batch of reports; refuse those that need no further decoding."""
+    size = np.fromiter((len(value or b"") for value in values), np.int64, len(values))
+    age_s = (now_ms - published_at_ms.astype(float)) / 1000.0
+    usable = np.ones(len(values), bool)
+    refusals = first_defects(
+        usable,
+        [
+            (size == 0, EMPTY, lambda _: "no value"),
+            (
+                size > message_bytes,
+                TOO_LARGE,
+                lambda i: f"{size[i]} bytes; reports.max_report_bytes is {message_bytes}",
+            ),
+            (
+                -age_s > reports.max_clock_skew_s,
+                FUTURE,
+                lambda i: (
+                    f"published {-age_s[i]:g} s in the future; "
+                    f"reports.max_clock_skew_s is {reports.max_clock_skew_s:g}"
+                ),
+            ),
+        ],
+    )
+    starts = [
+        (value or b"")[:HEAD_BYTES] if use else b""
+        for value, use in zip(values, usable.tolist(), strict=True)
+    ]
     own = np.array([start.startswith(FAMILY) for start in starts], bool)
     ours = np.array([start.startswith(REPORT_HEAD) for start in starts], bool)
     heads = read_heads(starts, own)
-    heads = heads._replace(canonical=heads.canonical & (ours | ~own))
-    batch = ReportBatch(index, own, heads, heads.canonical & (heads.size == size[index]))
-    _refuse_by_head(batch, letters, now_ms, reports, senders)
-    return batch
+    canonical = heads.canonical & (ours | ~own) & usable
+    refusals += _refused_by_head(heads, canonical, usable, latest_start_ms(now_ms, reports))
+    complete = canonical & (heads.size == size)
+    return Opened(
+        usable,
+        refusals,
+        _headers(heads, usable & canonical & (complete | ~own), own, published_at_ms, reports),
+        np.flatnonzero(usable & own & ~complete),
+        np.flatnonzero(usable & ~own & ~complete),
+        heads.size,
+        canonical,
+    )
 
 
 def latest_start_ms(now_ms: int, reports: Reports) -> int:
@@ -74,81 +90,46 @@ def latest_start_ms(now_ms: int, reports: Reports) -> int:
     return max(now_ms + int(reports.max_clock_skew_s * 1000), 0)
 
 
-def _refuse_unread(
-    values: Sequence[bytes | None],
-    published_at_ms: IntArray,
-    letters: Letters,
-    now_ms: int,
-    reports: Reports,
-    oldest_s: float,
-) -> IntArray:
-    """The sizes of the reports; refuses those that can be judged without decoding."""
-    age_s = (now_ms - published_at_ms.astype(float)) / 1000.0
-
-    def refuse(wrong: BoolArray, reason: str, detail: Callable[[int], str]) -> None:
-        letters.refuse(np.flatnonzero(wrong & letters.usable), reason, detail)
-
-    refuse(
-        _beyond_the_newest(published_at_ms, MOST_REPORTS),
-        TOO_MANY_REPORTS,
-        lambda _: f"more than {MOST_REPORTS} reports at once: only the newest were read",
+def _refused_by_head(
+    heads: Heads, canonical: BoolArray, usable: BoolArray, latest_ms: int
+) -> list[Refusal]:
+    started = heads.numbers["started_at_ms"]
+    return first_defects(
+        usable,
+        [
+            (
+                canonical & np.isin(heads.broker, [*heads.unusable]),
+                NO_BROKER,
+                lambda i: heads.unusable[int(heads.broker[i])],
+            ),
+            (canonical & heads.absurd, ABSURD, heads.absurdity),
+            (
+                canonical & (started > latest_ms),
+                FUTURE,
+                lambda i: started_too_late(int(started[i]), latest_ms),
+            ),
+        ],
     )
-    size = np.zeros(len(values), np.int64)
-    remaining = np.flatnonzero(letters.usable)
-    size[remaining] = [len(values[i] or b"") for i in remaining.tolist()]
-    refuse(size == 0, EMPTY, lambda _: "no value")
-    refuse(
-        size > reports.max_report_bytes,
-        TOO_LARGE,
-        lambda i: f"{size[i]} bytes; reports.max_report_bytes is {reports.max_report_bytes}",
-    )
-    refuse(
-        -age_s > reports.max_clock_skew_s,
-        FUTURE,
-        lambda i: (
-            f"published {-age_s[i]:g} s in the future; "
-            f"reports.max_clock_skew_s is {reports.max_clock_skew_s:g}"
-        ),
-    )
-    refuse(
-        age_s > oldest_s,
-        STALE,
-        lambda i: f"published {age_s[i]:g} s ago; {oldest_s:g} s is the most (limits.lease_s)",
-    )
-    return size
 
 
-def _beyond_the_newest(times: IntArray, most: int) -> BoolArray:
-    """All but the newest ``most``; of equal times, later elements are newer."""
-    if len(times) <= most:
-        return np.zeros(len(times), bool)
-    oldest_kept = np.partition(times, -most)[-most]
-    is_newest: BoolArray = times > oldest_kept
-    alike = np.flatnonzero(times == oldest_kept)
-    is_newest[alike[len(alike) - (most - np.count_nonzero(is_newest)) :]] = True
-    return ~is_newest
-
-
-def _refuse_by_head(
-    batch: ReportBatch, letters: Letters, now_ms: int, reports: Reports, senders: SenderRules
-) -> None:
-    heads, index = batch.heads, batch.index
-    latest_ms, started = latest_start_ms(now_ms, reports), heads.numbers["started_at_ms"]
-
-    def refuse(wrong: BoolArray, reason: str, detail: Callable[[int], str]) -> None:
-        which = index[wrong & heads.canonical & letters.usable[index]]
-        # ``detail`` is called for few reports, so search their rows one by one.
-        letters.refuse(which, reason, lambda i: detail(int(np.searchsorted(index, i))))
-
-    if heads.unusable:
-        nameless = np.isin(heads.broker, [*heads.unusable])
-        refuse(nameless, NO_BROKER, lambda row: heads.unusable[int(heads.broker[row])])
-    if not senders.allow_all:
-        named = np.flatnonzero(heads.canonical & letters.usable[index])
-        senders.refuse(letters, index[named], heads.names.take(pa.array(heads.broker[named])))
-    refuse(heads.absurd, ABSURD, heads.absurdity)
-    refuse(
-        started > latest_ms,
-        FUTURE,
-        lambda row: started_too_late(int(started[row]), latest_ms),
-    )
+def _headers(
+    heads: Heads, chosen: BoolArray, own: BoolArray, published_at_ms: IntArray, reports: Reports
+) -> dict[int, Header]:
+    names = heads.names.to_pylist()
+    number = {name: values.tolist() for name, values in heads.numbers.items()}
+    headers = {}
+    for index in np.flatnonzero(chosen).tolist():
+        broker, applied = names[heads.broker[index]], heads.applied[index]
+        headers[index] = (
+            Header(
+                broker,
+                number["started_at_ms"][index],
+                number["sequence"][index],
+                number["window_ms"][index] / 1000.0,
+                number["applied_epoch"][index] if applied else -1,
+                number["applied_seq"][index] if applied else -1,
+            )
+            if own[index]
+            else Header(broker, 0, int(published_at_ms[index]), reports.interval_s)
+        )
+    return headers

@@ -36,7 +36,7 @@ class Block:
     report: IntArray
     """(n,) index of the entry's report in the batch."""
     ids: IntArray
-    """(n,) group ids; ``ids.NO_ID`` for unusable names."""
+    """(n,) group ids; ``ids.NO_ID`` for unusable names, and before names were looked up."""
     names: pa.Array | None
     """(n,) group names; None if the reports have ids instead."""
     rates: FloatArray

@@ -30,7 +30,7 @@ _TAGS: Final = {
 }
 
 
-HEAD_BYTES: Final = 2048
+HEAD_BYTES: Final = 4 * MAX_BROKER_CHARS + 256
 """More than the head of a report with a valid broker name takes."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from quotaplane.groups.ids import NO_ID, ids_of
+from quotaplane.groups.ids import NO_ID
 from quotaplane.model import (
     BASIC,
     COUNTER_COLUMNS,
@@ -19,7 +19,7 @@ from quotaplane.model import (
     FloatArray,
     IntArray,
 )
-from quotaplane.wire.batch_caps import LEAST_ID, LEAST_OWN, BatchCaps
+from quotaplane.wire.intake import LEAST_OWN, DenseEntries
 from quotaplane.wire.packed_columns import Column, ColumnView
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.reasons import (
@@ -55,19 +55,19 @@ _NUMBERS: Final = ("started_at_ms", "sequence", "applied_epoch", "applied_seq")
 
 
 def decode_own(
-    value: bytes, index: int, caps: BatchCaps, latest_start_ms: int
+    value: bytes, index: int, dense: DenseEntries, latest_start_ms: int
 ) -> tuple[Header, Block]:
-    """Decode the report at ``index`` of a batch. Rates are not checked yet.
+    """Decode the report at ``index`` of a batch. Names and rates are not checked yet.
 
     Raises:
         UnusableReportError: the whole report can't be used.
     """
 
-    def check_count(count: int, least: int) -> None:
-        if caps.refuses(count, len(value), least):
+    def check_count(count: int) -> None:
+        if dense.refuses(count, len(value), LEAST_OWN):
             raise UnusableReportError(TOO_MANY_ENTRIES, f"{count} groups in {len(value)} bytes")
 
-    message, columns = _parse(value, lambda view: check_count(len(view.groups), LEAST_OWN))
+    message, columns = _parse(value, lambda view: check_count(len(view.groups)))
     broker = check_broker(message.broker)
     for name in _NUMBERS:
         if getattr(message, name) >= SIGNED_LIMIT:
@@ -75,7 +75,7 @@ def decode_own(
     if message.started_at_ms > latest_start_ms:
         raise UnusableReportError(FUTURE, started_too_late(message.started_at_ms, latest_start_ms))
     given = columns["group_ids"]
-    check_count(len(given), LEAST_ID)
+    check_count(len(given))
     count = len(message.groups) or len(given)
     names: list[str] = list(message.groups)
     if names and len(given):
@@ -83,7 +83,7 @@ def decode_own(
             LENGTH_MISMATCH, f"{len(names)} group names and {len(given)} group ids; send one kind"
         )
     column = pa.array(names, pa.string()) if names else None
-    ids = ids_of(names, caps) if names else np.maximum(given, NO_ID).astype(np.int64)
+    ids = np.full(count, NO_ID) if names else np.maximum(given, NO_ID).astype(np.int64)
     d = _dimension_count(columns)
     rates = _stack(columns, RATE_COLUMNS[:d], count)
     throttled = flawed = None

@@ -7,34 +7,37 @@ only these entries are refused, so that one tenant's bad values don't affect the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from quotaplane.groups.ids import NewNames, ids_of, ids_of_column
 from quotaplane.model import (
     COUNTER_COLUMNS,
     IN_FORCE_COLUMNS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
+    BoolArray,
     IntArray,
 )
 from quotaplane.settings import Reports
 from quotaplane.wire import report_own, report_stock
-from quotaplane.wire.batch_caps import BatchCaps
 from quotaplane.wire.entry_checks import (
     MOST_COUNT,
+    MOST_RATE,
     REASON_OF_CODE,
     bad_values,
     describe,
     last_of_each,
 )
-from quotaplane.wire.reasons import TOO_MANY_REPORTS, UnusableReportError
-from quotaplane.wire.rejected_reports import Letters
-from quotaplane.wire.report_batch import ReportBatch, latest_start_ms, open_batch
+from quotaplane.wire.intake import DenseEntries, Intake
+from quotaplane.wire.reasons import UnusableReportError
+from quotaplane.wire.rejected_reports import Refusal, letters_of_batch, refusal
+from quotaplane.wire.report_batch import latest_start_ms, open_batch
 from quotaplane.wire.report_block import Block, Header, by_kind
 from quotaplane.wire.report_heads import senders as broker_names
 from quotaplane.wire.report_own import encode_report
@@ -51,9 +54,6 @@ from quotaplane.wire.shard_inputs import (
 
 __all__ = ["REJECTED", "Decoded", "decode", "encode_report", "encode_stock_report"]
 
-_MOST_OWN: Final = 2_500
-"""Most reports per batch in our own format with group names; each is decoded by itself, in 50 to
-200 microseconds."""
 _MOST_KEPT: Final = 100
 """Most bad entries of a report that its dead letter contains."""
 
@@ -66,13 +66,13 @@ def decode(
     now_ms: int,
     reports: Reports,
     senders: SenderRules = ANY_SENDER,
-    oldest_s: float = math.inf,
+    intake: Intake | None = None,
 ) -> Decoded:
     """Decode and check a batch of serialized reports, of both formats in any order.
 
-    ``values``, ``published_at_ms`` and ``positions`` (in their topics) have one element per report.
-    All values together must be under 2 GiB, the limit of an Arrow column. ``senders``: the brokers
-    that they may name. Reports that were published more than ``oldest_s`` ago are not read. See
+    ``values``, ``published_at_ms`` and ``positions`` (in their topics) have one element per report;
+    callers pass ``MESSAGES_AT_ONCE`` reports or fewer, and under 2 GiB, the limit of an Arrow
+    column. ``senders``: the brokers that they may name. ``intake``: None: as ``reports`` say. See
     ``shard_inputs`` for the resulting tables and ``reasons`` for why reports are refused.
 
     Example: 3 messages and 300 bytes counted over an interval of 5 s are 0.6 and 60 per second.
@@ -85,88 +85,90 @@ def decode(
     >>> decoded.rejected.select(["reason", "position"]).to_pylist()
     [{'reason': 'not_protobuf', 'position': '0@2'}]
     """
-    letters = Letters(values, published_at_ms, positions, broker_names)
-    batch = open_batch(values, published_at_ms, letters, now_ms, reports, senders, oldest_s)
-    to_read = np.count_nonzero(letters.usable[batch.index] & ~batch.complete)
-    caps = BatchCaps(reports.max_entries_per_report, int(to_read))
-    further_headers, blocks = _read_stock(batch, values, published_at_ms, letters, caps, reports)
+    intake = intake or Intake.of(reports)
+    opened = open_batch(values, published_at_ms, now_ms, reports, intake.message_bytes)
+    headers, refusals = opened.headers, opened.refusals
+    dense = DenseEntries(intake, len(opened.stock) + len(opened.own))
+
+    read = report_stock.read_stock(
+        opened.stock, opened.first_entry, opened.canonical, values, dense
+    )
+    refusals += read.refusals
+    for index, broker in read.brokers.items():
+        headers[index] = Header(broker, 0, int(published_at_ms[index]), reports.interval_s)
+    stock = Block.join(read.blocks) if read.blocks else None
+    if stock is not None:
+        np.divide(stock.rates, reports.interval_s, out=stock.rates)
+    own: list[Block] = []
     latest_ms = latest_start_ms(now_ms, reports)
-    further_headers |= _read_own(batch, values, letters, caps, latest_ms, blocks)
-    blocks = [
-        last_of_each(_without_bad_entries(block, values, letters, reports))
-        for block in by_kind(blocks)
-    ]
-    index, headers = _headers(batch, further_headers, published_at_ms, positions, letters, reports)
-    # Again, as only protobuf has the last word on the names of some.
-    allowed = senders.refuse(letters, index, headers["broker"].combine_chunks())
-    if not allowed.all():
-        index, headers = index[allowed], headers.filter(pa.array(allowed))
-        blocks = [each.take(np.flatnonzero(letters.usable[each.report])) for each in blocks]
-    return Decoded(headers, _entries(blocks, index, len(values)), letters.table())
-
-
-def _read_stock(
-    batch: ReportBatch,
-    values: Sequence[bytes | None],
-    published_at_ms: IntArray,
-    letters: Letters,
-    caps: BatchCaps,
-    reports: Reports,
-) -> tuple[dict[int, Header], list[Block]]:
-    """All entries, and by index the headers that ``read_heads`` did not read."""
-    rows = np.flatnonzero(letters.usable[batch.index] & ~batch.own & ~batch.complete)
-    brokers, blocks = report_stock.read_stock(
-        batch.index[rows],
-        batch.heads.size[rows],
-        batch.heads.canonical[rows],
-        values,
-        letters,
-        caps,
-        reports.interval_s,
-    )
-    return {
-        index: Header(broker, 0, int(published_at_ms[index]), reports.interval_s)
-        for index, broker in brokers.items()
-    }, blocks
-
-
-def _read_own(
-    batch: ReportBatch,
-    values: Sequence[bytes | None],
-    letters: Letters,
-    caps: BatchCaps,
-    latest_ms: int,
-    blocks: list[Block],
-) -> dict[int, Header]:
-    """Headers of reports with entries, by index; the entries are added to ``blocks``."""
-    headers: dict[int, Header] = {}
-    which = batch.index[letters.usable[batch.index] & batch.own & ~batch.complete]
-    letters.refuse(
-        which[_MOST_OWN:],
-        TOO_MANY_REPORTS,
-        lambda _: f"more than {_MOST_OWN} reports in this format at once",
-    )
-    for index in which[:_MOST_OWN].tolist():
+    for index in opened.own.tolist():
         try:
             headers[index], block = report_own.decode_own(
-                values[index] or b"", index, caps, latest_ms
+                values[index] or b"", index, dense, latest_ms
             )
         except UnusableReportError as error:
-            letters.refuse_one(index, error)
+            refusals.append(refusal(index, error))
         else:
-            blocks.append(block)
-    return headers
+            own.append(block)
+
+    usable = _usable(len(values), refusals)
+    named = np.array(sorted(index for index in headers if usable[index]), np.int64)
+    brokers = pa.array([headers[index].broker for index in named.tolist()], pa.string())
+    refusals += senders.refusals(named, brokers)
+    usable, checked = _usable(len(values), refusals), []
+    for block in by_kind(_with_ids(stock, own, usable, NewNames(intake.new_names))):
+        # An interval's count is below MOST_COUNT.
+        most = min(MOST_RATE, float(np.nextafter(MOST_COUNT / reports.interval_s, 0)))
+        block, bad = _without_bad_entries(block, values, most)
+        checked.append(last_of_each(block))
+        refusals += bad
+    usable = _usable(len(values), refusals)
+    used = named[usable[named]]
+    return Decoded(
+        _headers([headers[index] for index in used.tolist()], used, published_at_ms, positions),
+        _entries(checked, used, len(values)),
+        letters_of_batch(refusals, values, published_at_ms, positions, broker_names),
+    )
+
+
+def _usable(reports: int, refusals: Sequence[Refusal]) -> BoolArray:
+    """(n,) the reports that were not refused as a whole."""
+    usable = np.ones(reports, bool)
+    for one in refusals:
+        if one.part is None:
+            usable[one.which] = False
+    return usable
+
+
+def _with_ids(
+    stock: Block | None, own: list[Block], usable: BoolArray, room: NewNames
+) -> list[Block]:
+    """The entries of usable reports, with ids in place of names."""
+    blocks = []
+    if stock is not None:
+        if not (chosen := usable[stock.report]).all():
+            stock = stock.take(np.flatnonzero(chosen))
+        blocks.append(replace(stock, ids=ids_of_column(stock.names, room)))
+    for block in own:
+        if not len(block.report) or not usable[block.report[0]]:
+            continue
+        if block.names is not None:  # of one report, so they hardly repeat
+            names = block.names.to_numpy(zero_copy_only=False)
+            block = replace(block, ids=ids_of(names.tolist(), room))
+        blocks.append(block)
+    return blocks
 
 
 def _without_bad_entries(
-    block: Block, values: Sequence[bytes | None], letters: Letters, reports: Reports
-) -> Block:
-    """The block without unusable entries; a report without usable ones is refused."""
-    # Whatever max_rate_per_s allows, an interval's count is one.
-    most = min(reports.max_rate_per_s, float(np.nextafter(MOST_COUNT / reports.interval_s, 0)))
+    block: Block, values: Sequence[bytes | None], most: float
+) -> tuple[Block, list[Refusal]]:
+    """The block without unusable entries; a report without usable ones is refused.
+
+    ``most``: the highest rate.
+    """
     codes = bad_values(block, most)
     if codes is None:
-        return block
+        return block, []
     bad = np.flatnonzero(codes)
     size = np.bincount(block.report, minlength=len(values))
     worst = np.zeros(len(values), np.uint8)
@@ -175,79 +177,44 @@ def _without_bad_entries(
     first = np.zeros(len(values), np.int64)
     first[block.report[::-1]] = np.arange(len(codes))[::-1]  # a report's entries are in one piece
 
-    def defects(index: int) -> tuple[str, IntArray]:
-        """A description of a report's bad entries, and their positions in it."""
-        entries = np.arange(first[index], first[index] + size[index])
-        places = np.flatnonzero(codes[entries])
-        return describe(block, entries[places], codes, len(entries), most), places
+    def entries_of(index: int) -> IntArray:
+        return np.arange(first[index], first[index] + size[index])
 
-    def part(index: int) -> tuple[str, bytes]:
-        detail, places = defects(index)
+    def detail(index: int) -> str:
+        entries = entries_of(index)
+        return describe(block, entries[codes[entries] > 0], codes, len(entries), most)
+
+    def part(index: int) -> bytes:
         value = values[index] or b""
         keep = (
             report_own.keep_entries
             if value.startswith(report_own.FAMILY)
             else report_stock.keep_entries
         )
-        return detail, keep(value, places[:_MOST_KEPT].tolist())
+        return keep(value, np.flatnonzero(codes[entries_of(index)])[:_MOST_KEPT].tolist())
 
-    for code, reason in enumerate(REASON_OF_CODE):
-        hit = (worst == code) & (code > 0)
-        letters.refuse(
-            np.flatnonzero(hit & (remaining == 0)), reason, lambda index: defects(index)[0]
-        )
-        letters.refuse_entries(np.flatnonzero(hit & (remaining > 0)), reason, part)
-    return block.take(np.flatnonzero(codes == 0))
+    refusals = []
+    for code in np.unique(worst[worst > 0]).tolist():
+        whole, in_part = ((worst == code) & which for which in (remaining == 0, remaining > 0))
+        refusals.append(Refusal(np.flatnonzero(whole), REASON_OF_CODE[code], detail))
+        refusals.append(Refusal(np.flatnonzero(in_part), REASON_OF_CODE[code], detail, part))
+    return block.take(np.flatnonzero(codes == 0)), refusals
 
 
 def _headers(
-    batch: ReportBatch,
-    further_headers: dict[int, Header],
-    published_at_ms: IntArray,
-    positions: Sequence[str],
-    letters: Letters,
-    reports: Reports,
-) -> tuple[IntArray, pa.Table]:
-    """Headers of the usable reports in their order of arrival, and the reports' indexes.
-
-    ``further_headers``: by index, those that ``read_heads`` did not read.
-    """
-    heads = batch.heads
-    by_head = letters.usable[batch.index]
-    by_head[np.searchsorted(batch.index, [*further_headers])] = False
-    rows = np.flatnonzero(by_head)
-    index, stock_ones = batch.index[rows], ~batch.own[rows]
-    numbers = {name: array[rows].astype(np.int64) for name, array in heads.numbers.items()}
-    applied = heads.applied[rows]
+    headers: list[Header], index: IntArray, published_at_ms: IntArray, positions: Sequence[str]
+) -> pa.Table:
+    """The headers of the usable reports, which are those at ``index``."""
     columns: dict[str, Any] = {
-        "broker": heads.names.take(pa.array(heads.broker[rows])),
-        "started_at_ms": numbers["started_at_ms"],
-        "sequence": np.where(stock_ones, published_at_ms[index], numbers["sequence"]),
-        "window_s": np.where(stock_ones, reports.interval_s, numbers["window_ms"] / 1000.0),
-        "applied_epoch": np.where(applied, numbers["applied_epoch"], -1),
-        "applied_seq": np.where(applied, numbers["applied_seq"], -1),
-        "uses_ids": np.zeros(len(rows), bool),
+        name: [getattr(header, name) for header in headers]
+        for name in HEADERS.names
+        if name not in ("published_at_ms", "position")
     }
-    more = [(i, header) for i, header in further_headers.items() if letters.usable[i]]
-    index = np.concatenate([index, np.array([i for i, _ in more], np.int64)])
-    order = np.argsort(index)
-    index = index[order]
-    table = {
-        name: pa.concat_arrays(
-            [
-                pa.array(column, HEADERS.field(name).type),
-                pa.array([getattr(head, name) for _, head in more], HEADERS.field(name).type),
-            ]
-        ).take(pa.array(order))
-        for name, column in columns.items()
-    }
-    table["published_at_ms"] = pa.array(published_at_ms[index], pa.int64())
-    table["position"] = pa.array([positions[i] for i in index.tolist()], pa.string())
-    headers = pa.table({name: table[name] for name in HEADERS.names}, schema=HEADERS)
-    observed = np.isin(index, [i for i, header in more if header.observed])
-    if observed.any():
-        headers = headers.append_column(OBSERVED, pa.array(observed))
-    return index, headers
+    columns["published_at_ms"] = published_at_ms[index]
+    columns["position"] = [positions[i] for i in index.tolist()]
+    table = pa.table({name: columns[name] for name in HEADERS.names}, schema=HEADERS)
+    observed = [header.observed for header in headers]
+    return table.append_column(OBSERVED, pa.array(observed)) if any(observed) else table
 
 
 def _entries(blocks: list[Block], index: IntArray, reports: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Which names reports may have: that of their key or topic, and those that are allowed."""
+"""Rules for the names in reports: that of their key or topic, and those that are allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from quotaplane.arrays import bools
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.wire.reasons import BROKER_NOT_ALLOWED, OTHER_BROKER, shown
-from quotaplane.wire.rejected_reports import Letters
+from quotaplane.wire.rejected_reports import Refusal
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,6 @@ class SenderRules:
     allowed: AllowedBrokers | None = None
     """None: every name is."""
 
-    @property
-    def allow_all(self) -> bool:
-        """Nothing is to be checked."""
-        return self.named is None and self.allowed is None
-
     def of_other_brokers(self, index: IntArray, names: pa.StringArray) -> BoolArray:
         """(m,) which of some reports name another broker than their key or topic.
 
@@ -75,43 +70,36 @@ class SenderRules:
         other: BoolArray = ~bools(pc.fill_null(equal, False))
         return other
 
-    def refuse(self, letters: Letters, index: IntArray, names: pa.StringArray) -> BoolArray:
-        """Refuse the reports that may not have their names; returns which of the m may.
-
-        ``index`` ascends; for ``index`` and ``names`` see ``of_other_brokers``.
-        """
-        if self.allow_all:
-            return np.ones(len(index), bool)
+    def refusals(self, index: IntArray, names: pa.StringArray) -> list[Refusal]:
+        """The reports that may not have their names; see ``of_other_brokers``."""
+        if self.named is None and self.allowed is None:
+            return []
+        name_of = dict(zip(index.tolist(), names.to_pylist(), strict=True))
         other = self.of_other_brokers(index, names)
         unknown = np.zeros(len(index), bool)
         if self.allowed is not None:
             coded = names.dictionary_encode()
             unknown = ~self.allowed.of(coded.dictionary)[coded.indices.to_numpy()] & ~other
 
-        def name_of(report: int) -> str:
-            return shown(names[int(np.searchsorted(index, report))].as_py())
-
         def of_other(report: int) -> str:
             assert self.named is not None
             named = self.named[report].as_py()
             of = "names none" if named is None else f"names {shown(named.decode(errors='replace'))}"
-            return f"the report names the broker {name_of(report)}, but its {self.source} {of}"
+            names = f"the report names the broker {shown(name_of[report])}"
+            return f"{names}, but its {self.source} {of}"
 
-        letters.refuse(index[other], OTHER_BROKER, of_other)
-        letters.refuse(
-            index[unknown],
-            BROKER_NOT_ALLOWED,
-            lambda report: (
-                f"broker {name_of(report)} is not one of allowed_brokers: "
-                f"{self.allowed.text if self.allowed else ''}"
-            ),
-        )
-        may: BoolArray = ~other & ~unknown
-        return may
+        def not_allowed(report: int) -> str:
+            patterns = self.allowed.text if self.allowed else ""
+            return f"broker {shown(name_of[report])} is not one of allowed_brokers: {patterns}"
+
+        return [
+            Refusal(index[other], OTHER_BROKER, of_other),
+            Refusal(index[unknown], BROKER_NOT_ALLOWED, not_allowed),
+        ]
 
 
 ANY_SENDER: Final = SenderRules()
-"""A report counts for the broker that it names, whoever that is."""
+"""A report counts for the broker that it names."""
 
 
 def _regex(patterns: Iterable[str]) -> str:

@@ -27,7 +27,6 @@ from quotaplane.model import (
     IntArray,
     shard_of,
 )
-from quotaplane.wire.batch_caps import newest
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -167,23 +166,6 @@ def unpack_reports(payloads: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
     if not payloads:
         return HEADERS.empty_table(), ENTRIES.empty_table()
     return pa.concat_tables(headers).combine_chunks(), pa.concat_tables(entries).combine_chunks()
-
-
-def newest_reports(headers: pa.Table, most: int) -> BoolArray:
-    """(n,) the reports that are among the newest ``most`` of their senders.
-
-    The result does not depend on the order of the reports.
-    """
-    code = senders(headers)
-    if not len(code) or np.bincount(code).max() <= most:
-        return np.ones(len(code), bool)
-    started, sequence, published = (
-        headers[name].to_numpy() for name in ("started_at_ms", "sequence", "published_at_ms")
-    )
-    _, place = np.unique(headers["position"].to_numpy(), return_inverse=True)
-    later = np.empty(len(code), np.int64)
-    later[np.lexsort((place, published))] = np.arange(len(code))
-    return newest(code, started, sequence, later, most)
 
 
 def senders(headers: pa.Table) -> IntArray:

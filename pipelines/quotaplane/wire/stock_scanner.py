@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.wire.batch_caps import LEAST_STOCK, BatchCaps
+from quotaplane.wire.intake import BYTES_PER_ENTRY, LEAST_STOCK, DenseEntries
 from quotaplane.wire.raw import PAD, U8, U64, number, pieces, words_of
 from quotaplane.wire.utf8 import as_strings
 
@@ -51,17 +51,17 @@ class Scanned(NamedTuple):
     """(r,) canonical, but with a name that is not UTF-8."""
 
 
-def scan(values: Sequence[bytes], first_entry: IntArray, caps: BatchCaps | None) -> Scanned:
+def scan(values: Sequence[bytes], first_entry: IntArray, dense: DenseEntries | None) -> Scanned:
     """Read serialized reports, whose entries begin at byte ``first_entry`` of each.
 
-    ``caps``: None if their entries were counted before. The values must be under 2 GiB together,
+    ``dense``: None if their entries were counted before. The values must be under 2 GiB together,
     and none may be empty.
     """
     size = np.fromiter(map(len, values), np.int64, len(values))
     data, end = b"".join((*values, bytes(PAD))), np.cumsum(size)
     raw, words = np.frombuffer(data, np.uint8), words_of(data)
 
-    report, start, stop, good, refused = _frames(raw, end - size + first_entry, end, caps)
+    report, start, stop, good, refused = _frames(raw, end - size + first_entry, end, dense)
     owner_start, owner_end, counts, fits = _fields(raw, words, start, stop)
     good[report[~fits]] = False
     garbled = np.zeros(len(good), bool)
@@ -78,7 +78,7 @@ def scan(values: Sequence[bytes], first_entry: IntArray, caps: BatchCaps | None)
 
 
 def _frames(
-    raw: U8, begin: IntArray, end: IntArray, caps: BatchCaps | None
+    raw: U8, begin: IntArray, end: IntArray, dense: DenseEntries | None
 ) -> tuple[IntArray, IntArray, IntArray, BoolArray, BoolArray]:
     """Locate the entries: report, start and stop of each body; also ``good`` and ``refused``.
 
@@ -99,9 +99,9 @@ def _frames(
     likely = (raw[body] == _OWNER) & ~(long & (raw[at + 2] >= 0x80)) & (stop <= size)
     at, body, stop = at[likely], body[likely], stop[likely]
     refused: BoolArray = np.zeros(len(end), bool)
-    if caps is not None and caps.might_refuse(len(at), size):
+    if dense is not None and len(at) > size // BYTES_PER_ENTRY:
         report = np.searchsorted(end, at, side="right")
-        refused = caps.refuse(np.bincount(report, minlength=len(end)), end - begin, LEAST_STOCK)
+        refused = dense.refuse(np.bincount(report, minlength=len(end)), end - begin, LEAST_STOCK)
         is_read = ~refused[report]
         at, body, stop = at[is_read], body[is_read], stop[is_read]
     for _ in range(3):

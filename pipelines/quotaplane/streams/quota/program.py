@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from quotaplane.quota.step import next_due_ms, step
 from quotaplane.round_counts import MOST_NAMED
 from quotaplane.settings import Settings
 from quotaplane.streams.letters import letters_of_senders, refused_reports
-from quotaplane.streams.new_brokers import UNBOUNDED, BeyondBounds, BrokerBounds, beyond_bounds
+from quotaplane.streams.new_brokers import beyond_max_brokers
 from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_history import limit_history
@@ -38,12 +38,14 @@ from quotaplane.wire.broker_departures import DEPARTURES, unpack_departures
 from quotaplane.wire.reasons import (
     OTHER_INCARNATION,
     STALE,
-    TOO_MANY_REPORTS,
+    TOO_MANY_BROKERS,
     TWO_INCARNATIONS,
 )
 from quotaplane.wire.shard_inputs import (
+    ENTRIES,
+    HEADERS,
     OBSERVED,
-    newest_reports,
+    REJECTED,
     senders,
     some_reports,
     unpack_groups,
@@ -60,6 +62,21 @@ _ANOTHER_COUNTS: Final = (
 )
 
 
+class _Sorted(NamedTuple):
+    """The reports of a round by what becomes of them; reports are headers and entries."""
+
+    headers: pa.Table = HEADERS.empty_table()
+    """Of the reports that are not refused."""
+    counted: tuple[pa.Table, pa.Table] = (HEADERS.empty_table(), ENTRIES.empty_table())
+    """The reports to decide with."""
+    aside: tuple[pa.Table, pa.Table] | None = None
+    """Reports that are recorded only, as after a quick restart."""
+    not_counted: pa.Table = REJECTED.empty_table()
+    """Rows about those in ``aside``."""
+    refused: pa.Table = REJECTED.empty_table()
+    """Dead letters of the others."""
+
+
 @dataclass(frozen=True)
 class QuotaProgram:
     """Runs the quota step for each shard, with settings that all rounds share.
@@ -71,8 +88,7 @@ class QuotaProgram:
 
     step: StepConfig
     epoch: int
-    max_reports_per_broker: int
-    bounds: BrokerBounds = UNBOUNDED
+    max_brokers: int | None = None
     name: str = "shard"
     has_timer: bool = True
 
@@ -94,19 +110,19 @@ class QuotaProgram:
         """Unpack the inputs, take one step, and pack its results."""
         round_ = Round(self.epoch, batch.seq, batch.now_ms)
         events = Events()
-        definitions, letters_here = None, list[pa.Table]()
+        definitions = None
         if arrived.get("groups"):
             changes = unpack_groups(arrived["groups"])
             groups, clashes = without_clashes(changes, state.groups)
             events = replace(events, groups=groups)
             definitions = bad_definitions(changes, clashes)
-        not_counted, old_reports_s = None, dict[str, float]()
+        arrivals, old_reports_s = _Sorted(), dict[str, float]()
         if arrived.get("reports"):
-            state, reports, held, letters_here = self._let_in(state, arrived["reports"], round_)
+            state, arrivals = self._sorted(state, arrived["reports"], round_)
             if not batch.shard:
-                old_reports_s = self._old_reports_s(state, reports[0], round_)
-            headers, entries, aside, not_counted = self._chosen(state, *reports, held, round_)
-            events = replace(events, headers=headers, entries=entries, aside=aside)
+                old_reports_s = self._old_reports_s(state, arrivals.headers, round_)
+            headers, entries = arrivals.counted
+            events = replace(events, headers=headers, entries=entries, aside=arrivals.aside)
         if arrived.get(DEPARTURES):
             events = replace(events, departures=unpack_departures(arrived[DEPARTURES]))
         state, outcome = step(state, events, round_, self.step)
@@ -114,7 +130,8 @@ class QuotaProgram:
         lease_ms = int(self.step.lease_ms)
         messages = list(limit_messages(outcome, batch.shard, round_, lease_ms))
         # Every shard gets the headers of all reports, so only shard 0 records these letters.
-        refused = refused_reports(arrived.get("rejected", ()), () if batch.shard else letters_here)
+        letters_here = [] if batch.shard else [arrivals.refused]
+        refused = refused_reports(arrived.get("rejected", ()), letters_here)
         letters, rejected = dead_letters(refused, definitions, outcome)
         counts = replace(
             outcome.counts,
@@ -136,7 +153,7 @@ class QuotaProgram:
             "brokers": outcome.brokers,
             "rejected_reports": letters,
             # Every shard gets the headers of all reports, so only shard 0 says which do not count.
-            NOT_COUNTED: None if batch.shard else not_counted,
+            NOT_COUNTED: None if batch.shard else arrivals.not_counted,
         }
         outputs = [
             Output(name, pack(table))
@@ -148,69 +165,50 @@ class QuotaProgram:
             outputs.append(Output("counts", counts.to_bytes()))
         return state, outputs
 
-    def _let_in(
+    def _sorted(
         self, state: ShardState, payloads: Sequence[bytes], round_: Round
-    ) -> tuple[ShardState, tuple[pa.Table, pa.Table], BoolArray, list[pa.Table]]:
-        """Headers and entries of the reports that are let in; letters of the others.
+    ) -> tuple[ShardState, _Sorted]:
+        """Sort the reports that arrived by what becomes of them.
 
-        The array says which are to be recorded only, as after a quick restart. In the state,
-        brokers may have another incarnation that counts.
+        In the state, brokers may have another incarnation that counts.
         """
         headers, entries = unpack_reports(payloads)
-        refused = beyond_bounds(state.brokers.names, headers["broker"], self.bounds, round_)
+        unknown, beyond = beyond_max_brokers(
+            state.brokers.names, headers["broker"], self.max_brokers, round_
+        )
         brokers, held, disputed, recorded = one_incarnation(
             state.brokers, headers, observed_ones(headers), round_.now_ms, self.step
         )
-        refused += [
-            BeyondBounds(reports, reason, _ANOTHER_COUNTS)
-            for reports, reason in (
-                (held & ~recorded, OTHER_INCARNATION),
-                (disputed, TWO_INCARNATIONS),
-            )
-            if reports.any()
-        ]
         state = replace(state, brokers=brokers)
-        if not refused:
-            return state, (headers, entries), recorded, []
-        kept = ~np.logical_or.reduce([one.reports for one in refused])
-        letters = [
-            letters_of_senders(headers.filter(pa.array(one.reports)), one.reason, one.detail)
-            for one in refused
-        ]
-        return state, some_reports(headers, entries, kept), recorded[kept], letters
+        why = np.full(len(headers), "", object)  # the first one holds
+        for reason, which in (
+            (TOO_MANY_BROKERS, unknown),
+            (TWO_INCARNATIONS, disputed),
+            (OTHER_INCARNATION, held),
+        ):
+            why[which & (why == "")] = reason
+        counting = why == ""
+        late = self._too_old(state, headers.filter(pa.array(counting)), round_)
+        why[np.flatnonzero(counting)[late]] = STALE
+        aside = (why == STALE) | (why == OTHER_INCARNATION) & recorded
+        details = {TOO_MANY_BROKERS: f"{beyond}; reports.max_brokers is {self.max_brokers}"}
+        details |= dict.fromkeys((TWO_INCARNATIONS, OTHER_INCARNATION), _ANOTHER_COUNTS)
 
-    def _chosen(
-        self,
-        state: ShardState,
-        headers: pa.Table,
-        entries: pa.Table,
-        held: BoolArray,
-        round_: Round,
-    ) -> tuple[pa.Table, pa.Table, tuple[pa.Table, pa.Table] | None, pa.Table | None]:
-        """The reports to decide with, those to record only, and why (``REJECTED``).
+        def letters(which: BoolArray) -> pa.Table:
+            rows, reasons = headers.filter(pa.array(which)), why[which].tolist()
+            texts = [details.get(reason, "") for reason in reasons]
+            return letters_of_senders(rows, pa.array(reasons), pa.array(texts, pa.string()))
 
-        ``held``: those of another incarnation, which take no room from the one that counts.
-        """
-        surplus, late = np.zeros((2, len(headers)), bool)
-        counting = headers.filter(pa.array(~held))
-        surplus[~held] = ~newest_reports(counting, self.max_reports_per_broker)
-        late[~held] = self._too_old(state, counting, round_)
-        late &= ~surplus
-        aside = surplus | late | held
-        if not aside.any():
-            return headers, entries, None, None
-        reasons = [
-            letters_of_senders(headers.filter(pa.array(which)), reason, detail)
-            for which, reason, detail in (
-                (surplus, TOO_MANY_REPORTS, ""),
-                (late, STALE, ""),
-                (held, OTHER_INCARNATION, _ANOTHER_COUNTS),
-            )
-        ]
-        return (
-            *some_reports(headers, entries, ~aside),
-            some_reports(headers, entries, aside),
-            pa.concat_tables(reasons),
+        counts: BoolArray = why == ""
+        if counts.all():
+            return state, _Sorted(headers, (headers, entries))
+        refused = ~counts & ~aside
+        return state, _Sorted(
+            headers.filter(pa.array(~refused)),
+            some_reports(headers, entries, counts),
+            some_reports(headers, entries, aside) if aside.any() else None,
+            letters(aside),
+            letters(refused),
         )
 
     def _too_old(self, state: ShardState, headers: pa.Table, round_: Round) -> BoolArray:
@@ -287,6 +285,5 @@ def quota_program(
             earlier=earlier,
         ),
         epoch=epoch,
-        max_reports_per_broker=settings.reports.max_reports_per_broker,
-        bounds=BrokerBounds.of(settings.reports),
+        max_brokers=settings.reports.max_brokers,
     )

@@ -38,12 +38,12 @@ from quotaplane.quota.report_tables import summed, used_entries
 from quotaplane.settings import Settings
 from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.letters import letters_of, letters_of_senders
-from quotaplane.streams.new_brokers import BrokerBounds, beyond_bounds
+from quotaplane.streams.new_brokers import beyond_max_brokers
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.program import usage_history
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.transport.base import Transport, is_stored
-from quotaplane.wire.reasons import GONE
+from quotaplane.wire.reasons import GONE, TOO_MANY_BROKERS
 from quotaplane.wire.rejected_reports import condensed
 from quotaplane.wire.reports import decode
 from quotaplane.wire.sender_rules import AllowedBrokers, SenderRules
@@ -95,7 +95,6 @@ class Recorder:
     ) -> None:
         self._history, self._tables, self._transport = history, settings.history, transport
         self._reports, self._allowed = settings.reports, allowed
-        self._bounds = BrokerBounds.of(settings.reports)
         self._checks = SenderChecks.of(settings.reports, settings.own_topics[0])
         self._most_reports, self._most_bytes, self._clock = most_reports, most_bytes, clock
         # Reports that rounds used lie between them: a lot may have to be read for a few.
@@ -243,11 +242,12 @@ class Recorder:
         ]
         headers = pa.concat_tables(parts, promote_options="default")
         known = [*self._brokers | self._taken_in]
-        kept = np.ones(len(headers), bool)
-        for one in beyond_bounds(known, headers["broker"], self._bounds, stamp):
-            of_reason = headers.filter(pa.array(one.reports))
-            letters.append(letters_of_senders(of_reason, one.reason, one.detail))
-            kept &= ~one.reports
+        most = self._reports.max_brokers
+        refused, beyond = beyond_max_brokers(known, headers["broker"], most, stamp)
+        detail = f"{beyond}; reports.max_brokers is {most}"
+        rows = headers.filter(pa.array(refused))
+        letters.append(letters_of_senders(rows, TOO_MANY_BROKERS, detail))
+        kept = ~refused
         if "observed" in headers.column_names:
             kept &= ~self._known_otherwise(headers)
         recorded = pc.unique(headers["broker"].filter(pa.array(kept))).to_pylist()
