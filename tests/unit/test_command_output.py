@@ -17,7 +17,7 @@ import pytest
 from quotaplane.cli import agent_process
 from quotaplane.cli.main import main
 from quotaplane.console.command_output import UNFORESEEN, command_output
-from quotaplane.console.terminal import tell, warn
+from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import OutputError
 
 FULL = "quotaplane: error: stdout can't be written: No space left on device\n"
@@ -150,5 +150,5 @@ def test_a_broken_pipe_elsewhere_is_no_quiet_end(monkeypatch: pytest.MonkeyPatch
 
 def test_messages_for_a_stderr_that_is_full_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", _FullStream())
-    tell("done")
+    inform("done")
     warn("late")

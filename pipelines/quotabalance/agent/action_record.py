@@ -55,7 +55,7 @@ class ActionRecord:
 
     def __init__(self, history: History, why: str, mode: str) -> None:
         require_history(history, "the balance job creates one")
-        ensure_tables(history, tell)
+        ensure_tables(history, inform)
         self._constants = {
             "why": why,
             "mode": mode,

@@ -51,7 +51,7 @@ def decisions_table(decided: Sequence[tuple[ClusterLoad, Decisions]], *, explain
 
 
 def _summaries(decided: Sequence[tuple[ClusterLoad, Decisions]]) -> Iterator[str]:
-    """A line for each round: how uneven the brokers' bytes are, and would be."""
+    """A line for each round: the imbalance of the brokers' bytes, now and after the moves."""
     for number, (load, each) in enumerate(decided, 1):
         moved = sum(move.bytes_per_s for move in each.moves)
         after = predicted(load, each)
@@ -75,7 +75,7 @@ def predicted(load: ClusterLoad, decided: Decisions) -> ClusterLoad | None:
 
 
 def placements_table(answers: Sequence[Mapping[str, Sequence[str]]]) -> str:
-    """Which brokers can be chosen for each bundle, round by round."""
+    """The possible brokers for each bundle, round by round."""
     rows = [
         (number, bundle, " ".join(brokers) or "(none)")
         for number, answer in enumerate(answers, 1)

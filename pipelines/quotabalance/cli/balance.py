@@ -33,10 +33,10 @@ from quotaplane.errors import ConfigError, InputError
 from quotaplane.parsing.strict_json import CaseModel, parse_json, read_text, source_name
 
 NAMES_TARGETS: Final = (OURS, "TransferShedder")
-"""Strategies that also say which broker gets a bundle."""
+"""Strategies that also choose the broker that gets a bundle."""
 
 AS_TRUE: Final = {"confirm_samples": 1, "noise_z": 0.0}
-"""quotaplane's options for a single round: there is nothing else to confirm its numbers with."""
+"""quotaplane's options for a single round, which has no other samples to confirm its numbers."""
 
 _EPILOG: Final = """\
 CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brokers, in one round:
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _answerer(args: argparse.Namespace) -> Callable[[object, str], tuple[Any, Callable[[], str]]]:
-    """The function that answers a case: as JSON, and as a table if that is wanted."""
+    """The function that answers a case: as JSON, and as a table on request."""
     wanted = args.shed or args.place or args.split
 
     def place(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
@@ -150,7 +150,7 @@ def _of_class(raw: object, name: str, *models: type[CaseModel]) -> object:
 
 
 def read_cases(path: str) -> Iterator[tuple[object, str]]:
-    """Each JSON value of a file with one of them, or one a line, and what to call it in errors.
+    """Each JSON value of a file with one value, or one a line, and its name in errors.
 
     Raises:
         InputError: the file can't be read, or is not such JSON.

@@ -99,7 +99,7 @@ async def _show(settings: BalanceSettings, rest: Rest, listener: PlansListener) 
 
     plan = listener.newest_to_do
     if plan is None:
-        tell("there is no plan with anything to do on the topic")
+        inform("there is no plan with anything to do on the topic")
         return 0
     executor = Executor(settings.balance, rest, await _cluster(rest), None, warn)
     verdict = await executor.check(plan)
@@ -111,7 +111,7 @@ async def _show(settings: BalanceSettings, rest: Rest, listener: PlansListener) 
         print_line({"move": move.bundle, **_fields(move, 1), "done": is_done})
     print_line(_summary(plan, verdict))
     if not verdict.refusals:
-        tell(f"to execute it: add --plan {plan.plan_hash} --why TEXT")
+        inform(f"to execute it: add --plan {plan.plan_hash} --why TEXT")
     return 0
 
 

@@ -16,7 +16,7 @@ from quotaplane.parsing.point_in_time import check_order, parse_since, parse_unt
 
 
 def add_record_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which rounds."""
+    """Add the options that select rounds."""
     add_place_options(parser)
     parser.add_argument("--cluster", metavar="NAME", help="if the record has several")
     parser.add_argument("--since", metavar="TIME", help="2026-03-01T12:00:00Z, or 30s, 15m, 2h, 7d")

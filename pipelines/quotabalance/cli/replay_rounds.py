@@ -53,7 +53,7 @@ def _lines(rounds: int, differences: Sequence[Mapping[str, Any]], *, exact: bool
 
 
 def differences_of(recorded: Sequence[RecordedRound]) -> list[dict[str, Any]]:
-    """Where a replay decides otherwise than the record: the round, and what differs."""
+    """The rounds that a replay decides differently from the record, with the differences."""
     found = []
     state, epoch = BalanceState.empty(), None
     for each in recorded:

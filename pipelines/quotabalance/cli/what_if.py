@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was recorded beside what the alternative would have done.
+    """Print the recorded decisions beside those of the alternative.
 
     Raises:
         InputError, ConfigError: an option is wrong, or the record has no rounds in that time.

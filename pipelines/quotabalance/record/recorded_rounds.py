@@ -1,4 +1,4 @@
-"""Reads the balancer's record: its rounds, as they were when it decided. Needs no JVM."""
+"""Reads the balancer's record: its rounds, with the inputs of its decisions. Needs no JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The balancer's tables of the history: the load it saw, what it decided, its rounds."""
+"""The balancer's tables of the history: reported load, decisions, rounds."""
 
 from __future__ import annotations
 

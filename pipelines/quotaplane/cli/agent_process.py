@@ -1,4 +1,4 @@
-"""What commands that run until a signal share: signals, and status lines of JSON."""
+"""Shared parts of commands that run until a signal: signals, and status lines of JSON."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ async def print_status(status: Callable[[], dict[str, Any]]) -> None:
 
 
 class LatestReadings:
-    """The numbers that a program's loop read last, for a thread that serves metrics."""
+    """The last readings of a program's loop, for a thread that serves metrics."""
 
     def __init__(self) -> None:
         self._latest = Readings()
 
     def __call__(self) -> Readings:
-        """The numbers; none before the first time."""
+        """The last readings; empty before the first."""
         return self._latest
 
     async def follow(self, read: Callable[[], Readings]) -> None:
-        """Read them every second, until cancelled."""
+        """Read every second, until cancelled."""
         while True:
             self._latest = read()
             await asyncio.sleep(_READ_EVERY_S)

@@ -38,7 +38,7 @@ broken
 
 
 class _Request(NamedTuple):
-    """What is asked, of which history, and about which time."""
+    """The audit, its history and its time range."""
 
     audit: Audit
     history: History

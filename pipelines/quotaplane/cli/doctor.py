@@ -22,7 +22,7 @@ from quotaplane.console.answers import (
     print_answer,
     table_text,
 )
-from quotaplane.console.terminal import tell
+from quotaplane.console.terminal import inform
 from quotaplane.deltalog.diagnose import Diagnosis, Finding, Mending, diagnose
 from quotaplane.deltalog.error_text import one_line, with_advice
 from quotaplane.deltalog.faults import find_fault
@@ -40,7 +40,7 @@ from quotaplane.transport.base import REPORTS_AND_LIMITS
 FOUND: Final = 10
 """Exit code: something is broken."""
 MENDED: Final = 11
-"""Exit code: something was broken, and all of it was mended."""
+"""Exit code: something was broken, and everything was repaired."""
 
 _EPILOG: Final = f"""\
 Checks the log and each byte of the data files of each table of the history and of the embedded
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args.conf) if args.conf else None
     history = settings.history if settings else history_at(args.history)
     if local_folder(history.path) is None:
-        tell(f"history at {place(history)}: not checked, as object stores keep files whole")
+        inform(f"history at {place(history)}: not checked, as object stores keep files whole")
     tables = [*_tables_of(history), *(_topics_of(settings) if settings else ())]
     found = _examine(tables, settings)
     if not (found.problems and args.mend):
@@ -223,7 +223,7 @@ def _unreadable(folder: Path, error: OSError) -> Finding:
 
 
 def _mend(history: History, tables: Sequence[_Table], mended: dict[str, str]) -> None:
-    """Mend what is broken; adds to ``mended`` where the broken files of each table are now."""
+    """Repair broken tables; adds the new place of each table's broken files to ``mended``."""
     aside = f"doctor-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}Z"
     with nobody_writing(history) as free, ExitStack() as locks:
         if not free:
@@ -244,7 +244,7 @@ def _mend(history: History, tables: Sequence[_Table], mended: dict[str, str]) ->
                 kind = TransportError if table.history is None else HistoryError
                 raise kind(f"{table.folder}: can't be mended: {with_advice(error)}") from None
             mended[table.name] = str(target)
-            tell(f"mended {table.name}; the broken files are in {target}")
+            inform(f"mended {table.name}; the broken files are in {target}")
 
 
 def _lock_topic(locks: ExitStack, folder: Path) -> None:

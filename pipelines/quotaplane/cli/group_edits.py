@@ -18,7 +18,7 @@ from quotaplane.console.answers import (
     table_text,
 )
 from quotaplane.console.option_parser import OptionParser, whole_number
-from quotaplane.console.terminal import tell, warn
+from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import ConfigError
 from quotaplane.groups.option_kinds import ChoiceOption
 from quotaplane.groups.policy_options import BY_COLUMN, POLICY_COLUMNS
@@ -47,7 +47,7 @@ WOULD_CHANGE: Final = 12
 
 
 def author_options() -> OptionParser:
-    """``--by`` and ``--why``, for all that changes something."""
+    """The options ``--by`` and ``--why`` of all commands that change something."""
     author = OptionParser(add_help=False)
     author.add_argument("--by", metavar="NAME", help="who makes the change (the login name)")
     author.add_argument("--why", metavar="TEXT", help="the reason, which history shows")
@@ -55,14 +55,14 @@ def author_options() -> OptionParser:
 
 
 def edit_options() -> OptionParser:
-    """The same, and ``--dry-run``."""
+    """The options ``--by``, ``--why`` and ``--dry-run``."""
     edit = OptionParser(add_help=False, parents=[author_options()])
     edit.add_argument("--dry-run", action="store_true", help="print it, and change nothing")
     return edit
 
 
 def configure_put(put: argparse.ArgumentParser) -> None:
-    """Add what ``put`` takes."""
+    """Add the arguments of ``put``."""
     put.add_argument("group", nargs="?", metavar="GROUP")
     _add_init(put)
     add_scope_options(put)
@@ -88,14 +88,14 @@ def configure_put(put: argparse.ArgumentParser) -> None:
 
 
 def configure_delete(delete: argparse.ArgumentParser) -> None:
-    """Add what ``delete`` takes."""
+    """Add the arguments of ``delete``."""
     delete.add_argument("group", nargs="*", metavar="GROUP")
     add_scope_options(delete)
     add_answer_options(delete)
 
 
 def configure_restore(restore: argparse.ArgumentParser) -> None:
-    """Add what ``restore`` takes."""
+    """Add the arguments of ``restore``."""
     restore.add_argument("group", nargs="*", metavar="GROUP")
     restore.add_argument(
         "--from-history", action="store_true", required=True, help="from the table's own history"
@@ -111,7 +111,7 @@ def configure_restore(restore: argparse.ArgumentParser) -> None:
 
 
 def configure_apply(apply: argparse.ArgumentParser) -> None:
-    """Add what ``apply`` takes."""
+    """Add the arguments of ``apply``."""
     apply.add_argument(
         "-f",
         "--file",
@@ -141,7 +141,7 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
 
 
 def put(history: History, args: argparse.Namespace) -> int:
-    """Create groups or change what is given of them.
+    """Create groups, or change the given quotas and options of groups.
 
     Raises:
         ConfigError, InputError, HistoryError: as ``quotaplane groups`` says.
@@ -185,7 +185,7 @@ def put(history: History, args: argparse.Namespace) -> int:
 
 
 def apply(history: History, args: argparse.Namespace) -> int:
-    """Make the table what files say.
+    """Make the table equal to files.
 
     Raises:
         ConfigError, InputError, HistoryError: as ``quotaplane groups`` says.
@@ -205,7 +205,7 @@ def apply(history: History, args: argparse.Namespace) -> int:
         dry_run=args.dry_run,
         ready=_ready(args),
         warn=warn,
-        tell=tell,
+        say=inform,
     )
     changes = _print_many(args, given, done)
     return WOULD_CHANGE if args.exit_code and changes else 0
@@ -231,7 +231,7 @@ def delete(history: History, args: argparse.Namespace) -> int:
 
 
 def restore(history: History, args: argparse.Namespace) -> int:
-    """Put groups back as they were.
+    """Restore earlier states of groups.
 
     Raises:
         ConfigError, InputError, HistoryError: as ``quotaplane groups`` says.
@@ -257,7 +257,7 @@ def restore(history: History, args: argparse.Namespace) -> int:
 
 
 def _print_many(args: argparse.Namespace, given: GivenGroups, done: GroupsPut) -> int:
-    """Print what became of the groups of a file; returns how many changed."""
+    """Print the effect on the groups of a file; returns the number of changed ones."""
     diffs = diffs_of(done)
     results = [diff.result for diff in diffs]
     counts = {name: results.count(name) for name in ("created", "changed", "deleted")}
@@ -290,7 +290,7 @@ def _reminder(args: argparse.Namespace) -> list[str]:
 def _ready(args: argparse.Namespace) -> Callable[[History], None]:
     def ready(history: History) -> None:
         if args.init and not args.dry_run:
-            ensure_tables(history, say=tell)
+            ensure_tables(history, say=inform)
         else:
             require_history(history, "use --init to create it")
 
@@ -316,7 +316,7 @@ def author_of(args: argparse.Namespace) -> str:
         return str(args.by)
     try:
         name = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # the user has no name, as in a container
         return "unknown"
     if not name.isprintable():
         raise ConfigError(f"the login name {name!r} can't be printed: name the author with --by")

@@ -17,7 +17,7 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
 
 
 def groups_named(args: argparse.Namespace) -> list[str]:
-    """The groups that GROUP names, or ``--user`` and ``--client`` do; none if nothing does.
+    """The groups named by GROUP, or by ``--user`` and ``--client``; empty if none is named.
 
     Raises:
         ConfigError: both are given.

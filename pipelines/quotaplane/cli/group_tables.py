@@ -1,4 +1,4 @@
-"""Tables and CSV of what ``quotaplane groups`` answers."""
+"""Tables and CSV for the answers of ``quotaplane groups``."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from quotaplane.registry.group_diff import GroupDiff, fields_changed
 from quotaplane.registry.group_json import shown
 
 UNLIMITED: Final = "unlimited"
-"""What tables and CSV have in place of JSON's null of a quota."""
+"""The text in tables and CSV for a quota that is null in JSON."""
 
 _FIELDS: Final = (*RATE_COLUMNS, *POLICY_COLUMNS)
 _DIFF: Final = ("group", "result", "field", "from", "to")
 
 
 def written(name: str, value: Any) -> Any:
-    """A value of a row as tables and CSV have it."""
+    """A value of a row in tables and CSV."""
     return UNLIMITED if value is None and name in RATE_COLUMNS else value
 
 
 def whole_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, Rows]:
-    """All columns of groups, rows of ``list_groups``: `groups put --file` takes it as CSV."""
+    """All columns of groups, rows of ``list_groups``; `groups put --file` reads them as CSV."""
     columns = ("group", "parent", *_FIELDS, "updated_at", "updated_by")
     full = map(shown, rows)
     return columns, [tuple(written(name, row[name]) for name in columns) for row in full]
 
 
 def brief_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, Rows]:
-    """The same with only what is not a default: None elsewhere, and no columns of nothing else."""
+    """Groups with None in place of defaults, and without columns that have only None."""
     given = [{name: new for name, (_, new) in fields_changed({}, row).items()} for row in rows]
     names = [name for name in _FIELDS if any(name in fields for fields in given)]
     columns = ("group", *names, "updated_at", "updated_by")
@@ -48,7 +48,7 @@ def one_row(row: Mapping[str, Any]) -> tuple[Columns, Rows]:
 
 
 def diff_rows(diffs: Sequence[GroupDiff]) -> tuple[Columns, Rows]:
-    """What changed, a line for each field."""
+    """Differences, a line for each field."""
     return _DIFF, [line for diff in diffs for line in _diff_lines(diff)]
 
 
@@ -64,13 +64,13 @@ def change_rows(
     changes: Sequence[Mapping[str, Any]],
     columns: Columns = ("version", "at", "by", "why", "group", "change"),
 ) -> tuple[Columns, Rows]:
-    """Changes as ``group_changes`` has them, a line each."""
+    """Changes in the form of ``group_changes``, a line each."""
     told = ({**change, "change": _in_words(change)} for change in changes)
     return columns, [tuple(change[name] for name in columns) for change in told]
 
 
 def _in_words(change: Mapping[str, Any]) -> str:
-    """What a change changed.
+    """Old and new value of each changed column.
 
     >>> _in_words({"from": {"weight": None}, "to": {"weight": 2.0, "publish_bytes_per_s": 5.0}})
     'publish_bytes_per_s: unlimited -> 5, weight: 1 -> 2'

@@ -1,4 +1,4 @@
-"""``quotaplane groups``: who may use how much. Put, apply, list, restore, and who did it."""
+"""``quotaplane groups``: changes, lists, restores and imports groups; the log of changes."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "import":
         return cast(int, importlib.import_module(_SOURCES[args.source]).run(args))
     history = history_of(args)
-    if args.action in ("put", "apply"):  # these may create one
+    if args.action in ("put", "apply"):  # these may create a history
         return _EDITS[args.action][1](history, args)
     named = groups_named(args) if args.action == "get" else []
     if args.action == "get" and not named:

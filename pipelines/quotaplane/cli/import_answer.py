@@ -1,4 +1,4 @@
-"""The answer of ``quotaplane groups import pulsar``: rows, and the commands to go on or back."""
+"""The answer of ``quotaplane groups import pulsar``: rows, and commands to continue or undo."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _rows(one: Proposal) -> Iterator[tuple[Any, ...]]:
 
 
 def as_json(one: Proposal, conf: str) -> dict[str, Any]:
-    """A namespace as JSON has it; rates and quotas of null are unlimited, usage is unknown."""
+    """A namespace as JSON; null: unlimited for rates and quotas, unknown for usage."""
 
     def by_column(values: FloatArray) -> dict[str, float | int | None]:
         return dict(zip(RATE_COLUMNS[:BASIC], map(_number, values), strict=True))
@@ -78,7 +78,7 @@ def closing_lines(proposals: Sequence[Proposal], args: argparse.Namespace) -> It
 
 
 def _is_made(one: Proposal, *other: State) -> bool:
-    """Whether its group was made, perhaps not wholly, or it is in another of these states."""
+    """Whether its group was made, also in part, or the proposal is in another of these states."""
     return one.group is not None and one.state in (State.DONE, State.FAILED, *other)
 
 
@@ -95,10 +95,10 @@ def _removals(one: Proposal) -> Iterator[str]:
 
 
 def _way_back(one: Proposal, conf: str) -> Iterator[str]:
-    """The commands that undo all of it.
+    """The commands that undo the import.
 
-    The namespace's rates come first, so that its topics are not without any; the topics' own come
-    last, when the enforcer has removed its own ones.
+    The namespace's rates come first, so that its topics always have some; the topics' own rates
+    come last, after the enforcer has removed its own.
     """
     namespace, group = one.namespace, shlex.quote(str(one.group))
     yield from _settings(namespace, None, namespace.rates)

@@ -1,4 +1,4 @@
-"""``quotaplane groups import pulsar``: from a Pulsar cluster's rates per topic to quotas."""
+"""``quotaplane groups import pulsar``: proposes quotas from a Pulsar cluster's rates per topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quotaplane.cli.group_edits import author_of
 from quotaplane.cli.import_answer import as_json, closing_lines, import_rows
 from quotaplane.cli.import_writer import make_groups
 from quotaplane.console.answers import json_lines, print_answer, table_text
-from quotaplane.console.terminal import tell, warn
+from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import ClusterError, ConfigError, InputError
 from quotaplane.groups.names import name_flaw
 from quotaplane.history.store import has_table, require_history
@@ -31,7 +31,7 @@ from quotaplane.settings import History, PulsarTransport, Settings, load_setting
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is proposed; with ``--apply`` do it.
+    """Print the proposals; with ``--apply`` carry them out.
 
     Raises:
         ConfigError: the settings or options are wrong, or there is no history.
@@ -75,7 +75,7 @@ async def _import(
             rest,
             lambda name: fnmatchcase(name, args.namespaces),
             settings.enforce.max_reads_per_s,
-            tell,
+            inform,
         )
         if not found.namespaces:
             raise InputError(f"no namespace matches {args.namespaces!r} (--namespaces)")
@@ -83,7 +83,9 @@ async def _import(
         left_out = _left_out(names, settings, transport)
         proposals = propose(found.namespaces, found.broker, left_out, name_flaw)
         proposals = await _with_existing(rest, settings.history, proposals)
-        tell(f"used_per_s is the average of the last {found.stats_interval_s:g} s, by the brokers")
+        inform(
+            f"used_per_s is the average of the last {found.stats_interval_s:g} s, by the brokers"
+        )
         if not args.apply:
             return proposals
         return await make_groups(rest, settings.history, proposals, by, args.why)

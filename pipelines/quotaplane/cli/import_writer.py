@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quotaplane.console.terminal import tell, warn
+from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import ClusterError
 from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, DIMENSIONS
@@ -25,7 +25,7 @@ from quotaplane.settings import History
 async def make_groups(
     rest: Rest, history: History, proposals: Sequence[Proposal], by: str, why: str | None
 ) -> list[Proposal]:
-    """Make what is proposed; returns all proposals in their new state.
+    """Carry out proposals; returns all of them in their new state.
 
     Raises:
         InputError, HistoryError: the table was not changed, nor was the cluster.
@@ -57,7 +57,7 @@ async def make_groups(
 async def _attached(cluster: ClusterGroups, proposal: Proposal) -> Proposal:
     """Make one group in the cluster, unless it is there already, and attach its namespace."""
     name, group = proposal.namespace.name, str(proposal.group)
-    # Somebody may have attached it since it was read.
+    # Another program may have attached it since it was read.
     other = await cluster.group_of(name)
     if other is not None:
         return proposal.becomes(State.ATTACHED, f"meanwhile to {other}")
@@ -66,5 +66,5 @@ async def _attached(cluster: ClusterGroups, proposal: Proposal) -> Proposal:
         rates = rates_to_set(proposal.quotas, unlimited, None)
         await cluster.put(group, rates)
     await cluster.attach(name, group)
-    tell(f"{name}: attached to the group {group}")
+    inform(f"{name}: attached to the group {group}")
     return proposal.becomes(State.DONE)

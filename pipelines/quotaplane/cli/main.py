@@ -76,7 +76,7 @@ PURPOSES: Final = {
 """The subcommands as ``--help`` groups them."""
 
 _AT_ONCE: Final = {*PURPOSES["quotas"], *PURPOSES["how things stand"]}
-"""Answered in half a second, so they do without what takes long to import."""
+"""Commands that answer in half a second, so they avoid packages that take long to import."""
 
 _LONG_RUNNING: Final = {"enforce", "serve", "up"}.union(*(e.long_running for e in extensions()))
 """Their stderr is a log, in which libraries may write, too."""

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Maintain, and print what was done: as JSON, an object per table of the history.
+    """Maintain, and print a row (as JSON, an object) per table of the history.
 
     Raises:
         ConfigError: the options or the settings are wrong, or there is no history.

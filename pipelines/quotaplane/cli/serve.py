@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from quotaplane.cli.agent_process import stop_at_signal
-from quotaplane.console.terminal import tell
+from quotaplane.console.terminal import inform
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.settings import Settings, load_settings
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """
     settings = load_settings(args.conf)
     if args.init:
-        ensure_tables(settings.history, say=tell)
+        ensure_tables(settings.history, say=inform)
     else:
         require_history(settings.history, "use --init to create it")
     asyncio.run(_serve(settings, str(Path(args.conf).absolute())))

@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the limits, those that are used most first.
+    """Print the limits, the most used first.
 
     Raises:
         ConfigError: an option or the settings are wrong, or there is no history.
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def _check_names(
     history: History, engine: DuckDBEngine, group: str | None, broker: str | None
 ) -> None:
-    """Refuse names that nothing has: no limits would be the wrong answer."""
+    """Refuse unknown names: an empty list of limits would be the wrong answer."""
     if group is not None:
         get_group(history, group)
     if broker is not None:

@@ -1,4 +1,4 @@
-"""``quotaplane status``: how the job, its groups and its brokers stand, on one screen."""
+"""``quotaplane status``: the state of the job, its groups and its brokers, on one screen."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _shown(row: tuple[Any, ...]) -> list[Any]:
 
 
 def _age(seconds: float) -> str:
-    """How long ago, short.
+    """A duration as a short text.
 
     >>> _age(12.3), _age(200), _age(10_000), _age(200_000)
     ('12 s', '3 min', '2.8 h', '2.3 d')

@@ -1,4 +1,4 @@
-"""``quotaplane why GROUP [BROKER] [--at TIME]``: why brokers have the limits that they have."""
+"""``quotaplane why GROUP [BROKER] [--at TIME]``: the reasons of brokers' limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the limits at a time, each with its reason and what that is made of.
+    """Print the limits at a time, each with its reason and the inputs of that.
 
     Raises:
         ConfigError: the settings are wrong, or there is no history.

@@ -48,7 +48,7 @@ _NOISES: Final = {"none": None, "poisson": POISSON}
 
 
 def _named_noise(value: object) -> object:
-    """Noise that has a name, as what it stands for."""
+    """The noise that a name stands for; other values unchanged."""
     if isinstance(value, str) and value in _NOISES:
         return _NOISES[value]
     if isinstance(value, dict):
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
 def _demand(
     scenario: SimulationCase, wanted: FloatArray, rng: np.random.Generator, source: str
 ) -> FloatArray:
-    """What each broker wants in each round, (rounds, brokers), with noise."""
+    """The demand of each broker in each round, (rounds, brokers), with noise."""
     try:
         return noisy(wanted, scenario.noise, rng)
     except InputError as error:
@@ -146,12 +146,12 @@ def _demand(
 
 
 def _close(scenario: SimulationCase, wanted: FloatArray) -> float:
-    """How far from its fair share a broker may be in a fair round, as a part of it."""
+    """Greatest distance of a broker from its fair share in a fair round, as a part of it."""
     return closeness(0.0 if scenario.noise is None else scenario.noise.relative(wanted, 1.0))
 
 
 def _check(scenario: SimulationCase, source: str) -> None:
-    """Check what concerns several fields."""
+    """Check conditions on several fields."""
     count = len(scenario.brokers)
     for index, name in enumerate(scenario.brokers):
         if name in scenario.brokers[:index]:

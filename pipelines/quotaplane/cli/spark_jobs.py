@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 from quotaplane.errors import ConfigError
 
 ROOT: Final = Path(__file__).parents[3]
-"""The repository, if this package is part of one."""
+"""The repository, if the package is used from one."""
 
 _LAUNCHER: Final = "spark-submit.sh"
 
@@ -24,7 +24,7 @@ def job_names(root: Path = ROOT) -> list[str]:
 
 
 def launch_command(command: str, root: Path = ROOT) -> str:
-    """The path of spark-submit.sh; ``command`` names in an error what needs it.
+    """The path of spark-submit.sh; ``command`` is the command that needs it, for errors.
 
     Raises:
         ConfigError: the package was installed without the repository.
@@ -40,7 +40,7 @@ def launch_command(command: str, root: Path = ROOT) -> str:
 
 
 def start(command: str, words: Sequence[str]) -> NoReturn:
-    """Become the job: ``quotaplane run`` and ``quotaplane demo`` with the words that follow.
+    """Replace this process by the job, for ``quotaplane run`` and ``quotaplane demo``.
 
     The process is replaced, so signals reach the job and the exit code is the job's.
 
@@ -52,7 +52,7 @@ def start(command: str, words: Sequence[str]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):  # a stream may be closed
             stream.flush()
-    # Python ignores these, and a new program inherits that.
+    # Python ignores these signals, and a new program would inherit that.
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:

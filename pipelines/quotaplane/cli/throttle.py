@@ -76,7 +76,7 @@ class ThrottleCase(ThrottleTerms):
 
 
 def _windows(given: Mapping[str, Any]) -> dict[str, Any]:
-    """For a law with windows: as many of its default windows as give the burst."""
+    """The number of default windows that gives the burst, for a law with windows."""
     law: Any = given.get("law")
     quota: Any = given.get("quota")
     burst: Any = given.get("burst")

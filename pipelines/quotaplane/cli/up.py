@@ -26,7 +26,7 @@ from quotaplane.settings import PulsarTransport, Settings, load_settings
 _FINAL: Final[dict[int, type[QuotaplaneError]]] = {
     error.exit_code: error for error in (ConfigError, FailedBatchError, DeposedError)
 }
-"""Exit codes of parts that would only end in the same way again."""
+"""Exit codes after which a part is not restarted, as it would end in the same way."""
 
 _EPILOG: Final = """\
 Parts: quota (the quota job); enforce (the enforcer, with transport.kind pulsar and its admin_url);
@@ -109,7 +109,7 @@ def _signals() -> tuple[asyncio.Event, asyncio.Event]:
 
 
 def _write(stream: IO[str], line: str) -> None:
-    """Parts go on if their lines can't be written; the exit code says so in the end."""
+    """Write a part's line; if that fails, the parts continue, and the exit code shows it."""
     with contextlib.suppress(OutputError, OSError):
         stream.write(line)
         stream.flush()

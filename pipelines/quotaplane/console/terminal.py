@@ -30,8 +30,8 @@ def one_line(text: str, most: int | None = None) -> str:
     )
 
 
-def tell(line: str) -> None:
-    """Print what was done, to stderr; stdout has the command's result."""
+def inform(line: str) -> None:
+    """Print a line about progress to stderr; stdout has the command's result."""
     print_to_stderr(f"quotaplane: {one_line(line)}")
 
 

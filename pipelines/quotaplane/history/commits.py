@@ -1,7 +1,7 @@
 """Commits of changed rows: optimistic, on the disk before they are acknowledged.
 
-A change is a Delta MERGE by the deltalake package. It fails when somebody else committed in
-between, and is then made again from what they left: no change is lost, none is made twice.
+A change is a Delta MERGE by the deltalake package. It fails if another writer committed in between,
+and is then repeated on the new version: no change is lost, none is made twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, Table
 from quotaplane.settings import History
 
 WHY: Final = "userMetadata"
-"""The key of a commit's reason: Delta's own for a note of the user, which its tools show."""
+"""The key of a commit's reason: Delta's own for notes, which its tools show."""
 
 _ATTEMPTS: Final = 20
 _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
@@ -52,10 +52,10 @@ def optimistically(
     once: Callable[[DeltaTable], _Done],
     sleep: Callable[[float], None],
 ) -> _Done:
-    """Run ``once`` on the table's newest version, and again where somebody else was faster.
+    """Run ``once`` on the table's newest version, and again after a conflict with another writer.
 
     Raises:
-        HistoryError: the table can't be read or written, or others change it all the time.
+        HistoryError: the table can't be read or written, or other writers change it all the time.
     """
     with writing(history):
         return with_reserve(history, lambda: _attempted(history, table, once, sleep))
@@ -74,14 +74,14 @@ def _attempted(
             opened = open_table(history, table.name)
             before = opened.version()
             done = once(opened)
-            # Also where nothing had to be changed: what is there may be another's latest commit.
+            # Also if nothing had to be changed: the newest commit may be another writer's.
             keep(synced, opened, table.name, before=before)
             _checkpoint_if_due(opened, uri, before)
             return done
         except (CommitFailedError, DeltaProtocolError) as error:
             if attempt == _ATTEMPTS:
                 raise not_written(history, table.name, error) from None
-            # Several writers in step would go on colliding.
+            # Writers in step would collide again and again.
             sleep(random.uniform(0, 0.02 * min(attempt, 10)))
         except (DeltaError, OSError) as error:
             raise not_written(history, table.name, error) from None
@@ -90,6 +90,6 @@ def _attempted(
 
 def _checkpoint_if_due(table: DeltaTable, uri: str, before: int) -> None:
     if table.version() // CHANGES_PER_CHECKPOINT > before // CHANGES_PER_CHECKPOINT:
-        # The change is made, whatever happens here; the next one due makes up for it.
+        # The change is made already; if this fails, the next checkpoint makes up for it.
         with suppress(DeltaError, OSError):
             checkpoint(table, uri)

@@ -11,11 +11,11 @@ from quotaplane.errors import ConfigError, HistoryError, InputError
 
 @contextmanager
 def round_of_record(table: str, epoch: object, seq: object) -> Iterator[None]:
-    """Around code that decodes a recorded round and runs it.
+    """A context for code that decodes a recorded round and runs it.
 
     Raises:
-        HistoryError: it can't be run. Damaged bytes decode to anything, so any error is taken for
-            damage, but for those of what the caller was asked to change.
+        HistoryError: the round can't be run. Damaged bytes decode to anything, so every error
+            counts as damage, except those about the caller's changes.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""What becomes of a full disk: jobs and commands each have a reserve beside the history's tables.
+"""Reserves of disk space beside the history's tables, one for jobs and one for commands.
 
-Two, so that a job that goes on writing does not use up what a quota or maintenance needs.
+There are two, so that a job on a full disk does not use up the space that a command needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Done = TypeVar("_Done")
 
 
 def keep_reserves(history: History) -> None:
-    """Make the reserves where they are missing and the disk has room; takes microseconds else."""
+    """Create missing reserve files if there is room; takes microseconds if they exist."""
     folder = local_folder(history.path)
     if folder is not None:
         for name in (OF_JOBS, OF_COMMANDS):
@@ -32,7 +32,7 @@ def keep_reserves(history: History) -> None:
 def gave_up(
     history: History, name: str, error: BaseException, say: Callable[[str], None] = warn
 ) -> bool:
-    """Give up a reserve if a full disk caused an error; whether that made room.
+    """Free a reserve if a full disk caused an error; returns whether that made room.
 
     ``say`` prints a line about it.
     """
@@ -50,10 +50,10 @@ def gave_up(
 
 
 def with_reserve(history: History, work: Callable[[], _Done]) -> _Done:
-    """Do what a command does, and again with the reserve's space if the disk is full.
+    """Run ``work``, and again with the reserve's space if the disk is full.
 
     Raises:
-        QuotaplaneError: whatever ``work`` raises, for instance as there is no reserve any more.
+        QuotaplaneError: an error of ``work``, for instance if there is no reserve any more.
     """
     try:
         return work()

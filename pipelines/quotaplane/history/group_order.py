@@ -1,11 +1,11 @@
-"""Sorts the files of large tables by resource group, so that questions about one group are quick.
+"""Sorts the files of large tables by resource group, so that queries about one group are fast.
 
-A round's file has rows of all groups. This rewrites the files of a day as *runs*: a run has each
-row once, in the order of ``SORTED``, in files that each have a range of the groups. A reader leaves
-out the other files by the statistics in the log, and the other row groups by those in the file.
+A round's file has rows of all groups. This module rewrites the files of a day as *runs*: a run has
+each row once, in the order of ``SORTED``, in files with a range of groups each. A reader skips
+other files by the statistics in the log, and other row groups by those in the file.
 
-A day that is over becomes one run. Today's new files become a run together with the runs that
-are no larger, so a day has few runs and a row is rewritten few times.
+A past day becomes one run. Today's new files become a run together with the runs that are no
+larger, so a day has few runs and a row is rewritten few times.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ SORTED: Final = ("resource_group", "broker", "epoch", "seq")
 PREFIX: Final = "sorted-"
 """Names of sorted files: the prefix, the run, the number of the file in it."""
 ROW_GROUP: Final = 40_000
-"""Rows that a reader of one group reads at least: few, but each costs half a kilobyte a column of
-what it must know of the file."""
+"""Rows of a Parquet row group, the least that a reader of one group reads. Each row group adds half
+a kilobyte per column to the file's metadata."""
 FILE_ROWS: Final = 2_000_000
 MEMORY: Final = "2GB"
 
 _STATISTICS: Final = ("epoch", "seq", "round_at", "resource_group")
 _SETTLES: Final = timedelta(hours=1)
-"""So long after midnight the job may still write rounds of the day before."""
+"""Time after midnight in which the job may still write rounds of the day before."""
 _MOST_S: Final = 1200.0
-"""No other day is begun after so long; the next run goes on."""
+"""Seconds after which no further day is begun; the next run continues."""
 _SAMPLE: Final = 20_000
 _ATTEMPTS: Final = 20
 
@@ -55,7 +55,7 @@ class _File:
 
     @property
     def run(self) -> str | None:
-        """Its run; None: it is not sorted."""
+        """The run that the file belongs to; None: it is not sorted."""
         name = self.path.rpartition("/")[2]
         return name.removeprefix(PREFIX).partition("-")[0] if name.startswith(PREFIX) else None
 
@@ -74,16 +74,16 @@ def sort_by_group(
     now: datetime,
     check: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> int:
-    """Sort what is not sorted; returns how many files were replaced.
+    """Sort unsorted files; returns the number of replaced ones.
 
-    Only for a table that the caller has claimed against other rewrites (see ``maintenance``).
-    Others may append meanwhile.
+    Only for a table that the caller has claimed against other rewrites (see ``maintenance``). Other
+    writers may append meanwhile.
 
     Args:
         opened: the table, partitioned by ``date``; its newest version is loaded again and again.
         folder: the table's folder.
         now: the time.
-        check: is given the files that are to be sorted, and raises if one is damaged.
+        check: takes the files before they are sorted, and raises if one is damaged.
 
     Raises:
         HistoryError: a file can't be read or written.
@@ -101,7 +101,7 @@ def sort_by_group(
 
 
 def to_sort(files: Sequence[_File], *, is_over: bool) -> list[_File]:
-    """Which files of a day are to become one run.
+    """The files of a day that should become one run.
 
     >>> new, small = _File("date=2026-03-01/part-1.parquet", 5), _File("sorted-a-0.parquet", 4)
     >>> large = _File("sorted-b-0.parquet", 10)
@@ -177,7 +177,7 @@ def _commit(
         opened.update_incremental()
         live = {file.path for file in _by_day(opened).get(day, ())}
         if not live.issuperset(removed):
-            return False  # somebody else rewrote or expired them; the next run looks again
+            return False  # another program rewrote or expired them; the next run tries again
         if commit_rewrite(folder, opened.version() + 1, removed, made):
             opened.update_incremental()
             return True
@@ -265,7 +265,7 @@ def _ranges(database: duckdb.DuckDBPyConnection) -> list[tuple[str | None, str |
 
 
 def _rows_of(folder: Path, files: Iterable[_File]) -> int:
-    """The rows of the files, as they themselves say."""
+    """The number of rows in the files, by their own metadata."""
     with _database() as database:
         ((rows,),) = database.execute(
             "SELECT sum(num_rows) FROM parquet_file_metadata($files)",

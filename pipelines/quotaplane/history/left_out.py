@@ -1,8 +1,8 @@
-"""Reads the table ``left_out``: reports that rounds did not read, and what of it is not done yet.
+"""Reads the table ``left_out``: reports that rounds did not read, and are not recorded yet.
 
-The rows are numbered over all rounds and epochs, and ``usage`` knows how far they are recorded, by
-a Delta transaction in the commit of the recorded rows. So nothing is recorded twice, and a new
-checkpoint goes on with what an earlier one left.
+The reports are numbered over all rounds and epochs. A Delta transaction in each commit to ``usage``
+has the number of those recorded so far. So nothing is recorded twice, and a new checkpoint
+continues after an earlier one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stretch(NamedTuple):
     end: Any
     """None: not known, as the row expired."""
     chosen: Sequence[str] | None = None
-    """Their positions; None: all reports of the stretch."""
+    """The positions of the reports; None: all reports of the stretch."""
     after_ms: float | None = None
     """Reports published up to then are recorded already, by an earlier epoch; None: none are."""
 
@@ -51,7 +51,7 @@ class Stretch(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """The part of the table that is still to be recorded."""
+    """The part of the table that is not recorded yet."""
 
     stretches: list[tuple[int, int]]
     """``number`` and ``reports`` of the stretches."""
@@ -80,7 +80,7 @@ def waiting(history: History, done: int) -> Waiting:
 
 
 def stretch(history: History, number: int, reports: int) -> Stretch:
-    """The stretch with this number, of so many reports.
+    """The stretch with this number, of ``reports`` reports.
 
     Raises:
         HistoryError: the table can't be read.
@@ -127,13 +127,13 @@ def known_brokers(history: History) -> frozenset[str]:
     Raises:
         HistoryError: a table can't be read.
     """
-    # The change of a broker that has been live for longer than rows are kept is not there any more.
+    # The row of a broker that has been live for longer than rows are kept has expired.
     tables = (_read(history, each.name, ["broker"]) for each in (BROKERS, LEASES))
     return frozenset(name for rows in tables for name in pc.unique(rows["broker"]).to_pylist())
 
 
 class CountedWindows:
-    """The times in which reports measured that limits were decided with, by broker.
+    """The times measured by reports that limits were decided with, by broker.
 
     Args:
         history: has them in ``usage``.

@@ -62,10 +62,10 @@ from quotaplane.texts import utc_text
 
 KEEP_DAYS: Final = 30
 KEEP_DAILY_DAYS: Final = 400
-"""For so long the usage of whole days is kept: a year and a month."""
+"""Days for which the usage of whole days is kept: a year and a month."""
 CLAIM: Final = "quotaplane-maintain"
 CLAIM_MS: Final = 3_600_000
-"""How long the claim of a killed run holds; the work on one table takes seconds to minutes."""
+"""Time for which the claim of a killed run holds; one table takes seconds to minutes."""
 RELEASED: Final = 0
 _LOCK: Final = ".maintain.lock"
 
@@ -136,7 +136,7 @@ def _only_run(history: History) -> Iterator[bool]:
     folder = local_folder(history.path)
     with ExitStack() as stack:
         alone = False
-        with suppress(OSError):  # what can't be written, the first commit reports
+        with suppress(OSError):  # the first commit reports a disk that can't be written
             if folder is not None:
                 file = stack.enter_context((folder / _LOCK).open("a"))
                 alone = _taken(file, history)
@@ -282,7 +282,7 @@ def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
 
 
 def _compact(opened: DeltaTable, table: Table, history: History, now: datetime) -> int:
-    """Make few files of many; returns how many were replaced."""
+    """Compact files; returns the number of replaced ones."""
     folder = local_folder(table_uri(history, table.name))
     size_bytes = _size_bytes(opened)
     if folder is not None and shutil.disk_usage(folder).free < size_bytes:

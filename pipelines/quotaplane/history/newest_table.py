@@ -1,4 +1,4 @@
-"""A table that is opened again and again at its newest version, without reading its log anew."""
+"""Opens a table repeatedly at its newest version without reading its whole log again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quotaplane.history.store import open_table
 from quotaplane.settings import History
 
 _UPDATES_PER_OPEN: Final = 30
-"""A table is opened anew after so many updates, in case it was replaced by another one."""
+"""Updates after which a table is opened anew, as it may have been replaced by another one."""
 
 
 class NewestTable:

@@ -27,7 +27,7 @@ _NEW_S: Final = 60.0
 def spill_folder() -> Iterator[Path]:
     """A folder in the system's temporary folder that is locked while it is used, then removed.
 
-    Folders that processes left behind when they were killed are removed first: nobody locks them.
+    Folders of killed processes, which are not locked, are removed first.
 
     Raises:
         HistoryError: it can't be made.

@@ -1,4 +1,4 @@
-"""A quick look at each of the history's tables: is it there, and whole as far as its log says?"""
+"""A quick check of each of the history's tables: it exists, and is whole according to its log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TableState(NamedTuple):
     bytes: int | None
     """Their size."""
     fault: str | None
-    """What is broken; None: nothing was found."""
+    """The fault that was found; None: none."""
 
 
 def table_health(history: History) -> list[TableState]:

@@ -1,4 +1,4 @@
-"""What the history's tables are made of: columns with comments, the stamp of a round."""
+"""The parts of the history's tables: columns with comments, the stamp of a round."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Table:
 
     @property
     def has_change_feed(self) -> bool:
-        """Its rows are rewritten by changes, and a feed keeps these; the others only grow."""
+        """Whether changes rewrite its rows and are kept in a feed; other tables only grow."""
         return self.properties.get("delta.enableChangeDataFeed") == "true"
 
     @property
     def is_current(self) -> bool:
-        """Its rows are what holds now, such as quotas: each byte is checked before they are read.
+        """Whether its rows are the present state, such as quotas: bytes are checked before reading.
 
-        The others are large, and say what was.
+        The other tables are large and have the past.
         """
         return self.snapshot or not {"round_at", "date"} & {*self.schema.names}
 
@@ -69,8 +69,8 @@ CHECKPOINT_INTERVAL: Final = 25
 CHANGES_PER_CHECKPOINT: Final = 100
 # Measured (docs/adr/0004): an append costs 0.25 ms more for each commit since the last checkpoint,
 # 0.03 ms for each old entry left in the log and 0.004 ms for each live file. So there are frequent
-# checkpoints, the log is kept for minutes only (nobody travels in time through these tables), and
-# `maintain` compacts the files.
+# checkpoints, the log is kept for minutes only (these tables need no time travel), and `maintain`
+# compacts the files.
 HOT: Final = {
     "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     "delta.enableExpiredLogCleanup": "true",

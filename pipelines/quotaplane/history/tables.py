@@ -1,4 +1,4 @@
-"""The history's Delta tables: what they hold (``store`` makes and opens them).
+"""The history's Delta tables and their columns (``store`` makes and opens them).
 
 Times are UTC timestamps (microseconds, what Delta's ``TIMESTAMP`` is) so that they read well in
 SQL. Rates are per second; a null rate means "unchanged since the last report" in ``usage`` and
@@ -398,7 +398,7 @@ ADMINISTRATOR_RATES: Final = Table(
 )
 
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEFT_OUT, LEASES, RECORDING, ROUNDS)
-"""What a round of the quota job writes, rounds last."""
+"""The tables that a round of the quota job writes, rounds last."""
 
 OPTIONAL: Final[tuple[Table, ...]] = (
     USAGE_DAILY,
@@ -410,13 +410,14 @@ OPTIONAL: Final[tuple[Table, ...]] = (
     LEADERS,
     ADMINISTRATOR_RATES,
 )
-"""Tables that the quota job can do without: where one is missing, it counts as empty."""
+"""Tables that the quota job does not need: a missing one counts as empty."""
 
 
 def column_properties() -> dict[str, ColumnProperties]:
-    """How the tables' Parquet files have columns of bytes.
+    """Parquet properties of columns with bytes: no statistics.
 
-    Parquet keeps the smallest and the largest value of a column: with payloads, most of the file.
+    Statistics have the smallest and the largest value; of payloads, these would be most of the
+    file.
     """
     bytes_only = ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
     return dict.fromkeys(("payload", "raw"), bytes_only)

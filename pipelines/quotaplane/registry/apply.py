@@ -1,4 +1,4 @@
-"""Makes the table what files say: creates, changes and, if asked to, deletes, in one commit."""
+"""Makes the table equal to files: creates, changes and, on request, deletes, in one commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quotaplane.settings import History
 from quotaplane.texts import first_few
 
 CLUSTER_WRITER: Final = "pulsar:"
-"""How the author of groups that a Pulsar cluster has begins; they are copied from the cluster."""
+"""Prefix of the author of groups that were copied from a Pulsar cluster."""
 
 """So many of the groups that would be deleted are named."""
 
@@ -39,18 +39,18 @@ def apply_groups(
     dry_run: bool = False,
     ready: Callable[[History], None] = ensure_history,
     warn: Callable[[str], None] = _ignore,
-    tell: Callable[[str], None] = _ignore,
+    say: Callable[[str], None] = _ignore,
     sleep: Callable[[float], None] = time.sleep,
 ) -> GroupsPut:
-    """Make the given groups all that they say; with ``prune`` delete the others.
+    """Create or change the given groups; with ``prune`` delete all others.
 
-    More than a third of all groups are deleted only with ``delete_all``.
-    Groups that were copied from a Pulsar cluster are not deleted, as they would come again;
-    ``tell`` is given a line about them. The other arguments, the answer and the errors are those of
+    More than a third of all groups are deleted only with ``delete_all``. Groups that were copied
+    from a Pulsar cluster are not deleted, as the next copy would create them again; ``say`` prints
+    a line about them. The other arguments, the answer and the errors are those of
     ``change_groups``.
 
     Raises:
-        InputError: also if that many groups would be deleted.
+        InputError: also if more than a third of all groups would be deleted.
         GroupInUseError: a group that would be deleted has tenants or namespaces attached to it.
     """
     spared: set[str] = set()
@@ -84,7 +84,7 @@ def apply_groups(
             sleep=sleep,
         )
     if spared:
-        tell(
+        say(
             f"not deleted, as they are copied from a Pulsar cluster (delete them there): "
             f"{', '.join(sorted(spared))}"
         )
@@ -92,7 +92,7 @@ def apply_groups(
 
 
 def _check_share(doomed: Sequence[str], of: int) -> None:
-    """Of the groups that could be deleted, more than a third are a mistake unless it is said."""
+    """Refuse to delete more than a third of the groups, which is probably a mistake."""
     if 3 * len(doomed) > of:
         raise InputError(
             f"--prune would delete {len(doomed)} of {of} groups, more than a third: "
@@ -102,7 +102,7 @@ def _check_share(doomed: Sequence[str], of: int) -> None:
 
 
 def _of_a_cluster(history: History, rows: pa.Table) -> set[str]:
-    """The groups that a cluster's copy created; or wrote last, if the log does not go back."""
+    """The groups that the copy of a cluster created; or wrote last, if the log is too short."""
     creator = dict(zip(rows["group"].to_pylist(), rows["updated_by"].to_pylist(), strict=True))
     creator |= {c["group"]: c["by"] for c in group_changes(history) if c["from"] is None}
     return {group for group, by in creator.items() if by.startswith(CLUSTER_WRITER)}

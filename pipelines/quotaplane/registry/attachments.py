@@ -1,6 +1,6 @@
-"""Attachments of tenants and namespaces to groups, where no Pulsar cluster keeps them.
+"""Attachments of tenants and namespaces to groups, if no Pulsar cluster keeps them.
 
-With ``cluster:`` in the settings these are the cluster's (docs/adr/0015-rest.md), and the table
+With ``cluster:`` in the settings the cluster keeps them (docs/adr/0015-rest.md), and the table
 stays empty.
 """
 
@@ -33,7 +33,7 @@ from quotaplane.settings import History
 from quotaplane.texts import first_few
 
 Kind = Literal["tenant", "namespace"]
-"""What a group may be attached to."""
+"""The kinds of things that use a group's quota."""
 
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _SHOWN: Final = 3
@@ -42,7 +42,7 @@ LOCK: Final = ".attachments.lock"
 
 
 class Attached(NamedTuple):
-    """What a change of an attachment did."""
+    """A change of an attachment."""
 
     before: str | None
     """The group that was attached, None for none."""
@@ -133,7 +133,7 @@ def delete_unattached(
     """Delete groups as ``delete_groups`` does, unless something is attached to one of them.
 
     Raises:
-        GroupInUseError: something is; names it. Nothing was deleted.
+        GroupInUseError: something is attached; names it. Nothing was deleted.
         CopyOfQuotaError: a group is the enforcer's.
         InputError, HistoryError: as ``delete_groups``.
     """
@@ -149,7 +149,7 @@ def check_unattached(history: History, groups: Sequence[str]) -> None:
     """Check that nothing is attached to any of the groups; the caller holds ``LOCK``.
 
     Raises:
-        GroupInUseError: something is; names it.
+        GroupInUseError: something is attached; names it.
         HistoryError: the table can't be read.
     """
     attached = list_attachments(history)

@@ -1,4 +1,4 @@
-"""Who changed which group, when, from what to what, and why: from the table's own change feed."""
+"""Changes of groups: author, time, reason, old and new values, from the table's change feed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ChangeFeed(NamedTuple):
 
 
 def read_feed(history: History, before: ChangeFeed | None = None) -> ChangeFeed:
-    """All changes that the table's log still has; only what is newer than ``before`` is read.
+    """All changes that the table's log still has; only those newer than ``before`` are read.
 
     Raises:
         HistoryError: the table is missing, or its log or its changes can't be read.
@@ -67,7 +67,7 @@ def read_feed(history: History, before: ChangeFeed | None = None) -> ChangeFeed:
 
 
 def changes_in(rows: pa.Table, log: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a ``ChangeFeed`` as ``group_changes`` has them."""
+    """Rows of a ``ChangeFeed`` in the form of ``group_changes``."""
     changes: dict[tuple[int, str], dict[str, Any]] = {}
     for row in rows.to_pylist():
         version, kind = row["_commit_version"], row["_change_type"]
@@ -92,12 +92,12 @@ def changes_in(rows: pa.Table, log: Mapping[int, Mapping[str, Any]]) -> list[dic
 
 
 def group_changes(history: History, group: str | None = None) -> list[dict[str, Any]]:
-    """Who changed what and when, oldest first, as far back as the table's log goes.
+    """The changes of groups, oldest first, as far back as the table's log goes.
 
-    Each is ``{"version", "at", "by", "why", "group", "from", "to"}``; ``version`` is the table's
-    after the change, ``why`` the reason if one was given; ``from`` and ``to`` map the rate and
-    policy columns to what they hold, None as in ``list_groups``; ``from`` is None for a new group,
-    ``to`` for a deleted one.
+    A change is ``{"version", "at", "by", "why", "group", "from", "to"}``: the table's version after
+    the change, the time, the author, the reason (None: not given), the group, and its values before
+    and after by rate and policy column, None as in ``list_groups``. ``from`` is None for a new
+    group, ``to`` for a deleted one.
 
     Raises:
         HistoryError: the table is missing, or its log or its changes can't be read.

@@ -25,15 +25,15 @@ from quotaplane.settings import History
 SORTABLE: Final = tuple(
     name for name in ("group", *RESOURCE_GROUPS.schema.names[1:]) if name not in JSON_COLUMNS
 )
-"""What groups can be sorted by."""
+"""Columns by which groups can be sorted."""
 
 
 _MOST_TEXTS: Final = 20_000
-"""Answers that are kept; a kilobyte each."""
+"""Most cached answers; a kilobyte each."""
 
 
 class GroupText(NamedTuple):
-    """A group as an answer has it."""
+    """A group's JSON in an answer, and its ETag."""
 
     text: bytes
     etag: str
@@ -44,7 +44,7 @@ class GroupSnapshot:
 
     def __init__(self, rows: pa.Table, version: int) -> None:
         self.rows = rows.combine_chunks()
-        """As ``list_groups`` has them."""
+        """Rows in the form of ``list_groups``."""
         self.version = version
         self._texts: dict[int, GroupText] = {}
         self._orders: dict[str, IntArray] = {}
@@ -60,7 +60,7 @@ class GroupSnapshot:
         return {name: place for place, name in enumerate(self.names)}
 
     def find(self, group: str) -> int | None:
-        """The place of a group, None if there is no such group."""
+        """The index of a group, None if there is no such group."""
         return self._places.get(group)
 
     def text(self, place: int) -> GroupText:
@@ -74,9 +74,9 @@ class GroupSnapshot:
         return found
 
     def order(self, column: str) -> IntArray:
-        """(n,) the places by a column of ``SORTABLE``, ascending; ``-column``: descending.
+        """(n,) the indexes sorted by a column of ``SORTABLE``; ``-column``: descending.
 
-        Null counts as what it stands for; an unlimited quota is the highest.
+        Null counts as its default; an unlimited quota is the highest.
 
         Raises:
             InputError: there is no such column.
@@ -96,7 +96,7 @@ class GroupSnapshot:
         return self._orders[column]
 
     def containing(self, text: str) -> BoolArray:
-        """(n,) which groups have this text in their names, in upper or lower case."""
+        """(n,) whether a group has this text in its name, in upper or lower case."""
         found = pc.match_substring(self.rows["group"], text, ignore_case=True)
         return bools(found)
 

@@ -1,4 +1,4 @@
-"""What a change of groups changed: created, changed or deleted, field by field."""
+"""Differences of a change of groups: created, changed or deleted groups, field by field."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _FIELDS: Final = (*RATE_COLUMNS, *POLICY_COLUMNS)
 
 
 class GroupDiff(NamedTuple):
-    """What became of a group."""
+    """The effect of a change on a group."""
 
     group: str
     result: Literal["created", "changed", "unchanged", "deleted"]
     fields: dict[str, tuple[Any, Any]]
-    """From and to, of the fields that differ, as ``shown`` has them; a group that does not exist
-    counts as one with defaults only."""
+    """Old and new value of the fields that differ, in the form of ``shown``; a group that does not
+    exist counts as one with defaults."""
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """The JSON object for scripts."""
         changes = {name: {"from": before, "to": to} for name, (before, to) in self.fields.items()}
         return {"group": self.group, "result": self.result, "changes": changes}
 
 
 def diffs_of(put: GroupsPut) -> list[GroupDiff]:
-    """The groups that were put and differ, in the order they were given; then the deleted ones."""
+    """The created and changed groups, in the order they were given; then the deleted ones."""
     mask = pa.array(put.changed)
     before, after = put.before.filter(mask).to_pylist(), put.rows.filter(mask).to_pylist()
     diffs = [
@@ -53,6 +53,6 @@ def _deleted(rows: pa.Table) -> Iterator[GroupDiff]:
 def fields_changed(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
-    """The fields that differ between two rows, and what they hold; what a row lacks is None."""
+    """Old and new value of the fields that differ between two rows; a missing field is None."""
     old, new = (shown({name: row.get(name) for name in _FIELDS}) for row in (before, after))
     return {name: (old[name], new[name]) for name in _FIELDS if old[name] != new[name]}

@@ -1,7 +1,7 @@
-"""Files of groups for ``quotaplane groups apply``: what they say is all that a group has.
+"""Files of groups for ``quotaplane groups apply``: each describes its groups completely.
 
-A file is YAML: one group, or a list of them, with the keys of ``quotaplane groups put --file``.
-What is left out is unlimited, or has its default.
+A file is YAML: one group, or a list of them, with the keys of ``quotaplane groups put --file``. A
+quota that is not given is unlimited, an option has its default.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEAD: Final = "# Written by `quotaplane groups export`, for `quotaplane groups 
 
 
 class _Place(NamedTuple):
-    """Where a group is."""
+    """The place of a group in a file."""
 
     file: str
     line: int
@@ -44,14 +44,13 @@ class _Place(NamedTuple):
 
 
 def read_group_files(path: str, *, may_be_empty: bool = True) -> GivenGroups:
-    """All that the groups in a file have, or those in the files of a folder and of those in it.
+    """Read complete groups from a file, or from all files of a folder and its subfolders.
 
-    ``-`` is stdin. Files and folders whose names begin with a dot are left out. ``may_be_empty``:
-    also where ``--prune`` would delete the groups that an empty file once had.
+    ``-`` is stdin. Files and folders whose names begin with a dot are ignored. ``may_be_empty``:
+    accept a file without groups; with ``--prune`` it would delete groups.
 
     Raises:
-        InputError: names the file, the line, the key, and what is wrong with it; or there is no
-            file.
+        InputError: a value is wrong, with file, line and key; or there is no file.
     """
     places: dict[str, _Place] = {}
     groups: list[GivenGroup] = []
@@ -117,7 +116,7 @@ def _files(path: str) -> Iterator[str]:
 
 
 def group_file(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A file of these groups, rows of ``list_groups``, with what is not the default."""
+    """The text of a file with these groups, rows of ``list_groups``, without default values."""
     groups = [_written(row) for row in rows]
     return _HEAD + write_yaml(groups)
 

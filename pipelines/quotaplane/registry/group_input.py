@@ -1,4 +1,4 @@
-"""What people say of resource groups, in files or options, made into what ``put_groups`` takes."""
+"""Reads resource groups from files or options into the arguments of ``put_groups``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from quotaplane.parsing.strict_json import json_type, parse_json, read_json, sou
 from quotaplane.throttle.terms import ALL_DIMENSIONS
 
 JSON_COLUMNS: Final = (*JSON_OPTIONS, "quotas")
-"""What is JSON in a cell or an option; ``quotas`` is a list of texts, no column of the table."""
+"""Fields with JSON in a cell or an option; ``quotas`` is a list of texts, no table column."""
 
 KEYS: Final = ("group", *RATE_COLUMNS, *POLICY_COLUMNS, "quotas")
-"""What may be said of a group."""
+"""Fields of a group in a file."""
 
 DERIVED: Final = ("parent", "updated_at", "updated_by")
-"""What commands also print of a group; a file may have it, and it has no effect."""
+"""Further fields that commands print; a file may have them, and they have no effect."""
 
 
 class GivenGroups(NamedTuple):
@@ -49,7 +49,7 @@ class GivenGroups(NamedTuple):
 
 
 class GivenGroup(NamedTuple):
-    """What is said of one group; NaN is nothing."""
+    """Given quotas and policy of one group; NaN: not given."""
 
     quotas: list[float]
     timeframe_s: list[float]
@@ -57,10 +57,10 @@ class GivenGroup(NamedTuple):
 
 
 def read_groups(path: str) -> GivenGroups:
-    """What a file says of groups.
+    """Read groups from a file.
 
     Raises:
-        InputError: names the file, the line or item, the field, and what is wrong with it.
+        InputError: a value is wrong, with file, line or item, and field.
     """
     if path.endswith(".csv"):
         records = _csv(path)
@@ -85,9 +85,9 @@ def read_groups(path: str) -> GivenGroups:
 
 
 def given_state(state: Mapping[str, Any]) -> GivenGroup:
-    """What makes a group what its row was: all quotas and all of the policy.
+    """The complete input that recreates a group from its row.
 
-    ``state`` maps the rate and policy columns to what they hold, None as in ``list_groups``.
+    ``state`` has the values of the rate and policy columns, None as in ``list_groups``.
     """
     return GivenGroup(
         [math.inf if state[c] is None else state[c] for c in RATE_COLUMNS],
@@ -97,7 +97,7 @@ def given_state(state: Mapping[str, Any]) -> GivenGroup:
 
 
 def given_groups(names: list[str], groups: Sequence[GivenGroup]) -> GivenGroups:
-    """What is said of each of n groups, together."""
+    """The inputs of n groups, as one."""
     shape = (len(names), len(DIMENSIONS))
     quotas = np.array([group.quotas for group in groups], dtype=np.float64).reshape(shape)
     timeframe_s = np.array([group.timeframe_s for group in groups], dtype=np.float64).reshape(shape)
@@ -110,7 +110,7 @@ def given_groups(names: list[str], groups: Sequence[GivenGroup]) -> GivenGroups:
 
 
 def read_group(record: Mapping[str, object], field: Callable[[str], str]) -> GivenGroup:
-    """What is said of one group, by column and ``quotas``; ``field`` names them in errors.
+    """Read one group, by column and ``quotas``; ``field`` makes the names of fields in errors.
 
     >>> read_group({"quotas": ["write 1KB/min"], "weight": "2"}, str).policy
     {'weight': 2.0}
@@ -130,7 +130,7 @@ def read_group(record: Mapping[str, object], field: Callable[[str], str]) -> Giv
 
 
 def _read_quotas(texts: object, quotas: list[float], field: Callable[[str], str]) -> list[float]:
-    """The timeframe of each dimension; what the texts say goes into ``quotas``."""
+    """The timeframe of each dimension; sets the rates in ``quotas``."""
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise InputError(f'{field("quotas")}: must be a list such as ["write 10MB/min"]')
     timeframe_s = [math.nan] * len(DIMENSIONS)
@@ -150,9 +150,10 @@ def _read_quotas(texts: object, quotas: list[float], field: Callable[[str], str]
 
 
 def _with_windows(throttle: object, timeframe_s: list[float]) -> tuple[object, list[float]]:
-    """Windows that are given themselves go before a quota's timeframe; samples alone split it.
+    """The terms and timeframes of a group that has both throttle terms and quotas as texts.
 
-    A second is no timeframe to split, and there is nothing that it could keep: the terms are new.
+    Given windows take precedence over a quota's timeframe; given samples alone divide it. A
+    timeframe of a second is not divided, and keeps no windows, as the terms are new.
     """
     if not isinstance(throttle, dict):
         return throttle, timeframe_s
@@ -172,7 +173,7 @@ def _with_windows(throttle: object, timeframe_s: list[float]) -> tuple[object, l
 
 
 def _policy_table(policies: Sequence[Mapping[str, Any]]) -> pa.Table | None:
-    """Rows of policy; a column that nobody gives is left out, None if that is all of them."""
+    """Rows of policies, without columns that no group has; None if there are no columns."""
     given = {name for policy in policies for name, value in policy.items() if value is not None}
     if not given:
         return None
@@ -182,7 +183,7 @@ def _policy_table(policies: Sequence[Mapping[str, Any]]) -> pa.Table | None:
 
 
 def read_object(given: str, option: str) -> object:
-    """What an option gives that takes JSON itself, or a file of it.
+    """The value of an option that is JSON, or the name of a JSON file.
 
     Raises:
         InputError: it is no JSON, or there is no such file.
@@ -245,7 +246,7 @@ def _json_items(path: str) -> Iterable[tuple[str, Mapping[str, object]]]:
         if not isinstance(item, dict):
             raise InputError(f"{source}: {index}: must be an object, not {json_type(item)}")
         if "updated_at" in item:
-            # A row as commands print it: there null says what the group has.
+            # Commands print null for a default.
             item = {key: _none_means(key) if v is None else v for key, v in item.items()}
         yield f"{source}: {index}", item
 

@@ -20,9 +20,9 @@ as_json: Final = json_of
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with defaults in place of null, except for quotas, and what is JSON as objects."""
+    """A row with defaults in place of null, except for quotas, and with JSON as objects."""
     answer: dict[str, Any] = {c: DEFAULTS.get(c) if v is None else v for c, v in row.items()}
-    # Not checked: if another program wrote something else into the table, that is to be seen.
+    # Not checked: a wrong value that another program wrote into the table must be visible.
     for column in JSON_OPTIONS:
         with contextlib.suppress(ValueError):
             answer[column] = json.loads(answer[column])
@@ -32,7 +32,7 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown_changes(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Changes as ``group_changes`` has them, their states as ``shown``."""
+    """Changes in the form of ``group_changes``, with states in the form of ``shown``."""
     return [
         {k: shown(v) if k in ("from", "to") and v else v for k, v in change.items()}
         for change in changes
@@ -40,7 +40,7 @@ def shown_changes(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def etag(text: bytes) -> str:
-    """The ETag of an answer: equal as long as it is the same.
+    """The ETag of an answer: equal for equal texts.
 
     >>> etag(b"{}") == etag(b"{}") != etag(b"[]")
     True

@@ -21,13 +21,13 @@ from quotaplane.settings import History
 from quotaplane.texts import utc_text
 
 State = Mapping[str, Any]
-"""What a group's row holds: its rate and policy columns, None as in ``list_groups``."""
+"""A group's rate and policy columns with their values, None as in ``list_groups``."""
 
 _ATTEMPTS: Final = 10
 
 
 class Restored(NamedTuple):
-    """A group that is put back."""
+    """A group that is restored."""
 
     group: str
     before: State | None
@@ -51,23 +51,23 @@ def restore_groups(
     dry_run: bool = False,
     warn: Callable[[str], None] = _ignore,
 ) -> list[Restored]:
-    """Put groups back as they were, all of them or none; returns those that were changed, by name.
+    """Restore earlier states of groups, all of them or none; returns the changed ones, by name.
 
     Args:
         history: where the tables are.
-        groups: their names; none: all that there were, or without a time all deleted ones.
-        by: who does it.
-        at: as they were then.
-        version: as they were at this version of the table. Without a time or version: as they were
-            before they became what they are.
+        groups: their names; empty: all groups of that time or, without a time, all deleted ones.
+        by: the author.
+        at: restore the state at this time.
+        version: restore the state at this version of the table. Without a time or version: the
+            state before each group's last change.
         why: the reason, for the table's log.
-        check: is given what is in the table right before the change, and raises to prevent it.
+        check: takes the present states right before the change, and raises to prevent it.
         dry_run: change nothing.
         warn: as in ``change_groups``.
 
     Raises:
-        InputError: the history does not have what is asked for; nothing was written.
-        TableChangedError: others change the table all the time.
+        InputError: the history does not have the requested state; nothing was written.
+        TableChangedError: other writers change the table all the time.
         HistoryError: the table can't be read or written.
     """
     for _ in range(_ATTEMPTS):
@@ -100,7 +100,7 @@ def restore_groups(
 def states_at(
     current: Mapping[str, State], changes: Sequence[Mapping[str, Any]], version: int
 ) -> dict[str, State]:
-    """The groups as they were at a version: what was changed after it is undone.
+    """The states of groups at a version: later changes are undone.
 
     ``changes`` are ``group_changes``, from that version on at least.
     """
@@ -115,10 +115,10 @@ def states_at(
 
 
 def states_of(states: Mapping[str, State], named: Sequence[str], when: str) -> dict[str, State]:
-    """Those that are named, or all.
+    """The states of the named groups, or all.
 
     Raises:
-        InputError: there was none.
+        InputError: one of them did not exist.
     """
     if not states:
         raise InputError(f"there was no group {when}")
@@ -135,11 +135,11 @@ def last_states(
     *,
     since: datetime,
 ) -> dict[str, State]:
-    """Named groups as they were before they became what they are; without names, deleted groups,
-    and those whose rows are lost.
+    """The states of named groups before their last change; without names, of deleted groups and of
+    those whose rows are lost.
 
     Raises:
-        InputError: the history, which begins at ``since``, has nothing of the kind.
+        InputError: the history, which begins at ``since``, has no such state.
     """
     found: dict[str, State] = {}
     for change in changes:
@@ -162,7 +162,7 @@ def last_states(
 
 
 def _versions(history: History, newest: int) -> list[tuple[int, datetime]]:
-    """The table's versions that its log still has, oldest first, and when they were made."""
+    """The table's versions that its log still has, oldest first, with their times."""
     table = open_table(history, RESOURCE_GROUPS.name)
     try:
         made = {int(entry["version"]): commit_time(entry) for entry in table.history()}
@@ -178,7 +178,7 @@ def _versions(history: History, newest: int) -> list[tuple[int, datetime]]:
 def _asked_for(
     at: datetime | None, version: int | None, versions: Sequence[tuple[int, datetime]]
 ) -> tuple[int, str]:
-    """The version that was asked for, and in words."""
+    """The requested version, and a phrase for it."""
     (first, begins), (last, _) = versions[0], versions[-1]
     if version is not None:
         if not first <= version <= last:

@@ -1,4 +1,4 @@
-"""Resolves which quotas of users and client ids apply to a request."""
+"""Finds the quotas of users and client ids that apply to a request."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from quotaplane.throttle.terms import terms_of
 
 
 def resolved(groups: pa.Table, user: str | None, client: str | None) -> Iterator[dict[str, Any]]:
-    """What applies to requests of a user and a client, a dimension each; None: without one.
+    """The quotas that apply to requests of a user and a client, by dimension; None: no name.
 
-    ``groups`` is as ``list_groups`` has it. ``mode`` is the group's: a shadow or a soft one hides
-    less specific ones, too. ``shared_by`` is whose requests use up the quota together: those of
-    this user, of this client id, or of both.
+    ``groups`` has the form of ``list_groups``. ``mode`` is the group's; a shadow or soft group also
+    hides less specific ones. ``shared_by`` names the requests that use up the quota together: those
+    of this user, of this client id, or of both.
 
-    Names are as requests have them: ``<default>`` is somebody who is called so.
+    Names are those in requests, so ``<default>`` is a user or client with that very name.
 
     Raises:
         InputError: a name can't be one.

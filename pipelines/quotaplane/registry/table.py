@@ -1,6 +1,6 @@
-"""Reading and changing the quotas (table ``resource_groups``): no JVM, safe beside the job.
+"""Reads and changes the quotas (table ``resource_groups``): no JVM, safe while the job runs.
 
-The table's change feed carries a change to the job, and says for good who changed what and why.
+The table's change feed carries changes to the job, and keeps their authors and reasons.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ def _nobody(_: pa.Table) -> Sequence[str]:
 
 
 class GroupsPut(NamedTuple):
-    """A change of n groups that was made, or in a dry run would be."""
+    """A change of n groups that was made, or would be made (dry run)."""
 
     before: pa.Table
-    """(n,) what they were, as ``list_groups`` has them but without ``parent``; ``group`` is null
-    where there was none."""
+    """(n,) rows before the change, in the form of ``list_groups`` without ``parent``; ``group`` is
+    null if there was no such group."""
     rows: pa.Table
-    """(n,) what they are now, as ``list_groups`` has them."""
+    """(n,) rows after the change, in the form of ``list_groups``."""
     changed: BoolArray
-    """(n,) which of them are new or differ."""
+    """(n,) whether the group is new or differs."""
     version: int
     """The table's version with this change."""
     deleted: pa.Table
-    """The groups that were deleted with it, as they were, by name, with the table's columns."""
+    """Rows of the groups deleted in the same commit, by name, with the table's columns."""
 
 
 def put_groups(
@@ -112,14 +112,14 @@ def change_groups(
             or refuses.
         warn: is given a line for what is allowed but strange: a child's quota above its parent's.
         sleep: waits between attempts.
-        may_be_copies: see ``refuse_copies``; nobody asks for this change, it is what was there.
+        may_be_copies: see ``refuse_copies``; the change repeats rows that existed before.
 
     Returns:
         The rows before and after, in the order of the given groups. Those that were not changed
         keep their ``updated_at``; if no row changes nothing is written.
 
     Raises:
-        InputError: a name, a quota or something of the policy is wrong; names it.
+        InputError: a name, a quota or a value of the policy is wrong; names it.
         GroupIdTakenError: a new name has the id of another group.
         CopyOfQuotaError: a group is the enforcer's.
         TableChangedError: the table is not at ``at_version`` any more.
@@ -168,7 +168,7 @@ def delete_groups(
     """Delete groups, all of them or none; the arguments are as in ``change_groups``.
 
     Returns:
-        Their rows as they were, by name, with the columns of the table.
+        The deleted rows, by name, with the columns of the table.
 
     Raises:
         UnknownGroupError: there is no such group; names the first one.
@@ -196,15 +196,15 @@ def delete_groups(
 
 
 class GroupsRead(NamedTuple):
-    """The table as it was at a version."""
+    """The table at a version."""
 
     rows: pa.Table
-    """As ``list_groups`` has them."""
+    """Rows in the form of ``list_groups``."""
     version: int
 
 
 def read_groups(history: History) -> GroupsRead:
-    """All groups, and the version that they were read at: for a change that depends on them.
+    """All groups, and the version at which they were read, for a change that depends on them.
 
     Raises:
         HistoryError: the table is missing or can't be read.
@@ -216,7 +216,8 @@ def read_groups(history: History) -> GroupsRead:
 def list_groups(history: History) -> pa.Table:
     """All groups, by name, with the columns of the table and ``parent``.
 
-    A null quota is unlimited; a null of the policy is as ``policy_options.DEFAULTS`` say.
+    A null quota is unlimited; null in the policy stands for the value in
+    ``policy_options.DEFAULTS``.
 
     Raises:
         HistoryError: the table is missing or can't be read.
@@ -239,13 +240,13 @@ def get_group(history: History, group: str) -> dict[str, Any]:
 
 
 def groups_if_put(history: History, given: GivenGroups, at: datetime) -> pa.Table:
-    """The rows of the given groups if they were put into the table as it was then.
+    """The rows that the given groups would have if they were put into the table at a time.
 
-    Before its log begins, the table is taken as it was at first.
+    For a time before the log begins, its first version counts.
 
     Raises:
-        InputError: a name, a quota or something of the policy is wrong.
-        HistoryError: the table is missing, or can't be read as it was.
+        InputError: a name, a quota or a value of the policy is wrong.
+        HistoryError: the table is missing, or can't be read at that time.
     """
     table = open_table(history, RESOURCE_GROUPS.name)
     try:
@@ -260,10 +261,10 @@ def groups_if_put(history: History, given: GivenGroups, at: datetime) -> pa.Tabl
 
 
 def rows_if_put(current: pa.Table, given: GivenGroups) -> pa.Table:
-    """The rows of the given groups if they were put where the ``current`` ones are.
+    """The rows that the given groups would have if they were put among the ``current`` ones.
 
     Raises:
-        InputError: a name, a quota or something of the policy is wrong.
+        InputError: a name, a quota or a value of the policy is wrong.
     """
     return rows_after(current, checked(given), "", datetime.now(timezone.utc)).rows
 

@@ -69,11 +69,11 @@ class Limits(Section):
     """The contents and publication of limits."""
 
     lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
-    """How long a limit holds unless it is renewed. An older report is not used."""
+    """Seconds for which a limit holds unless it is renewed. An older report is not used."""
     safe_share: float | None = Field(default=None, ge=0, le=1)
-    """After its lease has ended, a broker may use this part of the quota divided by the number of
-    known brokers. null: 1, or 0 with ``transition: strict``, where these must not exceed the quota
-    either."""
+    """After its lease end, a broker may use this part of the quota divided by the number of known
+    brokers. null: 1, or 0 with ``transition: strict``, as safe limits must not exceed the quota
+    there, either."""
     refresh_rounds: int = Field(default=10, ge=1)
     """Every limit is published at least once in this many rounds, and within a quarter of a lease,
     changed or not."""
@@ -81,18 +81,18 @@ class Limits(Section):
     """Largest change of a limit in a round, as a part of its quota, unless the quota was lowered;
     null: no bound."""
     over: float = Field(default=0.0, ge=0, le=1)
-    """Limits may add up to this part of a quota more than it has while they are not used up, so
-    that noise throttles fewer. What is used beyond the quota is paid back: all rounds of any
-    stretch together exceed it by at most this part of one round's quota, or twice as much if
-    reports are a round late; docs/laws.md has the terms. Not with ``transition: strict``."""
+    """While limits are not used up, their sum may exceed a quota by this part of it, so that noise
+    throttles fewer brokers. Usage above the quota is paid back: the excess over any number of
+    rounds is at most this part of one round's quota, or twice as much if reports are a round late;
+    docs/laws.md has the conditions. Not with ``transition: strict``."""
     transition: Transition = Transition.FAST
     """``strict``: limits in force never add up to more than the quota, also while they change; an
     increase waits until brokers have acknowledged their decreases, or their leases have ended. With
     a new checkpoint this holds once a lease and ``brokers.stale_after_intervals`` intervals have
     passed since the first round, or earlier leases have ended; docs/laws.md has the exceptions."""
     signing: Signing | None = None
-    """With it the quota job signs its limits, and the enforcer refuses all others. null: limits are
-    not signed, and everybody who may write to the limits topic sets them."""
+    """If set, the quota job signs its limits, and the enforcer refuses all others. null: limits are
+    not signed, and every writer to the limits topic can set them."""
 
     @model_validator(mode="after")
     def _safe_if_strict(self) -> Limits:
@@ -127,10 +127,10 @@ class History(Section):
     """For object stores: passed unchanged to the deltalake package. Spark, which reads the same
     tables, needs its own options (``--spark-conf spark.hadoop.fs...``)."""
     recording_days: float = Field(default=1.0, ge=0, le=3650)
-    """For so long the job's inputs are kept, which ``quotaplane replay`` needs; 0: not recorded."""
+    """Days for which the job's inputs are kept for ``quotaplane replay``; 0: none are recorded."""
     reserve_mb: float = Field(default=64.0, ge=0, le=1e6)
-    """Disk space beside local tables that is given up when the disk is full: one half when a job,
-    the other when a command can't write; 0: none."""
+    """Disk space reserved beside local tables, which is freed when the disk is full: one half for a
+    job, the other for commands; 0: none."""
 
 
 class Trigger(Section):
@@ -200,7 +200,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _topics_apart(self) -> Settings:
-        # A job that reads its own output, or the other job's, would process it as input.
+        # A job must not read its own output, or the other job's, as input.
         reports, limits = self.own_topics
         taken = dict.fromkeys((*reports, limits), "used by the transport for reports and limits")
         if brokers_of(reports, [limits]) != [None]:
@@ -258,8 +258,9 @@ class Settings(Section):
 
     @property
     def spool_folder(self) -> str | None:
-        """Folder for reports that a batch which runs again must read again, as strict requires,
-        and that their topics don't store; None: there are none.
+        """Folder for reports from topics that don't store them; None: there are none.
+
+        Strict requires that a batch that runs again reads the same reports.
         """
         reports, _ = self.own_topics
         stored = not any(map(is_live, reports))
@@ -292,12 +293,12 @@ class Settings(Section):
 
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*\})?")
-"""The beginning of a variable, and the rest of it where it is one."""
+"""``${``, and the rest of the variable if the text is one."""
 
 
 _MOST_BYTES: Final = 1 << 20
 _MOST_NODES: Final = 50_000
-"""Of a settings file; those in conf/ have a few kilobytes, and 10,000 anti-affinity groups 500."""
+"""Most YAML nodes of a settings file; 10,000 anti-affinity groups fit."""
 
 
 def load_settings(path: str | Path) -> Settings:

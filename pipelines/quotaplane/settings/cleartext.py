@@ -22,7 +22,7 @@ class Protections(Section):
 
 
 def pulsar_flaws(place: PulsarConnection) -> Iterator[str]:
-    """What is wrong with a connection to Pulsar, each flaw a line that names its keys."""
+    """The flaws of a connection to Pulsar, each a line that names its keys."""
     security = place.security
     ways = {"token": security.token, "token_file": security.token_file, "oauth2": security.oauth2}
     secret = next((name for name, value in ways.items() if value is not None), None)
@@ -45,7 +45,7 @@ def pulsar_flaws(place: PulsarConnection) -> Iterator[str]:
 
 
 def kafka_flaws(transport: KafkaTransport) -> Iterator[str]:
-    """The same for Kafka. SCRAM sends no password, but an eavesdropper can guess it offline."""
+    """The flaws of a connection to Kafka. SCRAM sends no password, but allows guessing offline."""
     host = first_remote(transport.bootstrap_servers)
     if transport.security.protocol == "SASL_PLAINTEXT" and host is not None:
         yield (
@@ -55,7 +55,7 @@ def kafka_flaws(transport: KafkaTransport) -> Iterator[str]:
 
 
 def server_flaws(server: Server) -> Iterator[str]:
-    """The same for tokens that are sent to ``quotaplane serve``."""
+    """The flaws of a server to which tokens are sent."""
     if not is_loopback(server.host) and server.tls is None:
         yield (
             f"host {server.host} is reached from other hosts, and tokens would go over the network "
@@ -64,7 +64,7 @@ def server_flaws(server: Server) -> Iterator[str]:
 
 
 def tracing_flaws(tracing: Tracing) -> Iterator[str]:
-    """The same for a password in the URL of an OpenTelemetry collector."""
+    """The flaws of an OpenTelemetry collector's URL with a password."""
     url = tracing.endpoint or ""
     if has_password(url) and (host := clear_to(url)) is not None:
         yield f"endpoint: its password would go to {host} in clear text; use https://"

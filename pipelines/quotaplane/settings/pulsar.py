@@ -22,24 +22,24 @@ class Cluster(Section):
 
 
 class Enforce(Section):
-    """How ``quotaplane enforce pulsar`` enforces limits on stock brokers."""
+    """Settings of ``quotaplane enforce pulsar``, which enforces limits on stock brokers."""
 
     divide: Literal["max_min", "even", "by_rate"] = "max_min"
-    """How a broker's limit is divided over its topics: fairly by demand, evenly, or in proportion
-    to usage."""
+    """Rule by which a broker's limit is divided among its topics: fairly by demand, evenly, or in
+    proportion to usage."""
     floor_share: float = Field(default=0.1, gt=0, le=1)
     """An idle topic's rate, as a part of its even share, so that it can wake up."""
     interval_s: float = Field(default=0.5, gt=0)
-    """How often limits are read and rates are divided again."""
+    """Interval at which limits are read and rates are divided again."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)
-    """A topic's rate is raised only by more than this part, because each write allows a burst.
-    Smaller steps down wait until they would have saved as much."""
+    """A topic's rate is raised only by more than this part, because each write allows a burst. A
+    smaller decrease waits until it would have saved as much as a burst."""
     max_writes_per_s: float = Field(default=100.0, gt=0)
     max_reads_per_s: float = Field(default=200.0, gt=0)
     concurrency: int = Field(default=16, ge=1, le=256)
     """Most requests at once."""
     on_exit: Literal["keep", "safe", "remove"] = "keep"
-    """What a clean stop does: keep the rates, set each broker's safe limit, or remove the rates and
+    """Action at a clean stop: keep the rates, set each broker's safe limit, or remove the rates and
     restore the groups' quotas in the cluster."""
     without_limits: Literal["safe", "give_back"] = "safe"
     """When the job is gone: after the leases, keep each broker's safe limit; or, after
@@ -56,7 +56,7 @@ class Enforce(Section):
     """One of ``transport.report_topics``, to which the enforcer reports what each group uses on
     each broker, from the counters of topics. null: it reports nothing."""
     report_interval_s: float = Field(default=1.0, ge=0.5, le=10)
-    """With ``report_topic``: how often brokers' counters are read and reported."""
+    """With ``report_topic``: interval at which brokers' counters are read and reported."""
     leader_topic: str = "enforcer-leader"
     """Pulsar topic by which one of several enforcers is elected; a short name is in the namespace
     of ``transport.limits_topic``. It is created if it does not exist."""

@@ -11,10 +11,10 @@ from quotaplane.parsing.addresses import clear_to
 from quotaplane.settings.section import Section
 
 GRANT: Final = r"(admin|operator|viewer)(:[^\s:/]+)?"
-"""A role, and the tenant that it is for; without one, all."""
+"""A role, and the tenant that it is for; without a tenant, it is for all."""
 
 _LEAST_SECRET: Final = 32
-"""Bytes: the least that RFC 7518 allows for HS256."""
+"""Fewest bytes that RFC 7518 allows for HS256."""
 
 
 class Tls(Section):
@@ -26,7 +26,7 @@ class Tls(Section):
 
 
 class Authentication(Section):
-    """Which bearer tokens (JWT) are accepted, and what their bearers may do."""
+    """The accepted bearer tokens (JWT), and the roles of their bearers."""
 
     hs256_secret: SecretStr | None = None
     """Secret of tokens signed with HS256, at least 32 bytes."""
@@ -39,14 +39,14 @@ class Authentication(Section):
     jwks_file: str | None = None
     """File with such keys, read again when a token names a key that it did not have."""
     issuer: str | None = None
-    """What ``iss`` of a token must be; null: anything."""
+    """Required value of ``iss`` in a token; null: any."""
     audience: str | None = None
-    """What ``aud`` of a token must contain; null: only tokens without it are accepted."""
+    """Required value in ``aud`` of a token; null: only tokens without ``aud`` are accepted."""
     roles_claim: str = Field(default="roles", min_length=1)
     """The claim with the bearer's roles: a text or a list of texts."""
     grants: dict[str, tuple[str, ...]] = Field(default={})
-    """What values of that claim stand for: ``team-a: [operator:acme, viewer]``. If it is empty, the
-    values are roles themselves: ``admin``, ``operator:acme``, ``viewer:*``."""
+    """Roles by value of that claim: ``team-a: [operator:acme, viewer]``. If it is empty, the values
+    are roles themselves: ``admin``, ``operator:acme``, ``viewer:*``."""
 
     @field_validator("grants")
     @classmethod
@@ -103,7 +103,7 @@ class Server(Section):
     """``ended-by-a-proxy``: a proxy in front of the server has the certificate."""
     auth: Authentication | None = None
     anonymous: Literal["none", "viewer", "admin-without-authentication"] = "none"
-    """What may be done without a token: nothing, read everything, or everything."""
+    """Rights without a token: none, to read everything, or all."""
     request_timeout_s: float = Field(default=30.0, gt=0)
     """A request that takes longer is answered 503."""
 
@@ -120,7 +120,7 @@ def check_secret(secret: bytes) -> bytes:
     """A secret for HS256, if it can be one.
 
     Raises:
-        ValueError: it is too short, or a public key, which everybody knows.
+        ValueError: it is too short, or a public key, which is no secret.
     """
     if secret.lstrip().startswith((b"-----BEGIN", b"ssh-rsa")):
         raise ValueError("is a key pair's, and no secret of HS256: use rs256_public_key_file")

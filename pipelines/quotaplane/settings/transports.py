@@ -108,7 +108,7 @@ _TIMEOUT: Final = Field(default=10.0, gt=0, le=600)
 
 
 def is_live(topic: str) -> bool:
-    """Is the topic non-persistent, so that only connected consumers get a message?"""
+    """Whether the topic is non-persistent, so that only connected consumers get a message."""
     return topic.startswith("non-persistent://")
 
 
@@ -160,7 +160,7 @@ class KafkaTransport(Section):
     starting: Literal["earliest", "latest"] = "latest"
     """Where a new checkpoint begins to read; a restart always continues where it stopped."""
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
-    """Most reports in a micro-batch, or a backlog after a pause would be a single one. null: no
+    """Most reports in a micro-batch, so that a backlog after a pause is more than one. null: no
     bound."""
     timeout_s: float = _TIMEOUT
     """Seconds in which a server must answer a request; a sent message may take three times that."""

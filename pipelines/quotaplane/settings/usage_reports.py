@@ -48,10 +48,10 @@ class Senders(Section):
 
 
 class Reports(Senders):
-    """Brokers' reports, and which of them are used."""
+    """Brokers' reports, and the conditions for their use."""
 
     interval_s: float = Field(default=5.0, gt=0)
-    """How often a broker reports; also the period of stock Pulsar's usage counts."""
+    """Interval at which a broker reports; also the period of stock Pulsar's usage counts."""
     max_clock_skew_s: float = Field(default=30.0, ge=0)
     """A report is not used if it was published further in the future than this, or if its broker
     started then. The enforcer ignores limits that were decided further in the future."""
@@ -60,9 +60,10 @@ class Reports(Senders):
     """A report with more groups is not used; in a batch of many reports, nor is one whose groups
     have a few bytes each (docs/wire.md)."""
     max_reports_per_broker: int = Field(default=16, ge=1)
-    """Of a broker's reports that arrive at once, so many are used: the newest."""
+    """Most reports of one broker used of those that arrive together: the newest."""
     max_rate_per_s: float = Field(default=1e15, gt=0)
     """Higher usage counts as noise."""
     stop_when_unusable_intervals: float | None = Field(default=None, ge=3)
-    """End the job (exit code 5) after so many intervals in which reports arrived and none was
-    usable: a wrong clock, another format. null: never; a warning comes after 3 intervals."""
+    """End the job (exit code 5) after this many intervals in which reports arrived and none was
+    usable, because of a wrong clock or another format. null: never; a warning comes after 3
+    intervals."""

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from quotaplane.console.terminal import tell, warn
+from quotaplane.console.terminal import inform, warn
 from quotaplane.history.leadership import Leadership
 from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
@@ -165,7 +165,7 @@ def prepare(spec: JobSpec) -> Transport:
         warn(warning)
     if spec.settings.cluster is None:  # else quotas are copied from the cluster, which has them
         refuse_lost_groups(spec.settings.history)
-    ensure_tables(spec.settings.history, say=tell)
+    ensure_tables(spec.settings.history, say=inform)
     return transport
 
 
