@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from quotabalance.record.tables import BALANCE_ACTIONS
-from quotaplane.console.terminal import tell
+from quotaplane.console.terminal import inform
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.history.tables import STAMP_COLUMNS
 from quotaplane.history.writer import HistoryWriter

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quotabalance.settings import BalanceSettings, load_balance_settings, pulsar_cluster
 from quotaplane.agents.conditions import Conditions
 from quotaplane.cli.agent_process import print_line, print_status, stop_at_signal
-from quotaplane.console.terminal import tell, warn
+from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.settings import PulsarTransport
 

@@ -51,7 +51,7 @@ def load_bounds(settings: BalanceSettings) -> LoadBounds:
 
 
 def load_decoder(bounds: LoadBounds) -> Decoder:
-    """Load reports as payloads for the operator's only shard."""
+    """Load reports as payloads for the only shard of Spark's operator."""
 
     def decoder(
         values: Sequence[bytes | None],
