@@ -48,7 +48,7 @@ CREATE TABLE limits (
 )
 USING delta
 PARTITIONED BY (date)
-COMMENT 'What each broker was allowed of each resource group, and why: one row per limit that changed.'
+COMMENT 'Limits of each broker for each resource group, and their reasons: one row per change.'
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',

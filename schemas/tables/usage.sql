@@ -33,7 +33,7 @@ CREATE TABLE usage (
 )
 USING delta
 PARTITIONED BY (date)
-COMMENT 'What each broker reported to have used of each resource group: one row per report entry.'
+COMMENT 'Usage of each resource group as each broker reported it: one row per report entry.'
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',

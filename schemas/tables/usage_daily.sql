@@ -31,7 +31,7 @@ CREATE TABLE usage_daily (
 )
 USING delta
 PARTITIONED BY (date)
-COMMENT 'What each broker used of each resource group on each day that is over. `quotaplane maintain` makes the rows, once for each day.'
+COMMENT 'Usage of each resource group by each broker on each past day. `quotaplane maintain` makes the rows, once for each day.'
 TBLPROPERTIES (
   'delta.checkpointInterval' = '25',
   'delta.enableExpiredLogCleanup' = 'true',

@@ -1,4 +1,4 @@
-"""Moves one bundle: unload, claim by the new owner, check, and again if somebody was quicker.
+"""Moves one bundle: unload, claim by the new owner, check, and again after a conflict.
 
 Pulsar 4.0 keeps the wish ``destinationBroker`` for the first lookup of the bundle's range only, so
 with many clients the bundle may come to another broker. Therefore the new owner is asked to claim
@@ -90,7 +90,7 @@ class BundleMover:
         return MoveResult(outcome, owner, attempt, took_s, message)
 
     async def owner(self, bundle: str, first: Sequence[str] = ()) -> str:
-        """The broker that has the bundle now; "" = none. Asking gives it to nobody.
+        """The broker that has the bundle now; "" = none. The question changes no owner.
 
         Args:
             bundle: its name.
@@ -136,7 +136,7 @@ class BundleMover:
         return move.target if move.bundle in owned else owner if owner != move.target else ""
 
     async def _claim(self, move: Move, holder: str, unloading: asyncio.Task[None]) -> str:
-        """Claim the bundle for the target until somebody other than its holder has it."""
+        """Claim the bundle for the target until another broker than its holder has it."""
         loop = asyncio.get_running_loop()
         held = self._addresses.get(holder)
         names = {address.name: broker for broker, address in self._addresses.items()}

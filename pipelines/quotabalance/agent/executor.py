@@ -36,7 +36,7 @@ _MOST_TIMES: Final = 1000
 """Durations of moves that the status line is made from."""
 _DRAIN: Final = "Drain"
 """The planner's label of moves away from a broker that is taken out. The check believes only its
-own settings, as everybody who writes to the topic can write a label."""
+own settings, as every writer to the topic can write a label."""
 
 
 class PlanVerdict(NamedTuple):

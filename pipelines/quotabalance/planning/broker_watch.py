@@ -69,7 +69,7 @@ class BrokerWatch:
         due_s = self.counted_at_s + 0.99 * options.sample_period_s
         later = measured_at_s >= due_s
         newer = measured_at_s > self.counted_at_s
-        # Reports come in order: numbers older by so much are of a clock that was set back.
+        # Reports come in order: numbers this much older are of a clock that was set back.
         set_back = measured_at_s < self.counted_at_s - options.sample_period_s
         return np.isfinite(measured_at_s) & (first | later | (differs & newer) | set_back)
 
@@ -113,11 +113,11 @@ class Overload(NamedTuple):
         ``stop``, or the start less its probable error, at least half of ``stop``.
 
         Of several relieved brokers, the most underestimated one is to be below start, too. Its
-        error is probably the largest of so many (Blom 1958), at least one standard error.
+        error is probably the largest of all (Blom 1958), at least one standard error.
 
         Args:
             broker: its place.
-            relieved: so many brokers are relieved in this round.
+            relieved: number of brokers relieved in this round.
 
         >>> one = np.full(1, 0.02)
         >>> overload = Overload(one * 60, one, one * 60, one * 7.5, 0.13)

@@ -69,7 +69,7 @@ class BundleEstimates:
     messages_per_byte: FloatArray
     """Shape (N,): messages, in and out together, for each byte."""
     short: FloatArray
-    """Shape (N,): so many more samples ``mean`` is of the latest 4 only, as loads drift."""
+    """(N,) samples for which ``mean`` is of the latest 4 only, as loads drift."""
     owner: FloatArray
     """Shape (N,): CRC-32 of the name of the broker that the latest sample is of."""
 

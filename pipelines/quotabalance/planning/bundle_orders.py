@@ -16,7 +16,7 @@ UNDER_WAY: Final = "under way"
 SEEN: Final = "seen"
 MISSED: Final = "missed"
 PROPOSED: Final = "proposed"
-"""Decided, but nobody may carry it out before an administrator approves it: it is not under way."""
+"""Decided, but it needs an administrator's approval: it is not under way."""
 
 
 TIMEOUT_S: Final = 180.0

@@ -140,7 +140,7 @@ class SplitPlanner:
         return True
 
     def _boundaries(self, bundle: int, source: int) -> tuple[int, ...]:
-        """Boundaries of so many equal parts that one fits on a broker; () = of two."""
+        """Boundaries of enough equal parts that each fits on a broker; () = of two parts."""
         board, parsed = self._board, parse_bundle(self._load.bundles[bundle])
         column = board.scarcest(source)
         room = board.room(self._options.stop_below)[:, column]

@@ -21,8 +21,8 @@ def children_of(gone: Sequence[str], new: Sequence[str]) -> Mapping[str, Sequenc
     """Which new bundles are parts of which old one.
 
     Args:
-        gone: names of bundles that nobody reports any more.
-        new: names of bundles that nobody reported before.
+        gone: names of bundles that are no longer reported.
+        new: names of bundles that were not reported before.
 
     Returns:
         From the old bundle to the places of its parts in ``new``; only of those that have some.

@@ -46,8 +46,8 @@ def decide(
         policies: where bundles may be.
 
     Returns:
-        The state for the next round, and what is to be done now. Equal arguments, in whatever order
-        brokers and bundles are listed, give equal results.
+        The state for the next round, and the actions now. Equal arguments, in any order of
+        brokers and bundles, give equal results.
 
     Raises:
         InputError: an unusable number, and whose it is.

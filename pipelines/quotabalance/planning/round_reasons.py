@@ -75,7 +75,7 @@ def load_lost(now: RoundView) -> Skip:
 
 
 def unknown_brokers(policies: Policies, brokers: tuple[str, ...]) -> list[Skip]:
-    """Brokers that the policies name and nobody reports: misspelt, or already taken out."""
+    """Brokers in the policies that do not report: misspelt, or already taken out."""
     named = {
         "drained_brokers": policies.drained_brokers,
         "capacity_weights": policies.capacity_weights.keys(),

@@ -172,7 +172,7 @@ def _order_of(names: Sequence[str]) -> tuple[IntArray, IntArray]:
 
 
 def _absent(state: BalanceState, load: ClusterLoad, settled: Settled) -> BundleEstimates:
-    """Estimates of bundles under way that nobody reports."""
+    """Estimates of bundles under way that no broker reports."""
     gone = [
         order.bundle
         for order in settled.orders.values()

@@ -22,7 +22,7 @@ def split_positions(
         bundle: the bundle.
         hashes: (n,) hash of each topic, crc32 of its full name.
         weights: (n,) what is to be divided, for example bytes per second; at least 0.
-        parts: how many bundles there shall be, if there are so many different hashes.
+        parts: wanted number of bundles; fewer if there are fewer different hashes.
 
     Returns:
         Ascending, strictly inside the range; the first hash of each new bundle. Empty: all topics

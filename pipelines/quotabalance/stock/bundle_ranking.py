@@ -114,7 +114,7 @@ class Ranking:
         return able
 
     def leaving(self, broker: int, bundles: int) -> tuple[IntArray, list[Skip]]:
-        """The bundles that may leave a broker with so many, biggest first; and why others stay."""
+        """The bundles that may leave a broker, biggest first, and the reasons why others stay."""
         name = self._brokers[broker]
         if bundles <= 1:
             return np.zeros(0, np.int64), [too_few_bundles(name, bundles)]

@@ -107,7 +107,7 @@ class HashMapOrder:
 
 
 def table_capacity(keys: int) -> int:
-    """Buckets of a new ``HashMap`` after so many keys were inserted.
+    """Buckets of a new ``HashMap`` after this many keys were inserted.
 
     >>> table_capacity(12), table_capacity(13)
     (16, 32)

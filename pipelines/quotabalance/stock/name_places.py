@@ -13,7 +13,7 @@ from quotaplane.model import IntArray
 def same_names(one: Sequence[str], other: Sequence[str]) -> bool:
     """Whether the lists are equal; fast if they are the same object.
 
-    So nobody may change a list of names that a strategy has got.
+    So a list of names that a strategy has must not change.
     """
     return one is other or (len(one) == len(other) and one == other)
 

@@ -22,7 +22,7 @@ from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.model import IntArray
 
 MARGIN: Final = 0.05
-"""``ADDITIONAL_THRESHOLD_PERCENT_MARGIN``: so much more than needed is moved."""
+"""``ADDITIONAL_THRESHOLD_PERCENT_MARGIN``: this much more than needed is moved."""
 
 
 class OverloadShedder:

@@ -132,7 +132,7 @@ def default_boundaries(
 ) -> tuple[int, ...]:
     """The boundaries of an automatic split (``defaultNamespaceBundleSplitAlgorithm``).
 
-    () with ``specified_positions_divide``, as nobody specifies positions then. With a name that
+    () with ``specified_positions_divide``, as no positions are specified then. With a name that
     Pulsar does not know it takes the middle of the range.
 
     >>> default_boundaries(BundleName("acme/orders", 0, 8), {}, StockSettings())

@@ -121,8 +121,10 @@ class BundleSplitterTask:
 
 
 class ExtensibleSplitter:
-    """A broker's own trigger in the extensible manager: live rates, more than so many rounds in a
-    row, and only with exactly one boundary (``DefaultNamespaceBundleSplitStrategyImpl``).
+    """The extensible manager's trigger in a broker (``DefaultNamespaceBundleSplitStrategyImpl``).
+
+    It uses live rates, which must be too high in several rounds in a row, and needs exactly one
+    boundary.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.signatures import SigningKeys
 
 FORGET_AFTER_MS: Final = 600_000
-"""Limits of a group that the broker no longer has are forgotten so long after their lease."""
+"""Time after its lease end at which the limit of a group without usage is dropped."""
 
 _FORGET_EVERY: Final = 100
 """Reports."""
@@ -34,7 +34,7 @@ class BrokerClient:
 
     ``now_ms`` is the clock, in milliseconds since 1970 in UTC: reports are dated by it, and it
     shows how old a limit is that arrives. From then on, and for the windows of reports,
-    ``steady_ms`` counts: a clock that nobody sets.
+    ``steady_ms`` counts: a clock that can't be set.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BrokerClient:
             counts_refused: whether the broker counts what it refuses or delays.
             uses_ids: reports name groups by id.
             keys: limits must be signed with one of them; None: signatures are not verified.
-            steady_ms: a clock that nobody sets, as ``time.monotonic() * 1000``; None: ``now_ms``.
+            steady_ms: a clock that can't be set, as ``time.monotonic() * 1000``; None: ``now_ms``.
         """
         self._link, self._now_ms, self._keys = link, now_ms, keys
         self._steady_ms = now_ms if steady_ms is None else steady_ms

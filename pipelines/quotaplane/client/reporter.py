@@ -13,7 +13,7 @@ from quotaplane.model import FloatArray, IntArray
 from quotaplane.wire.report_own import Names, as_strings, encode_report
 
 LIMITS_EVERY: Final = 10
-"""The first of so many reports has the limits in force: a job that starts without its state takes
+"""One of this many reports has the limits in force: a job that starts without its state takes
 them from there."""
 
 

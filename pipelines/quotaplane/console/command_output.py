@@ -20,7 +20,7 @@ INTERRUPTED: Final = 130
 READER_LEFT: Final = 141
 """Exit code: the reader of stdout has left (``... | head -1``)."""
 UNFORESEEN: Final = 70
-"""Exit code: an error that nobody foresaw, so a bug; sysexits.h has this number for it."""
+"""Exit code: an unforeseen error, which is a bug; sysexits.h has this number for it."""
 
 _STDERR: Final = 2
 _MOST_OF_A_BUG: Final = 500

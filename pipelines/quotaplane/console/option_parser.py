@@ -52,7 +52,7 @@ class OptionParser(argparse.ArgumentParser):
 class _StoreOnce(argparse.Action):
     """Stores the value of an option or of a positional argument: a text that is not empty.
 
-    In a shell ``-f "$FOLDER"`` is empty if nobody has set the variable. Bytes that the locale's
+    In a shell ``-f "$FOLDER"`` is empty if the variable is not set. Bytes that the locale's
     encoding does not have are no text, and no table has them.
     """
 

@@ -182,7 +182,7 @@ def _plain_decimal(value: Decimal) -> int | float | str:
 
 
 def _plain_time(value: datetime) -> str:
-    # A time without a zone stays one: nobody knows its place in UTC.
+    # A time without a zone stays one: its place in UTC is unknown.
     if value.tzinfo is None:
         return value.isoformat(timespec="milliseconds")
     try:

@@ -180,7 +180,7 @@ def record(folder: Path, paths: Iterable[Path], *, anew: bool = False) -> None:
 
 
 def replace(folder: Path, changed: Callable[[Checksums], dict[str, Line]]) -> None:
-    """Write the file of checksums anew, while nobody appends to it.
+    """Write the file of checksums anew, while no process appends to it.
 
     Args:
         folder: the table's folder.
@@ -203,7 +203,7 @@ def replace(folder: Path, changed: Callable[[Checksums], dict[str, Line]]) -> No
 
 @contextmanager
 def _locked(path: Path, how: int) -> Iterator[int]:
-    """The file of checksums, to append to; nobody replaces it meanwhile."""
+    """The file of checksums, to append to; no process replaces it meanwhile."""
     while True:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:

@@ -11,9 +11,9 @@ from quotaplane.deltalog.checksums import Checksums, Line, checksum_of, replace
 from quotaplane.deltalog.log import LOG, list_log
 
 EVERY_MS: Final = 86_400_000
-"""Each file is compared once in so long."""
+"""Interval at which each file is compared."""
 MOST_BYTES: Final = 4 << 30
-"""A run compares so much of a table; the next one goes on."""
+"""Most bytes of a table that a run compares; the next run continues."""
 
 
 def compare(folder: Path, live: Iterable[str], now_ms: int) -> str | None:

@@ -78,7 +78,7 @@ def _sync(log: Log, versions: range) -> None:
     _each((*commits, log.folder / LOG))
     if 0 in versions:
         for folder in log.folder.parents:
-            with suppress(PermissionError):  # an existing folder of somebody else
+            with suppress(PermissionError):  # an existing folder of another user
                 fsync(folder)
     record(log.folder, (*files, *commits))
 

@@ -64,7 +64,7 @@ class DemoRecord:
         for place, story in enumerate(self.scenario.stories):
             dimension = DIMENSIONS.index(story.shows[0])
             old, new = before.limit[:, place, dimension], now.limit[:, place, dimension]
-            # Ignore idle brokers: a change of their limit affects nobody.
+            # Ignore idle brokers: a change of their limit has no effect.
             uses = now.wanted[:, place, dimension] > 0
             with np.errstate(invalid="ignore"):
                 moved = uses & np.isfinite(new) & ~(np.abs(new - old) <= CLOSE * old)

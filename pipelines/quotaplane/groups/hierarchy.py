@@ -1,6 +1,6 @@
 """Trees of resource groups, from their names alone: ``acme`` over ``acme::orders``.
 
-The parent of a group is the nearest group up its path that exists: a level that nobody defined is
+The parent of a group is the nearest group up its path that exists: an undefined level is
 skipped. Groups without ``SEPARATOR`` in their names, which may be all of them, cost nothing.
 """
 

@@ -1,6 +1,6 @@
 """Names of groups and brokers that are allowed, and that hardly any report will have.
 
-A quota under such a name holds for nobody, which nobody notices.
+A quota under such a name silently has no effect.
 """
 
 from __future__ import annotations

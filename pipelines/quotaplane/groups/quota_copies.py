@@ -20,7 +20,7 @@ def copy_of(group: str) -> str:
 
 
 def is_copy(group: str) -> bool:
-    """Whether a group of the cluster is such a copy, and nobody's own group."""
+    """Whether a group of the cluster is such a copy."""
     return group.endswith(_COPY) and group != _COPY
 
 

@@ -52,7 +52,7 @@ def spill_folder() -> Iterator[Path]:
 
 def _remove_left_over() -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{NAME}*"):
-        # Of another user, in use, or gone meanwhile: it stays.
+        # Another user's, in use, or gone meanwhile: it stays.
         with suppress(OSError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

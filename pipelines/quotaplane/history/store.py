@@ -287,7 +287,7 @@ def nobody_writing(history: History) -> Iterator[bool]:
 def only_one(history: History, lock: str) -> Iterator[None]:
     """Let one caller at a time in, of all processes that use this lock file of the history.
 
-    Object stores, and file systems without locks, let everybody in.
+    There is no lock on object stores and on file systems without locks.
     """
     folder = local_folder(history.path)
     with ExitStack() as stack:

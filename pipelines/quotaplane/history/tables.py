@@ -66,7 +66,7 @@ def _reason(dimension: str) -> list[pa.Field]:
 
 USAGE: Final = appended(
     "usage",
-    "What each broker reported to have used of each resource group: one row per report entry.",
+    "Usage of each resource group as each broker reported it: one row per report entry.",
     [
         _BROKER,
         _GROUP,
@@ -103,7 +103,7 @@ USAGE: Final = appended(
 
 LIMITS: Final = appended(
     "limits",
-    "What each broker was allowed of each resource group, and why: one row per limit that changed.",
+    "Limits of each broker for each resource group, and their reasons: one row per change.",
     [
         _BROKER,
         _GROUP,
@@ -267,7 +267,7 @@ _AMOUNT: Final = "used on this day: messages, bytes or partitions, not a rate; n
 
 USAGE_DAILY: Final = Table(
     "usage_daily",
-    "What each broker used of each resource group on each day that is over. `quotaplane maintain` "
+    "Usage of each resource group by each broker on each past day. `quotaplane maintain` "
     "makes the rows, once for each day.",
     pa.schema(
         [

@@ -29,7 +29,7 @@ class Vessels:
     cut: BoolArray | None = None
     """(g,) the floors exceeded the quota by more than a rounding error; None: no group's did."""
     fixed: FloatArray | None = None
-    """(n,) limits that priorities determine, whatever the level; NaN: none."""
+    """(n,) limits determined by priorities, not by the level; NaN: none."""
     waiting: BoolArray | None = None
     """(n,) only the floor is left, because brokers of higher priority take the rest."""
 

@@ -21,16 +21,16 @@ def max_min(problem: Problem) -> Allocation:
     add up to the quota. No limit can be raised without lowering that of a broker that has less (per
     weight), a higher priority, or only its floor. In this order:
 
-    1. Floors are lower bounds on limits (not extra on top), whatever demand and priority. A floor
+    1. Floors are lower bounds on limits (not extra on top) for any demand and priority. A floor
        above its own ceiling is cut to the ceiling; floors that together exceed the quota are cut
        in proportion.
     2. Demands of the highest priority, each up to ``min(demand, ceiling)``, are met from what the
        floors of the others leave; then those of the next priority from the rest.
-    3. If all demands fit, the spare is given on top, by weight and whatever the priority, to all
+    3. If all demands fit, the spare is given on top, by weight and not by priority, to all
        brokers below their ceilings; what no broker may take stays unallocated. So without ceilings
        the limits always add up to the quota, and a broker that becomes busy has a limit to use.
 
-    Conserving, in floating point too: in whatever order the limits are added, the sum never exceeds
+    Conserving, in floating point too: in any order of addition, the limits never exceed
     the quota. The error of each limit is below 1e-9 of the quota, for weights from 1e-9 to 1e9; at
     most ``2 * Segments.slack`` of the quota is left over.
 

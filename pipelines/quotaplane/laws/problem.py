@@ -34,9 +34,9 @@ class Problem:
     weight: FloatArray
     """(n,) above 0; only ratios within a group matter."""
     floor: FloatArray
-    """(n,) guaranteed limit, whatever the demand."""
+    """(n,) guaranteed limit, independent of the demand."""
     ceiling: FloatArray | None = None
-    """(n,) highest limit, whatever is left over; inf: no bound; None: all inf."""
+    """(n,) highest limit; inf: no bound; None: all inf."""
     priority: IntArray | None = None
     """(n,) higher priorities are served first; None: all equal."""
 

@@ -14,7 +14,7 @@ from quotaplane.laws.segments import Segments, overshooting, scale_down
 
 @in_blocks
 def static(problem: Problem) -> Allocation:
-    """Divide the quota evenly (by weight), whatever the usage and demand.
+    """Divide the quota evenly (by weight), independent of usage and demand.
 
     ``limit = quota * weight / sum(weight)``. The naive baseline in the discussion of PIP-82: no
     broker starves and nothing must be measured, but a busy broker can't use what idle ones leave.

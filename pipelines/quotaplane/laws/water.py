@@ -202,7 +202,7 @@ class _Filling:
 def _halfway(low: FloatArray, high: FloatArray) -> FloatArray:
     """The middle of all floats between two non-negative ones; ``low`` if there is none between.
 
-    That halves the bracket whatever its order of magnitude.
+    That halves a bracket of any order of magnitude.
     """
     bits = low.view(np.int64)
     middle: FloatArray = (bits + (high.view(np.int64) - bits) // 2).view(np.float64)

@@ -17,8 +17,8 @@ MOST_LEVELS: Final = 32
 """Most objects and lists within each other. Pulsar's statistics of a topic have eight."""
 EVEN_VALUES: Final = 100_000
 BYTES_PER_VALUE: Final = 16
-"""Most values: ``EVEN_VALUES``, and one more per so many bytes. Pulsar's statistics have one per 25
-bytes, and its lists of names one per 30."""
+"""Most values: ``EVEN_VALUES``, and one per ``BYTES_PER_VALUE``. Pulsar's statistics have one per
+25 bytes, and its lists of names one per 30."""
 
 MALFORMED: Final = (
     *(ArithmeticError, AttributeError, LookupError),

@@ -14,7 +14,7 @@ LATEST: Final = datetime(2200, 1, 1, tzinfo=timezone.utc)
 """No history has other times; far ones would overflow where they are computed with."""
 
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
-"""Another host's present may be so far ahead."""
+"""Another host's clock may be this far ahead."""
 
 _AGE: Final = re.compile(r"([0-9]{1,6})([smhd])")
 _TIME: Final = re.compile(

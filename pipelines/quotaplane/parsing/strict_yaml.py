@@ -25,7 +25,7 @@ _MOST_LEVELS: Final = 32
 """Most mappings and lists within each other."""
 _TIMES: Final = 10
 _MOST_REPEATED: Final = 100_000
-"""With all aliases and ``<<`` written out, a text may have ``_TIMES`` as many nodes, and so many
+"""With all aliases and ``<<`` written out, a text may have ``_TIMES`` as many nodes, and this many
 more. Aliases of aliases grow exponentially."""
 _MOST_DIGITS: Final = 100
 """Most characters of what is no text."""

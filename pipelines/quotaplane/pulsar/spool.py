@@ -103,7 +103,7 @@ class Spool:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in self._folder.absolute().parents:
-            with suppress(PermissionError):  # an existing folder of somebody else
+            with suppress(PermissionError):  # an existing folder of another user
                 fsync(folder)
 
     def _files(self) -> list[Path]:

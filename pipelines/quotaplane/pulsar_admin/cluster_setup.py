@@ -58,7 +58,7 @@ class Missing:
     steps: list[Step] = field(default_factory=list)
     """To be made in this order."""
     by_hand: list[str] = field(default_factory=list)
-    """Things that nobody can make over the REST API."""
+    """Things that can't be made over the REST API."""
     notes: list[str] = field(default_factory=list)
     """Things that were not compared."""
 

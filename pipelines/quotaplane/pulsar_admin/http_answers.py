@@ -16,7 +16,7 @@ from quotaplane.errors import ClusterError
 from quotaplane.parsing.bounded_json import parse_bounded
 
 MOST_ANSWER_BYTES: Final = 64 << 20
-"""A longer answer is refused. Statistics of 30,000 topics of a broker have about so many bytes."""
+"""A longer answer is refused. Statistics of 30,000 topics of a broker are about as long."""
 
 _MOST_LINED_BYTES: Final = 2 << 30
 """The same where only some lines are kept. A topic has 8 kB of a broker's metrics, with a

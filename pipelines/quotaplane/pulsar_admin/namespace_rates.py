@@ -2,7 +2,7 @@
 
 They are part of the namespace's policies. In Pulsar 4.0 each topic gets the rate in full, from its
 first message on. A property of the namespace records the rates that we set, so that a later run
-does not take somebody else's rate for ours.
+does not take a rate of another program for ours.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _whole(rates: FloatArray) -> list[int]:
 
 
 def _parsed(record: object) -> dict[str, list[Any]]:
-    """The rates that may be ours, by kind; empty if somebody else changed the record."""
+    """The rates that may be ours, by kind; empty if another program changed the record."""
     try:
         by_kind = parse_bounded(record.encode()) if isinstance(record, str) else {}
     except ValueError:

@@ -1,7 +1,7 @@
 """Proposes a resource group for each namespace whose topics have rates; pure.
 
 Pulsar applies a rate to each topic and each partition in full. So what a namespace may use today is
-the sum over its parts, and that sum is the proposed quota: nobody may use less than before.
+the sum over its parts, and that sum is the proposed quota: no client gets less than before.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _EARLY: Final = 0.9
 """Fraction of its length from which a window counts as whole, as reads are not exactly on time."""
 _EVEN_COUNTERS: Final = 100_000
 _BYTES_PER_COUNTER: Final = 128
-"""Most counters: ``_EVEN_COUNTERS``, and one more per so many bytes. The metrics of a topic have
+"""Most counters: ``_EVEN_COUNTERS``, and one per ``_BYTES_PER_COUNTER``. A topic's metrics have
 four of them, or two more per subscription, in some 5,000 bytes."""
 MOST_TOPICS: Final = 100_000
 """Topics and partitions of a broker."""

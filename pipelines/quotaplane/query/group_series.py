@@ -21,7 +21,7 @@ MOST_BROKERS: Final = 20
 MOST_REASONS: Final = 500
 
 _ARRIVES: Final = timedelta(hours=1)
-"""Rounds so long after the period may have reports of it."""
+"""Rounds up to this time after the period may have reports about it."""
 
 # Not from the views: those read the columns of all dimensions.
 _USAGE: Final = """

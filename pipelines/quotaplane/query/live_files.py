@@ -17,7 +17,7 @@ _READABLE: Final = 1
 deletion vectors, or columns by other names."""
 
 _CUT_OFF: Final = 32
-"""Names of so many characters or more may be cut off in statistics."""
+"""Names of this many characters or more may be cut off in statistics."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -64,7 +64,7 @@ def live_files(
         kept = _overlap(first, last, begin, end)
     if group is not None and "max.resource_group" in listed.column_names:
         least, most = (listed[f"{end}.resource_group"].to_pylist() for end in ("min", "max"))
-        # Of a long name, statistics may have the beginning only.
+        # Statistics may have only the beginning of a long name.
         most = [None if name is None or len(name) >= _CUT_OFF else name for name in most]
         of_group = _overlap(least, most, group, group)
         kept = [one and other for one, other in zip(kept, of_group, strict=True)]

@@ -16,7 +16,7 @@ from quotaplane.errors import QueryTimeoutError
 ENDED: Final = "the query took too long and was ended; ask for less, for example a shorter time"
 
 _AGAIN_S: Final = 0.1
-"""A query is interrupted so often until it ends: between two statements nothing is interrupted."""
+"""Interval of interrupts until a query ends: between two statements, one has no effect."""
 _Result = TypeVar("_Result")
 
 
@@ -32,7 +32,7 @@ class Sessions:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """End the queries that this thread makes meanwhile when so many seconds have passed."""
+        """Interrupt the queries of this thread after the given number of seconds."""
         self._deadline.at_s = time.monotonic() + seconds
         try:
             yield

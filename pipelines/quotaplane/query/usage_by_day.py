@@ -23,7 +23,7 @@ from quotaplane.settings import History
 _APP: Final = "quotaplane-usage-of-"
 """Delta's application of the commit with a day's rows, with the day; its version is the number of
 report entries that the rows are made of."""
-# Of a day whose usage is expiring, rows that are here no more may have counted.
+# A day whose usage is expiring may have had further rows, which were counted.
 _DAYS: Final = """
 SELECT day, entries
 FROM (
@@ -36,7 +36,7 @@ ORDER BY day
 """
 
 _LOOK_BACK: Final = timedelta(hours=6)
-"""A broker's counter of so long before midnight is found: what reports miss over midnight for no
+"""Time before midnight in which a broker's counter is searched: usage missed over midnight for no
 longer than that is in the next day."""
 _NEXT_REPORTS: Final = timedelta(minutes=10)
 """The next day's first reports end the rates of its last ones, and show that brokers went on."""

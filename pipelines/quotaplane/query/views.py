@@ -109,8 +109,8 @@ WHERE used_per_s IS NOT NULL
 """
 
 MOST_UNREPORTED: Final = 5
-"""Stock brokers leave out of a report what hardly changed, for up to five intervals: for so many
-windows a rate counts that is not reported again."""
+"""Stock brokers do not report rates that hardly changed, for up to five intervals: for this many
+windows a rate holds that is not reported again."""
 _MOST_WITHOUT_WINDOW_MS: Final = 60_000
 """A rate that was reported without its window holds for this long."""
 
@@ -207,7 +207,7 @@ FROM usage_daily {
 WHERE used IS NOT NULL
 """
 
-# Of earlier limits, only the newest of each broker and group matters; few columns are read to find
+# Only the newest earlier limit of each broker and group matters; few columns are read to find
 # it. Most rows are of groups that did not report.
 _RECENT_LIMITS: Final = """
 WITH reported AS (

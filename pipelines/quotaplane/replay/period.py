@@ -95,7 +95,7 @@ def read_period(
         points: most buckets.
 
     Raises:
-        InputError: the groups have too many brokers for so many points.
+        InputError: the groups have too many brokers for this number of points.
         HistoryError: the history can't be read.
     """
     since_ms, until_ms = (int(moment.timestamp() * 1000) for moment in (since, until))
@@ -117,7 +117,7 @@ def period_of(
     """Make a period of rows of usage, limits and changes of quotas; see ``read_period``.
 
     Raises:
-        InputError: the groups have too many brokers for so many points.
+        InputError: the groups have too many brokers for this number of points.
     """
     usage, limits, changes = columns
     since_ms, until_ms = bounds_ms

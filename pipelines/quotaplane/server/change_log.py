@@ -74,7 +74,7 @@ class ChangeLog:
 
 
 def newest_of(feed: ChangeFeed, most_rows: int) -> ChangeFeed:
-    """The newest commits that have at most so many rows in all; at least the newest one."""
+    """The newest commits with at most ``most_rows`` rows in all; at least the newest one."""
     if len(feed.rows) <= most_rows:
         return feed
     versions = feed.rows["_commit_version"]

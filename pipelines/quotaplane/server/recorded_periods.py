@@ -54,7 +54,7 @@ class RecordedPeriods:
         ``rows`` are the current ones of the group's tree.
 
         Raises:
-            InputError: the tree has too many brokers for so many points.
+            InputError: the tree has too many brokers for this number of points.
             HistoryError: the history can't be read.
             AnswerError: too many wait, or it took too long (503).
         """

@@ -49,7 +49,7 @@ class BrokerTimeouts(Section):
 
     stale_after_intervals: float = Field(default=2.0, gt=0)
     expire_after_intervals: float = Field(default=3.0, gt=0)
-    """After so many missed intervals a broker's usage no longer counts; others get its share."""
+    """After this many missed intervals a broker's usage no longer counts; others get its share."""
 
     @model_validator(mode="after")
     def _ordered(self) -> BrokerTimeouts:

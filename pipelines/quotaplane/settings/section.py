@@ -40,4 +40,4 @@ class NamedTopic(NamedTuple):
     stored: bool = False
     """It must be persistent, as later readers must find its messages."""
     kept_min: int | None = None
-    """Its messages are kept for so many minutes; None: somewhat longer than a lease."""
+    """Minutes for which its messages are kept; None: somewhat longer than a lease."""

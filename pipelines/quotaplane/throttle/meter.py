@@ -1,7 +1,7 @@
 """KIP-599's metrics of every entity: rate, tokens, throttle time.
 
 They are measured over the last ``WINDOWS`` windows of one second, Kafka's default for quota
-metrics, aligned with the clock, whatever the entity's law. They don't influence decisions.
+metrics, aligned with the clock, for every law. They don't influence decisions.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ reports and polls limits, without Spark or a JVM. All transports pass the same t
   letter can be found; a later report of a broker never arrives in an earlier micro-batch;
 * the order of rows within a micro-batch is undefined: reports have a sequence of their own.
 
-Messages are acknowledged once ``publish`` or ``send_reports`` has returned. What that means for a
-power loss depends on the transport. The embedded transport has written them to disk. Kafka has them
+Messages are acknowledged once ``publish`` or ``send_reports`` has returned. The guarantee in a
+power loss depends on the transport: the embedded transport has written them to disk. Kafka has them
 in all in-sync replicas (``acks=all``), which by default don't wait for their disks. Pulsar has them
 on the disks of a quorum of bookies, unless ``journalSyncData`` is off; a non-persistent topic
 stores nothing.
@@ -69,7 +69,7 @@ class Portion(NamedTuple):
 
 PORTION_MESSAGES: Final = 10_000
 PORTION_BYTES: Final = 16 * 1024 * 1024
-"""A poll ends after so many messages, or with the message that reaches so many bytes."""
+"""A poll ends after ``PORTION_MESSAGES``, or with the message that reaches ``PORTION_BYTES``."""
 
 REPORTS_AND_LIMITS: Final = Topics("reports", "limits_topic")
 """Topics of the embedded transport; for Kafka and Pulsar the settings have them."""
