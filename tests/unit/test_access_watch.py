@@ -23,9 +23,9 @@ class Watched(Heard):
         super().__init__()
         self.watch = AccessWatch("http://b:8080", self.conditions)
 
-    def note(self, *answers: tuple[str, int]) -> None:
+    def record(self, *answers: tuple[str, int]) -> None:
         for path, status in answers:
-            self.watch.note("GET", path, status)
+            self.watch.record("GET", path, status)
 
     def requests(self) -> frozenset[str]:
         return self.conditions.items(ACCESS_REFUSED)
@@ -61,7 +61,7 @@ def test_what_is_no_refusal(answers: list[tuple[str, int]]) -> None:
 
 def test_what_is_not_asked_again_is_forgotten_after_ten_minutes() -> None:
     watched = Watched()
-    watched.note(("/a", 200), ("/gone", 403))
+    watched.record(("/a", 200), ("/gone", 403))
     watched.now_s = 300.0
     watched.note(("/b", 403))
     for now_s, refused in ((601.0, 1), (899.0, 1), (901.0, 0)):

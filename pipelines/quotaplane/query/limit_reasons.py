@@ -10,6 +10,7 @@ from quotaplane.errors import InputError
 from quotaplane.laws.explain import reason_text
 from quotaplane.laws.reason import Reason
 from quotaplane.laws.reason_numbers import NUMBERS
+from quotaplane.query.administrator_rate_texts import AdministratorRateTexts
 from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.rates_in_words import RatesInWords
@@ -97,7 +98,7 @@ def why(
         (epoch, seq): _law(engine, epoch, seq)
         for epoch, seq in {(row["epoch"], row["seq"]) for row in in_force}
     }
-    administrators = RatesInWords(engine, group, moment)
+    administrators = AdministratorRateTexts(engine, group, moment)
     return [
         _answer(row, quotas, used.get(_pair(row), {}), laws[row["epoch"], row["seq"]])
         | {"administrators_rates": administrators.of(group, row["dimension"])}
