@@ -32,7 +32,7 @@ from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, Transp
 from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.store import location_of, nobody_writing, open_table
 from quotaplane.history.tables import OPTIONAL, RESOURCE_GROUPS, TABLES
-from quotaplane.registry.put_doubts import doubtful_names
+from quotaplane.registry.put_warnings import unreported_names
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
 from quotaplane.transport.base import REPORTS_AND_LIMITS

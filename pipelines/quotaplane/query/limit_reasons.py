@@ -13,7 +13,6 @@ from quotaplane.laws.reason_numbers import NUMBERS
 from quotaplane.query.administrator_rate_texts import AdministratorRateTexts
 from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.query.rates_in_words import RatesInWords
 from quotaplane.texts import utc_text
 
 # Limits are recorded when they change, so the newest row up to a time is the limit in force then.

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from quotaplane import __version__
 from quotaplane.agents.known_conditions import UNREADY
-from quotaplane.history.store import place
+from quotaplane.history.store import location_of
 from quotaplane.history.table_health import table_health
 from quotaplane.server.access import Role
 from quotaplane.server.refusals import answers
