@@ -8,7 +8,7 @@ from quotaplane.laws import Law, Problem
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.quota.estimate.demand import observe
 from quotaplane.quota.headroom import without_history
-from quotaplane.sim.loop import Heard
+from quotaplane.sim.loop import ArrivedReports
 
 
 class LawController:
@@ -33,9 +33,9 @@ class LawController:
         # Usage says something about demand only beside the limit of the round it is from.
         self._usage, self._limit, self._throttled = np.zeros((3, brokers))
 
-    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+    def decide(self, round_: int, arrived: ArrivedReports, quota: float) -> FloatArray:
         """See ``Controller``."""
-        self._remember(round_, heard)
+        self._remember(round_, arrived)
         known = self._heard_in >= 0
         if self._forget_after is not None:
             known &= round_ - self._heard_in < self._forget_after
@@ -44,16 +44,16 @@ class LawController:
             limits[known] = self._divide(np.flatnonzero(known), quota)
         return limits
 
-    def _remember(self, round_: int, heard: Heard) -> None:
-        self._heard_in[heard.broker] = round_
-        newer = heard.about_round > self._about[heard.broker]
+    def _remember(self, round_: int, arrived: ArrivedReports) -> None:
+        self._heard_in[arrived.broker] = round_
+        newer = arrived.about_round > self._about[arrived.broker]
         # Of several reports of one broker the last assignment stands: the newest.
-        order = np.flatnonzero(newer)[np.argsort(heard.about_round[newer], kind="stable")]
-        broker = heard.broker[order]
-        self._about[broker] = heard.about_round[order]
-        self._usage[broker] = heard.usage[order]
-        self._limit[broker] = heard.limit[order]
-        self._throttled[broker] = heard.throttled[order]
+        order = np.flatnonzero(newer)[np.argsort(arrived.about_round[newer], kind="stable")]
+        broker = arrived.broker[order]
+        self._about[broker] = arrived.about_round[order]
+        self._usage[broker] = arrived.usage[order]
+        self._limit[broker] = arrived.limit[order]
+        self._throttled[broker] = arrived.throttled[order]
 
     def _divide(self, known: IntArray, quota: float) -> FloatArray:
         """One answer of the law for the brokers known."""

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.arena.scenarios import Scenario
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.sim.figures import fair_shares
-from quotaplane.sim.loop import Heard, Run
+from quotaplane.sim.loop import ArrivedReports, Run
 
 
 def best_limits(demand: FloatArray, quota: FloatArray, alive: BoolArray) -> FloatArray:
@@ -46,6 +46,6 @@ class CausalOptimum:
         self._limits = best_limits(demand, scenario.quota, scenario.alive)
         self._alive = scenario.alive
 
-    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+    def decide(self, round_: int, arrived: ArrivedReports, quota: float) -> FloatArray:
         """See ``quotaplane.sim.loop.Controller``."""
         return np.where(self._alive[round_], self._limits[round_], np.nan)

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.arena.bare import LawController
 from quotaplane.laws import get_law
 from quotaplane.model import BoolArray, FloatArray, IntArray
-from quotaplane.sim.loop import Heard
+from quotaplane.sim.loop import ArrivedReports
 
 DOORMAN_LEASE_ROUNDS: Final = 60
 """Doorman's own defaults: leases of 300 s, a refresh every 5 s. Longer than most of the arena's
@@ -144,13 +144,13 @@ class Doorman:
     def __init__(self, share: Share, brokers: int) -> None:
         self._share, self._leases = share, Leases(brokers)
 
-    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+    def decide(self, round_: int, arrived: ArrivedReports, quota: float) -> FloatArray:
         """See ``quotaplane.sim.loop.Controller``."""
         leases = self._leases
         leases.drop(leases.until <= round_)
         limits = np.full(len(leases.has), np.nan)
-        wants = heard.usage + heard.throttled
-        for client, want in zip(heard.broker.tolist(), wants.tolist(), strict=True):
+        wants = arrived.usage + arrived.throttled
+        for client, want in zip(arrived.broker.tolist(), wants.tolist(), strict=True):
             grant = self._share(leases, quota, client, want, 1.0)
             limits[client] = leases.assign(client, grant, want, 1.0)
             leases.until[client] = round_ + DOORMAN_LEASE_ROUNDS
@@ -199,11 +199,11 @@ class TikvSlots:
         self._sampled_in = np.full(brokers, -1)
         self._asked_in = np.full(brokers, -1)
 
-    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+    def decide(self, round_: int, arrived: ArrivedReports, quota: float) -> FloatArray:
         """See ``quotaplane.sim.loop.Controller``."""
         limits = np.full(len(self._slot), np.nan)
-        required = heard.usage + heard.throttled
-        for client, tokens in zip(heard.broker.tolist(), required.tolist(), strict=True):
+        required = arrived.usage + arrived.throttled
+        for client, tokens in zip(arrived.broker.tolist(), required.tolist(), strict=True):
             self._sample(client, round_, tokens)
             self._slot[client] = tokens > 0.0
             self._asked_in[client] = round_
@@ -236,8 +236,8 @@ class StockProportional(LawController):
     def __init__(self, brokers: int) -> None:
         super().__init__(get_law("proportional"), brokers)
 
-    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+    def decide(self, round_: int, arrived: ArrivedReports, quota: float) -> FloatArray:
         """See ``quotaplane.sim.loop.Controller``."""
-        fresh = round_ - heard.about_round <= STOCK_OLDEST_ROUNDS
-        kept = Heard._make(column[fresh] for column in heard)
+        fresh = round_ - arrived.about_round <= STOCK_OLDEST_ROUNDS
+        kept = ArrivedReports._make(column[fresh] for column in arrived)
         return super().decide(round_, kept, quota)

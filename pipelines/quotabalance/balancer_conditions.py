@@ -1,4 +1,4 @@
-"""Conditions of the balancer's programs; see ``quotaplane.agents.known_conditions``."""
+"""The conditions of the balancer's programs; see ``quotaplane.agents.known_conditions``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Import packages that extend quotaplane: what each adds is one ``Extension``.
+"""Import packages that extend quotaplane; each declares its parts in one ``Extension``.
 
-quotaplane imports no such package itself. It loads those of ``PACKAGES`` by their names, and of
-each only the part that is needed; without the package its commands and settings are not there.
+quotaplane imports no such package itself. It loads those in ``PACKAGES`` by name, and only the
+needed part of each; without the package its commands and settings do not exist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Extension(NamedTuple):
     metrics: Mapping[str, str]
     """By the name of a job: its metrics, of type ``metrics.declaration.Metric``, in a tuple."""
     conditions: str
-    """Conditions of its programs, of type ``agents.conditions.Condition``, in a tuple."""
+    """Possible conditions of its programs, of type ``agents.conditions.Condition``, in a tuple."""
     routes: str
     """The server's further routes, a FastAPI ``APIRouter``."""
 

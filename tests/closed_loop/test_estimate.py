@@ -8,7 +8,7 @@ import pytest
 from quotaplane.laws import get_law
 from quotaplane.model import FloatArray, Transition
 from quotaplane.sim.controller import StepController, step_config
-from quotaplane.sim.loop import Heard, Network, Run, run_loop
+from quotaplane.sim.loop import ArrivedReports, Network, Run, run_loop
 from tests.examples import in_soak
 
 CONFIG = step_config(get_law("max_min"))
@@ -84,10 +84,10 @@ class Liar(StepController):
         super().__init__(*args)
         self._every = every
 
-    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
-        lies = (heard.broker == 0) & (heard.about_round % self._every == 0)
+    def decide(self, round_: int, arrived: ArrivedReports, quota: float) -> FloatArray:
+        lies = (arrived.broker == 0) & (arrived.about_round % self._every == 0)
         return super().decide(
-            round_, heard._replace(throttled=np.where(lies, 1000.0, heard.throttled)), quota
+            round_, arrived._replace(throttled=np.where(lies, 1000.0, arrived.throttled)), quota
         )
 
 
@@ -126,9 +126,9 @@ def test_to_exceed_the_limit_buys_no_trust(every: int, times: float) -> None:
         if round_ % every == 0 and round_ > 0:
             usage[0] = times * limit[0]
         about, refused = np.full(3, round_), np.array([1e6, *(100.0 - usage[1:])])
-        heard = Heard(np.arange(3), about, usage, refused, limit, about - 1)
+        arrived = ArrivedReports(np.arange(3), about, usage, refused, limit, about - 1)
         given.append(limit[0])
-        limit = controller.decide(round_, heard, 100.0)
+        limit = controller.decide(round_, arrived, 100.0)
     fair = np.array(given[60:]) >= 0.9 * 100 / 3
     assert fair.mean() <= 1 / every + 0.01
 
@@ -145,7 +145,7 @@ def test_bursts_shorter_than_a_window_do_not_shrink_their_brokers_limit() -> Non
     limit = np.full(2, np.inf)
     for round_ in range(40):
         usage = np.array([min(60.0, 0.8 * limit[0]), min(500.0, limit[1])])
-        heard = Heard(
+        arrived = ArrivedReports(
             np.arange(2),
             np.full(2, round_),
             usage,
@@ -153,6 +153,6 @@ def test_bursts_shorter_than_a_window_do_not_shrink_their_brokers_limit() -> Non
             limit,
             np.full(2, round_ - 1),
         )
-        decided = controller.decide(round_, heard, 100.0)
+        decided = controller.decide(round_, arrived, 100.0)
         limit = np.where(np.isnan(decided), limit, decided)
     assert limit[0] > 45

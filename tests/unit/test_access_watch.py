@@ -11,21 +11,21 @@ from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.access_watch import AccessWatch
 from quotaplane.pulsar_admin.rest import Rest
 from tests.unit.cluster_cases import Answer, RestServer
-from tests.unit.condition_cases import Heard
+from tests.unit.condition_cases import ArrivedReports
 
 GROUP = "/admin/v2/resourcegroups/rg"
 
 
-class Watched(Heard):
+class Watched(ArrivedReports):
     """A watch with a clock that a test sets."""
 
     def __init__(self) -> None:
         super().__init__()
         self.watch = AccessWatch("http://b:8080", self.conditions)
 
-    def note(self, *answers: tuple[str, int]) -> None:
+    def record(self, *answers: tuple[str, int]) -> None:
         for path, status in answers:
-            self.watch.note("GET", path, status)
+            self.watch.record("GET", path, status)
 
     def requests(self) -> frozenset[str]:
         return self.conditions.items(ACCESS_REFUSED)
@@ -61,7 +61,7 @@ def test_what_is_no_refusal(answers: list[tuple[str, int]]) -> None:
 
 def test_what_is_not_asked_again_is_forgotten_after_ten_minutes() -> None:
     watched = Watched()
-    watched.note(("/a", 200), ("/gone", 403))
+    watched.record(("/a", 200), ("/gone", 403))
     watched.now_s = 300.0
     watched.note(("/b", 403))
     for now_s, refused in ((601.0, 1), (899.0, 1), (901.0, 0)):
@@ -70,7 +70,7 @@ def test_what_is_not_asked_again_is_forgotten_after_ten_minutes() -> None:
 
 
 def test_a_token_that_expires_while_a_client_runs() -> None:
-    heard = Heard()
+    heard = ArrivedReports()
 
     async def ask(rest: Rest) -> None:
         with pytest.raises(ClusterError, match="401"):

@@ -13,7 +13,7 @@ import pytest
 
 from quotaplane.cli.main import main
 from quotaplane.console.text_table import plain_value
-from quotaplane.query.answer import told_apart
+from quotaplane.query.answer import distinct_names
 from quotaplane.settings import History
 from tests.unit.audit_cases import given, write
 
@@ -146,8 +146,8 @@ def test_columns_of_one_name_are_all_there(
 
 
 def test_names_are_told_apart_whatever_they_are() -> None:
-    assert told_apart(["a", "a", "a_1"]) == ("a", "a_2", "a_1")
-    assert told_apart([]) == ()
+    assert distinct_names(["a", "a", "a_1"]) == ("a", "a_2", "a_1")
+    assert distinct_names([]) == ()
 
 
 @pytest.mark.parametrize(

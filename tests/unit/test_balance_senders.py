@@ -53,7 +53,7 @@ def test_beyond_max_brokers_decisions_are_as_without_the_invented_ones() -> None
 
 @pytest.mark.parametrize("reason", [TOO_MANY_BROKERS, "other_broker", "broker_not_allowed"])
 def test_the_balance_job_prints_it_once(reason: str) -> None:
-    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), Heard()
+    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), ArrivedReports()
     finisher.begin()
     finisher._arrived, finisher._rejected = 5, {reason: 5}
     finisher.end(heard.conditions)

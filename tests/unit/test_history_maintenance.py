@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from quotaplane.cli.main import main
 from quotaplane.errors import HistoryError
 from quotaplane.history import maintenance
-from quotaplane.history.maintenance import CLAIM_MS, Kept, maintain
+from quotaplane.history.maintenance import CLAIM_MS, Maintained, maintain
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
@@ -90,7 +90,7 @@ def test_it_expires_what_is_older(history: History) -> None:
     left = {name: sorted(set(read(history, name)["seq"].to_pylist())) for name in full_round()}
     assert left["usage"] == left["limits"] == list(range(12, 20))
     assert left["rounds"] == left["brokers"] == left["rejected_reports"] == list(range(12, 20))
-    assert done["usage"] == Kept("usage", 24, 8, 0, 4)
+    assert done["usage"] == Maintained("usage", 24, 8, 0, 4)
     assert done["rounds"].rows_expired == 12
 
 

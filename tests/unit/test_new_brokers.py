@@ -26,7 +26,7 @@ from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.reasons import NOT_BAD, TOO_MANY_BROKERS
 from quotaplane.wire.reports import decode, encode_report
 from quotaplane.wire.shard_inputs import pack_reports
-from tests.unit.condition_cases import Heard
+from tests.unit.condition_cases import ArrivedReports
 
 NOW_MS = 1_790_000_000_000
 

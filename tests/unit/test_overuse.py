@@ -23,7 +23,7 @@ from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
 from quotaplane.settings import parse_settings
 from quotaplane.sim.controller import StepController, step_config
-from quotaplane.sim.loop import Heard
+from quotaplane.sim.loop import ArrivedReports
 from tests.examples import examples
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports
 from tests.unit.step_stories import EPOCH, Story, change_payloads, events_of, report_payloads
@@ -47,7 +47,7 @@ class Adversary:
         self.late, self.lost = late, lost
         config = step_config(get_law("max_min"), delay_rounds=late + 1, over=self.over)
         self.controller = StepController(config, self.brokers)
-        self.heard: list[Heard] = []
+        self.arrivals: list[ArrivedReports] = []
         self.arrived = np.ones(self.brokers, bool)
 
     def run(self, rounds: int = 40) -> float:
@@ -59,7 +59,7 @@ class Adversary:
             usage = np.minimum(wants, limit)
             if np.isfinite(limit).all():
                 used.append(usage.sum() / QUOTA - 1.0)
-            self.heard.append(self._reports(this, usage, wants, limit, decided))
+            self.arrivals.append(self._reports(this, usage, wants, limit, decided))
             told = self._arriving(this)
             answer = self.controller.decide(this, told, QUOTA)
             limit = np.where(np.isnan(answer), limit, answer)
@@ -77,23 +77,23 @@ class Adversary:
             lambda: np.where(self.rng.random(n) < 0.5, 1e9, self.rng.uniform(0.0, 50.0, n)),
             lambda: np.full(n, 0.9 * QUOTA / n),
         )
-        if self.rng.random() < 0.3 or not self.heard:
+        if self.rng.random() < 0.3 or not self.arrivals:
             self.mood = moods[int(self.rng.integers(len(moods)))]
         return self.mood()
 
     def _reports(
         self, this: int, usage: FloatArray, wants: FloatArray, limit: FloatArray, decided: Any
-    ) -> Heard:
+    ) -> ArrivedReports:
         # Some claim to have refused nothing, and some to have refused a lot.
         claims = self.rng.choice([0.0, 1.0, 10.0], self.brokers) * np.minimum(wants, QUOTA)
         at = np.arange(self.brokers)
-        return Heard(at, np.full(self.brokers, this), usage, claims, limit, decided)
+        return ArrivedReports(at, np.full(self.brokers, this), usage, claims, limit, decided)
 
-    def _arriving(self, this: int) -> Heard:
+    def _arriving(self, this: int) -> ArrivedReports:
         if this < self.late:
-            return Heard(*(column[:0] for column in self.heard[0]))
+            return ArrivedReports(*(column[:0] for column in self.arrivals[0]))
         self.arrived = (self.rng.random(self.brokers) >= self.lost) | ~self.arrived
-        return Heard(*(column[self.arrived] for column in self.heard[this - self.late]))
+        return ArrivedReports(*(column[self.arrived] for column in self.arrivals[this - self.late]))
 
 
 @given(seeds)

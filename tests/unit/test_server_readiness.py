@@ -60,13 +60,13 @@ def add_round(history: History, at: datetime) -> None:
 def test_the_job_is_as_old_as_its_last_recorded_round(history: History) -> None:
     clocks = Clocks(history)
     assert clocks.states() == ["not looked yet", "no round is recorded"]
-    clocks.readiness.look()
+    clocks.readiness.check_once()
     assert clocks.states() == ["ok", "no round is recorded"]
     for minutes in (0, 3, 1):
         add_round(history, NOON + timedelta(minutes=minutes))
     assert last_round(history) == NOON + timedelta(minutes=3)
     clocks.now = NOON + timedelta(minutes=5)
-    clocks.readiness.look()
+    clocks.readiness.check_once()
     history_check, job = clocks.readiness.checks()
     assert (history_check.ok, job) == (True, ("job", True, "ok", 120.0))
     clocks.now += timedelta(seconds=1)
@@ -76,21 +76,21 @@ def test_the_job_is_as_old_as_its_last_recorded_round(history: History) -> None:
 def test_a_job_whose_clock_was_ahead_is_not_alive_for_that_long(history: History) -> None:
     clocks = Clocks(history)
     add_round(history, NOON + timedelta(hours=1))
-    clocks.readiness.look()
+    clocks.readiness.check_once()
     assert clocks.states()[1] == "ok"
     (line,) = clocks.said
     assert line.startswith(
         "clock of the job: the newest round is 3600 s ahead of this host's clock"
     )
     clocks.ticks, clocks.now = 121.0, NOON + timedelta(seconds=121)
-    clocks.readiness.look()
+    clocks.readiness.check_once()
     assert clocks.states()[1] == "the last recorded round is older than 120 s"
     add_round(history, NOON + timedelta(hours=1, minutes=2))  # it goes on
-    clocks.readiness.look()
+    clocks.readiness.check_once()
     assert clocks.states()[1] == "ok"
     clocks.ticks += 121.0
     add_round(history, NOON + timedelta(minutes=4))  # its clock was put right
-    clocks.readiness.look()
+    clocks.readiness.check_once()
     assert clocks.states()[1] == "ok"
     assert clocks.said == [line]
 
@@ -98,13 +98,13 @@ def test_a_job_whose_clock_was_ahead_is_not_alive_for_that_long(history: History
 def test_a_history_that_can_not_be_read_is_said_once(history: History) -> None:
     clocks = Clocks(history)
     away = Path(f"{history.path}-away")
-    clocks.readiness.look()
+    clocks.readiness.check_once()
     Path(history.path).rename(away)
     for _ in range(3):
-        clocks.readiness.look()
+        clocks.readiness.check_once()
         assert clocks.states()[0] == "can't be read"
     shutil.move(away, history.path)
-    clocks.readiness.look()
+    clocks.readiness.check_once()
     assert clocks.states()[0] == "ok"
     first, second = clocks.said
     assert history.path in first
@@ -113,7 +113,7 @@ def test_a_history_that_can_not_be_read_is_said_once(history: History) -> None:
 
 def test_a_look_that_hangs_is_a_disk_that_does_not_answer(history: History) -> None:
     clocks = Clocks(history)
-    clocks.readiness.look()
+    clocks.readiness.check_once()
     clocks.ticks = HANGS_AFTER_S
     assert clocks.states()[0] == "ok"
     clocks.ticks += 0.1
@@ -130,7 +130,7 @@ def test_the_end_waits_for_a_look_that_is_under_way(
         looking.set()
         disk.wait(30)
 
-    monkeypatch.setattr(readiness, "look", hangs)
+    monkeypatch.setattr(readiness, "check_once", hangs)
     assert readiness.close()
     readiness.start()
     assert looking.wait(10)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.arena.bare import LawController
 from quotaplane.laws import LAWS, Allocation, Problem, get_law
 from quotaplane.model import FloatArray
-from quotaplane.sim.loop import PERFECT, Heard, Network, Run, Trial, run_loop, run_together
+from quotaplane.sim.loop import PERFECT, ArrivedReports, Network, Run, Trial, run_loop, run_together
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 
@@ -29,13 +29,13 @@ class Script:
 
     def __init__(self, *limits: list[float], initial_limit: float = np.inf) -> None:
         self.initial_limit = initial_limit
-        self.heard: list[Heard] = []
+        self.arrivals: list[ArrivedReports] = []
         self.quotas: list[float] = []
         self._limits = iter(limits)
 
-    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
-        assert round_ == len(self.heard)
-        self.heard.append(heard)
+    def decide(self, round_: int, arrived: ArrivedReports, quota: float) -> FloatArray:
+        assert round_ == len(self.arrivals)
+        self.arrivals.append(arrived)
         self.quotas.append(quota)
         return np.array(next(self._limits))
 
@@ -116,7 +116,7 @@ NAN = float("nan")
 def test_a_report_tells_what_was_refused_under_which_limit_and_whose_decision_that_was() -> None:
     script = Script([40.0, NAN], [NAN, 30.0], [1.0, 1.0])
     run_ideally(np.full((3, 2), 50.0), script, 100.0)
-    first, second, third = script.heard
+    first, second, third = script.arrivals
     assert first.limit.tolist() == [np.inf, np.inf]
     assert first.decided_round.tolist() == [-1, -1]
     assert second.usage.tolist() == [40.0, 50.0]
@@ -131,8 +131,8 @@ def test_reports_may_overtake_each_other_and_say_what_round_they_are_of() -> Non
     delays = np.array([[2], [0], [1], [5]])
     demand = np.array([[1.0], [2.0], [3.0], [4.0]])
     run_ideally(demand, script, 100.0, network=Network(delay_rounds=delays))
-    assert [heard.usage.tolist() for heard in script.heard] == [[], [2.0], [1.0], [3.0]]
-    assert script.heard[3].about_round.tolist() == [2]
+    assert [arrived.usage.tolist() for arrived in script.arrivals] == [[], [2.0], [1.0], [3.0]]
+    assert script.arrivals[3].about_round.tolist() == [2]
 
 
 def test_an_overtaken_report_does_not_replace_a_newer_one() -> None:
@@ -155,8 +155,8 @@ def test_the_dead_neither_use_nor_report_nor_hear_and_come_back_knowing_nothing(
     assert run.limit.tolist() == [[5, 5], [10, 0], [20, 5], [30, 30]]
     assert run.usage[1].tolist() == [10, 0]
     assert run.demand[1].tolist() == [50, 0]
-    assert [heard.broker.tolist() for heard in script.heard] == [[0, 1], [0], [0, 1], [0, 1]]
-    assert script.heard[2].decided_round.tolist() == [1, -1]
+    assert [arrived.broker.tolist() for arrived in script.arrivals] == [[0, 1], [0], [0, 1], [0, 1]]
+    assert script.arrivals[2].decided_round.tolist() == [1, -1]
 
 
 def test_a_new_quota_is_known_at_the_end_of_its_first_round() -> None:
@@ -180,7 +180,7 @@ def test_brokers_have_buckets_that_come_back_full_with_them() -> None:
     alive = np.array([[True], [True], [True], [True], [False], [True], [True], [True]])
     used = run_loop(np.full((8, 1), 60.0), script, 100.0, alive=alive).usage[:, 0]
     assert used == pytest.approx([60, 40, 20, 20, 0, 60, 40, 20], abs=1)
-    assert [heard.throttled.tolist() for heard in script.heard] == [
+    assert [arrived.throttled.tolist() for arrived in script.arrivals] == [
         [60 - one] if here else [] for one, here in zip(used, alive[:, 0], strict=True)
     ]
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.query.sql_text import names_in, parameters_in, to_duckdb, with_times
+from quotaplane.query.sql_text import identifiers_in, parameters_in, to_duckdb, with_times
 
 
 def test_names_are_those_outside_of_comments_and_strings() -> None:
     sql = "SELECT Usage.`round at`, 'limits' -- brokers\n FROM usage /* rounds */"
     sql += ' JOIN "x" ON 1e5 > a'
-    assert names_in(sql) == {"select", "usage", "round at", "from", "join", "x", "on", "a"}
+    assert identifiers_in(sql) == {"select", "usage", "round at", "from", "join", "x", "on", "a"}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_duckdb_s_way_of_writing(sql: str, written: str) -> None:
 
 @given(st.text(alphabet="a:'\"`-/*() \nIGNORENULLS1", max_size=40))
 def test_any_text_is_read_and_only_what_differs_is_changed(sql: str) -> None:
-    names_in(sql)
+    identifiers_in(sql)
     if "`" not in sql and "N" not in sql:
         assert to_duckdb(sql).replace("$", ":") == sql
     assert bool(parameters_in(sql)) == ("$" in to_duckdb(sql))

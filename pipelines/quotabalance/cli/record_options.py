@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from quotabalance.planning.options import BalanceOptions, read_options
 from quotabalance.planning.policies import Policies, read_policies
 from quotabalance.record.recorded_rounds import RecordedRound, read_record
-from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import add_answer_options
 from quotaplane.errors import InputError
 from quotaplane.history.store import require_history
@@ -17,7 +17,7 @@ from quotaplane.parsing.point_in_time import check_order, parse_since, parse_unt
 
 def add_record_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that select rounds."""
-    add_place_options(parser)
+    add_history_options(parser)
     parser.add_argument("--cluster", metavar="NAME", help="if the record has several")
     parser.add_argument("--since", metavar="TIME", help="2026-03-01T12:00:00Z, or 30s, 15m, 2h, 7d")
     parser.add_argument("--until", metavar="TIME", help="as --since; without: all")

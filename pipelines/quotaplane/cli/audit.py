@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
-from quotaplane.cli.places import history_at
+from quotaplane.cli.history_options import history_at
 from quotaplane.console.answers import add_answer_options, json_lines, print_answer
 from quotaplane.console.option_parser import OptionParser, number
 from quotaplane.console.terminal import print_to_stderr

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from deltalake.exceptions import DeltaError
 
 from quotaplane.cli.doctor_checkpoint import checkpoint_findings
-from quotaplane.cli.places import add_place_options, history_at
+from quotaplane.cli.history_options import add_history_options, history_at
 from quotaplane.console.answers import (
     TABLE,
     add_answer_options,
@@ -30,9 +30,9 @@ from quotaplane.deltalog.log import LOG, local_folder
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.disk_reserve import with_reserve
-from quotaplane.history.store import nobody_writing, open_table, place
+from quotaplane.history.store import location_of, nobody_writing, open_table
 from quotaplane.history.tables import OPTIONAL, RESOURCE_GROUPS, TABLES
-from quotaplane.registry.put_doubts import doubtful_names
+from quotaplane.registry.put_warnings import unreported_names
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
 from quotaplane.transport.base import REPORTS_AND_LIMITS
@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    add_place_options(parser)
+    add_history_options(parser)
     parser.add_argument("--mend", action="store_true", help="mend what can be mended")
     add_answer_options(parser, csv=False)
 
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args.conf) if args.conf else None
     history = settings.history if settings else history_at(args.history)
     if local_folder(history.path) is None:
-        inform(f"history at {place(history)}: not checked, as object stores keep files whole")
+        inform(f"history at {location_of(history)}: not checked, as object stores keep files whole")
     tables = [*_tables_of(history), *(_topics_of(settings) if settings else ())]
     found = _examine(tables, settings)
     if not (found.problems and args.mend):
@@ -183,7 +183,7 @@ def _doubts(tables: Sequence[_Table], problems: Sequence[tuple[object, ...]]) ->
     broken = {name for name, *_ in problems}
     for table in tables:
         if table.name == RESOURCE_GROUPS.name and table.name not in broken and table.history:
-            return list(doubtful_names(list_groups(table.history)))
+            return list(unreported_names(list_groups(table.history)))
     return []
 
 
@@ -228,8 +228,8 @@ def _mend(history: History, tables: Sequence[_Table], mended: dict[str, str]) ->
     with nobody_writing(history) as free, ExitStack() as locks:
         if not free:
             raise HistoryError(
-                f"something is writing to the history at {place(history)}: stop the jobs before "
-                "mending it"
+                f"something is writing to the history at {location_of(history)}: stop the jobs "
+                "before mending it"
             )
         for table in tables:
             diagnosis = _diagnosed(table)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from quotaplane.cli.places import history_of
+from quotaplane.cli.history_options import history_of
 from quotaplane.cli.recorded_events import recorded_events
 from quotaplane.console.answers import add_answer_options, json_of, print_answer, table_text
 from quotaplane.deltalog.error_text import one_line

@@ -9,7 +9,7 @@ from typing import Final, cast
 from quotaplane.cli import group_edits
 from quotaplane.cli.group_scopes import add_scope_options, groups_named
 from quotaplane.cli.group_tables import brief_rows, change_rows, one_row, whole_rows
-from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import add_answer_options, json_lines, json_of, print_answer
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import ConfigError
@@ -103,7 +103,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG.replace("QUOTA_FORM", QUOTA_FORM)
     place = OptionParser(add_help=False)
-    add_place_options(place)
+    add_history_options(place)
     edit = group_edits.edit_options()
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 

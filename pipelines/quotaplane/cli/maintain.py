@@ -7,13 +7,13 @@ import json
 from dataclasses import asdict, fields
 from datetime import datetime, timezone
 
-from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import add_answer_options, print_answer
 from quotaplane.console.option_parser import number
 from quotaplane.console.terminal import warn
 from quotaplane.errors import ConfigError, DamagedTableError
 from quotaplane.history.disk_reserve import keep_reserves, with_reserve
-from quotaplane.history.maintenance import KEEP_DAYS, Kept, maintain
+from quotaplane.history.maintenance import KEEP_DAYS, Maintained, maintain
 from quotaplane.history.store import require_history
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import DeltaTransport, load_settings
@@ -28,7 +28,7 @@ Each file's bytes are compared with its checksum once a day; exit code 4: some a
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.epilog = _EPILOG
-    add_place_options(parser)
+    add_history_options(parser)
     parser.add_argument(
         "--keep-days",
         type=number,
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     with_reserve(history, lambda: roll_up(history, now))  # before the usage expires
     damaged: list[DamagedTableError] = []
     done = maintain(history, now, keep_days=args.keep_days, report=damaged.append)
-    columns = [field.name for field in fields(Kept)]
+    columns = [field.name for field in fields(Maintained)]
     print_answer(
         args,
         lambda: "\n".join(json.dumps(asdict(each)) for each in done),

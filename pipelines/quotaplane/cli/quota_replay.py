@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import (
     add_answer_options,
     json_lines,
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    add_place_options(parser)
+    add_history_options(parser)
     parser.add_argument(
         "--from",
         dest="since",

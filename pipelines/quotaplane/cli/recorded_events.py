@@ -21,7 +21,7 @@ from quotaplane.throttle.dry_runs import DECIDED
 PIECE: Final = 1_000_000
 """Events in memory at a time."""
 _MEMORY: Final = "1GB"
-"""What sorting may have in memory; the rest goes to the system's temporary folder."""
+"""Most memory for sorting; the rest goes to the system's temporary folder."""
 
 _TIMES: Final = frozenset(
     (

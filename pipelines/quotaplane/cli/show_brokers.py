@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from datetime import datetime, timezone
 
-from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import add_answer_options, json_lines, print_answer
 from quotaplane.history.store import require_history
 from quotaplane.query.cluster_status import broker_status
@@ -14,7 +14,7 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    add_place_options(parser)
+    add_history_options(parser)
     add_answer_options(parser)
 
 

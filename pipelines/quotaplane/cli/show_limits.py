@@ -6,7 +6,7 @@ import argparse
 from datetime import datetime, timezone
 from typing import Final
 
-from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import add_answer_options, json_lines, print_answer
 from quotaplane.console.option_parser import whole_number
 from quotaplane.errors import ConfigError, InputError
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=TOP,
         help=f"the N that are used most ({TOP})",
     )
-    add_place_options(parser)
+    add_history_options(parser)
     add_answer_options(parser)
 
 

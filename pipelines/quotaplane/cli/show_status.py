@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import add_answer_options, json_of, print_answer, table_text
 from quotaplane.console.option_parser import whole_number
 from quotaplane.errors import ConfigError
 from quotaplane.groups.standing import OVER_QUOTA, UNFAIR
-from quotaplane.history.store import place, require_history
+from quotaplane.history.store import location_of, require_history
 from quotaplane.laws.explain import short
 from quotaplane.model import BoolArray
 from quotaplane.query.cluster_status import (
@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    add_place_options(parser)
+    add_history_options(parser)
     parser.add_argument(
         "--top",
         type=whole_number,
@@ -83,12 +83,16 @@ def run(args: argparse.Namespace) -> int:
     rows = [tuple(row.values()) for row in listed]
 
     def as_json() -> str:
-        answer = {"at": now, "history": place(history), "job": job and asdict(job)}
+        answer = {"at": now, "history": location_of(history), "job": job and asdict(job)}
         answer["rejected_by_reason"] = reasons
         return json_of({**answer, **summary, "groups": listed})
 
     def as_table() -> str:
-        head = [f"history  {place(history)}", *_job_lines(job, reasons), *_summary_lines(summary)]
+        head = [
+            f"history  {location_of(history)}",
+            *_job_lines(job, reasons),
+            *_summary_lines(summary),
+        ]
         if not rows:
             return "\n".join(head)
         return "\n".join([*head, "", table_text(_HEADINGS, [_shown(row) for row in rows])])

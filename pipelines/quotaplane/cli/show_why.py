@@ -6,7 +6,7 @@ import argparse
 from datetime import datetime, timezone
 from typing import Any
 
-from quotaplane.cli.places import add_place_options, history_of
+from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import add_answer_options, json_lines, print_answer
 from quotaplane.history.store import require_history
 from quotaplane.laws.explain import short
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at", metavar="TIME", help="2026-03-01T12:00:00Z, or how long ago: 30s, 15m, 2h, 7d"
     )
-    add_place_options(parser)
+    add_history_options(parser)
     add_answer_options(parser)
 
 

@@ -25,7 +25,7 @@ _NO_COLUMNS: Final = np.empty(0, np.int64)
 
 
 def issued_on_steady_clock(issued_at_ms: int, wall_ms: float, steady_ms: float) -> int:
-    """When a message that arrives now was issued, on a reader's clock that nobody sets.
+    """The time of issue of a message that arrives now, on a reader's clock that can't be set.
 
     Not later than now, so no limit holds for longer than a lease after it arrived, however wrong
     the reader's clock or the job's is.

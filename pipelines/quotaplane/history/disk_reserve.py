@@ -13,7 +13,7 @@ from quotaplane.deltalog.error_text import is_full
 from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.reserve import Reserve
 from quotaplane.errors import QuotaplaneError
-from quotaplane.history.store import place
+from quotaplane.history.store import location_of
 from quotaplane.settings import History
 
 OF_JOBS: Final = ".reserve-of-jobs"
@@ -42,7 +42,7 @@ def gave_up(
     size_bytes = Reserve(folder, name).give_up()
     if size_bytes:
         say(
-            f"history at {place(history)}: the disk is full; its reserve of "
+            f"history at {location_of(history)}: the disk is full; its reserve of "
             f"{size_bytes / 1_000_000:g} MB was given up, which is soon used up: free some space, "
             "for example with `quotaplane maintain --keep-days N`"
         )

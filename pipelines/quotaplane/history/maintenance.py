@@ -40,9 +40,9 @@ from quotaplane.history.store import (
     damaged,
     has_table,
     keep,
+    location_of,
     not_written,
     open_table,
-    place,
     refuse_damage,
     table_uri,
     writing,
@@ -77,7 +77,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Kept:
+class Maintained:
     """The maintenance of one table."""
 
     table: str
@@ -99,7 +99,7 @@ def maintain(
     *,
     keep_days: float = KEEP_DAYS,
     report: Callable[[DamagedTableError], None] = _raised,
-) -> list[Kept]:
+) -> list[Maintained]:
     """Expire rows older than ``keep_days``, compact and vacuum; quotas never expire.
 
     Tables with a ``date`` column are expired by whole days, which rewrites no files. The recording
@@ -148,8 +148,8 @@ def _taken(file: IO[str], history: History) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise HistoryError(
-            f"history at {place(history)}: another `maintain` is working on it; try again when it "
-            "has ended"
+            f"history at {location_of(history)}: another `maintain` is working on it; try again "
+            "when it has ended"
         ) from None
     return True
 
@@ -162,7 +162,7 @@ def _maintain(
     report: Callable[[DamagedTableError], None],
     *,
     alone: bool,
-) -> Kept:
+) -> Maintained:
     uri = table_uri(history, table.name)
     synced = Synced(uri)
 
@@ -209,7 +209,7 @@ def _maintain(
             lambda t: t.vacuum(dry_run=False, full=full, post_commithook_properties=COMMIT_ONLY)
         )
     files = retried(finish)
-    return Kept(table.name, expired, compacted, len(deleted), files)
+    return Maintained(table.name, expired, compacted, len(deleted), files)
 
 
 @contextmanager

@@ -34,10 +34,10 @@ def table_uri(history: History, name: str) -> str:
     return f"{history.path.rstrip('/')}/{name}"
 
 
-def place(history: History) -> str:
+def location_of(history: History) -> str:
     """The history's location for messages; a local path is made absolute.
 
-    >>> place(History(path="s3://bucket/history"))
+    >>> location_of(History(path="s3://bucket/history"))
     's3://bucket/history'
     """
     return str(local_folder(history.path) or history.path)
@@ -59,7 +59,7 @@ def require_history(history: History, advice: str = "") -> None:
     if not _is_history(history):
         advice = advice or "the quota job or `quotaplane groups put --init` creates one"
         raise ConfigError(
-            f"there is no history at {place(history)} (no table {RESOURCE_GROUPS.name}): "
+            f"there is no history at {location_of(history)} (no table {RESOURCE_GROUPS.name}): "
             f"check --conf or --history; {advice}"
         )
 
@@ -90,7 +90,7 @@ def has_table(history: History, name: str) -> bool:
             return True
         fault = find_fault(uri)
     except (DeltaError, OSError) as error:
-        raise HistoryError(f"history at {place(history)}: {with_advice(error)}") from None
+        raise HistoryError(f"history at {location_of(history)}: {with_advice(error)}") from None
     if fault is not None:
         raise damaged(history, name, fault)
     return False
@@ -112,7 +112,7 @@ def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> Non
     """
     created = [table.name for table in TABLES.values() if ensure_table(history, table)]
     if created:
-        say(f"history: created the tables {', '.join(created)} at {place(history)}")
+        say(f"history: created the tables {', '.join(created)} at {location_of(history)}")
 
 
 def refuse_lost_groups(history: History) -> None:
@@ -264,8 +264,8 @@ def writing(history: History) -> Iterator[None]:
     with _locked(history, fcntl.LOCK_SH) as free:
         if not free:
             raise HistoryError(
-                f"history at {place(history)}: `quotaplane doctor --mend` is running; try again "
-                "when it has ended"
+                f"history at {location_of(history)}: `quotaplane doctor --mend` is running; try "
+                "again when it has ended"
             )
         yield
 
@@ -311,7 +311,9 @@ def _locked(history: History, how: int) -> Iterator[bool]:
         except OSError as error:
             # A shared lock: the write itself will report what is wrong with the disk.
             if how == fcntl.LOCK_EX:
-                raise HistoryError(f"history at {place(history)}: {with_advice(error)}") from None
+                raise HistoryError(
+                    f"history at {location_of(history)}: {with_advice(error)}"
+                ) from None
         yield free
 
 

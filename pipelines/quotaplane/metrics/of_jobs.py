@@ -93,7 +93,7 @@ ALL_CONDITIONS: Final = (
     *CONDITIONS,
     *(condition for each in extensions() for condition in load(each.conditions)),
 )
-"""Conditions of any program, also of an extension."""
+"""The conditions of all programs, also of extensions."""
 
 CONDITION: Final = gauge(
     "condition",

@@ -21,7 +21,7 @@ class AccessWatch:
         self._url, self._conditions = url, conditions
         self._admitted = False
 
-    def note(self, method: str, path: str, status: int) -> None:
+    def record(self, method: str, path: str, status: int) -> None:
         """Record the status of the cluster's answer to a request."""
         refused = status in _REFUSALS
         self._admitted = self._admitted or not refused

@@ -178,7 +178,7 @@ class Rest:
                 # ValueError: a URL that a broker gave can't be parsed.
                 why = " ".join(str(error).split()) or type(error).__name__
                 raise self._unanswered(where, why) from None
-        self._access.note(method, path, answer.status)
+        self._access.record(method, path, answer.status)
         if answer.status >= 300:
             raise RefusedError(
                 f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status

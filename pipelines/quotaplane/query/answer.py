@@ -13,10 +13,10 @@ class Answer(NamedTuple):
     rows: list[tuple[Any, ...]]
 
 
-def told_apart(names: Sequence[str]) -> tuple[str, ...]:
+def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
     """The names of columns, with a number behind those that repeat one.
 
-    >>> told_apart(["broker", "used", "broker", "broker", "broker_1"])
+    >>> distinct_names(["broker", "used", "broker", "broker", "broker_1"])
     ('broker', 'used', 'broker_2', 'broker_3', 'broker_1')
     """
     found: list[str] = []

@@ -23,9 +23,9 @@ from quotaplane.deltalog.log import local_folder
 from quotaplane.errors import HistoryError, InputError, QueryTimeoutError
 from quotaplane.history.spill_folder import NAME as SPILL_NAME
 from quotaplane.history.spill_folder import spill_folder
-from quotaplane.history.store import has_table, one_line, open_table, place, refuse_damage
+from quotaplane.history.store import has_table, location_of, one_line, open_table, refuse_damage
 from quotaplane.history.tables import LIMITS, OPTIONAL, TABLES, USAGE, Table
-from quotaplane.query.answer import Answer, told_apart
+from quotaplane.query.answer import Answer, distinct_names
 from quotaplane.query.duckdb_rows import (
     escaped,
     no_rows,
@@ -182,7 +182,7 @@ class DuckDBEngine:
                 statement = _only_select(session, sql)
                 used = {n: v for n, v in values.items() if n in wanted}
                 rows = interruptible(session, lambda: session.execute(statement, used).fetchall())
-                return Answer(told_apart([c[0] for c in session.description or ()]), rows)
+                return Answer(distinct_names([c[0] for c in session.description or ()]), rows)
 
     def columns(
         self,
@@ -310,13 +310,13 @@ def _errors(history: History, *, of_the_query: bool = False) -> Iterator[None]:
                 f"the query needs more memory and more disk than there is: "
                 f"{_first_line(error)}; ask for less, for example with --since"
             ) from None
-        raise HistoryError(f"history at {place(history)}: {_first_line(error)}") from None
+        raise HistoryError(f"history at {location_of(history)}: {_first_line(error)}") from None
     except duckdb.Error as error:
         if of_the_query and not _is_of_a_file(error):
             raise InputError(f"SQL: {_first_line(error)}") from None
-        raise HistoryError(f"history at {place(history)}: {_first_line(error)}") from None
+        raise HistoryError(f"history at {location_of(history)}: {_first_line(error)}") from None
     except (DeltaError, OSError) as error:
-        raise HistoryError(f"history at {place(history)}: {one_line(error)}") from None
+        raise HistoryError(f"history at {location_of(history)}: {one_line(error)}") from None
 
 
 def _is_of_a_file(error: duckdb.Error) -> bool:

@@ -10,9 +10,9 @@ from quotaplane.errors import InputError
 from quotaplane.laws.explain import reason_text
 from quotaplane.laws.reason import Reason
 from quotaplane.laws.reason_numbers import NUMBERS
+from quotaplane.query.administrator_rate_texts import AdministratorRateTexts
 from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.query.rates_in_words import RatesInWords
 from quotaplane.texts import utc_text
 
 # Limits are recorded when they change, so the newest row up to a time is the limit in force then.
@@ -97,7 +97,7 @@ def why(
         (epoch, seq): _law(engine, epoch, seq)
         for epoch, seq in {(row["epoch"], row["seq"]) for row in in_force}
     }
-    administrators = RatesInWords(engine, group, moment)
+    administrators = AdministratorRateTexts(engine, group, moment)
     return [
         _answer(row, quotas, used.get(_pair(row), {}), laws[row["epoch"], row["seq"]])
         | {"administrators_rates": administrators.of(group, row["dimension"])}

@@ -8,9 +8,9 @@ from math import inf
 from typing import Any, Final
 
 from quotaplane.laws.explain import reason_text
+from quotaplane.query.administrator_rate_texts import AdministratorRateTexts
 from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.query.rates_in_words import RatesInWords
 
 COLUMNS: Final = (
     "group",
@@ -76,7 +76,7 @@ def limits_in_force(
     found = _rows(engine.ask(sql, given, group=group)) if groups else []
     newest = {_key(limit): limit for limit in found}
     rows = [_in_force(lease, newest.get(_key(lease))) for lease in leases]
-    administrators = RatesInWords(engine, group)
+    administrators = AdministratorRateTexts(engine, group)
     for row in rows:
         row["administrators_rates"] = administrators.of(row["group"], row["dimension"])
     return [row for row in rows if row["limit_per_s"] < inf]

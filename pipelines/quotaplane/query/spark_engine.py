@@ -11,7 +11,7 @@ from quotaplane.errors import InputError
 from quotaplane.history.ddl import sql_type
 from quotaplane.history.store import has_table, open_table, table_uri
 from quotaplane.history.tables import OPTIONAL, TABLES, Table
-from quotaplane.query.answer import Answer, told_apart
+from quotaplane.query.answer import Answer, distinct_names
 from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.sql_functions import FUNCTIONS
 from quotaplane.query.sql_text import parameters_in, with_times
@@ -94,7 +94,7 @@ def _rows(spark: SparkSession, history: History, table: Table) -> DataFrame:
 def collected(rows: DataFrame) -> Answer:
     """Run a query, and collect its rows."""
     found = [tuple(map(_aware, row)) for row in rows.collect()]
-    return Answer(told_apart(rows.columns), found)
+    return Answer(distinct_names(rows.columns), found)
 
 
 @contextmanager

@@ -38,12 +38,12 @@ class _Token(NamedTuple):
         return self.text.upper() if self.kind == "name" else ""
 
 
-def names_in(sql: str) -> set[str]:
+def identifiers_in(sql: str) -> set[str]:
     """The names in a query that may be tables, in lower case; also of columns, and keywords.
 
     A name behind AS is one that the query gives, so it is none of them.
 
-    >>> sorted(names_in("SELECT Max(n) AS limits FROM usage -- of limits"))
+    >>> sorted(identifiers_in("SELECT Max(n) AS limits FROM usage -- of limits"))
     ['as', 'from', 'max', 'n', 'select', 'usage']
     """
     tokens = [token for token in _tokens(sql) if token.kind not in ("space", "comment")]

@@ -26,7 +26,7 @@ from quotaplane.model import (
 )
 from quotaplane.query.covered_stretches import covered_stretches
 from quotaplane.query.group_feed import FEEDS
-from quotaplane.query.sql_text import names_in, with_times
+from quotaplane.query.sql_text import identifiers_in, with_times
 
 BEGINNING: Final = datetime(1970, 1, 2, tzinfo=timezone.utc)
 """Earlier than any history."""
@@ -425,11 +425,11 @@ def sources_of(sql: str | None) -> Sources:
     >>> sources.tables, [view.name for view in sources.views]
     (('limits',), ['limit_values'])
     """
-    names = {*TABLES, *FEEDS, *VIEWS} if sql is None else names_in(sql)
+    names = {*TABLES, *FEEDS, *VIEWS} if sql is None else identifiers_in(sql)
     named = frozenset(_of(TABLES, names))
     for view in reversed(list(VIEWS.values())):
         if view.name in names:
-            names |= names_in(view.sql)
+            names |= identifiers_in(view.sql)
     return Sources(
         _of(TABLES, names),
         named,

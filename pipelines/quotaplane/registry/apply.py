@@ -21,7 +21,7 @@ from quotaplane.texts import first_few
 CLUSTER_WRITER: Final = "pulsar:"
 """Prefix of the author of groups that were copied from a Pulsar cluster."""
 
-"""So many of the groups that would be deleted are named."""
+"""Most names in a message about groups that would be deleted."""
 
 
 def _ignore(_: str) -> None:

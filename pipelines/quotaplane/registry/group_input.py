@@ -34,18 +34,18 @@ DERIVED: Final = ("parent", "updated_at", "updated_by")
 
 
 class GivenGroups(NamedTuple):
-    """Values given of n groups, for a put (``registry.table``)."""
+    """Given quotas and policies of n groups, for a put (``registry.table``)."""
 
     names: list[str]
     quotas: FloatArray
-    """(n, dimensions) per second; NaN keeps what a group has (unlimited if it is new), +inf makes
-    it unlimited."""
+    """(n, dimensions) per second; NaN keeps a group's quota (unlimited if it is new), +inf makes it
+    unlimited."""
     policy: pa.Table | None
-    """n rows of any of ``policy_options.POLICY_COLUMNS``; null keeps what a group has. A default is
-    written as null."""
+    """n rows with any of ``policy_options.POLICY_COLUMNS``; null keeps a group's value, a default
+    is written as null."""
     timeframe_s: FloatArray | None
-    """(n, dimensions) over how many seconds a quota is measured, which sets the windows in
-    ``throttle``; NaN keeps them, and so does a second."""
+    """(n, dimensions) seconds over which a quota is measured, for the windows in ``throttle``; NaN
+    and 1 keep these."""
 
 
 class GivenGroup(NamedTuple):

@@ -1,4 +1,4 @@
-"""The rows of groups after a put: given values, checked, in the place of earlier ones. Pure."""
+"""The rows of groups after a put: checks the given values and merges them with the rows. Pure."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from quotaplane.throttle.terms import measured_over
 ROWS: Final = pa.schema(
     [f.with_name("group") if f.name == GROUP else f for f in RESOURCE_GROUPS.schema]
 )
-"""Of rows without ``parent``."""
+"""Schema of rows without ``parent``."""
 
 
 class RowsAfter(NamedTuple):
     """The rows of n groups before and after a put."""
 
     before: pa.Table
-    """``group`` is null where there was none."""
+    """``group`` is null if there was no such group."""
     rows: pa.Table
     changed: BoolArray
-    """(n,) which of them are new or differ."""
+    """(n,) whether the group is new or differs."""
 
 
 def checked(given: GivenGroups) -> GivenGroups:
-    """The same, with the policy in the types of ``POLICY_COLUMNS``.
+    """Check groups; returns them with the policy in the types of ``POLICY_COLUMNS``.
 
     Raises:
-        InputError: a name, a quota or something of the policy is wrong, or a group is given twice;
+        InputError: a name, a quota or a value of the policy is wrong, or a group is given twice;
             names it.
     """
     names = [check_name(group) for group in given.names]
@@ -72,7 +72,7 @@ def _checked_policy(names: Sequence[str], policy: pa.Table) -> pa.Table:
 
 
 def rows_after(current: pa.Table, given: GivenGroups, by: str, now: datetime) -> RowsAfter:
-    """The rows of checked groups before and after they are put where the ``current`` ones are.
+    """The rows of checked groups before and after they are put among the ``current`` ones.
 
     Raises:
         GroupIdTakenError: a new name has the id of another group.
@@ -105,10 +105,10 @@ def rows_after(current: pa.Table, given: GivenGroups, by: str, now: datetime) ->
 
 
 def policy_after(before: pa.Table, given: GivenGroups) -> tuple[list[pa.Array], BoolArray]:
-    """The columns of ``POLICY_COLUMNS`` of n groups after a put, and which groups it changed.
+    """The columns of ``POLICY_COLUMNS`` of n groups after a put, and (n,) whether it changed them.
 
-    ``before`` has what they had; a null in the given policy keeps that, a default becomes null.
-    Timeframes go into the terms that ``throttle`` has then.
+    A null in the given policy keeps the value in ``before``; a default becomes null. Timeframes set
+    windows in the new ``throttle``.
     """
     policy = given.policy
     changed = np.zeros(len(before), bool)
@@ -140,11 +140,11 @@ def _measured_over(throttle: pa.Array, timeframe_s: FloatArray) -> pa.Array:
 
 
 def collisions(current: pa.Table, new: Sequence[str]) -> dict[str, str]:
-    """Those of the ``new`` names that the table can't have, and the group whose id each has.
+    """The ``new`` names whose id another group has, with that group.
 
-    A group that is in the table holds its id; of several new ones, the first does. 63 bits: with a
-    million groups the odds are about 1 in 20 million, and a collision would let two groups share
-    one quota without anybody being told.
+    A group in the table keeps its id; of several new ones, the first gets it. Two groups with one
+    id would silently share a quota; among a million groups, the odds for 63 bits are about 1 in 20
+    million.
     """
     if not new:
         return {}
@@ -157,7 +157,7 @@ def collisions(current: pa.Table, new: Sequence[str]) -> dict[str, str]:
 def with_parents(rows: pa.Table, parent: IntArray | None = None) -> pa.Table:
     """All groups with one more column, ``parent``: the name of the group above, null for none.
 
-    ``parent`` has their indexes, shape (groups,), where they are known already.
+    ``parent`` (groups,): the indexes of the parents, if they are known; None: they are computed.
     """
     names = rows["group"].combine_chunks()
     if parent is None and not pc.any(pc.match_substring(names, SEPARATOR), min_count=0).as_py():

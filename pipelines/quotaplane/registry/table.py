@@ -30,7 +30,7 @@ from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.registry.change_feed import GROUP
 from quotaplane.registry.group_input import GivenGroups
-from quotaplane.registry.put_doubts import doubts
+from quotaplane.registry.put_warnings import warnings_about
 from quotaplane.registry.rows_after import ROWS, checked, rows_after, with_parents
 from quotaplane.settings import History
 
@@ -72,7 +72,7 @@ def put_groups(
     timeframe_s: FloatArray | None = None,
     **how: Any,
 ) -> pa.Table:
-    """Put groups as they are elsewhere, or were here before; returns their rows.
+    """Put rows of another table, or earlier rows of this one; returns the rows after the put.
 
     ``how`` has further arguments of ``change_groups``.
     """
@@ -99,24 +99,25 @@ def change_groups(
 
     Args:
         history: where the tables are.
-        given: what is said of n different groups.
-        by: who does it; kept in the row and in the table's log.
+        given: the quotas and policies of n different groups.
+        by: the author; kept in the row and in the table's log.
         why: the reason, for the table's log.
         at_version: nothing is done unless this is still the table's version (``read_groups``).
-        check: is given all rows right before the change, and raises to prevent it; called again
-            where somebody else was faster.
-        delete: is given the same, and returns the groups to delete in the same commit, none of
-            them among the given ones.
-        dry_run: only compute what would change; the table must exist.
-        ready: is called once the arguments are found right: creates the tables if there are none,
-            or refuses.
-        warn: is given a line for what is allowed but strange: a child's quota above its parent's.
+        check: takes all rows right before the change, and raises to prevent it; called again after
+            a conflict with another writer.
+        delete: takes the same, and returns the groups to delete in the same commit, none of them
+            among the given ones.
+        dry_run: only compute the change; the table must exist.
+        ready: called once the arguments are checked: creates the tables if there are none, or
+            raises.
+        warn: takes a line for each value that is allowed but strange, such as a child's quota above
+            its parent's.
         sleep: waits between attempts.
         may_be_copies: see ``refuse_copies``; the change repeats rows that existed before.
 
     Returns:
-        The rows before and after, in the order of the given groups. Those that were not changed
-        keep their ``updated_at``; if no row changes nothing is written.
+        The rows before and after, in the order of the given groups. Unchanged rows keep their
+        ``updated_at``; if no row changes, nothing is written.
 
     Raises:
         InputError: a name, a quota or a value of the policy is wrong; names it.
@@ -144,7 +145,7 @@ def change_groups(
         others = current.filter(pc.invert(pc.or_(put, doomed)))
         now = pa.concat_tables([rows, others]).combine_chunks()
         parent = parents_of(now["group"].combine_chunks())
-        for line in doubts(now, parent, given):
+        for line in warnings_about(now, parent, given):
             warn(line)
         after = with_parents(now, parent).slice(0, len(rows))
         return GroupsPut(before, after, changed, table.version(), deleted.sort_by("group"))

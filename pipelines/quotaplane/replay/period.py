@@ -117,7 +117,7 @@ def period_of(
     """Make a period of rows of usage, limits and changes of quotas; see ``read_period``.
 
     Raises:
-        InputError: the groups have too many brokers for so many points.
+        InputError: the groups have too many brokers for this number of points.
     """
     usage, limits, changes = columns
     since_ms, until_ms = bounds_ms

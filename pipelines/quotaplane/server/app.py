@@ -29,7 +29,7 @@ from quotaplane.server import (
 from quotaplane.server.guard import Guard
 from quotaplane.server.refusals import add_error_answers
 from quotaplane.server.request_metrics import Measured
-from quotaplane.server.request_parts import asks_of, only_known_parameters, operation_id
+from quotaplane.server.request_parts import only_known_parameters, operation_id, operation_inputs
 from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
 from quotaplane.server.services import Services, authenticated
 from quotaplane.server.spellings import Spellings, fixed_paths
@@ -78,7 +78,7 @@ def create_app(
     app.add_middleware(Guard, hosts=_hosts(server))
     app.add_middleware(Measured, metrics=app.state.services.metrics)  # the outer one
     app.openapi = _openapi  # type: ignore[method-assign]
-    app.state.asks = asks_of(_openapi())
+    app.state.asks = operation_inputs(_openapi())
     return app
 
 

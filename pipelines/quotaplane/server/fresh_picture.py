@@ -105,7 +105,7 @@ class FreshPicture:
             AnswerError: it was not read in time (503).
         """
         if self._thread is None:
-            await self._workers.query(self.look)
+            await self._workers.query(self.refresh)
         until = self._clock() + self._timeout_s
         while self._picture is None and self._failure is None and self._clock() < until:
             await asyncio.sleep(_POLL_S)
@@ -128,7 +128,7 @@ class FreshPicture:
             kept[key] = belongs(picture.names, tenants)
         return kept[key]
 
-    def look(self) -> float:
+    def refresh(self) -> float:
         """Make a picture if the tables have changed; returns the seconds that it took."""
         with self._looking:
             begun = self._clock()
@@ -147,7 +147,7 @@ class FreshPicture:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            took_s = self.look()
+            took_s = self.refresh()
             self._stop.wait(max(EVERY_S, REST * took_s))
 
     def _is_due(self, now: float) -> bool:

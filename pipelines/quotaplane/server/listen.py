@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from quotaplane.console.terminal import warn, write_line
 from quotaplane.errors import ConfigError
-from quotaplane.history.store import place
+from quotaplane.history.store import location_of
 from quotaplane.server.app import create_app
 from quotaplane.server.connection_bound import (
     BACKLOG,
@@ -186,7 +186,7 @@ def _ready(settings: Settings, server: Server, conf: str, listening: socket.sock
     host, port = listening.getsockname()[:2]
     scheme = "https" if isinstance(server.tls, Tls) else "http"
     shown = f"[{host}]" if ":" in host else host
-    parts = [f"serves {scheme}://{shown}:{port}", f"history {place(settings.history)}"]
+    parts = [f"serves {scheme}://{shown}:{port}", f"history {location_of(settings.history)}"]
     parts.append(f"settings {conf}")
     if settings.cluster is not None:
         url = getattr(settings.transport, "admin_url", None)

@@ -105,10 +105,10 @@ class Readiness:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.look()
+            self.check_once()
             self._stop.wait(EVERY_S)
 
-    def look(self) -> None:
+    def check_once(self) -> None:
         """Check once."""
         failure, unread = None, None
         try:

@@ -39,7 +39,7 @@ _TAG: Final = r'(?:W/)?"[^"\s]*"'
 _TAGS: Final = re.compile(rf"\*|{_TAG}(?:\s*,\s*{_TAG})*")
 
 
-class Asks(NamedTuple):
+class OperationInputs(NamedTuple):
     """The inputs that an operation reads of a request."""
 
     parameters: dict[str, str]
@@ -90,7 +90,7 @@ async def only_known_parameters(request: Request) -> None:
         InputError: a parameter, a condition, a reason or a body that the route does not have; or a
             parameter that is given twice, is empty, or has an odd spelling of its value.
     """
-    asks: Asks = request.app.state.asks[operation_id(request.scope["endpoint"])]
+    asks: OperationInputs = request.app.state.asks[operation_id(request.scope["endpoint"])]
     seen: set[str] = set()
     for name, value in request.query_params.multi_items():
         if name not in asks.parameters:
@@ -136,10 +136,10 @@ def operation_id(endpoint: Callable[..., Any]) -> str:
     return f"{module.removesuffix('_routes')}-{endpoint.__name__}"
 
 
-def asks_of(openapi: dict[str, Any]) -> dict[str, Asks]:
+def operation_inputs(openapi: dict[str, Any]) -> dict[str, OperationInputs]:
     """The inputs of each operation, by its id."""
     return {
-        operation["operationId"]: Asks(
+        operation["operationId"]: OperationInputs(
             {p["name"]: _kind(p["schema"]) for p in _parameters(operation, "query")},
             {p["name"].lower() for p in _parameters(operation, "header")},
             "requestBody" in operation,

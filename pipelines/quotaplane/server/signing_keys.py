@@ -24,7 +24,7 @@ Fetch = Callable[[], Awaitable[bytes]]
 REFRESH_S: Final = 300.0
 """A key set is fetched again when it is this old."""
 LEAST_BETWEEN_S: Final = 10.0
-"""Least seconds between two fetches that tokens with unknown keys cause; anybody can send such."""
+"""Least seconds between two fetches that tokens with unknown keys cause, as any client can."""
 
 _FETCH_WITHIN_S: Final = 5.0
 _MOST_BYTES: Final = 1024 * 1024

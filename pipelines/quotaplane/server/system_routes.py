@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from quotaplane import __version__
 from quotaplane.agents.known_conditions import UNREADY
-from quotaplane.history.store import place
+from quotaplane.history.store import location_of
 from quotaplane.history.table_health import table_health
 from quotaplane.server.access import Role
 from quotaplane.server.refusals import answers
@@ -63,7 +63,7 @@ async def tables(caller: Caller, served: Served) -> Response:
     found = await served.workers.read(lambda: table_health(history))
     whole = all(table.fault is None for table in found)
     listed = [table._asdict() for table in found]
-    return json_answer({"history": place(history), "whole": whole, "tables": listed})
+    return json_answer({"history": location_of(history), "whole": whole, "tables": listed})
 
 
 @health.options("/healthz", include_in_schema=False)

@@ -11,14 +11,14 @@ from quotaplane.settings.transports import KafkaTransport, PulsarConnection
 
 
 class Protections(Section):
-    """What is refused unless it is allowed here."""
+    """Things that are refused by default and can be allowed."""
 
     allow_cleartext_secrets: bool = False
-    """Send tokens and passwords to other hosts over connections without TLS, where everybody on the
-    way can read them."""
+    """Send tokens and passwords to other hosts over connections without TLS, where every host in
+    between can read them."""
     allow_unprotected_spark: bool = False
-    """Run with a remote Spark master without Spark's authentication and encryption: everybody who
-    reaches its ports can read reports and quotas and run code as the job."""
+    """Run with a remote Spark master without Spark's authentication and encryption: every program
+    that reaches its ports can read reports and quotas, and run code as the job."""
 
 
 def pulsar_flaws(place: PulsarConnection) -> Iterator[str]:

@@ -15,7 +15,7 @@ class Cluster(Section):
     """
 
     poll_interval_s: float = Field(default=2.0, gt=0)
-    """How often the cluster is polled for changes."""
+    """Interval at which the cluster is polled for changes."""
     tenants: dict[str, str] = Field(default={})
     """Tenant: group. PIP-82 attaches groups to tenants, stock Pulsar only to namespaces: each
     namespace of the tenant, also a new one, is attached unless it has a group of its own."""
@@ -46,9 +46,9 @@ class Enforce(Section):
     ``give_back_after_s`` as well, restore the groups' quotas in the cluster and remove the rates
     until there are limits again."""
     give_back_after_s: float | None = Field(default=900.0, ge=30)
-    """The cluster gets the publish quotas that were taken over back, so that the brokers' own
-    calculator limits, when no enforcer has led for so long; with ``without_limits: give_back`` also
-    when no limits have arrived for so long. null: never."""
+    """Time without a leading enforcer after which the publish quotas that were taken over are given
+    back to the cluster, so that the brokers' own calculator limits; with ``without_limits:
+    give_back`` also the time without new limits. null: never."""
     take_over: bool = True
     """Set a group's publish quota in the cluster to unlimited once ours is in force. Otherwise the
     brokers' own calculator also throttles, and starves idle brokers."""

@@ -133,14 +133,14 @@ Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 
 
 class MetricsPorts(Section):
-    """Where Prometheus reads the metrics of each program; null: nowhere."""
+    """The ports at which Prometheus reads the metrics of each program; null: none."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
-    """The address to listen at; anybody who reaches it can read the names of groups."""
+    """The address to listen at; every program that reaches it can read the names of groups."""
     job_port: Port | None = None
-    """Of the quota job."""
+    """Port of the quota job."""
     enforcer_port: Port | None = None
-    """Of the enforcer."""
+    """Port of the enforcer."""
 
     @model_validator(mode="after")
     def _ports_differ(self) -> MetricsPorts:

@@ -14,7 +14,7 @@ from quotaplane.settings.section import Section
 
 BROKER: Final = "{broker}"
 _IN_A_NAME: Final = "[A-Za-z0-9._-]+"
-"""What both Kafka and Pulsar allow in a topic's name."""
+"""Characters that both Kafka and Pulsar allow in a topic's name."""
 _PARTITION: Final = re.compile(r"-partition-\d+$")
 
 
@@ -27,7 +27,7 @@ def check_topic_names(names: Iterable[str]) -> None:
     """Check the places of ``{broker}`` in names of report topics.
 
     Raises:
-        ValueError: what is wrong.
+        ValueError: a place is wrong; says which.
     """
     for name in names:
         rest = name.replace(BROKER, "", 1)

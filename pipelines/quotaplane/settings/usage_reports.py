@@ -1,4 +1,4 @@
-"""Settings of reports: whose name one counts for, which brokers are allowed, what is used."""
+"""Settings of reports: the origin of brokers' names, the allowed names, the reports used."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MOST_CHARS: Final = 256
 
 
 class Senders(Section):
-    """Which names of brokers are used; usage reports and load reports have the same settings."""
+    """The names of brokers that are used; usage reports and load reports have the same settings."""
 
     broker_from: Literal["payload", "key", "topic"] = "payload"
-    """Where the name comes from that a report counts for. ``key``, ``topic``: the message key, or
-    the topic's name, must name the same broker as the report; others are dead letters. ``topic``
-    needs a report topic per broker (docs/security.md)."""
+    """Origin of the broker's name. ``key``, ``topic``: the message key, or the topic's name, must
+    name the same broker as the report; other reports are dead letters. ``topic`` needs a report
+    topic per broker (docs/security.md)."""
     allowed_brokers: tuple[str, ...] | Literal["cluster"] | None = None
-    """Patterns of the names that are used (``*``: any characters, ``?``: one), or ``cluster``: the
-    Pulsar cluster's list of active brokers. null: every name."""
+    """Patterns of the allowed names (``*``: any characters, ``?``: one), or ``cluster``: the Pulsar
+    cluster's list of active brokers. null: every name."""
     max_brokers: int | None = Field(default=10_000, ge=1)
     """Most known brokers. Reports of further ones are not used, those of known ones always; null:
     no bound."""

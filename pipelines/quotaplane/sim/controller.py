@@ -21,7 +21,7 @@ from quotaplane.model import (
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.step import step
-from quotaplane.sim.loop import Heard
+from quotaplane.sim.loop import ArrivedReports
 from quotaplane.wire.shard_inputs import GROUPS, HEADERS, entries_schema
 
 ROUND_MS: Final = 1000
@@ -60,8 +60,9 @@ def step_config(
 class StepController:
     """One group with one quota in the first dimension, controlled by ``quota.step.step``.
 
-    Reports have our own format: with refused rates (if ``Heard`` has them) and with the round whose
-    decision was in force. The end of round r is step r + 1; a report has a window of ``round_ms``.
+    Reports have our own format: with refused rates (if ``ArrivedReports`` has them) and with the
+    round whose decision was in force. The end of round r is step r + 1; a report has a window of
+    ``round_ms``.
     """
 
     def __init__(self, config: StepConfig, brokers: int, round_ms: int = ROUND_MS) -> None:
@@ -73,10 +74,10 @@ class StepController:
         self._decided = np.full(brokers, -1)
         self._started_at_ms = np.zeros(brokers, np.int64)
 
-    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+    def decide(self, round_: int, arrived: ArrivedReports, quota: float) -> FloatArray:
         """The limits published at the end of a round, (brokers,); NaN: none for this broker."""
         now = Round(epoch=1, seq=round_ + 1, now_ms=(round_ + 1) * self._round_ms)
-        headers, entries = self._reports(heard) if len(heard.broker) else (None, None)
+        headers, entries = self._reports(arrived) if len(arrived.broker) else (None, None)
         changes = None
         if quota != self._quota:
             changes, self._quota = _quota(quota, version=now.seq), quota
@@ -87,16 +88,16 @@ class StepController:
         answer[at] = outcome.limits[RATE_COLUMNS[0]].to_numpy()
         return answer
 
-    def _reports(self, heard: Heard) -> tuple[pa.Table, pa.Table]:
-        count = len(heard.broker)
-        self._notice_restarts(heard)
-        applied = heard.decided_round >= 0
-        applied_seq = np.where(applied, heard.decided_round + 1, -1)
+    def _reports(self, arrived: ArrivedReports) -> tuple[pa.Table, pa.Table]:
+        count = len(arrived.broker)
+        self._notice_restarts(arrived)
+        applied = arrived.decided_round >= 0
+        applied_seq = np.where(applied, arrived.decided_round + 1, -1)
         headers = {
-            "broker": [self._names[b] for b in heard.broker],
-            "started_at_ms": self._started_at_ms[heard.broker],
-            "sequence": heard.about_round,
-            "published_at_ms": (heard.about_round + 1) * self._round_ms,
+            "broker": [self._names[b] for b in arrived.broker],
+            "started_at_ms": self._started_at_ms[arrived.broker],
+            "sequence": arrived.about_round,
+            "published_at_ms": (arrived.about_round + 1) * self._round_ms,
             "window_s": np.full(count, self._round_ms / 1000.0),
             "applied_epoch": np.where(applied, 1, -1),
             "applied_seq": applied_seq,
@@ -109,18 +110,18 @@ class StepController:
             "group_id": np.full(count, group_id(_GROUP)),
             "group": [_GROUP] * count,
             **dict.fromkeys((*RATE_COLUMNS[:BASIC], *THROTTLED_COLUMNS[:BASIC]), unused),
-            RATE_COLUMNS[0]: heard.usage,
-            THROTTLED_COLUMNS[0]: heard.throttled,
+            RATE_COLUMNS[0]: arrived.usage,
+            THROTTLED_COLUMNS[0]: arrived.throttled,
             "applied_seq": applied_seq.astype(np.float64),
         }
         return pa.table(headers, schema=HEADERS), pa.table(entries, schema=_ENTRIES)
 
-    def _notice_restarts(self, heard: Heard) -> None:
+    def _notice_restarts(self, arrived: ArrivedReports) -> None:
         """Give brokers that had limits and have none now a new start time: they were restarted."""
-        for index in np.argsort(heard.about_round, kind="stable"):
-            broker, decided = heard.broker[index], heard.decided_round[index]
+        for index in np.argsort(arrived.about_round, kind="stable"):
+            broker, decided = arrived.broker[index], arrived.decided_round[index]
             if decided < 0 <= self._decided[broker]:
-                self._started_at_ms[broker] = heard.about_round[index]
+                self._started_at_ms[broker] = arrived.about_round[index]
             self._decided[broker] = decided
 
 

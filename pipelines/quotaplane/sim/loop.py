@@ -19,7 +19,7 @@ from quotaplane.sim.broker_throttle import BY_DEFAULT, BrokerThrottle
 from quotaplane.throttle.terms import ThrottleTerms
 
 
-class Heard(NamedTuple):
+class ArrivedReports(NamedTuple):
     """Reports that arrived at the end of a round; all arrays (k,), rates per second.
 
     Ordered by arrival, then by the round that they measure, then by broker.
@@ -45,7 +45,7 @@ class Controller(Protocol):
     def initial_limit(self) -> float:
         """The limit of a broker that has received none: inf, or 0 if limits are strict."""
 
-    def decide(self, round_: int, heard: Heard, quota: float) -> FloatArray:
+    def decide(self, round_: int, arrived: ArrivedReports, quota: float) -> FloatArray:
         """New limits of shape (brokers,), at the end of a round; in force in the next one.
 
         ``quota`` is that of the round that ends, so a change is known one round late, as reports
@@ -123,7 +123,7 @@ def run_loop(
 
     >>> class Even:
     ...     initial_limit = np.inf
-    ...     def decide(self, round_, heard, quota):
+    ...     def decide(self, round_, arrived, quota):
     ...         return np.full(2, quota / 2)
     >>> run = run_loop(np.array([[80.0, 20.0]] * 2), Even(), 100.0, throttle=None)
     >>> run.limit.tolist(), run.usage.tolist()
@@ -196,7 +196,7 @@ class _Playing:
         refused = run.demand[about, broker] - measured
         decided = self._trial.controller.decide(
             this,
-            Heard(
+            ArrivedReports(
                 broker=broker,
                 about_round=about,
                 usage=measured,

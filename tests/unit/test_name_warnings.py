@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.cli.main import main
-from quotaplane.groups.name_doubts import broker_doubts, name_doubts
+from quotaplane.groups.name_warnings import broker_warnings, name_warnings
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
@@ -31,7 +31,7 @@ LOOK_ALIKE = """\
 
 def doubts(*names: str) -> dict[str, str]:
     """The doubts about each of the names."""
-    lines = name_doubts(pa.array(names, pa.string()), np.full(len(names), True))
+    lines = name_warnings(pa.array(names, pa.string()), np.full(len(names), True))
     return {line.partition(": ")[0].removeprefix("group "): line for line in lines}
 
 
@@ -102,17 +102,17 @@ def test_twins_of_doubtful_names_are_said_once() -> None:
 
 def test_only_the_named_groups_are_looked_at() -> None:
     names = pa.array(["Acme", "acme", "x*", " y"])
-    lines = list(name_doubts(names, np.array([True, False, False, False])))
+    lines = list(name_warnings(names, np.array([True, False, False, False])))
     assert [line[:13] for line in lines] == ["group 'Acme':"]
 
 
 def test_brokers_with_doubtful_names() -> None:
     terms = '{"*": {"weight": 2.0}, "b*": {"weight": 2.0}, "b:8080": {"weight": 3.0}}'
-    [line] = broker_doubts("g", terms)
+    [line] = broker_warnings("g", terms)
     assert line.startswith("group 'g': brokers: 'b*': is no pattern")
-    [line] = broker_doubts("g", '{"b ": {"weight": 2.0}}')
+    [line] = broker_warnings("g", '{"b ": {"weight": 2.0}}')
     assert line.startswith("group 'g': brokers: 'b ': has a space at an end")
-    assert list(broker_doubts("g", None)) == []
+    assert list(broker_warnings("g", None)) == []
 
 
 def test_put_warns(history: History, capsys: pytest.CaptureFixture[str]) -> None:

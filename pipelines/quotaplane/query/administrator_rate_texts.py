@@ -23,7 +23,7 @@ ORDER BY place
 """
 
 
-class RatesInWords:
+class AdministratorRateTexts:
     """The rates of one group, or of all.
 
     Raises:

@@ -11,7 +11,7 @@ from quotaplane.parsing.strict_json import explain
 from quotaplane.settings import History, load_settings
 
 
-def add_place_options(parser: argparse.ArgumentParser) -> None:
+def add_history_options(parser: argparse.ArgumentParser) -> None:
     """Add both options; one of them must be given."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")

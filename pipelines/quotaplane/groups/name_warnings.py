@@ -34,11 +34,11 @@ _ALPHABETS: Final = ("LATIN", "GREEK", "CYRILLIC")
 """Those that have letters which look alike."""
 
 
-def name_doubts(groups: pa.StringArray, concerned: BoolArray) -> Iterator[str]:
+def name_warnings(groups: pa.StringArray, concerned: BoolArray) -> Iterator[str]:
     """A line about each of the ``concerned`` (n,) names that is doubtful, given all n names.
 
     >>> names = pa.array(["acme", "Acme", "acme/*"])
-    >>> [line[:38] for line in name_doubts(names, np.array([False, True, True]))]
+    >>> [line[:38] for line in name_warnings(names, np.array([False, True, True]))]
     ["group 'acme/*': is no pattern, but one", "group 'Acme': differs from 'acme' only"]
     """
     doubtful = set()
@@ -56,10 +56,10 @@ def name_doubts(groups: pa.StringArray, concerned: BoolArray) -> Iterator[str]:
             )
 
 
-def broker_doubts(group: str, terms: str | None) -> Iterator[str]:
+def broker_warnings(group: str, terms: str | None) -> Iterator[str]:
     """A line about each broker in the column ``brokers`` of a group whose name is doubtful.
 
-    >>> [line] = broker_doubts("a", '{"b*": {"weight": 2.0}, "*": {"priority": 1}}')
+    >>> [line] = broker_warnings("a", '{"b*": {"weight": 2.0}, "*": {"priority": 1}}')
     >>> print(line)
     group 'a': brokers: 'b*': is no pattern, but one broker's name: only '*' alone stands for all
     """

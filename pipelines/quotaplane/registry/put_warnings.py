@@ -1,4 +1,4 @@
-"""Warnings about values of groups that are allowed but strange, a line each."""
+"""Warnings about groups that are allowed but strange, a line each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.arrays import filled
-from quotaplane.groups.name_doubts import broker_doubts, name_doubts
+from quotaplane.groups.name_warnings import broker_warnings, name_warnings
 from quotaplane.groups.policy_options import FLOOR_COLUMNS
 from quotaplane.model import (
     DIMENSIONS,
@@ -24,27 +24,27 @@ from quotaplane.throttle.terms import windows_kept
 _MOST_WARNINGS: Final = 10
 
 
-def doubts(rows: pa.Table, parent: IntArray, given: GivenGroups) -> Iterator[str]:
-    """Lines about the groups that were put, where ``rows`` are all there are then.
+def warnings_about(rows: pa.Table, parent: IntArray, given: GivenGroups) -> Iterator[str]:
+    """Warnings about the given groups; ``rows`` has all groups after the put, these first.
 
-    A child may have a quota above its parent's (the parent's still holds), floors may add up to
-    more than there is to guarantee (they are then cut), a quota may be given per second where
-    other windows are kept, and a group or broker may have a name that no report has: often a
-    mistake, never an error.
+    They are about a child's quota above its parent's (the parent's still holds), floors that add up
+    to more than there is to guarantee (they are then cut), a quota given per second while other
+    windows are kept, and a group or broker with a name that no report has: often a mistake, never
+    an error.
 
-    The first n rows are those of the given groups; ``parent`` has the indexes of the groups above.
+    ``parent`` (rows,) has the indexes of the groups above, -1 for none.
     """
     lines = [
-        *_family_doubts(rows, parent, given.names),
-        *_window_doubts(rows, given.timeframe_s),
-        *doubtful_names(rows, len(given.names)),
+        *_family_warnings(rows, parent, given.names),
+        *_window_warnings(rows, given.timeframe_s),
+        *unreported_names(rows, len(given.names)),
     ]
     yield from lines[:_MOST_WARNINGS]
     if len(lines) > _MOST_WARNINGS:
         yield f"and {len(lines) - _MOST_WARNINGS} more"
 
 
-def _family_doubts(rows: pa.Table, parent: IntArray, names: Sequence[str]) -> list[str]:
+def _family_warnings(rows: pa.Table, parent: IntArray, names: Sequence[str]) -> list[str]:
     group = rows["group"].combine_chunks()
     child = np.flatnonzero(parent >= 0)
     if not len(child):
@@ -73,7 +73,7 @@ def _family_doubts(rows: pa.Table, parent: IntArray, names: Sequence[str]) -> li
     return lines
 
 
-def _window_doubts(rows: pa.Table, timeframe_s: FloatArray | None) -> Iterator[str]:
+def _window_warnings(rows: pa.Table, timeframe_s: FloatArray | None) -> Iterator[str]:
     if timeframe_s is None:
         return
     for row, place in np.argwhere(timeframe_s == 1).tolist():
@@ -87,10 +87,10 @@ def _window_doubts(rows: pa.Table, timeframe_s: FloatArray | None) -> Iterator[s
             )
 
 
-def doubtful_names(rows: pa.Table, named: int | None = None) -> Iterator[str]:
+def unreported_names(rows: pa.Table, named: int | None = None) -> Iterator[str]:
     """A line for each group and broker that no report will have, of the first ``named`` rows."""
     named = len(rows) if named is None else named
-    yield from name_doubts(rows["group"].combine_chunks(), np.arange(len(rows)) < named)
+    yield from name_warnings(rows["group"].combine_chunks(), np.arange(len(rows)) < named)
     put = rows.slice(0, named)
     for group, terms in zip(put["group"].to_pylist(), put["brokers"].to_pylist(), strict=True):
-        yield from broker_doubts(group, terms)
+        yield from broker_warnings(group, terms)
