@@ -5,7 +5,7 @@ from __future__ import annotations
 from quotaplane.agents.conditions import Conditions
 
 
-class ArrivedReports:
+class Printed:
     """Lines as (kind, text), with the kinds of a job's lines."""
 
     def __init__(self) -> None:

@@ -11,12 +11,12 @@ from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.access_watch import AccessWatch
 from quotaplane.pulsar_admin.rest import Rest
 from tests.unit.cluster_cases import Answer, RestServer
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 
 GROUP = "/admin/v2/resourcegroups/rg"
 
 
-class Watched(ArrivedReports):
+class Watched(Printed):
     """A watch with a clock that a test sets."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def test_what_is_not_asked_again_is_forgotten_after_ten_minutes() -> None:
 
 
 def test_a_token_that_expires_while_a_client_runs() -> None:
-    heard = ArrivedReports()
+    heard = Printed()
 
     async def ask(rest: Rest) -> None:
         with pytest.raises(ClusterError, match="401"):

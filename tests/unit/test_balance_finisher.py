@@ -9,7 +9,7 @@ import pytest
 from quotabalance.job.plan_finisher import BalanceFinisher
 from quotabalance.settings import Balance
 from quotaplane.model import Round
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_load_reports_that_stay_away_and_come_again_are_told(clock: list[float]) -> None:
     finisher = BalanceFinisher(Balance(loads_topic="loads"), 1200.0, lambda _: {})
-    heard = ArrivedReports()
+    heard = Printed()
 
     def lines(after_s: float, reports: int) -> list[tuple[str, str]]:
         clock[0] += after_s
@@ -45,7 +45,7 @@ def test_load_reports_that_stay_away_and_come_again_are_told(clock: list[float])
 
 
 def test_a_batch_that_was_never_finished_counts_as_empty(clock: list[float]) -> None:
-    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), ArrivedReports()
+    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), Printed()
     for after_s in (0.0, 700.0):
         clock[0] += after_s
         finisher.begin()

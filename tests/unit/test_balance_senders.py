@@ -9,7 +9,7 @@ import pytest
 from quotabalance.job.plan_finisher import BalanceFinisher
 from quotabalance.settings import Balance
 from quotaplane.wire.reasons import TOO_MANY_BROKERS
-from tests.unit.condition_cases import Heard
+from tests.unit.condition_cases import Printed
 from tests.unit.load_report_cases import NOW_MS, load_of
 from tests.unit.test_balance_program import BALANCE, Run, payload, rows_of, skewed
 
@@ -53,7 +53,7 @@ def test_beyond_max_brokers_decisions_are_as_without_the_invented_ones() -> None
 
 @pytest.mark.parametrize("reason", [TOO_MANY_BROKERS, "other_broker", "broker_not_allowed"])
 def test_the_balance_job_prints_it_once(reason: str) -> None:
-    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), ArrivedReports()
+    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), Printed()
     finisher.begin()
     finisher._arrived, finisher._rejected = 5, {reason: 5}
     finisher.end(heard.conditions)

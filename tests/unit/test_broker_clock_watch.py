@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 
 INTERVAL_S = 5.0
 
@@ -18,7 +18,7 @@ def said(
     """The lines, with their times, if in every interval these reports have other times, and so
     many others are used.
     """
-    watch, heard, lines = ReportWatch(INTERVAL_S), ArrivedReports(), list[tuple[int, str, str]]()
+    watch, heard, lines = ReportWatch(INTERVAL_S), Printed(), list[tuple[int, str, str]]()
     for now_s in range(0, seconds, int(INTERVAL_S)):
         late = ages_s(now_s)
         rejected = {

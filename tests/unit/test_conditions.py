@@ -9,7 +9,7 @@ import pytest
 from quotaplane.agents.conditions import Condition, Conditions
 from quotaplane.errors import QuotaplaneError
 from quotaplane.metrics.of_jobs import ALL_CONDITIONS
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 
 PLAIN = Condition("slow", "it is slow")
 REMINDED = PLAIN._replace(remind_s=600.0)
@@ -41,7 +41,7 @@ FORGOTTEN = PLAIN._replace(forget_s=60.0, remind_s=60.0)
     ],
 )
 def test_lines(what: Condition, stated: dict[int, str], lines: dict[int, str]) -> None:
-    heard, said = ArrivedReports(), dict[int, str]()
+    heard, said = Printed(), dict[int, str]()
     for now_s, about in stated.items():
         heard.now_s = now_s
         if about != "-":
@@ -52,7 +52,7 @@ def test_lines(what: Condition, stated: dict[int, str], lines: dict[int, str]) -
 
 
 def test_failures_of_items_are_one_condition_and_are_counted() -> None:
-    heard = ArrivedReports()
+    heard = Printed()
     note = heard.conditions.note
     note(PLAIN, "a", QuotaplaneError("no answer"))
     note(PLAIN, "b", KeyError("k"))
@@ -71,7 +71,7 @@ def test_failures_of_items_are_one_condition_and_are_counted() -> None:
 
 
 def test_a_flood_of_names_is_bounded() -> None:
-    heard = ArrivedReports()
+    heard = Printed()
     for number in range(10_100):
         heard.conditions.note(PLAIN, str(number), "x")
     assert len(heard.conditions.items(PLAIN)) == 10_000

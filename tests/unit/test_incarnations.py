@@ -18,7 +18,7 @@ from quotaplane.quota.state import ShardState
 from quotaplane.streams.refused_brokers import note_refused_brokers
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.surplus_reports import surplus
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 
 NOW, SECOND = 1_700_000_000_000, 1000
 CONFIG = StepConfig(law=get_law("max_min", {}), round_ms=5000.0)
@@ -223,7 +223,7 @@ def test_a_stock_report_from_the_future_shuts_no_other_one_out() -> None:
 
 
 def test_the_line_names_the_brokers() -> None:
-    heard = ArrivedReports()
+    heard = Printed()
 
     def lines(now_s: float, *brokers: str, **rejected: int) -> list[str]:
         heard.now_s = now_s

@@ -28,7 +28,7 @@ from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 from tests.unit.history_cases import NOON_MS, read
 
 SETTINGS = parse_settings(
@@ -202,7 +202,7 @@ def test_the_job_says_what_it_waits_for_until_its_first_limits() -> None:
     def round_of(*shards: RoundCounts) -> list[tuple[str, str]]:
         finisher.begin()
         finisher.finish(Round(1, 0, NOON_MS), {"counts": [each.to_bytes() for each in shards]})
-        return list(finisher.end(ArrivedReports().conditions))
+        return list(finisher.end(Printed().conditions))
 
     assert round_of() == [], "no shard has run: whether there are groups is not known"
     ((kind, text),) = round_of(RoundCounts())
@@ -226,4 +226,4 @@ def test_a_job_that_goes_on_with_its_limits_waits_for_nothing() -> None:
     for counts in (RoundCounts(groups={"hard": 2}, limits_in_force=6), RoundCounts(reports=3)):
         finisher.begin()
         finisher.finish(Round(1, 0, NOON_MS), {"counts": [counts.to_bytes()]})
-        assert list(finisher.end(ArrivedReports().conditions)) == []
+        assert list(finisher.end(Printed().conditions)) == []

@@ -26,7 +26,7 @@ from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.reasons import NOT_BAD, TOO_MANY_BROKERS
 from quotaplane.wire.reports import decode, encode_report
 from quotaplane.wire.shard_inputs import pack_reports
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 
 NOW_MS = 1_790_000_000_000
 
@@ -147,7 +147,7 @@ def test_what_let_reports_in_is_not_part_of_a_record(setting: dict[str, Any]) ->
 
 def test_refused_brokers_are_one_warning_and_one_line_when_it_is_over() -> None:
     assert TOO_MANY_BROKERS in NOT_BAD
-    watch, heard, said = ReportWatch(Reports().interval_s), Heard(), []
+    watch, heard, said = ReportWatch(Reports().interval_s), Printed(), []
     for second in range(200):
         refused = {TOO_MANY_BROKERS: 1000} if 20 <= second < 60 else {}
         heard.now_s = second

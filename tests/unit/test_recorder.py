@@ -32,7 +32,7 @@ from quotaplane.wire.reports import encode_report, encode_stock_report
 from quotaplane.wire.sender_rules import AllowedBrokers
 from tests.histories import make_history
 from tests.job import history_table, put_quotas, write_round
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 from tests.unit.history_cases import NOON_MS
 
 NAN = np.nan
@@ -92,7 +92,7 @@ class World:
         put_quotas(self.settings, g=100.0, h=100.0)
         self.topic = Topic()
         self.seq = 0
-        self.now_s, self.heard = 0.0, ArrivedReports()
+        self.now_s, self.heard = 0.0, Printed()
         self.allowed: AllowedBrokers | None = None
         self.start()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quotaplane.errors import NoUsableReportsError
 from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 
 INTERVAL_S = 5.0
 GOOD = Arrivals(used=3)
@@ -26,10 +26,10 @@ def stale(age_s: float, count: int = 3) -> Arrivals:
 def said(
     watch: ReportWatch,
     rounds: Iterable[tuple[float, Arrivals]],
-    heard: ArrivedReports | None = None,
+    heard: Printed | None = None,
 ) -> list[tuple[float, str]]:
     """Each line as ``kind: text``, with when it was said."""
-    lines, heard = [], heard or ArrivedReports()
+    lines, heard = [], heard or Printed()
     for now_s, arrivals in rounds:
         heard.now_s = now_s
         watch.round_ended(now_s, arrivals, heard.conditions)
@@ -87,7 +87,7 @@ def test_a_wrong_clock_is_said_after_three_intervals_with_the_difference(
     age_s: float, reason: str, says: str
 ) -> None:
     late = Arrivals(rejected={reason: 3}, age_s=age_s)
-    watch, heard = ReportWatch(INTERVAL_S), ArrivedReports()
+    watch, heard = ReportWatch(INTERVAL_S), Printed()
     ((now_s, line),) = said(watch, each_interval(60, late), heard)
     assert now_s == 15
     assert line.startswith(
@@ -201,7 +201,7 @@ def test_silence_ends_no_job() -> None:
 def test_a_hundred_and_one_junk_messages_a_minute_are_one_warning() -> None:
     """They ended the job once."""
     junk = Arrivals(used=3, rejected={"not_protobuf": 9}, examples=("r/0@7",))
-    watch, heard = ReportWatch(INTERVAL_S, 3), ArrivedReports()
+    watch, heard = ReportWatch(INTERVAL_S, 3), Printed()
     ((now_s, line),) = said(watch, each_interval(3600, junk), heard)
     watch.check()
     assert now_s == 10

@@ -238,12 +238,10 @@ def test_an_unreadable_history_is_told_and_no_old_picture(folder: Path, tmp_path
     history = History(path=str(shutil.copytree(folder / "history", tmp_path / "history")))
     fresh = FreshPicture(history, Workers(5.0), 5.0)
     asyncio.run(fresh.get())
-    (tmp_path / "history" / "leases").rename(tmp_path / "away")
     (tmp_path / "history" / "usage").rename(tmp_path / "usage")
     with pytest.raises(HistoryError, match="usage"):
         asyncio.run(fresh.get())
     (tmp_path / "usage").rename(tmp_path / "history" / "usage")
-    (tmp_path / "away").rename(tmp_path / "history" / "leases")
     assert len(asyncio.run(fresh.get()).names) == 4
     served = Served(settings_with(tmp_path, TOKENS))
     served.token = token("viewer")

@@ -19,7 +19,7 @@ from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.shard_inputs import pack_reports
-from tests.unit.condition_cases import ArrivedReports
+from tests.unit.condition_cases import Printed
 from tests.unit.test_rounds import PROGRAM
 from tests.unit.wire_cases import decode_fresh
 
@@ -61,7 +61,7 @@ class Job:
         self.interval_ms, self.behind_ms = interval_ms, behind_ms
         self.watch = ReportWatch(interval_ms / 1000)
         self.state, self.now_ms, self.made_ms, self.seq = ShardState(), T0, T0, 0
-        self.heard, self.lines = ArrivedReports(), list[tuple[str, str]]()
+        self.heard, self.lines = Printed(), list[tuple[str, str]]()
         self.used = self.made = 0
 
     def rounds(self, count: int, took_ms: Callable[[], int], arrive_late_ms: int = 0) -> Job:

@@ -31,7 +31,7 @@ from quotaplane.deltalog.mend import mend
 from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.store import location_of, nobody_writing, open_table
-from quotaplane.history.tables import OPTIONAL, RESOURCE_GROUPS, TABLES
+from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
 from quotaplane.registry.put_warnings import unreported_names
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
@@ -114,9 +114,7 @@ def _tables_of(history: History) -> Iterator[_Table]:
     if not any((folder / name).exists() for name in TABLES):
         raise ConfigError(f"there is no history at {folder}: check --conf or --history")
     for table in TABLES.values():
-        # Those of other jobs may be missing.
-        if table not in OPTIONAL or (folder / table.name).exists():
-            yield _Table(table.name, folder / table.name, table.has_change_feed, history)
+        yield _Table(table.name, folder / table.name, table.has_change_feed, history)
 
 
 def _topics_of(settings: Settings) -> Iterator[_Table]:

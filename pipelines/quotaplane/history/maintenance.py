@@ -38,7 +38,6 @@ from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.group_order import can_sort, sort_by_group
 from quotaplane.history.store import (
     damaged,
-    has_table,
     keep,
     location_of,
     not_written,
@@ -48,7 +47,6 @@ from quotaplane.history.store import (
     writing,
 )
 from quotaplane.history.tables import (
-    OPTIONAL,
     RECORDING,
     RESOURCE_GROUPS,
     ROUNDS,
@@ -117,9 +115,7 @@ def maintain(
     with writing(history), _only_run(history) as alone:
         done = []
         for table in TABLES.values():
-            # Those of other jobs may be missing.
-            there = table not in OPTIONAL or has_table(history, table.name)
-            if there and table is not RESOURCE_GROUPS:
+            if table is not RESOURCE_GROUPS:
                 expires = limits.get(table.name, before)
                 done.append(_maintain(history, table, expires, now, report, alone=alone))
         # Quotas last, as other programs may be changing that table.

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from quotaplane.deltalog.log import commit_time
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import has_table, one_line, open_table
-from quotaplane.history.tables import OPTIONAL, TABLES, Table
+from quotaplane.history.tables import TABLES, Table
 from quotaplane.settings import History
 
 
@@ -41,8 +41,7 @@ def table_health(history: History) -> list[TableState]:
 def _state(history: History, table: Table) -> TableState:
     try:
         if not has_table(history, table.name):
-            fault = None if table in OPTIONAL else "is missing"
-            return TableState(table.name, False, None, None, None, None, fault)
+            return TableState(table.name, False, None, None, None, None, "is missing")
         opened = open_table(history, table.name)
         files = pa.table(opened.get_add_actions())
         (last,) = opened.history(1)

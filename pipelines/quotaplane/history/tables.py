@@ -400,18 +400,6 @@ ADMINISTRATOR_RATES: Final = Table(
 APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEFT_OUT, LEASES, RECORDING, ROUNDS)
 """The tables that a round of the quota job writes, rounds last."""
 
-OPTIONAL: Final[tuple[Table, ...]] = (
-    USAGE_DAILY,
-    LEFT_OUT,
-    LEASES,
-    RECORDING,
-    *(table for each in extensions() for table in load(each.tables)),
-    ATTACHMENTS,
-    LEADERS,
-    ADMINISTRATOR_RATES,
-)
-"""Tables that the quota job does not need: a missing one counts as empty."""
-
 
 def column_properties() -> dict[str, ColumnProperties]:
     """Parquet properties of columns with bytes: no statistics.
@@ -423,4 +411,11 @@ def column_properties() -> dict[str, ColumnProperties]:
     return dict.fromkeys(("payload", "raw"), bytes_only)
 
 
-TABLES: Final[Mapping[str, Table]] = {t.name: t for t in (RESOURCE_GROUPS, *APPENDED, *OPTIONAL)}
+TABLES: Final[Mapping[str, Table]] = {
+    table.name: table
+    for table in (
+        *(RESOURCE_GROUPS, *APPENDED, USAGE_DAILY, ATTACHMENTS, LEADERS, ADMINISTRATOR_RATES),
+        *(table for each in extensions() for table in load(each.tables)),
+    )
+}
+"""All tables by name; ``store.ensure_tables`` makes them."""

@@ -23,8 +23,8 @@ from quotaplane.deltalog.log import local_folder
 from quotaplane.errors import HistoryError, InputError, QueryTimeoutError
 from quotaplane.history.spill_folder import NAME as SPILL_NAME
 from quotaplane.history.spill_folder import spill_folder
-from quotaplane.history.store import has_table, location_of, one_line, open_table, refuse_damage
-from quotaplane.history.tables import LIMITS, OPTIONAL, TABLES, USAGE, Table
+from quotaplane.history.store import location_of, one_line, open_table, refuse_damage
+from quotaplane.history.tables import LIMITS, TABLES, USAGE, Table
 from quotaplane.query.answer import Answer, distinct_names
 from quotaplane.query.duckdb_rows import (
     escaped,
@@ -262,8 +262,6 @@ class DuckDBEngine:
         group: str | None,
     ) -> str:
         """A query for the rows of a table."""
-        if table in OPTIONAL and not has_table(self._history, table.name):
-            return no_rows(table)
         opened = open_table(self._history, table.name)
         if self._folder is None or not is_plain(opened):
             return rows_of_copy(session, table, opened, since, until, group)

@@ -8,9 +8,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from quotaplane.errors import InputError
-from quotaplane.history.ddl import sql_type
-from quotaplane.history.store import has_table, open_table, table_uri
-from quotaplane.history.tables import OPTIONAL, TABLES, Table
+from quotaplane.history.store import open_table, table_uri
+from quotaplane.history.tables import TABLES, Table
 from quotaplane.query.answer import Answer, distinct_names
 from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.sql_functions import FUNCTIONS
@@ -84,9 +83,6 @@ def register_views(
 
 def _rows(spark: SparkSession, history: History, table: Table) -> DataFrame:
     """The rows of a table."""
-    if table in OPTIONAL and not has_table(history, table.name):
-        columns = (f"{field.name} {sql_type(field.type)}" for field in table.schema)
-        return spark.createDataFrame([], ", ".join(columns))
     open_table(history, table.name)
     return spark.read.format("delta").load(table_uri(history, table.name))
 

@@ -18,8 +18,8 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.log import local_folder, stamp
 from quotaplane.errors import HistoryError, QuotaplaneError
-from quotaplane.history.store import has_table, one_line, open_table, table_uri
-from quotaplane.history.tables import LEASES, OPTIONAL, RESOURCE_GROUPS, ROUNDS, TABLES, USAGE
+from quotaplane.history.store import one_line, open_table, table_uri
+from quotaplane.history.tables import LEASES, RESOURCE_GROUPS, ROUNDS, USAGE
 from quotaplane.model import BoolArray
 from quotaplane.query.cluster_status import RECENT
 from quotaplane.server.access import belongs
@@ -159,8 +159,6 @@ class FreshPicture:
         )
 
     def _version(self, name: str) -> _Version:
-        if TABLES[name] in OPTIONAL and not has_table(self._history, name):
-            return _Version(None, None)
         folder = local_folder(table_uri(self._history, name))
         version = open_table(self._history, name).version()
         return _Version(version, None if folder is None else stamp(folder, version))
