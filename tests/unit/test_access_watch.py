@@ -34,13 +34,13 @@ class Watched(Printed):
 @pytest.mark.parametrize("status", [401, 403])
 def test_it_begins_with_the_first_refused_request_and_ends_with_the_last(status: int) -> None:
     watched = Watched()
-    watched.note(("/a?x=1", 200), ("/a?x=2", status), ("/b", status), ("/a", status))
+    watched.record(("/a?x=1", 200), ("/a?x=2", status), ("/b", status), ("/a", status))
     assert watched.requests() == {"GET /a", "GET /b"}
     ((_, line),) = watched.lines()
     assert line.startswith(f"access refused: GET /a: {status} of Pulsar's REST API at http://b:808")
-    watched.note(("/a", 200))
+    watched.record(("/a", 200))
     assert watched.requests() == {"GET /b"}
-    watched.note(("/b", 404))  # it does not exist, which the cluster says only to those admitted
+    watched.record(("/b", 404))  # it does not exist, which the cluster says only to those admitted
     assert not watched.requests()
     assert watched.lines() == [("recovered", "access refused: over after 0 s (3 times)")]
 
@@ -55,7 +55,7 @@ def test_it_begins_with_the_first_refused_request_and_ends_with_the_last(status:
 )
 def test_what_is_no_refusal(answers: list[tuple[str, int]]) -> None:
     watched = Watched()
-    watched.note(*answers)
+    watched.record(*answers)
     assert (watched.requests(), watched.lines()) == (frozenset(), [])
 
 
@@ -63,7 +63,7 @@ def test_what_is_not_asked_again_is_forgotten_after_ten_minutes() -> None:
     watched = Watched()
     watched.record(("/a", 200), ("/gone", 403))
     watched.now_s = 300.0
-    watched.note(("/b", 403))
+    watched.record(("/b", 403))
     for now_s, refused in ((601.0, 1), (899.0, 1), (901.0, 0)):
         watched.now_s = now_s
         assert len(watched.requests()) == refused
