@@ -36,8 +36,8 @@ def cluster() -> Iterator[FakePulsar]:
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
-    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._WITHIN_S", 3.0)
-    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._GIVE_BACK_WITHIN_S", 1.0)
+    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._WITHIN_S", 6.0)
+    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._GIVE_BACK_WITHIN_S", 3.0)
 
 
 def put(history: History, **limits: float) -> None:
