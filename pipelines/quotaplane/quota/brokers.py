@@ -19,7 +19,7 @@ KNOWN: Final = 64
 
 STOCK_UNIT_MS: Final = 1000
 """Stock reports have no start (0), and are numbered by the time at which they were published. They
-are told apart in seconds, so that it is known of a minute which were recorded."""
+differ by seconds, so that it is known of a minute which were recorded."""
 
 
 @dataclass(frozen=True)
