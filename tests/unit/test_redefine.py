@@ -231,4 +231,4 @@ def test_a_state_of_another_format_is_refused() -> None:
     from quotaplane.errors import HistoryError
 
     with pytest.raises(HistoryError, match="start a new checkpoint folder"):
-        load(pack(pa.table({"a": [1]}, metadata={"format": "1"})))
+        load(pack(pa.table({"a": [1]}, metadata={"format": "another"})))

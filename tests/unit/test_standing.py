@@ -17,9 +17,9 @@ from tests.unit.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, rep
 
 def counted(state: ShardState) -> RoundCounts:
     """The standing of a state whose arrays a test has changed."""
-    shard = WorkingSet(state.groups, state.brokers, state.leases)
-    shard = shard.in_dimensions(state.leases.dimensions)
-    return RoundCounts(**standing(shard, state.renewed_at_ms, learning=False))
+    shard = WorkingSet(state.groups.narrowed(state.leases.dimensions), state.brokers, state.leases)
+    untouched = np.zeros(len(state.groups), bool)
+    return RoundCounts(**standing(shard, state.renewed_at_ms, untouched, learning=False))
 
 
 def with_leases(shard: Shard, **arrays: object) -> ShardState:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ KNOWN: Final = 64
 
 STOCK_UNIT_MS: Final = 1000
 """Stock reports have no start (0), and are numbered by the time at which they were published. They
-are told apart in seconds, so that it is known of a minute which were recorded."""
+differ by seconds, so that it is known of a minute which were recorded."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +81,26 @@ class Brokers:
     def __len__(self) -> int:
         return len(self.names)
 
+    def with_names(self, new: Sequence[str]) -> Brokers:
+        """The brokers and new ones, which are stale until their first report counts."""
+        never, yes = np.full(len(new), -1, np.int64), np.ones(len(new), bool)
+        fresh = {
+            **dict.fromkeys(_ARRAYS, never),
+            "stale": yes,
+            "uses_ids": ~yes,
+            "known": np.zeros(len(new), np.uint64),
+        }
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), array]) for name, array in fresh.items()
+        }
+        return Brokers(names=(*self.names, *new), **arrays)
+
     def without(self, gone: BoolArray) -> tuple[Brokers, IntArray]:
         """The brokers that stay, and the new index of each (b,)."""
         kept = ~gone
-        brokers = Brokers(
-            names=tuple(np.array(self.names, dtype=object)[kept]),
-            started_at_ms=self.started_at_ms[kept],
-            sequence=self.sequence[kept],
-            seen_at_ms=self.seen_at_ms[kept],
-            read_at_ms=self.read_at_ms[kept],
-            stale=self.stale[kept],
-            uses_ids=self.uses_ids[kept],
-            known=self.known[kept],
-            reported_at_ms=self.reported_at_ms[kept],
-            disputed_at_ms=self.disputed_at_ms[kept],
-        )
-        return brokers, np.cumsum(kept) - 1
+        arrays: dict[str, Any] = {name: getattr(self, name)[kept] for name in _ARRAYS}
+        names = tuple(np.array(self.names, dtype=object)[kept])
+        return Brokers(names=names, **arrays), np.cumsum(kept) - 1
+
+
+_ARRAYS: Final = tuple(field.name for field in fields(Brokers) if field.name != "names")

@@ -64,7 +64,7 @@ class EarlierLimits(NamedTuple):
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> EarlierLimits:
-        """What ``noted`` returned."""
+        """The limits of which ``noted`` returned the values."""
         left_ms, recorded_ms = note["earlier_left_ms"], note["earlier_recorded_ms"]
         return cls(
             note["earlier_until_ms"],

@@ -20,7 +20,7 @@ from quotaplane.quota.division import Division, Solved
 
 @dataclass(frozen=True)
 class Explanation:
-    """Of c changed limits in one dimension."""
+    """The explanations of c changed limits in one dimension."""
 
     demand: FloatArray
     """(c,) per second, as the law was given it; inf: saturated; NaN: the law was not asked."""

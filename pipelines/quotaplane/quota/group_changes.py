@@ -32,7 +32,7 @@ from quotaplane.throttle.coded import changed as throttle_changed
 
 @dataclass(frozen=True)
 class GroupChanges:
-    """What a round's changes of definitions did to a shard."""
+    """The effect of a round's changes of definitions on a shard."""
 
     groups: Groups
     """Afterwards, in all dimensions."""
@@ -41,7 +41,7 @@ class GroupChanges:
     changed: BoolArray
     """(g,) a definition, a policy or a parent is new."""
     throttle_changed: BoolArray
-    """(g,) the throttle terms are others than brokers were told."""
+    """(g,) the throttle terms differ from those that brokers have."""
     lost: Leases | None = None
     """Those of deleted groups, numbered as before; None: nothing was changed."""
 
@@ -175,7 +175,7 @@ def _merged(
 
 
 def _overrides(put: pa.Table, at: IntArray) -> Overrides:
-    """What the column ``brokers`` says of the groups at ``at``."""
+    """The overrides in the column ``brokers`` of the groups at ``at``."""
     if "brokers" not in put.column_names or put["brokers"].null_count == len(put):
         return no_overrides()
     encoded = put["brokers"].combine_chunks().dictionary_encode()

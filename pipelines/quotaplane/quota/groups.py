@@ -21,7 +21,7 @@ _D: Final = len(DIMENSIONS)
 
 @dataclass(frozen=True)
 class Overrides:
-    """What single brokers have in a group: a row per (group, broker), sorted by group.
+    """Terms of single brokers in a group: a row per (group, broker), sorted by group.
 
     ``group`` is an index, ``broker`` a name or "" for all brokers of the group. ``weight`` and
     ``priority`` have shape (rows,), ``floor`` and ``ceiling`` (dimensions, rows); NaN is not given.
@@ -173,7 +173,7 @@ def whole_trees(groups: Groups, touched: BoolArray) -> BoolArray:
 
 
 def group_columns(groups: Groups) -> dict[str, Any]:
-    """What is kept of groups: a column per vector, without those in which all is default.
+    """Columns of a table of groups: one per vector, without those in which all is default.
 
     Read back by ``groups_from``; the names and the overrides go apart.
     """
@@ -195,7 +195,7 @@ def group_columns(groups: Groups) -> dict[str, Any]:
 
 
 def override_columns(overrides: Overrides) -> dict[str, Any]:
-    """What is kept of overrides, as of groups; read back by ``groups_from``."""
+    """Columns of a table of overrides, as of groups; read back by ``groups_from``."""
     return {
         "group": overrides.group.astype(np.int32),
         "broker": overrides.broker,
@@ -251,7 +251,7 @@ def _given(names: Sequence[str], vectors: FloatArray, default: float) -> dict[st
 def _stacked(
     columns: Mapping[str, Any], names: Sequence[str], n: int, default: float
 ) -> FloatArray:
-    """What ``_given`` was given, shape (names, n)."""
+    """The vectors (names, n) that ``_given`` was given."""
     vectors = np.full((len(names), n), default)
     for row, name in enumerate(names):
         if name in columns:

@@ -65,7 +65,7 @@ class IssuedLimits:
     reasons: npt.NDArray[np.uint8]
     """(d, n) codes of ``laws.reason.Reason``; only where ``changed``."""
     explanations: list[Explanation]
-    """Of the changed limits, by dimension."""
+    """Explanations of the changed limits, by dimension."""
     ceiling: FloatArray | None
     """(d, n) the highest limit that broker terms allow; None: no broker has a ceiling."""
 

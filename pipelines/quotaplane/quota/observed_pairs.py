@@ -41,11 +41,11 @@ class ObservedPairs:
     """Index in ``brokers``."""
     group_id: IntArray = field(default_factory=_none)
     sequence: IntArray = field(default_factory=_none)
-    """Of the newest observed report that names the pair."""
+    """Number of the newest observed report that names the pair."""
     until_ms: IntArray = field(default_factory=_none)
     """The observation counts as current until then, in ms since 1970."""
     window_s: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """Of the newest observed report."""
+    """Window of the newest observed report."""
     observed_s: FloatArray = field(default_factory=_no_rates)
     """(4, k) how much of the stretch was observed."""
     units: FloatArray = field(default_factory=_no_rates)

@@ -7,9 +7,9 @@ While every round has reports of all use up to its own time, and limits change w
 debt never exceeds x Q h: debt + (limits - Q) h is at most that. So any stretch of T rounds uses at
 most T Q h + x Q h within limits.
 
-What no report shows yet counts as the limit, and is corrected later. A correction may take off what
-covered a debt of then: of each round that reports are late, what limits exceeded the quota by. That
-is x Q h for each, or more where limits went from one broker to another meanwhile.
+Use that no report shows yet counts as the limit, and is corrected later. A correction may take off
+what covered a debt of then: of each round that reports are late, what limits exceeded the quota by.
+That is x Q h for each, or more where limits went from one broker to another meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ comes from a quota that was lowered, and that would be paid back for too long.""
 
 
 class ReportedUse(NamedTuple):
-    """What n leases used since their reports before those of this round."""
+    """The use of n leases since their reports before those of this round."""
 
     usage: FloatArray
     """(d, n) per second and within limits, mean of the windows; 0 where nothing is limited."""

@@ -32,7 +32,7 @@ class MatchedReports:
     headers: pa.Table
     """(r,)"""
     entries: pa.Table
-    """Of all reports."""
+    """The entries of all reports."""
     is_aside: BoolArray
     """(r,) the report is only recorded."""
     ordered: ReportOrder

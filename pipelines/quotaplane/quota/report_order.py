@@ -44,7 +44,7 @@ def order_reports(
     """Add new brokers, and find the reports that count, and those that are only recorded.
 
     ``aside`` (m,): the report does not count, but it is recorded if it is new. An older report than
-    one that was used is new if ``Brokers.known`` says so; beyond that it can't be told from one
+    one that was used is new if ``Brokers.known`` says so; beyond that it looks like one
     that was sent again. ``latest_start_ms``: see ``_newer``.
     """
     brokers, broker = _with_names(brokers, headers["broker"])
@@ -79,19 +79,7 @@ def _with_names(brokers: Brokers, column: pa.ChunkedArray) -> tuple[Brokers, Int
     new = sorted(set(names) - index.keys())
     index.update((name, i) for i, name in enumerate(new, start=len(index)))
     if new:
-        never, yes = np.full(len(new), -1, np.int64), np.ones(len(new), bool)
-        brokers = Brokers(
-            names=(*brokers.names, *new),
-            started_at_ms=np.concatenate([brokers.started_at_ms, never]),
-            sequence=np.concatenate([brokers.sequence, never]),
-            seen_at_ms=np.concatenate([brokers.seen_at_ms, never]),
-            read_at_ms=np.concatenate([brokers.read_at_ms, never]),
-            stale=np.concatenate([brokers.stale, yes]),
-            uses_ids=np.concatenate([brokers.uses_ids, ~yes]),
-            known=np.concatenate([brokers.known, np.zeros(len(new), np.uint64)]),
-            reported_at_ms=np.concatenate([brokers.reported_at_ms, never]),
-            disputed_at_ms=np.concatenate([brokers.disputed_at_ms, never]),
-        )
+        brokers = brokers.with_names(new)
     return brokers, np.fromiter(map(index.__getitem__, names), np.int64, len(names))
 
 
@@ -187,7 +175,7 @@ def on_hold(
     ``strict`` issues no limit on a report that was published before ``timely_from_ms``, so its
     sender may soon use nothing. If such reports counted, its share would be kept for it all the
     same, and would be nobody's. While all reports are that old, as in a backlog, others could not
-    get the share either, and a sender's own clock can't be told from a late round. ``known_ms``:
+    get the share either, and a sender's own clock looks like a late round. ``known_ms``:
     when the newest report of the rounds before was published.
 
     >>> on_hold(np.array([0, 0, 1]), np.array([60, 80, 95]), 0, timely_from_ms=90).tolist()

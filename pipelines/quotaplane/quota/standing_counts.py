@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from quotaplane.groups.standing import OVER_QUOTA, QuotaTree, starving, used_part, worst_shares
-from quotaplane.model import MODES, BoolArray, CodeArray, FloatArray, IntArray
-from quotaplane.quota.groups import Groups
+from quotaplane.model import MODES, BoolArray, CodeArray, FloatArray, IntArray, Mode
+from quotaplane.quota.groups import Groups, whole_trees
 from quotaplane.quota.shard import Shard
 from quotaplane.round_counts import MOST_NAMED
 
@@ -20,11 +20,17 @@ be a little more."""
 
 
 def standing(
-    shard: Shard, renewed_at_ms: IntArray, *, learning: bool, over: float = 0.0
+    shard: Shard,
+    renewed_at_ms: IntArray,
+    touched: BoolArray,
+    *,
+    learning: bool,
+    over: float = 0.0,
 ) -> dict[str, Any]:
     """The counts of ``RoundCounts`` that describe the shard after a round.
 
-    ``renewed_at_ms``: see ``ShardState``. ``over``: see ``StepConfig``.
+    ``renewed_at_ms``: see ``ShardState``. ``touched`` (g,): see ``RoundChanges``. ``over``: see
+    ``StepConfig``.
     """
     groups, leases = shard.groups, shard.leases
     in_force = leases.has_limit & leases.enforced
@@ -47,13 +53,15 @@ def standing(
         limit, demand = leases.limit[dimension], leases.track.demand[dimension]
         worst = worst_shares(tree, leases.group, limit, demand, in_force & live)
         starved |= starving(tree, worst, share)
-    mode = groups.mode
+    mode, exceeded = groups.mode, used > OVER_QUOTA
+    soft = mode == Mode.SOFT
     renewed = leases.has_limit & leases.notified & live
     overcommitted = _OVERCOMMITTED + over
     turn = groups.ids[leases.group[renewed]] % len(renewed_at_ms)
     return {
         "groups": _by_mode(mode),
-        "groups_over_quota": _by_mode(mode[used > OVER_QUOTA]),
+        "groups_over_quota": _by_mode(mode[exceeded]),
+        "soft_exceeded": int((soft & exceeded & whole_trees(groups, touched)).sum()),
         "worst_quota_used": float(used.max(initial=0.0)),
         "shares": _greatest(used, groups.names, above=0.0),
         "groups_starving": int(starved.sum()),

@@ -191,7 +191,7 @@ class _Flags:
 
     @staticmethod
     def unpack(flags: npt.NDArray[Any], d: int) -> _Flags:
-        """Of ``d`` dimensions."""
+        """The flags of ``d`` dimensions."""
         bits = [flags & (1 << place) != 0 for place in range(d + 4)]
         return _Flags(np.stack(bits[:d]), *bits[d:])
 
@@ -221,7 +221,7 @@ def _rate_columns(leases: Leases) -> Columns:
 
 
 def _young_columns(leases: Leases) -> Columns:
-    """What only young limits have; and whatever differs, so that a round can run again."""
+    """The columns of young limits; and whatever differs, so that a round can run again."""
     previous, held, limit = leases.previous_limit, leases.max_in_force, leases.limit
     differs = ((previous != limit) | (held != limit)).any(axis=0)
     young = np.flatnonzero((leases.issued_seq >= 0) | differs)

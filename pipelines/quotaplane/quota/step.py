@@ -12,11 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.groups.standing import OVER_QUOTA, used_part
-from quotaplane.model import BoolArray, FloatArray, Mode, Round
+from quotaplane.model import FloatArray, Round
 from quotaplane.quota.config import Events, StepConfig
 from quotaplane.quota.group_changes import GroupChanges, change_groups, no_changes
-from quotaplane.quota.groups import whole_trees
 from quotaplane.quota.issue import IssuedLimits, RoundChanges, issue_limits
 from quotaplane.quota.learning import DONE
 from quotaplane.quota.outcome import (
@@ -107,11 +105,11 @@ def step(
         limited_but_deleted=limited_but_deleted_table(shard.brokers, missed_deletion, config),
         brokers=status,
         counts=replace(
-            _counts(reports, issued, remaining, touched),
+            _counts(reports, issued),
             observed_pairs=sources.current,
             sources_differing=sources.differing,
             brokers_departed=int(silence.departed.sum()),
-            **standing(remaining, renewed_at_ms, learning=learning.on, over=config.over),
+            **standing(remaining, renewed_at_ms, touched, learning=learning.on, over=config.over),
         ),
     )
     return (
@@ -135,7 +133,7 @@ def step(
 def _overuse(
     state: ShardState, reports: ReportChanges, silence: Silence, round_: Round, config: StepConfig
 ) -> tuple[Overuse, FloatArray | None]:
-    """What groups owe; None: limits never exceed quotas."""
+    """The debts of groups; None: limits never exceed quotas."""
     if config.over == 0.0:
         return Overuse(), None
     return state.overuse.next(reports.shard, reports.use, silence.leases, round_.now_ms, config)
@@ -152,9 +150,7 @@ def _ended(
     return pa.concat_tables(tables or [ended_table(ending["silent"], "silent", config)])
 
 
-def _counts(
-    reports: ReportChanges, issued: IssuedLimits, shard: Shard, touched: BoolArray
-) -> RoundCounts:
+def _counts(reports: ReportChanges, issued: IssuedLimits) -> RoundCounts:
     return RoundCounts(
         reports=reports.reports,
         duplicates=reports.duplicates,
@@ -163,20 +159,7 @@ def _counts(
         groups_recomputed=int(issued.divided.sum()),
         limits_changed=int(issued.changed.sum()),
         limits_sent=int(issued.published.sum()),
-        soft_exceeded=_soft_exceeded(shard, touched),
     )
-
-
-def _soft_exceeded(shard: Shard, touched: BoolArray) -> int:
-    """Number of touched soft groups that are over their quota (``groups.standing``)."""
-    groups, leases = shard.groups, shard.leases
-    soft = whole_trees(groups, touched) & (groups.mode == Mode.SOFT)
-    if not soft.any():
-        return 0
-    exceeded: BoolArray = np.zeros(len(groups), bool)
-    for usage, quota in zip(leases.usage, groups.quota, strict=True):
-        exceeded |= used_part(groups.parent, leases.group, usage, quota) > OVER_QUOTA
-    return int((exceeded & soft).sum())
 
 
 def next_due_ms(state: ShardState, config: StepConfig) -> int | None:

@@ -21,7 +21,7 @@ from quotaplane.quota.estimate.track import Track
 from quotaplane.quota.estimate.window import Window
 
 _SIGMAS: Final = 2.0
-"""So many standard deviations of usage are chance."""
+"""Standard deviations of usage up to which a difference is chance."""
 _NOISE_PART: Final = 0.3
 """Most of a usage that counts as chance."""
 

@@ -21,7 +21,7 @@ from quotaplane.quota.estimate.window import Measurements, window_of
 
 
 class Known(NamedTuple):
-    """What is known of the usage of n leases."""
+    """The estimates of n leases, with the usage that they begin from."""
 
     usage: FloatArray
     """(d, n) per second, in the newest window."""
@@ -32,7 +32,7 @@ class Known(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What the estimator needs to know of n leases beside their own usage."""
+    """The dimensions and the groups of n leases."""
 
     dimensions: tuple[int, ...]
     """The d dimensions, as indexes in ``model.DIMENSIONS``."""
@@ -50,10 +50,10 @@ def estimate(
     *,
     saturated_from: float,
 ) -> Known:
-    """What is known after the measurements.
+    """Update the estimates with the measurements of m report entries.
 
     Args:
-        known: before them; it stays as it is.
+        known: the estimates before; the arrays stay as they are.
         lease_index: (m,) each entry's lease, ascending; entries of one lease are sorted by time.
         measured: the m entries.
         around: the leases' groups.

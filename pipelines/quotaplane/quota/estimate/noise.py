@@ -55,7 +55,7 @@ def prior_noise(own: FloatArray, of_group: FloatArray, measured: Measurements) -
 def with_prior(own: FloatArray, of_group: FloatArray, counted: FloatArray) -> FloatArray:
     """The noise of brokers, drawn a tenth of the way to that of their groups.
 
-    What three windows show of the noise of one broker is little; the other brokers of a group
+    Three windows show little of the noise of one broker; the other brokers of a group
     probably have about the same. Where it is not known yet (0) it is that of the group or, as long
     as nothing is known of that either, what counting makes. It is at least a 16th of that.
 

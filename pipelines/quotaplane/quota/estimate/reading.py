@@ -55,9 +55,9 @@ class Reading(NamedTuple):
     near: BoolArray
     """It may have been held back by its limit."""
     seen: FloatArray
-    """What it used and was refused, per second, less what is not believed."""
+    """Usage and refusals, per second, as far as they are believed."""
     level: Level
-    """What ``seen`` is compared with."""
+    """The level that ``seen`` is compared with."""
     taken_back: BoolArray
     """The jump of the last window was noise."""
     shown: FloatArray
@@ -155,7 +155,7 @@ def _first_below_limit(
 
 
 def _uncensored(seen: FloatArray, near: BoolArray, level: Level) -> FloatArray:
-    """What was seen; at a limit the mean of the demands above it, as the noise makes them."""
+    """The demand ``seen``; at a limit the mean of the demands above it, as the noise makes them."""
     at = near & (level.spread > 0.0)
     if not at.any():
         return seen

@@ -36,7 +36,7 @@ class Track:
     noise: FloatArray
     """Standard deviation divided by the square root of the demand, see ``noise``; 0: not known."""
     last_deviation: FloatArray
-    """Of the last window from the level, divided by the square root of the level."""
+    """Deviation of the last window from the level, divided by the square root of the level."""
     earlier_deviation: FloatArray
     """The same of the window before that."""
     rise: FloatArray
