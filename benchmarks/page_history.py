@@ -6,8 +6,9 @@ While it is active, each of its brokers reports it once a minute, but for report
 suppresses (a change below 5 %, for at most 5 rounds): 55 % remain. A third of the reports change
 the broker's limit. The job makes a round every 10 seconds.
 
-Rows are sorted as ``quotaplane maintain`` leaves them; the rounds of the last 30 minutes, the mean
-between two of its hourly runs, are appended one by one, as the job does.
+Days are sorted and today's hours compacted as ``quotaplane maintain`` leaves them; the rounds of
+the last 30 minutes, the mean between two of its hourly runs, are appended one by one, as the job
+does.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from typing import Any, Final
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from quotaplane.deltalog.rewrite import NewFile, make_commit
-from quotaplane.history.group_order import FILE_ROWS, PREFIX, SORTED, write_file
+from quotaplane.history.group_order import FILE_BYTES, SORTED, SORTED_FILES, UNSORTED_FILES
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.table_parts import replacing
 from quotaplane.history.tables import LIMITS, RATE_COLUMNS, ROUNDS, STAMP_COLUMNS, USAGE, Table
@@ -186,10 +187,10 @@ def make_history(folder: Path, now: datetime, groups: int, *, threads: int = 1) 
     hours = range(until - DAYS * 24, until)
     counts = {USAGE.name: 0, LIMITS.name: 0}
     for table in (USAGE, LIMITS):
-        for run in _runs(hours):
-            counts[table.name] += _write_run(
-                database, folder / table.name, table, run, sorted_ms, groups
-            )
+        for day in _days(hours):
+            _write_day(database, folder / table.name, table, day, sorted_ms, groups)
+        listed = pa.table(DeltaTable(folder / table.name).get_add_actions())
+        counts[table.name] += pc.sum(listed["num_records"]).as_py()
         DeltaTable(folder / table.name).create_checkpoint()
     rounds = _append_rounds_of(history, database, range(sorted_ms, now_ms + 1), groups, counts)
     _append_rest(history, database, hours, now)
@@ -207,40 +208,38 @@ def make_history(folder: Path, now: datetime, groups: int, *, threads: int = 1) 
     }
 
 
-def _runs(hours: range) -> Iterator[range]:
-    """Whole days, and of today runs of 8, 4, 2 and 1 hours, as hourly maintenance makes them."""
+def _days(hours: range) -> Iterator[range]:
     at = hours.start
     while at < hours.stop:
-        end = min((at // 24 + 1) * 24, hours.stop)
-        if end % 24 and at // 24 == (hours.stop - 1) // 24:
-            end = at + (1 << ((hours.stop - at).bit_length() - 1))
-        yield range(at, end)
-        at = end
+        yield range(at, min((at // 24 + 1) * 24, hours.stop))
+        at = (at // 24 + 1) * 24
 
 
-def _write_run(
+def _write_day(
     database: duckdb.DuckDBPyConnection,
     folder: Path,
     table: Table,
     hours: range,
     before_ms: int,
     groups: int,
-) -> int:
-    day = datetime.fromtimestamp(hours.start * 3600, timezone.utc).date()
-    rows_expected = len(hours) * 700_000 * (1.0 if table is USAGE else 0.33) * groups / 100_000
-    parts = max(1, round(rows_expected / FILE_ROWS))
-    made = []
-    for part in range(parts):
-        of_part = range(part * groups // parts, (part + 1) * groups // parts)
-        path = f"date={day}/{PREFIX}{hours.start:x}x{len(hours)}-{part}.parquet"
-        query = _query(table, hours, of_part, range(before_ms))
-        query += f" ORDER BY {', '.join(SORTED)}"
-        new = NewFile(path, {"date": str(day)}, 0, {}, {})
-        made.append(write_file(database, folder, new, query))
-    now_ms = int(time.time() * 1000)
-    adds = [{"add": file.add(folder, now_ms, data_change=True)} for file in made]
-    assert make_commit(folder, DeltaTable(folder).version() + 1, adds)
-    return sum(file.rows for file in made)
+) -> None:
+    """A day that is over by group, in parts that fit into memory; today's hours as they came."""
+    date = datetime.fromtimestamp(hours.start * 3600, timezone.utc).date()
+    is_over = hours.stop % 24 == 0
+    hourly = [range(hour, hour + 1) for hour in hours]
+    parts = [range(part * groups // 8, (part + 1) * groups // 8) for part in range(8)]
+    pieces = [(hours, part) for part in parts] if is_over else [(h, range(groups)) for h in hourly]
+    for of_hours, of_groups in pieces:
+        query = _query(table, of_hours, of_groups, range(before_ms))
+        order = ", ".join(SORTED) if is_over else "epoch, seq, broker"
+        rows = database.sql(f"SELECT *, DATE '{date}' AS date FROM ({query}) ORDER BY {order}")
+        write_deltalake(
+            folder,
+            rows.to_arrow_reader(100_000),
+            mode="append",
+            target_file_size=FILE_BYTES if is_over else None,
+            writer_properties=SORTED_FILES if is_over else UNSORTED_FILES,
+        )
 
 
 def _append_rounds_of(

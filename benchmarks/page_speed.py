@@ -186,9 +186,9 @@ def page(
         "While it is active, each of its brokers reports it once a minute, but for the 45 % that "
         "Pulsar's rule leaves out (a change below 5 %, for at most 5 rounds); idle groups are not "
         "reported. A third of the reports change a limit. A round is 10 seconds, four dimensions, "
-        f"two of them limited. {tables}. Rows are sorted, as `quotaplane maintain` does it "
-        "every hour; the rounds of the last 30 minutes are as the job appended them. The files are "
-        "in the system's cache.",
+        f"two of them limited. {tables}. Days that are over are sorted and today's hours "
+        "compacted, as `quotaplane maintain` does it; the rounds of the last 30 minutes are as the "
+        "job appended them. The files are in the system's cache.",
         "",
         f"**Cold**: the first time that a new server is asked this, {SERVERS} servers; each begins "
         "with another question, so for most the server has answered others before, and `most` is "

@@ -1,4 +1,4 @@
-"""``maintain`` sorts usage and limits by group: no row is lost, few files are read for a group."""
+"""``maintain`` sorts days of usage and limits by group: no row is lost, few files are read."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, WriterProperties
+from deltalake.exceptions import CommitFailedError
 
-from quotaplane.deltalog.rewrite import commit_rewrite
 from quotaplane.errors import HistoryError
 from quotaplane.history import group_order
-from quotaplane.history.group_order import PREFIX, sort_by_group
+from quotaplane.history.group_order import is_sorted, sort_by_group
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.writer import HistoryWriter
@@ -52,84 +53,102 @@ def rows_of(history: History, name: str) -> pa.Table:
     return read(history, name).sort_by([("seq", "ascending"), ("resource_group", "ascending")])
 
 
-def test_a_run_has_every_row_in_order(history: History) -> None:
+def files_of(history: History, name: str = "usage") -> list[Path]:
+    return sorted(map(Path, opened(history, name).file_uris()))
+
+
+def test_a_day_that_is_over_has_every_row_in_order(history: History) -> None:
     before = {name: rows_of(history, name) for name in ("usage", "limits")}
     maintain(history, NOON)
     for name, rows in before.items():
         assert rows_of(history, name) == rows
-        files = opened(history, name).file_uris()
-        assert len(files) == 2  # one a day
-        for file in files:
-            assert Path(file).name.startswith(PREFIX)
-            found = duckdb.sql(f"SELECT resource_group, seq FROM '{file}'").fetchall()
-            assert found == sorted(found)
+        yesterday, today = files_of(history, name)  # one a day
+        assert [is_sorted(file.name) for file in (yesterday, today)] == [True, False]
+        found = duckdb.sql(f"SELECT resource_group, seq FROM '{yesterday}'").fetchall()
+        assert found == sorted(found)
 
 
 def test_files_without_a_group_are_not_read(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_order, "FILE_ROWS", 12)
-    maintain(history, NOON)
-    table, folder = opened(history), Path(history.path) / "usage"
-    all_files = live_files(table, folder)
-    assert len(all_files) == 8  # a day has 48 rows
-    of_group = live_files(table, folder, group=GROUPS[3])
-    assert len(of_group) == 2
-    assert live_files(table, folder, group="tenant-9/none") == []
+    small = WriterProperties(compression="ZSTD", max_row_group_size=6)
+    monkeypatch.setattr(group_order, "SORTED_FILES", small)
+    maintain(history, NOON + timedelta(days=1))
+    yesterday, _ = files_of(history)
+    groups = pq.ParquetFile(yesterday).metadata
+    place = groups.schema.names.index("resource_group")
+    statistics = [
+        groups.row_group(number).column(place).statistics for number in range(groups.num_row_groups)
+    ]
+    assert sum(each.min <= GROUPS[3] <= each.max for each in statistics) == 1
+    assert len(statistics) == len(GROUPS)
+    assert live_files(opened(history), Path(history.path) / "usage", group="tenant-9/none") == []
     with DuckDBEngine(history) as engine:
         for name in GROUPS:
             sql = "SELECT count(*) FROM usage WHERE resource_group = :name"
             assert engine.ask(sql, {"name": name}, group=name).rows == [(12,)]
 
 
-def test_new_rounds_become_a_run_and_runs_of_a_size_become_one(history: History) -> None:
-    maintain(history, NOON)
-    add(history, range(12, 18))  # the day after
+def test_a_sorted_day_is_left_and_a_new_day_is_only_compacted(history: History) -> None:
     next_day = NOON + timedelta(days=1)
+    maintain(history, next_day)
+    before = files_of(history)
+    assert all(is_sorted(file.name) for file in before)
+    add(history, range(12, 18))  # the day after
     done = {kept.table: kept for kept in maintain(history, next_day)}
     assert done["usage"].files_compacted == 6
-    assert len(opened(history).file_uris()) == 3
+    assert files_of(history)[:2] == before
+    assert len(files_of(history)) == 3
     assert rows_of(history, "usage")["seq"].to_pylist() == [s for s in range(18) for _ in GROUPS]
     done = {kept.table: kept for kept in maintain(history, next_day)}
     assert done["usage"].files_compacted == 0
 
 
+def test_late_rounds_of_a_sorted_day_are_sorted_in(history: History) -> None:
+    maintain(history, NOON)
+    add(history, range(3, 6))
+    add(history, range(3))
+    with HistoryWriter(history, "checkpoint-2") as writer:
+        writer.append_round(
+            Round(2, 0, NOON_MS - DAY_MS), {"usage": usage([("b", GROUPS[0], 7.0)])}
+        )
+    maintain(history, NOON)
+    yesterday, _ = files_of(history)
+    found = duckdb.sql(f"SELECT resource_group, epoch FROM '{yesterday}'").fetchall()
+    assert found == sorted(found)
+    assert len(found) == 6 * len(GROUPS) + 1
+
+
 def test_rounds_that_are_written_meanwhile_stay(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, late = commit_rewrite, iter([range(12, 14)])
+    write, late = group_order.write_deltalake, iter([range(12, 14), range(6)])
 
-    def slow(*args: object) -> bool:
+    def slow(*args: object, **options: object) -> None:
         for seqs in late:
             add(history, seqs)
-        return commit(*args)  # type: ignore[arg-type]
+            break
+        write(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(group_order, "commit_rewrite", slow)
-    assert sort_by_group(opened(history), Path(history.path) / "usage", NOON) == 12
+    monkeypatch.setattr(group_order, "write_deltalake", slow)
+    maintain(history, NOON)
     assert rows_of(history, "usage")["seq"].to_pylist() == [s for s in range(14) for _ in GROUPS]
 
 
-def test_files_that_somebody_else_rewrote_are_left(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = group_order.written
-
-    def slow(*args: object) -> object:
-        yield from made(*args)  # type: ignore[arg-type]
-        opened(history).optimize.compact()
-
-    monkeypatch.setattr(group_order, "written", slow)
-    sort_by_group(opened(history), Path(history.path) / "usage", NOON)
-    assert rows_of(history, "usage")["seq"].to_pylist() == [s for s in range(12) for _ in GROUPS]
-    names = {path.name for path in Path(history.path, "usage").rglob(f"{PREFIX}*")}
-    assert names == set()  # nothing is left behind
+def test_a_round_of_the_same_day_meanwhile_is_a_conflict_and_no_loss(history: History) -> None:
+    stale = opened(history)
+    with HistoryWriter(history, "checkpoint-2") as writer:
+        writer.append_round(Round(2, 0, NOON_MS - DAY_MS), {"usage": usage([("b", "late", 7.0)])})
+    with pytest.raises(CommitFailedError):
+        sort_by_group(stale, Path(history.path) / "usage", NOON)
+    assert len(rows_of(history, "usage")) == 12 * len(GROUPS) + 1
 
 
 def test_a_failure_is_one_line_and_leaves_the_table_as_it_was(history: History) -> None:
-    file = Path(opened(history).file_uris()[0])
-    file.write_bytes(b"PAR1")
+    yesterday = next(path for path in files_of(history) if "02-28" in str(path))
+    yesterday.write_bytes(b"PAR1")
     version = opened(history).version()
-    with pytest.raises(HistoryError, match=r"history table usage: sorting 2026-0") as error:
+    with pytest.raises(HistoryError, match=r"history table usage: sorting 2026-02-28: ") as error:
         sort_by_group(opened(history), Path(history.path) / "usage", NOON)
     assert "\n" not in str(error.value)
-    assert opened(history).version() in (version, version + 1)  # the other day may be sorted
+    assert opened(history).version() == version

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection, Iterable
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,8 +17,7 @@ from deltalake import DeltaTable
 from quotaplane.deltalog.checksums import record
 from quotaplane.deltalog.diagnose import Mending
 from quotaplane.deltalog.durable import Synced
-from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, inside, list_log, read_commit
-from quotaplane.deltalog.rewrite import make_commit
+from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, Log, inside, list_log, read_commit
 from quotaplane.files import fsync
 
 
@@ -100,8 +100,18 @@ def _take_out(folder: Path, version: int, paths: Iterable[str]) -> None:
         {"remove": {"path": path, "deletionTimestamp": now_ms, "dataChange": False}}
         for path in paths
     )
-    if not make_commit(folder, version, [_info(now_ms), *removed]):
-        raise OSError(f"{folder}: something else made version {version}")
+    _commit(folder, version, [_info(now_ms), *removed])
+
+
+def _commit(folder: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> None:
+    """Write a version's actions to the log, all or nothing."""
+    text = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
+    begun = folder / LOG / f"_commit_{uuid.uuid4()}.json.tmp"
+    try:
+        begun.write_text(text, encoding="utf-8")
+        os.link(begun, Log(folder, {}, {}).commit(version))
+    finally:
+        begun.unlink(missing_ok=True)
 
 
 def _empty(folder: Path, commit: Path, aside: Path) -> None:

@@ -6,9 +6,9 @@ at worst makes a step run again. But delta-rs does not detect that two compactio
 files, which would duplicate every row. So a run locks a file of the history, and claims each table
 by a transaction in its log, for object stores and file systems without locks.
 
-The files of ``usage`` and ``limits`` are sorted on this occasion (see ``group_order``), but on an
-object store. In a local folder the bytes of files are compared with their checksums: of each file
-once a day, and before it is rewritten, as the damage would be in the new file, too.
+Days of ``usage`` and ``limits`` that are over are sorted on this occasion (see ``group_order``),
+but on an object store. In a local folder the bytes of files are compared with their checksums: of
+each file once a day, and before it is rewritten, as the damage would be in the new file, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import chain
 from typing import IO, Final, TypeVar
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths, read_rows
 from quotaplane.errors import DamagedTableError, HistoryError
 from quotaplane.history.disk_reserve import with_reserve
-from quotaplane.history.group_order import can_sort, sort_by_group
+from quotaplane.history.group_order import sort_by_group, unsorted_days
 from quotaplane.history.store import (
     damaged,
     keep,
@@ -257,10 +258,12 @@ def _check(history: History, opened: DeltaTable, table: Table, now: datetime) ->
     fault = compare(folder, live, int(now.timestamp() * 1000))
     if fault is not None:
         raise damaged(history, table.name, fault)
-    if not table.by_group:  # else each file is checked before it is sorted
-        days = Counter(path.rpartition("/")[0] for path in live)
-        several = (path for path in live if days[path.rpartition("/")[0]] > 1)
-        refuse_damage(history, table.name, several if table.partition_by else live)
+    if table.by_group:
+        refuse_damage(history, table.name, chain.from_iterable(unsorted_days(live).values()))
+        return
+    days = Counter(path.rpartition("/")[0] for path in live)
+    several = (path for path in live if days[path.rpartition("/")[0]] > 1)
+    refuse_damage(history, table.name, several if table.partition_by else live)
 
 
 def _expire(opened: DeltaTable, table: Table, before: datetime) -> int:
@@ -288,10 +291,8 @@ def _compact(opened: DeltaTable, table: Table, history: History, now: datetime) 
             "free; run `quotaplane maintain` again when there is more space"
         )
         return 0
-    if table.by_group and folder is not None and can_sort(opened):
-        return sort_by_group(
-            opened, folder, now, lambda paths: refuse_damage(history, table.name, paths)
-        )
+    if table.by_group and folder is not None:
+        return sort_by_group(opened, folder, now)
     done = opened.optimize.compact(
         writer_properties=_PROPERTIES, post_commithook_properties=COMMIT_ONLY
     )

@@ -26,7 +26,7 @@ class Table:
     snapshot: bool = False
     """The table has the newest rows of each partition only: new rows replace them."""
     by_group: bool = False
-    """``maintain`` sorts its files by resource group: see ``group_order``."""
+    """``maintain`` sorts its days by resource group: see ``group_order``."""
 
     @property
     def has_change_feed(self) -> bool:
