@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
 from quotaplane.errors import ClusterError, QuotaplaneError
@@ -59,16 +59,18 @@ class EnforcerProcess:
         self.seat = ElectionSeat(world.room, name)
         self.link = LimitsReader(world.messages)
         self.stop = asyncio.Event()
-        self._rest = LeaderRest(
-            settings.transport,  # type: ignore[arg-type]
-            concurrency=settings.enforce.concurrency,
-        )
-        world.over_the_wire(self._rest, self.loop)
 
         def say(line: str) -> None:
             world.trace.note("says", name, line)
 
-        election = LeaderElection(self.seat, FailureLog(say), say, self.loop.time)
+        conditions = Conditions(say, clock=self.loop.time)
+        self._rest = LeaderRest(
+            settings.transport,  # type: ignore[arg-type]
+            concurrency=settings.enforce.concurrency,
+            conditions=conditions,
+        )
+        world.over_the_wire(self._rest, self.loop)
+        election = LeaderElection(self.seat, conditions, say, self.loop.time)
         self._rest.election = election
         self.enforcer = Enforcer(
             settings, self._rest, self.link, say, election, now_ms=lambda: world.timeline.now_ms

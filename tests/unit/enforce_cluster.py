@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import History, Settings, parse_settings
@@ -319,7 +320,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
 async def enforcing(settings: Settings, link: Link, outbox: Any = None) -> AsyncIterator[Running]:
     """Run an enforcer within this context, and stop it cleanly."""
     lines: list[str] = []
-    async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+    async with Rest(settings.transport, conditions=Conditions(lines.append)) as rest:  # type: ignore[arg-type]
         running = Running(lines)
         enforcer = Enforcer(
             settings, rest, link, lines.append, now_ms=lambda: running.now_ms, outbox=outbox

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.pace import Pace
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.rate_writer import RateWriter
@@ -44,7 +44,7 @@ class Rig:
 
     def __init__(self, topics: int, **enforce: Any) -> None:
         self.rest, self.ledger, self.lines = Stub(), RatesInForce(), list[str]()
-        self.trouble = FailureLog(self.lines.append)
+        self.trouble = Conditions(self.lines.append)
         settings = Enforce(**enforce)
         reads = Pace(settings.max_reads_per_s)
         rest: Any = self.rest

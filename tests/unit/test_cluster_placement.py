@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.pace import Pace
 from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
 from quotaplane.pulsar_admin.rest import Rest
@@ -38,7 +38,7 @@ def looked(
     async def scene() -> list[int]:
         async with Rest(cluster.transport()) as rest:
             placement = Placement(
-                rest, "blue", Pace(1e6), FailureLog(lines.append).note, namespace_read
+                rest, "blue", Pace(1e6), Conditions(lines.append).note, namespace_read
             )
             layout: Layout | None = None
             counts = []
@@ -87,7 +87,7 @@ def test_many_that_are_detached_are_believed_after_three_looks(cluster: FakePuls
     assert counts == [6, 6, 6, 1, 1]
     begun, over = lines
     assert begun.startswith("attachments: 5 of 6 attached namespaces seem to have lost their group")
-    assert "recovered after" in over
+    assert "attachments: over after" in over
     cluster.namespaces |= dict.fromkeys(NAMESPACES, "g")
     assert looked(cluster, nothing, detach(*NAMESPACES[:3]), nothing) == ([6, 3, 3], [])
 
@@ -143,4 +143,5 @@ def test_trouble_with_one_of_two_lists_of_topics_is_told_when_it_begins_and_when
     begun, over = lines
     assert begun.startswith(f"topics: {NAMESPACES[0]}: ")
     assert begun.endswith("; retrying")
-    assert over == "topics: recovered after 4 failures"
+    assert over.startswith("topics: over after ")
+    assert over.endswith(" (4 times)")

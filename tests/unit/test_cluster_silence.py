@@ -10,15 +10,8 @@ from quotaplane.registry import table as storage
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, get_group, put_groups
 from tests.unit.cluster_cases import Answer
-from tests.unit.follower_cases import BY, Rig
+from tests.unit.follower_cases import BY, Rig, hide
 from tests.unit.groups_cases import quota, rates
-
-
-def hide(rig: Rig, *groups: str) -> None:
-    """What the enforcer does."""
-    for group in groups:
-        rig.cluster.put(f"{group}.taken-over", **rig.cluster.groups.get(group, {}))
-        rig.cluster.put(group, publishRateInMsgs=-1, publishRateInBytes=-1)
 
 
 def test_a_group_that_was_deleted_and_made_again_is_what_the_cluster_says(rig: Rig) -> None:
@@ -37,7 +30,7 @@ def test_a_row_that_is_deleted_while_the_follower_puts_is_not_made_without_its_q
 ) -> None:
     """The follower changes the dispatch quota of a row that it read a moment ago."""
     deleted: list[str] = []
-    real = storage._rows_after
+    real = storage.rows_after
 
     def overtaken(*args: object) -> object:
         if not deleted:
@@ -48,7 +41,7 @@ def test_a_row_that_is_deleted_while_the_follower_puts_is_not_made_without_its_q
     def change() -> None:
         hide(rig, "rg")
         rig.cluster.put("rg", dispatchRateInMsgs=9)
-        monkeypatch.setattr(storage, "_rows_after", overtaken)
+        monkeypatch.setattr(storage, "rows_after", overtaken)
 
     rig.cluster.put("rg", publishRateInMsgs=100, dispatchRateInMsgs=5)
     # The next poll puts it: what was read in the cluster may be older than the deletion.
@@ -65,7 +58,7 @@ def test_a_quota_that_somebody_puts_while_the_follower_puts_is_not_overwritten(
     rig.sync(lambda: None, lambda: rig.cluster.groups.pop("rg"))
     rig.cluster.put("rg")
     put: list[str] = []
-    real = storage._rows_after
+    real = storage.rows_after
 
     def overtaken(*args: object) -> object:
         if not put:
@@ -73,7 +66,7 @@ def test_a_quota_that_somebody_puts_while_the_follower_puts_is_not_overwritten(
             put_groups(rig.history, ["rg"], quota(30), "ann")
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(storage, "_rows_after", overtaken)
+    monkeypatch.setattr(storage, "rows_after", overtaken)
     rig.sync()
     assert put
     assert rig.table() == {"rg": [30, None, None, None]}

@@ -13,7 +13,7 @@ from quotaplane.errors import ClusterError
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, put_groups
 from tests.unit.cluster_cases import Answer
-from tests.unit.follower_cases import Rig
+from tests.unit.follower_cases import Rig, hide
 from tests.unit.groups_cases import quota
 
 NAMES = "abcdefgh"
@@ -168,7 +168,7 @@ class TestGroups:
     def test_what_came_back_after_a_wrong_answer_has_its_quota(self, rig: Rig) -> None:
         """Even if the cluster lied three times in a row."""
         before = rig.table()
-        rig.cluster.put("a", publishRateInMsgs=-1)
+        hide(rig, "a")
         there = dict(rig.cluster.groups)
         rig.sync(
             rig.cluster.groups.clear,

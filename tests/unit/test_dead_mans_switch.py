@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.job_watch import JobWatch
 from quotaplane.enforce.crowded_groups import LASTS_S, CrowdedGroups
 from quotaplane.errors import ClusterError
@@ -158,9 +159,9 @@ def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
             link.tell("pulsar://b0", 250.0, safe=60.0)
             running.now_ms = time.time() * 1000
             await running.until(lambda: cluster.published() == {"a": 250})
-        (gone, back) = (line for line in running.lines if line.startswith("limits: n"))
-        assert "none arrived for 400 s" in gone
-        assert "enforced again" in back
+        (gone, back) = (line for line in running.lines if line.startswith("quota job"))
+        assert "no limits arrived for 400 s" in gone
+        assert "over after" in back
 
     asyncio.run(scene())
 
@@ -194,7 +195,9 @@ def test_a_quota_that_can_not_be_given_back_keeps_its_rates(
 
 
 def test_an_enforcer_that_starts_without_limits_waits_as_long() -> None:
-    watch = JobWatch(Enforce(without_limits="give_back", give_back_after_s=100.0), print)
+    watch = JobWatch(
+        Enforce(without_limits="give_back", give_back_after_s=100.0), Conditions(print)
+    )
     for now_s, gone in ((5000.0, False), (5099.0, False), (5101.0, True)):
         watch.look(0.0, now_s)
         assert watch.gone is gone
@@ -204,7 +207,7 @@ def test_an_enforcer_that_starts_without_limits_waits_as_long() -> None:
     "settings", [{}, {"without_limits": "give_back", "give_back_after_s": None}]
 )
 def test_unless_the_settings_want_it_no_job_is_gone(settings: dict[str, object]) -> None:
-    watch = JobWatch(Enforce(**settings), print)
+    watch = JobWatch(Enforce(**settings), Conditions(print))
     for now_s in (0.0, 1e9):
         watch.look(0.0, now_s)
         assert not watch.gone

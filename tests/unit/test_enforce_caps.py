@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.enforce.quota_caps import QuotaCaps, TableQuotas, capped, caps_of
@@ -112,7 +113,7 @@ class Table:
 def test_what_is_cut_is_told_once_it_lasts_and_when_it_is_over() -> None:
     lines: list[str] = []
     received, table = ClusterLimits(), Table(100.0)
-    allowed = AllowedLimits(received, table, lines.append)  # type: ignore[arg-type]
+    allowed = AllowedLimits(received, table, Conditions(lines.append))  # type: ignore[arg-type]
     layout = layout_of({"s": "b1", "t": "b2"}, "g")
     receive(received, "b1", limits=[1e9])
     receive(received, "b2", limits=[60.0])
@@ -128,12 +129,12 @@ def test_what_is_cut_is_told_once_it_lasts_and_when_it_is_over() -> None:
     limits(20.0)
     assert len(lines) == 1
     assert lines[0].startswith(
-        "limits: the limits received for g have exceeded their quotas for 10 s"
+        "cut limits: the limits received for g have exceeded their quotas for 10 s"
     )
     # A quota that was raised is in force as soon as the table is read.
     table.put(1e10)
     assert limits(21.0) == [1e9, 60.0]
-    assert lines[1:] == ["limits: all are within the quotas again"]
+    assert lines[1:] == ["cut limits: over after 0 s"]
     # And one that was lowered a moment ago is no reason to tell anybody.
     table.put(50.0)
     limits(22.0)
@@ -145,7 +146,7 @@ def test_what_is_cut_is_told_once_it_lasts_and_when_it_is_over() -> None:
 
 def test_safe_limits_are_capped_too_and_stand_for_limits_that_have_none() -> None:
     received = ClusterLimits()
-    allowed = AllowedLimits(received, Table(100.0), print)  # type: ignore[arg-type]
+    allowed = AllowedLimits(received, Table(100.0), Conditions(print))  # type: ignore[arg-type]
     layout = layout_of({"s": "b1", "t": "b2", "u": "b3"}, "g")
     receive(received, "b1", limits=[10.0], safe=[1e9])
     receive(received, "b2", limits=[100.0])

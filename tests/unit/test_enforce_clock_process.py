@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.clock_steps import steady_clock_ms
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.pulsar_admin.rest import Rest
@@ -41,7 +42,7 @@ async def enforce(folder: Path) -> None:
         cluster.add("a", used=500.0)
         settings: Any = settings_for(cluster, folder)
         link, seq = Link(), 0
-        async with Rest(settings.transport) as rest:
+        async with Rest(settings.transport, conditions=Conditions(lines.append)) as rest:
             enforcer = Enforcer(settings, rest, link, lines.append, steady_ms=steady_clock_ms())
             await enforcer.start()
             stop = asyncio.Event()

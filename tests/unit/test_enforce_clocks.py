@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.settings import parse_settings
@@ -38,13 +38,13 @@ class Rig:
                 "checkpoint": "c",
             }
         )
-        table = QuotaTable(history, FailureLog(self.lines.append))
+        table = QuotaTable(history, Conditions(self.lines.append))
         link: Any = self
         self.listener = LimitsListener(
             link,
             table,
             settings,
-            self.lines.append,
+            Conditions(self.lines.append),
             lambda: T0 + (self.real_s + self.off_s) * 1000.0,
             lambda: self.real_s * 1000.0,
         )
@@ -101,14 +101,15 @@ def test_an_hour_ahead_means_safe_limits_and_a_line(tmp_path: Path) -> None:
     assert rig.listener.clock.age_s == HOUR_S + 0.5
     (line,) = rig.lines
     assert line.startswith(
-        "limits arrive 3600 s after the quota job issued them: this host's clock is ahead of that "
-        "of the job's host, or messages wait in the limits topic. Limits end so much too early"
+        "clock of limits: limits arrive 3600 s after the quota job issued them: this host's clock "
+        "is ahead of that of the job's host, or messages wait in the limits topic. Limits end so "
+        "much too early"
     )
     rig.off_s = 0.0  # it is put right
     rig.rounds(60)
     assert rig.limit() == HELD
     assert rig.lines[1].startswith("this host's clock was set back by 3600 s")
-    assert rig.lines[2] == "limits arrive 0.5 s after the quota job issued them again"
+    assert rig.lines[2] == "clock of limits: over after 0 s"
 
 
 def test_an_hour_behind_means_that_limits_are_refused_and_a_line(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_an_hour_behind_means_that_limits_are_refused_and_a_line(tmp_path: Path)
     assert np.isnan(rig.limit())
     assert any("synchronise the clocks" in line for line in rig.lines)
     assert any(
-        line.startswith("limits arrive 3600 s before the quota job issued them: this host's clock")
+        "limits arrive 3600 s before the quota job issued them: this host's clock" in line
         for line in rig.lines
     )
 

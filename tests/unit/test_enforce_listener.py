@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent import limits_listener as listening
 from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.quota_table import QuotaTable
@@ -58,10 +58,10 @@ class Rig:
                 "checkpoint": "c",
             }
         )
-        self.table = QuotaTable(self.history, FailureLog(self.lines.append))
+        self.table = QuotaTable(self.history, Conditions(self.lines.append))
         link: Any = self
         self.listener = LimitsListener(
-            link, self.table, settings, self.lines.append, lambda: NOW_MS
+            link, self.table, settings, Conditions(self.lines.append), lambda: NOW_MS
         )
         self.received = self.listener.received
 
@@ -228,24 +228,11 @@ def test_without_a_history_epochs_are_held_against_the_clock(rig: Rig) -> None:
     assert "the history, which would show whether it is the job's, can't be read" in rig.lines[1]
 
 
-def test_refusals_are_told_once_a_minute_with_their_number(rig: Rig) -> None:
-    times: list[float] = []
-
-    async def scene(at_s: float, *values: bytes) -> None:
-        loop = asyncio.get_running_loop()
-        now_s = loop.time
-        loop.time = lambda: at_s  # type: ignore[method-assign]
-        for place, value in enumerate(values):
-            rig.listener._refuse(Polled("k" * 1_000, value, f"t@{place}"), ValueError("no"))
-        loop.time = now_s  # type: ignore[method-assign]
-        times.append(at_s)
-
-    asyncio.run(scene(1_000.0, *[b""] * 50))
-    asyncio.run(scene(1_059.0, *[b""] * 50))
-    asyncio.run(scene(1_060.0, b"", b""))
-    assert len(rig.lines) == 2
-    assert rig.lines[1].endswith("; 99 more refused since the last such line")
-    assert max(map(len, rig.lines)) < 300
+def test_refusals_are_one_condition_and_counted(rig: Rig) -> None:
+    for place in range(102):
+        rig.listener._refuse(Polled("k" * 1_000, b"", f"t@{place}"), ValueError("no"))
+    (line,) = rig.lines
+    assert len(line) < 300
     assert rig.listener.refused == 102
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 import threading
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
@@ -35,7 +36,9 @@ def put(history: History, policy: dict[str, Any] | None = None, **messages: floa
 
 def watched(history: History) -> tuple[QuotaTable, list[str], Callable[[], None]]:
     lines: list[str] = []
-    table = QuotaTable(history, FailureLog(lines.append))
+    table = QuotaTable(
+        history, Conditions(lines.append, clock=itertools.count(0.0, 100.0).__next__)
+    )
     return table, lines, lambda: asyncio.run(table.look())
 
 
@@ -87,7 +90,7 @@ def test_what_can_not_be_read_stays_and_that_is_told(history: History) -> None:
     shutil.move(away, folder)
     look()
     assert quota(table, "a") == 100
-    assert "recovered after" in lines[1]
+    assert "quotas in the history: over after" in lines[1]
     shutil.move(folder, away)
     table._groups._table = None
     look()

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.leader_election import (
     BEAT_EVERY_S,
     HOLD_S,
@@ -100,7 +100,7 @@ class Enforcers:
         access = self.access[name] = Access(self.topic, name)
         say = self.said.append
         self.elections[name] = LeaderElection(
-            access, FailureLog(say), say, clock=lambda: self.topic.now_s
+            access, Conditions(say), say, clock=lambda: self.topic.now_s
         )
 
     def kill(self, name: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
 from quotaplane.errors import TransportError
@@ -163,7 +164,8 @@ def enforced(
     lines: list[str] = []
 
     async def scene() -> dict[str, Any]:
-        async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+        conditions = Conditions(lines.append)
+        async with Rest(settings.transport, conditions=conditions) as rest:  # type: ignore[arg-type]
             enforcer = Enforcer(settings, rest, link, lines.append, open_probe=open_probe)
             await enforcer.start()
             stop = asyncio.Event()
@@ -232,11 +234,9 @@ def test_a_check_that_fails_is_printed_once_and_repeated(
 
     lines, status = enforced(cluster, tmp_path, lambda: FakeProbe(answer), closed_one)
     assert status["closed_connections"] == 1, (lines, tries)
-    about = [line for line in lines if line.startswith("muted producers")]
-    assert about == [
-        f"muted producers: {full('muted')}: no answer in time; retrying",
-        "muted producers: recovered after 2 failures",
-    ]
+    begun, over = (line for line in lines if line.startswith("muted producers"))
+    assert begun == f"muted producers: {full('muted')}: no answer in time; retrying"
+    assert "over after" in over
 
 
 def test_a_probe_that_can_not_be_made_is_made_later(cluster: Publishers, tmp_path: Path) -> None:
@@ -249,11 +249,9 @@ def test_a_probe_that_can_not_be_made_is_made_later(cluster: Publishers, tmp_pat
 
     lines, status = enforced(cluster, tmp_path, open_probe, closed_one)
     assert status["closed_connections"] == 1
-    about = [line for line in lines if line.startswith("muted producers")]
-    assert about == [
-        "muted producers: no token file; retrying",
-        "muted producers: recovered after 1 failure",
-    ]
+    begun, over = (line for line in lines if line.startswith("muted producers"))
+    assert begun == "muted producers: no token file; retrying"
+    assert "over after" in over
 
 
 def test_a_check_that_never_succeeds_is_not_tried_for_ever(

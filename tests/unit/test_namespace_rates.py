@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.pace import Bucket
 from quotaplane.enforce.agent.namespace_defaults import (
     NamespaceDefaults,
@@ -140,7 +140,7 @@ def test_a_rate_that_somebody_set_after_the_last_look_is_not_overwritten() -> No
     async def scene() -> None:
         rest: Any = Stub()
         lines: list[str] = []
-        defaults = NamespaceDefaults(rest, Bucket(100.0), FailureLog(lines.append), lines.append)
+        defaults = NamespaceDefaults(rest, Bucket(100.0), Conditions(lines.append))
         defaults.read("blue", NAMESPACE, free, "g", 1.0)
         assert defaults.begin(layout, default, 2.0) == 1
         await defaults.idle(5.0)
@@ -160,7 +160,7 @@ def test_namespaces_and_topics_have_half_of_the_write_budget_each(
     bucket, seconds = Bucket(per_s), 30.0
 
     async def scene() -> tuple[int, int]:
-        defaults = NamespaceDefaults(Never(), bucket, FailureLog(str), str)  # type: ignore[arg-type]
+        defaults = NamespaceDefaults(Never(), bucket, Conditions(str))  # type: ignore[arg-type]
         free: dict[str, Any] = {"properties": {}}
         for number in range(2000):
             defaults.read("blue", f"acme/n{number}", free, "g", 0.0)

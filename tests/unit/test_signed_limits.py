@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
 from quotaplane.client.agent import BrokerClient
 from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.quota_table import QuotaTable
@@ -115,8 +115,8 @@ def listener_of(values: Sequence[bytes], settings: Settings) -> tuple[LimitsList
     write_round(settings.history, EPOCH)
     lines: list[str] = []
     link: Any = Topic(values)
-    table = QuotaTable(settings.history, FailureLog(lines.append))
-    listener = LimitsListener(link, table, settings, lines.append, lambda: NOON_MS)
+    table = QuotaTable(settings.history, Conditions(lines.append))
+    listener = LimitsListener(link, table, settings, Conditions(lines.append), lambda: NOON_MS)
     listener.received.expect(["b1"], ["g"])
     asyncio.run(listener.listen())
     return listener, lines
@@ -169,7 +169,7 @@ def test_a_job_that_signs_is_obeyed_by_an_enforcer_without_keys(
     assert limit_of(listener) == float(decode_limits(messages[-1].value).limits[0, 0])
     assert "refused" not in str(lines)
     # But who forgot the keys of the enforcer gets to know it, once.
-    says = "limits topic: messages are signed, but signatures are not verified here"
+    says = "unverified limits: messages are signed, but signatures are not verified here"
     assert len([line for line in lines if line.startswith(says)]) == 1
 
 

@@ -21,7 +21,7 @@ from quotabalance.planning.options import read_options
 from quotabalance.planning.policies import read_policies
 from quotabalance.settings import Balance
 from quotabalance.wire.balance_plans import PlanMessage
-from quotaplane.agents.failures import Say
+from quotaplane.agents.conditions import Say
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.topics.bundle_names import parse_bundle

@@ -11,7 +11,7 @@ from quotabalance.agent.executor import Executor
 from quotabalance.agent.plans_listener import PlansListener
 from quotabalance.balancer_conditions import CHECK_OF_PLAN
 from quotabalance.wire.balance_plans import PlanMessage
-from quotaplane.agents.failures import Say
+from quotaplane.agents.conditions import Say
 from quotaplane.errors import QuotaplaneError
 
 _LOOK_EVERY_S: Final = 1.0

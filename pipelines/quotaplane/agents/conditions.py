@@ -79,7 +79,7 @@ class Conditions:
     def __init__(
         self, say: Say, say_over: Say | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._say, self._say_over, self._clock = say, say_over or say, clock
+        self.say, self._say_over, self._clock = say, say_over or say, clock
         self._lock = threading.RLock()
         self._known: dict[Condition, _Standing] = {}
         self.failures: Counter[str] = Counter()
@@ -172,7 +172,7 @@ class Conditions:
         )
         standing.said = (standing.said & standing.items.keys()) | about
         standing.said_s, standing.unsaid = now_s, 0
-        self._say(f"{what.name}: {still}{text}{more}")
+        self.say(f"{what.name}: {still}{text}{more}")
 
     def _end(self, what: Condition, standing: _Standing, now_s: float) -> None:
         if standing.items or standing.begun_s is None:

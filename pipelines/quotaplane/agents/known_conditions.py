@@ -72,6 +72,49 @@ LIST_OF_TOPICS: Final = Condition(
     "list of topics", "topic partitions can't be listed; those that are known are read"
 )
 
+# The enforcer
+ENFORCER: Final = Condition("enforcer", "parts of its loop, or its election, fail")
+NAMESPACES: Final = Condition("namespaces", "namespaces that can't be read")
+TOPICS: Final = Condition("topics", "namespaces whose topics can't be read")
+BROKERS: Final = Condition("brokers", "brokers, or their bundles, can't be read")
+ATTACHMENTS: Final = Condition("attachments", "many namespaces seem to have lost their groups")
+USE_OF_TOPICS: Final = Condition("use of topics", "brokers whose use of topics can't be read")
+READING_RATES: Final = Condition("reading rates", "topics whose rates can't be read")
+WRITING_RATES: Final = Condition("writing rates", "topics whose rates can't be written")
+READING_NAMESPACES: Final = Condition(
+    "reading rates of namespaces", "namespaces whose rates can't be read"
+)
+WRITING_NAMESPACES: Final = Condition(
+    "writing rates of namespaces", "namespaces whose rates can't be written"
+)
+FOREIGN_RATES: Final = Condition(
+    "rates of namespaces", "namespaces with rates that the enforcer did not set: these stay"
+)
+ADMINISTRATORS_RATES: Final = Condition(
+    "administrators' rates", "the table of administrators' rates can't be read or written"
+)
+QUOTAS: Final = Condition("quotas in the history", "the quotas can't be read")
+EPOCHS: Final = Condition("epochs in the history", "the newest epoch can't be read")
+MUTED_PRODUCERS: Final = Condition("muted producers", "producers that can't be checked")
+TAKE_OVER: Final = Condition("take over", "groups whose publish quotas can't be read or written")
+IGNORED_LIMITS: Final = Condition(
+    "ignored limits", "limits of dimensions, or throttle terms, that stock brokers do not enforce"
+)
+UNVERIFIED_LIMITS: Final = Condition(
+    "unverified limits", "limits are signed, and limits.signing is not set here"
+)
+REFUSED_LIMITS: Final = Condition(
+    "limits topic", "messages that are no valid limits", forget_s=60.0, remind_s=60.0
+)
+CUT_GROUPS: Final = Condition("cut limits", "groups whose limits exceed their quotas, and are cut")
+CLOCK_OF_LIMITS: Final = Condition(
+    "clock of limits", "limits arrive too late or too early for their leases"
+)
+MISSING_GROUPS: Final = Condition("missing groups", "groups that the table does not have")
+CROWDED_GROUPS: Final = Condition("crowded groups", "groups with more topics than units")
+STUCK_GROUPS: Final = Condition("stuck groups", "groups whose quotas can't be given back")
+JOB_GONE: Final = Condition("quota job", "it is gone: the cluster limits by itself")
+
 # The server
 HISTORY: Final = Condition("history", "the tables can't be read", unready=True)
 ANSWERS: Final = Condition(

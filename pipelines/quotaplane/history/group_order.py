@@ -41,7 +41,7 @@ UNSORTED_FILES: Final = WriterProperties(
 )
 
 _SETTLES: Final = timedelta(hours=1)
-"""So long after midnight the job may still write rounds of the day before."""
+"""Time after midnight in which the job may still write rounds of the day before."""
 _BATCH: Final = 100_000
 FILE_BYTES: Final = 32 << 20
 

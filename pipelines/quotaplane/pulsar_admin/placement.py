@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from quotaplane.agents.conditions import Condition
 from quotaplane.agents.disappearance import TIMES, Vanished, some_of
+from quotaplane.agents.known_conditions import ATTACHMENTS, BROKERS, NAMESPACES, TOPICS
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError
 from quotaplane.model import IntArray
@@ -34,8 +36,8 @@ _AT_ONCE: Final = 4
 """Concurrent reads of each kind; few, so that other requests don't queue long."""
 _FAILED: Final = object()
 
-NoteFailure = Callable[[str, str, Exception | None], None]
-"""Called with the part, the item, and the failure (None = success)."""
+NoteFailure = Callable[[Condition, str, Exception | None], None]
+"""Called with the condition, the item, and the failure (None = success)."""
 
 NamespaceRead = Callable[[str, str, Any, "str | None", float], None]
 """Called with the cluster, the namespace, its policies (None = it was deleted), its group (None =
@@ -89,33 +91,33 @@ class Placement:
         self._hashes: dict[str, int] = {}
         """CRC32 by part."""
         self._changed = True
-        self._listed: dict[str, set[str]] = {}
+        self._listed: dict[Condition, set[str]] = {}
         """All items of the last listing, by part of the program."""
-        self._failures: dict[str, int] = {}
+        self._failures: dict[Condition, int] = {}
         """Failures in this read, by part of the program."""
 
     async def read_brokers(self) -> bool:
         """Read the brokers and their bundles; whether all of it could be read."""
-        self._failures["brokers"] = 0
+        self._failures[BROKERS] = 0
         path = Rest.path("brokers")
-        ids = await self._read("brokers", "", lambda: read_names(self._rest, path))
+        ids = await self._read(BROKERS, "", lambda: read_names(self._rest, path))
         if ids is _FAILED:
             return False
-        self._forget_unlisted("brokers", ids)
+        self._forget_unlisted(BROKERS, ids)
         for gone in self.brokers.keys() - set(ids):
             del self.brokers[gone]
             self._changed = True
         await at_once(_AT_ONCE, self._read_broker, ids)
-        return not self._failures["brokers"]
+        return not self._failures[BROKERS]
 
     async def _read_broker(self, broker: str) -> None:
         if broker not in self.brokers:
-            answer = await self._read("brokers", broker, lambda: self._looked_up(broker))
+            answer = await self._read(BROKERS, broker, lambda: self._looked_up(broker))
             if answer is _FAILED:
                 return
             self.brokers[broker] = answer
         path = Rest.path("brokers", self._cluster, broker, "ownedNamespaces")
-        owned = await self._read("brokers", broker, lambda: self._rest.get(path))
+        owned = await self._read(BROKERS, broker, lambda: self._rest.get(path))
         if not isinstance(owned, dict) or broker not in self.brokers:
             return
         bundles = sorted(bundle for bundle in map(tenant_bundle, owned) if bundle)
@@ -128,9 +130,9 @@ class Placement:
 
     async def read_namespaces(self) -> bool:
         """Read the attached namespaces and their topics; whether all of it could be read."""
-        self._failures["namespaces"] = self._failures["topics"] = 0
+        self._failures[NAMESPACES] = self._failures[TOPICS] = 0
         path = Rest.path("tenants")
-        tenants = await self._read("namespaces", "", lambda: read_names(self._rest, path))
+        tenants = await self._read(NAMESPACES, "", lambda: read_names(self._rest, path))
         if tenants is _FAILED:
             self._vanished.begin_again()
             return False
@@ -138,7 +140,7 @@ class Placement:
 
         async def list_tenant(tenant: str) -> None:
             path = namespace_path(tenant)
-            names = await self._read("namespaces", tenant, lambda: read_names(self._rest, path), [])
+            names = await self._read(NAMESPACES, tenant, lambda: read_names(self._rest, path), [])
             if names is _FAILED:  # known namespaces stay
                 names = [name for name in self._namespaces if name.startswith(f"{tenant}/")]
             listed.extend(name for name in names if name.count("/") == 1)
@@ -146,12 +148,12 @@ class Placement:
         await at_once(_AT_ONCE, list_tenant, tenants)
         # Known namespaces that are not listed are read, too: only a 404 shows that one is gone.
         names = list(dict.fromkeys([*listed, *self._namespaces]))
-        self._forget_unlisted("namespaces", [*tenants, *names])
-        self._forget_unlisted("topics", names)
+        self._forget_unlisted(NAMESPACES, [*tenants, *names])
+        self._forget_unlisted(TOPICS, names)
         self._detached.clear()
         await at_once(_AT_ONCE, self._read_namespace, names)
         self._forget_detached()
-        return not (self._failures["namespaces"] or self._failures["topics"])
+        return not (self._failures[NAMESPACES] or self._failures[TOPICS])
 
     def _forget_detached(self) -> None:
         detached, of = self._detached, len(self._namespaces)
@@ -166,24 +168,24 @@ class Placement:
                 f"{some_of(detached)}; with that many at once, rates stay until it is seen {TIMES} "
                 "times in a row"
             )
-        self._note("attachments", "", doubt)
+        self._note(ATTACHMENTS, "", doubt)
 
-    def _forget_unlisted(self, what: str, names: list[str]) -> None:
+    def _forget_unlisted(self, what: Condition, names: list[str]) -> None:
         """Clear the failures of items that don't exist any more."""
         previous, self._listed[what] = self._listed.get(what, set()), set(names)
         for gone in previous - self._listed[what]:
             self._note(what, gone, None)
 
     async def _read_namespace(self, name: str) -> None:
-        group = await self._read("namespaces", name, lambda: self._group_of(name))
+        group = await self._read(NAMESPACES, name, lambda: self._group_of(name))
         if group is _FAILED:
             return
         if group is None:
             if name in self._namespaces:
                 self._detached.add(name)
-            self._note("topics", name, None)
+            self._note(TOPICS, name, None)
             return
-        lists = await self._read("topics", name, lambda: self._topics_of(name), ([], []))
+        lists = await self._read(TOPICS, name, lambda: self._topics_of(name), ([], []))
         if lists is _FAILED:
             return
         topics, partitioned = lists
@@ -231,7 +233,11 @@ class Placement:
             self._changed = True
 
     async def _read(
-        self, what: str, item: str, reading: Callable[[], Awaitable[Any]], gone: object = _FAILED
+        self,
+        what: Condition,
+        item: str,
+        reading: Callable[[], Awaitable[Any]],
+        gone: object = _FAILED,
     ) -> Any:
         """Read something; returns ``gone`` if it does not exist (404), ``_FAILED`` if it can't."""
         await self._pace.take()

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.agents.failures import Say
+from quotaplane.agents.conditions import Say
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray

@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.agents.failures import FailureLog, Say, first_names
+from quotaplane.agents.conditions import Conditions, Say
+from quotaplane.agents.known_conditions import ADMINISTRATORS_RATES
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.errors import HistoryError, QuotaplaneError
 from quotaplane.model import FloatArray
@@ -30,9 +31,9 @@ from quotaplane.registry.recorded_rates import (
     list_administrator_rates,
 )
 from quotaplane.settings import History
+from quotaplane.texts import first_few
 from quotaplane.topics.topic_layout import KINDS, Layout
 
-_PART: Final = "administrators' rates"
 _PATIENCE_S: Final = 10.0
 """How long the first read may take, for storage that does not answer."""
 _SAID_EVERY_S: Final = 60.0
@@ -54,7 +55,7 @@ class AdministratorRates:
     Args:
         history: has the table.
         ledger: is told which rates are recorded.
-        failure_log: reports failures to read and write the table.
+        conditions: reports failures to read and write the table.
         say: prints a line when rates were found.
         now_ms: the wall clock.
     """
@@ -63,11 +64,11 @@ class AdministratorRates:
         self,
         history: History,
         ledger: RatesInForce,
-        failure_log: FailureLog,
+        conditions: Conditions,
         say: Say,
         now_ms: Callable[[], float],
     ) -> None:
-        self._history, self._ledger, self._failure_log = history, ledger, failure_log
+        self._history, self._ledger, self._conditions = history, ledger, conditions
         self._say, self._now_ms = say, now_ms
         self._by = f"enforcer, process {os.getpid()} on host {socket.gethostname()}"
         self._rows: dict[Key, AdministratorRate] = {}
@@ -197,7 +198,7 @@ class AdministratorRates:
             self._task, error = None, task.exception()
         if isinstance(error, QuotaplaneError):
             error = HistoryError(f"{error}; {_MEANWHILE}")
-        self._failure_log.note(_PART, "", error)  # type: ignore[arg-type]
+        self._conditions.note(ADMINISTRATORS_RATES, "", error)  # type: ignore[arg-type]
         self.looked = True
         self._report(asyncio.get_running_loop().time())
 
@@ -244,17 +245,18 @@ class AdministratorRates:
             self._said_new_s = now_s
             self._new = set()
             self._say(
-                f"{_PART}: found on {len(topics)} topics: {first_names(topics)}; these get "
-                "no higher ones (`quotaplane limits GROUP` shows them)"
+                f"administrators' rates: found on {len(topics)} topics: "
+                f"{first_few(sorted(topics))}; these get no higher ones (`quotaplane limits GROUP` "
+                "shows them)"
             )
         if self._lost and now_s >= self._said_lost_s + _SAID_EVERY_S:
             self._said_lost_s = now_s
             lost, self._lost = self._lost, set()
             self._say(
-                f"{_PART}: the table administrator_rates has lost those of {len(lost)} "
-                f"topics: {first_names(lost)}; the lower rates that stand in their place now "
-                "count as theirs: set them again (`pulsar-admin topicPolicies set-publish-rate`), "
-                "or remove them"
+                f"administrators' rates: the table administrator_rates has lost those of "
+                f"{len(lost)} topics: {first_few(sorted(lost))}; the lower rates that stand in "
+                "their place now count as theirs: set them again (`pulsar-admin topicPolicies "
+                "set-publish-rate`), or remove them"
             )
 
 

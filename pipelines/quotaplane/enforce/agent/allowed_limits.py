@@ -6,11 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.agents.failures import Say, first_names
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import CUT_GROUPS
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.enforce.quota_caps import QuotaCaps, TableQuotas, capped, caps_of
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
+from quotaplane.texts import first_few
 from quotaplane.topics.topic_layout import Layout, nothing
 
 _REPORT_AFTER_S: Final = 10.0
@@ -30,12 +32,12 @@ class AllowedLimits:
         self,
         received: ClusterLimits,
         table: QuotaTable,
-        say: Say,
+        conditions: Conditions,
         *,
         only_recorded: bool = False,
         over: float = 0.0,
     ) -> None:
-        self._received, self._table, self._say = received, table, say
+        self._received, self._table, self._conditions = received, table, conditions
         self._only_recorded, self._over = only_recorded, over
         self._layout: Layout = nothing()
         self._quotas: TableQuotas | None = None
@@ -44,7 +46,6 @@ class AllowedLimits:
         """(g,) groups whose limits are ignored, see ``only_recorded``."""
         self._since_s: dict[str, float] = {}
         """Since when limits are cut, by group."""
-        self._reported = False
 
     @property
     def cut(self) -> int:
@@ -94,14 +95,11 @@ class AllowedLimits:
     def _note(self, cut: list[str], now_s: float) -> None:
         self._since_s = {group: self._since_s.get(group, now_s) for group in cut}
         lasting = {g for g, since_s in self._since_s.items() if now_s - since_s >= _REPORT_AFTER_S}
-        if lasting and not self._reported:
-            self._reported = True
-            self._say(
-                f"limits: the limits received for {first_names(lasting)} have exceeded their "
-                f"quotas for {_REPORT_AFTER_S:g} s and are cut to fit. Possible causes: a broker "
-                "stopped reporting, the job uses another history, or another program writes to the "
-                "limits topic (docs/enforcer.md)"
-            )
-        elif self._reported and not cut:
-            self._reported = False
-            self._say("limits: all are within the quotas again")
+        self._conditions.set(
+            CUT_GROUPS,
+            lasting,
+            f"the limits received for {first_few(sorted(lasting))} have exceeded their quotas for "
+            f"{_REPORT_AFTER_S:g} s and are cut to fit. Possible causes: a broker stopped "
+            "reporting, the job uses another history, or another program writes to the limits "
+            "topic (docs/enforcer.md)",
+        )

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.agents.failures import Say, first_names
+from quotaplane.agents.conditions import Say
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.custodian import Custodian
 from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults
@@ -18,6 +18,7 @@ from quotaplane.enforce.rate_writes import Moves, Rates, plan
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.enforce.subdivide import Subdivision
 from quotaplane.model import BASIC
+from quotaplane.texts import first_few
 from quotaplane.topics.topic_layout import Layout
 
 _WITHIN_S: Final = 20.0
@@ -68,8 +69,8 @@ class CleanStop:
         without_quota = await custodian.give_all_back(groups, _GIVE_BACK_WITHIN_S)
         if without_quota:
             self._say(
-                f"{self._cause}: the publish quotas of {first_names(without_quota)} could not be "
-                "given back to the cluster: the rates of their topics stay"
+                f"{self._cause}: the publish quotas of {first_few(sorted(without_quota))} could "
+                "not be given back to the cluster: the rates of their topics stay"
             )
         # Namespaces before topics: a topic without a rate is held to its namespace's default.
         namespaces = await self._remove_defaults(without_quota, (until_s - loop.time()) / 2.0)

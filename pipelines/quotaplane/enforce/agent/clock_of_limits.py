@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from quotaplane.agents.failures import Say
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import CLOCK_OF_LIMITS
 from quotaplane.clock_steps import ClockSteps, in_words
 
 _WINDOW_S: Final = 10.0
@@ -21,7 +22,7 @@ class ClockOfLimits:
 
     Args:
         lease_s: of limits.
-        say: prints a line for the administrator.
+        conditions: of the program.
         now_ms: the wall clock.
         steady_ms: a clock that nobody sets.
     """
@@ -29,17 +30,16 @@ class ClockOfLimits:
     def __init__(
         self,
         lease_s: float,
-        say: Say,
+        conditions: Conditions,
         now_ms: Callable[[], float],
         steady_ms: Callable[[], float],
     ) -> None:
-        self._lease_s, self._say, self._steady_ms = lease_s, say, steady_ms
+        self._lease_s, self._conditions, self._steady_ms = lease_s, conditions, steady_ms
         self._own = ClockSteps(lambda: now_ms() / 1000.0, lambda: steady_ms() / 1000.0)
         self.age_s: float | None = None
         """Time from the issue of limits to their arrival, by the two hosts' clocks; below 0: this
         host's clock is behind. None: no message arrived yet."""
         self._window_ms, self._least_s = 0.0, float("inf")
-        self._warned = False
 
     @property
     def steps(self) -> int:
@@ -50,7 +50,7 @@ class ClockOfLimits:
         """Print a line if this host's clock was set since the last look."""
         step_s = self._own.look()
         if step_s:
-            self._say(
+            self._conditions.say(
                 f"{in_words(step_s)}. Limits that are here keep their leases; those that arrive are"
                 " compared with the new time. Check that NTP runs"
             )
@@ -69,18 +69,15 @@ class ClockOfLimits:
     def _judge(self, age_s: float) -> None:
         self.age_s = round(age_s, 1)
         wrong = age_s > _LATE_SHARE * self._lease_s or age_s < -_EARLY_S
-        if wrong and not self._warned:
-            ours, when, then = (
-                ("ahead of", "after", "Limits end so much too early; then brokers have safe limits")
-                if age_s > 0
-                else ("behind", "before", "Limits too far ahead are refused")
-            )
-            waits = ", or messages wait in the limits topic" if age_s > 0 else ""
-            self._say(
-                f"limits arrive {abs(age_s):.0f} s {when} the quota job issued them: this host's "
-                f"clock is {ours} that of the job's host{waits}. {then}. Compare `date -u` on both "
-                "hosts, and check that NTP runs"
-            )
-        elif self._warned and not wrong:
-            self._say(f"limits arrive {age_s:.1f} s after the quota job issued them again")
-        self._warned = wrong
+        ours, when, then = (
+            ("ahead of", "after", "Limits end so much too early; then brokers have safe limits")
+            if age_s > 0
+            else ("behind", "before", "Limits too far ahead are refused")
+        )
+        waits = ", or messages wait in the limits topic" if age_s > 0 else ""
+        text = (
+            f"limits arrive {abs(age_s):.0f} s {when} the quota job issued them: this host's "
+            f"clock is {ours} that of the job's host{waits}. {then}. Compare `date -u` on both "
+            "hosts, and check that NTP runs"
+        )
+        self._conditions.note(CLOCK_OF_LIMITS, "", text if wrong else None)

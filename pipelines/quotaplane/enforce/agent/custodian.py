@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import TAKE_OVER
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.custody import (
@@ -37,7 +38,6 @@ from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
 from quotaplane.pulsar_admin.resource_groups import to_cluster
 from quotaplane.pulsar_admin.rest import Rest
 
-_PART: Final = "take over"
 _AT_ONCE: Final = 4
 _LAST_AT_ONCE: Final = 16
 _COPY_CHECK_TURNS: Final = 300
@@ -103,15 +103,15 @@ class Custodian:
         rest: client of the cluster's REST API.
         table: the quotas of the table.
         pace: budget of requests that read.
-        failure_log: of groups that can't be read or written.
+        conditions: of groups that can't be read or written.
         most: groups per call of ``tend``.
     """
 
     def __init__(
-        self, rest: Rest, table: QuotaTable, pace: Pace, failure_log: FailureLog, most: int
+        self, rest: Rest, table: QuotaTable, pace: Pace, conditions: Conditions, most: int
     ) -> None:
         self._quotas, self._table = PublishQuotas(rest), table
-        self._pace, self._failure_log, self._most = pace, failure_log, most
+        self._pace, self._conditions, self._most = pace, conditions, most
         self._turns = 0
         self._last_turn: dict[str, int] = {}
         """By group: in which call it was looked at last; -1 = never."""
@@ -148,7 +148,7 @@ class Custodian:
             try:
                 read[group] = await self._quotas.read(group)
             except ClusterError as error:
-                self._failure_log.note(_PART, group, error)
+                self._conditions.note(TAKE_OVER, group, error)
 
         await at_once(_AT_ONCE, look, due)
         if not read:
@@ -165,7 +165,7 @@ class Custodian:
                 await self._pace.take()
                 after = await self._bring(group, row, wish, decided_ms)
             if after is not None:
-                self._failure_log.note(_PART, group, None)
+                self._conditions.note(TAKE_OVER, group, None)
             self._note(group, row, wish, after)
 
         await at_once(_AT_ONCE, tend, read)
@@ -173,7 +173,7 @@ class Custodian:
     def _next(self, groups: Sequence[str]) -> list[str]:
         """The groups that are due; what is known of others is forgotten."""
         watched = set(groups)
-        self._failure_log.retain(_PART, watched.__contains__)
+        self._conditions.retain(TAKE_OVER, watched.__contains__)
         self._last_turn = {group: self._last_turn.get(group, -1) for group in groups}
         self._copies = {group: copy for group, copy in self._copies.items() if group in watched}
         for names in (self.hidden, self.limited, self.stuck):
@@ -208,9 +208,9 @@ class Custodian:
         try:
             before, after = await bring(self._quotas, group, row, wish, decided_ms)
         except ClusterError as error:
-            self._failure_log.note(_PART, group, error)
+            self._conditions.note(TAKE_OVER, group, error)
             return None
-        self._failure_log.note(_PART, group, None)
+        self._conditions.note(TAKE_OVER, group, None)
         self._copies[group] = _Copy(after.copy, self._turns)
         self.taken += bool((np.isfinite(before.quota) & np.isinf(after.quota)).any())
         self.given_back += bool((np.isinf(before.quota) & np.isfinite(after.quota)).any())

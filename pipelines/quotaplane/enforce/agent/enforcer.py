@@ -14,14 +14,20 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.agents.conditions import Say
+from quotaplane.agents.known_conditions import (
+    CROWDED_GROUPS,
+    ENFORCER,
+    MISSING_GROUPS,
+    STUCK_GROUPS,
+)
 from quotaplane.agents.pace import Pace
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
 from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop, removal
 from quotaplane.enforce.agent.custodian import Custodian
 from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
-from quotaplane.enforce.agent.group_lines import CROWDED, MISSING, STUCK, GroupLine
+from quotaplane.enforce.agent.group_lines import state_groups
 from quotaplane.enforce.agent.job_watch import JobWatch
 from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
@@ -114,44 +120,43 @@ class Enforcer:
         self._steady_ms = now_ms if steady_ms is None else steady_ms
         strict = settings.limits.transition is Transition.STRICT
         self._most_raised, self._patient = 0.0 if strict else MOST_RAISED, not strict
-        self._failure_log = FailureLog(say)
+        self._conditions = rest.conditions
         self._election = election
         self._led = election is None
         reads = Pace(enforce.max_reads_per_s)
-        self._quotas = QuotaTable(settings.history, self._failure_log, take_over=enforce.take_over)
-        self._listener = LimitsListener(link, self._quotas, settings, say, now_ms, self._steady_ms)
+        self._quotas = QuotaTable(settings.history, self._conditions, take_over=enforce.take_over)
+        self._listener = LimitsListener(
+            *(link, self._quotas, settings, self._conditions, now_ms, self._steady_ms)
+        )
         self._allowed = AllowedLimits(
             self._listener.received,
             self._quotas,
-            say,
+            self._conditions,
             only_recorded=enforce.take_over,
             over=settings.limits.over,
         )
         self._ledger = RatesInForce()
         most_groups = math.ceil(_TAKE_OVER_SHARE * enforce.max_reads_per_s * _TAKE_OVER_EVERY_S)
-        self._custodian = Custodian(rest, self._quotas, reads, self._failure_log, most_groups)
-        self._missing, self._crowd, self._stuck = (
-            GroupLine(say, text) for text in (MISSING, CROWDED, STUCK)
-        )
+        self._custodian = Custodian(rest, self._quotas, reads, self._conditions, most_groups)
         self._administrators = AdministratorRates(
-            settings.history, self._ledger, self._failure_log, say, now_ms
+            settings.history, self._ledger, self._conditions, say, now_ms
         )
         self._writer = RateWriter(
-            *(rest, self._ledger, self._administrators, reads, enforce, self._failure_log),
+            *(rest, self._ledger, self._administrators, reads, enforce, self._conditions),
             self._forget_topic,
         )
-        self._defaults = NamespaceDefaults(rest, self._writer.budget, self._failure_log, say)
+        self._defaults = NamespaceDefaults(rest, self._writer.budget, self._conditions)
         self._reports, every_s = None, LIVE_EVERY_S
         if enforce.report_topic is not None and outbox is not None:
             own_every_s = settings.reports.interval_s
             self._reports = UsagePublisher(enforce.report_topic, outbox, now_ms, own_every_s, say)
             every_s = enforce.report_interval_s
         self._observer = Observer(
-            rest, reads, self._failure_log, self._defaults.read, self._report, every_s
+            rest, reads, self._conditions, self._defaults.read, self._report, every_s
         )
         self._muted = MutedConnections(
             *(rest, self._observer, reads, self._writer.budget),
-            *(Pace(CHECKS_SHARE * enforce.max_writes_per_s), self._failure_log, say),
+            *(Pace(CHECKS_SHARE * enforce.max_writes_per_s), self._conditions, say),
             *(self._leads, open_probe),
         )
         self._news = asyncio.Event()
@@ -160,7 +165,7 @@ class Enforcer:
         self._waiting = 0
         self._groups_in_force = GroupsInForce()
         self._crowded = CrowdedGroups()
-        self._job = JobWatch(enforce, say)
+        self._job = JobWatch(enforce, self._conditions)
 
     def _report(self, broker: str, sample: Sample) -> None:
         """Report a broker's usage to the quota job; only the leader does."""
@@ -338,7 +343,7 @@ class Enforcer:
             except Exception as error:
                 # Any exception: a bug in one part must not end the enforcement.
                 failed = error
-            self._failure_log.note("enforcer", part, failed)
+            self._conditions.note(ENFORCER, part, failed)
             wait_s = max(begun_s + every_s - loop.time(), _SHORTEST_PAUSE_S)
             if part == _DIVISION:
                 await _within(wait_s, self._news_or(stop))
@@ -435,7 +440,7 @@ class Enforcer:
         self._ledger.forget()
         self._administrators.forget()
         self._custodian.forget()
-        self._job = JobWatch(self._enforce, self._say)
+        self._job = JobWatch(self._enforce, self._conditions)
         self._groups_in_force = GroupsInForce()
         self._muted.forget()
         await self._administrators.look()
@@ -541,12 +546,12 @@ class Enforcer:
         if self._job.gone:
             await self._custodian.tend(layout.groups, layout.groups, {})
         elif self._enforce.take_over:
-            self._missing.report(self._allowed.lost(layout))
-            self._crowd.report(self._crowded.groups)
+            state_groups(self._conditions, MISSING_GROUPS, self._allowed.lost(layout))
+            state_groups(self._conditions, CROWDED_GROUPS, self._crowded.groups)
             in_force = self._groups_in_force.groups()
             await self._custodian.tend(layout.groups, self._crowded.groups, in_force)
             self._muted.begin(self._custodian.hidden, layout)
-        self._stuck.report(self._custodian.stuck)
+        state_groups(self._conditions, STUCK_GROUPS, self._custodian.stuck)
 
     def status(self) -> dict[str, Any]:
         """Counts since the start and the current state, as the status line prints them."""
@@ -571,8 +576,8 @@ class Enforcer:
             "crowded_groups": len(self._crowded.groups),
             "usage_reports": 0 if self._reports is None else self._reports.sent,
             "observed_every_s": None if self._reports is None else self._reports.longest_window_s,
-            "errors": self._failure_log.total,
-            "conditions": self._rest.conditions.active(),
+            "errors": self._conditions.failures.total(),
+            "conditions": self._conditions.active(),
             "clock_steps": self._listener.clock.steps,
             "limits_on_arrival_s": self._listener.clock.age_s,
             "newest_limits_s": age_s if self._listener.received.issued_at_ms else None,
@@ -583,7 +588,7 @@ class Enforcer:
         return enforcer_readings(
             self.status(),
             self._listener.received,
-            self._failure_log.by_part,
+            self._conditions.failures,
             now_ms=self._steady_ms(),
             wall_ms=self._now_ms(),
             takes_over=self._enforce.take_over,

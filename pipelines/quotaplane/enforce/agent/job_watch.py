@@ -5,16 +5,18 @@ Until then, and where that is ``safe``, each broker has its safe limit once the 
 
 from __future__ import annotations
 
-from quotaplane.agents.failures import Say
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import JOB_GONE
 from quotaplane.settings import Enforce
 
 
 class JobWatch:
-    """Whether the job is gone; ``say`` prints a line when it is, and when it is back."""
+    """Whether the job is gone."""
 
-    def __init__(self, enforce: Enforce, say: Say) -> None:
+    def __init__(self, enforce: Enforce, conditions: Conditions) -> None:
         wants = enforce.without_limits == "give_back"
-        self._after_s, self._say = enforce.give_back_after_s if wants else None, say
+        self._after_s = enforce.give_back_after_s if wants else None
+        self._conditions = conditions
         self._looked_s: float | None = None
         """When this was asked first: limits count as missing from then on."""
         self.gone = False
@@ -30,11 +32,9 @@ class JobWatch:
         if self._looked_s is None:
             self._looked_s = now_s
         age_s = now_s - max(newest_s, self._looked_s)
-        was_gone, self.gone = self.gone, age_s >= self._after_s
-        if self.gone and not was_gone:
-            self._say(
-                f"limits: none arrived for {age_s:.0f} s (enforce.give_back_after_s): the cluster "
-                "gets its publish quotas back, and rates are removed; start the quota job"
-            )
-        elif was_gone and not self.gone:
-            self._say("limits: new ones arrive: they are enforced again")
+        self.gone = age_s >= self._after_s
+        text = (
+            f"no limits arrived for {age_s:.0f} s (enforce.give_back_after_s): the cluster gets "
+            "its publish quotas back, and rates are removed; start the quota job"
+        )
+        self._conditions.note(JOB_GONE, "", text if self.gone else None)

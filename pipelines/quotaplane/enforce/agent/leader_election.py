@@ -16,7 +16,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.agents.conditions import Conditions, Say
+from quotaplane.agents.known_conditions import ENFORCER
 from quotaplane.clock_steps import boot_clock
 from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar.leader_topic import Beat, LeaderTopic
@@ -54,7 +55,7 @@ class LeaderElection:
 
     Args:
         topic: its methods are called in threads, one at a time.
-        failure_log: of the topic.
+        conditions: of the topic.
         say: prints a line when the leader changes.
         clock: seconds, which must pass also while the process is frozen.
     """
@@ -62,11 +63,11 @@ class LeaderElection:
     def __init__(
         self,
         topic: ElectionTopic,
-        failure_log: FailureLog,
+        conditions: Conditions,
         say: Say,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        self._topic, self._failure_log, self._say, self._clock = topic, failure_log, say, clock
+        self._topic, self._conditions, self._say, self._clock = topic, conditions, say, clock
         self._has_access = False
         self._writes_from_s = math.inf
         self._writes_until_s = -math.inf
@@ -86,9 +87,9 @@ class LeaderElection:
         while not stop.is_set():
             try:
                 await self.step()
-                self._failure_log.note("enforcer", _PART, None)
+                self._conditions.note(ENFORCER, _PART, None)
             except TransportError as error:
-                self._failure_log.note("enforcer", _PART, error)
+                self._conditions.note(ENFORCER, _PART, error)
             try:
                 await asyncio.wait_for(stop.wait(), BEAT_EVERY_S)
             except asyncio.TimeoutError:
@@ -114,7 +115,7 @@ class LeaderElection:
             try:
                 await asyncio.to_thread(self._topic.beat, leaves=True)
             except TransportError as error:
-                self._failure_log.note("enforcer", _PART, error)
+                self._conditions.note(ENFORCER, _PART, error)
         await asyncio.to_thread(self._topic.close)
 
     async def _beat(self) -> None:
@@ -196,5 +197,5 @@ async def take_part(
     await make_topic(rest, topic)
     process = f"process {os.getpid()} on host {socket.gethostname()}"
     opened = await asyncio.to_thread(LeaderTopic, place, topic, process)
-    rest.election = LeaderElection(opened, FailureLog(say), say)
+    rest.election = LeaderElection(opened, rest.conditions, say)
     return rest.election

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from quotaplane.agents.failures import Say
-from quotaplane.agents.refused_messages import RefusalLog
+from quotaplane.agents.conditions import Conditions, in_words
+from quotaplane.agents.known_conditions import IGNORED_LIMITS, REFUSED_LIMITS, UNVERIFIED_LIMITS
 from quotaplane.enforce.agent.clock_of_limits import ClockOfLimits
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.limits_received import ClusterLimits
@@ -43,7 +43,7 @@ class LimitsListener:
         link: BrokerLink,
         table: QuotaTable,
         settings: Settings,
-        say: Say,
+        conditions: Conditions,
         now_ms: Callable[[], float],
         steady_ms: Callable[[], float] | None = None,
     ) -> None:
@@ -51,17 +51,18 @@ class LimitsListener:
         self.caught_up = False
         """Whether the end of the topic was reached once. Before that, limits in ``received`` may be
         outdated, and writing them would waste budget."""
-        self._link, self._table, self._say, self._now_ms = link, table, say, now_ms
+        self._link, self._table, self._now_ms = link, table, now_ms
+        self._conditions = conditions
         self._steady_ms = now_ms if steady_ms is None else steady_ms
         self.arrived_ms = 0.0
         """When the last message that was used arrived, on the clock ``steady_ms``; 0: none did."""
-        self.clock = ClockOfLimits(settings.limits.lease_s, say, now_ms, self._steady_ms)
+        self.clock = ClockOfLimits(settings.limits.lease_s, conditions, now_ms, self._steady_ms)
         self._skew_s = settings.reports.max_clock_skew_s
         self._lease_s = settings.limits.lease_s
         self._keys = SigningKeys.of(settings.limits.signing)
         self._seems_signed = False
-        self._reported_not_enforced = self._reported_not_verified = False
-        self._refusals = RefusalLog("limits topic", say)
+        self.refused = 0
+        """Messages that were refused."""
         self._epochs_from_s = self._forgot_s = float("-inf")
 
     async def listen(self) -> None:
@@ -81,23 +82,18 @@ class LimitsListener:
         if now_s >= self._forgot_s + _FORGET_EVERY_S:
             self._forgot_s = now_s
             self.received.forget(self._steady_ms())
-        if self.received.not_enforced and not self._reported_not_enforced:
-            self._reported_not_enforced = True
-            self._say(
-                "limits topic: limits on totals or controller mutations, and throttle terms, are "
-                "ignored: stock brokers enforce only publish and dispatch (docs/enforcer.md)"
+        if self.received.not_enforced:
+            text = (
+                "limits on totals or controller mutations, and throttle terms, are ignored: stock "
+                "brokers enforce only publish and dispatch (docs/enforcer.md)"
             )
-        if self._keys is None and self._seems_signed and not self._reported_not_verified:
-            self._reported_not_verified = True
-            self._say(
-                "limits topic: messages are signed, but signatures are not verified here: "
-                "limits.signing is not set (docs/enforcer.md)"
+            self._conditions.note(IGNORED_LIMITS, "", text)
+        if self._keys is None and self._seems_signed:
+            text = (
+                "messages are signed, but signatures are not verified here: limits.signing is not "
+                "set (docs/enforcer.md)"
             )
-
-    @property
-    def refused(self) -> int:
-        """Messages that were refused."""
-        return self._refusals.count
+            self._conditions.note(UNVERIFIED_LIMITS, "", text)
 
     def age_ms(self) -> float:
         """Time since the newest message was issued."""
@@ -204,5 +200,7 @@ class LimitsListener:
         return newest_ms - (message.issued_at_ms + message.lease_ms)
 
     def _refuse(self, polled: Polled, error: Exception) -> None:
+        self.refused += 1
         message = f"{polled.position}: message for {shown(polled.key)}"
-        self._refusals.refuse(message, error, asyncio.get_running_loop().time())
+        text = f"{message} refused: {in_words(error)}"
+        self._conditions.note(REFUSED_LIMITS, "", text, times=1)

@@ -16,8 +16,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from quotaplane.agents.conditions import Conditions, Say
 from quotaplane.agents.disappearance import some_of
-from quotaplane.agents.failures import FailureLog, Say
+from quotaplane.agents.known_conditions import MUTED_PRODUCERS
 from quotaplane.agents.pace import Bucket, Pace, at_once, start
 from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
@@ -32,7 +33,6 @@ from quotaplane.pulsar_admin.topic_publishers import (
 from quotaplane.settings import PulsarConnection
 from quotaplane.topics.topic_layout import Layout
 
-_PART: Final = "muted producers"
 _SETTLES_S: Final = 0.5
 """Brokers apply a quota that was taken over within this time; after it they mute no more."""
 _SILENT_S: Final = 1.0
@@ -79,7 +79,7 @@ class MutedConnections:
         reads: budget of requests that read.
         writes: budget of requests that write; a check counts as one.
         checks: budget of checks.
-        failure_log: of topics whose producers can't be read or checked.
+        conditions: of topics whose producers can't be read or checked.
         say: prints a line when connections were closed.
         may_write: whether this enforcer leads.
         open_probe: makes a probe; None: nothing is checked.
@@ -92,14 +92,14 @@ class MutedConnections:
         reads: Pace,
         writes: Bucket,
         checks: Pace,
-        failure_log: FailureLog,
+        conditions: Conditions,
         say: Say,
         may_write: Callable[[], bool],
         open_probe: Callable[[], Probe] | None,
     ) -> None:
         self._rest, self._observer = rest, observer
         self._reads, self._writes, self._checks = reads, writes, checks
-        self._failure_log, self._say = failure_log, say
+        self._conditions, self._say = conditions, say
         self._may_write, self._open_probe = may_write, open_probe
         self._begun: set[str] = set()
         """Groups that were checked, or are being checked."""
@@ -135,7 +135,7 @@ class MutedConnections:
         except Exception as error:
             # Any exception: otherwise the groups would count as checked.
             failed = error
-        self._failure_log.note(_PART, "", failed)
+        self._conditions.note(MUTED_PRODUCERS, "", failed)
         again = self._to_try_again(groups, failing)
         if again:
             await asyncio.sleep(_RETRY_AFTER_S)
@@ -151,7 +151,7 @@ class MutedConnections:
 
     async def _check_once(self, parts: dict[str, str], layout: Layout) -> set[str]:
         """Check these topics and partitions, with their groups; returns the groups that failed."""
-        failures = _Failures(self._failure_log)
+        failures = _Failures(self._conditions)
         await asyncio.sleep(_SETTLES_S)
         before = await self._published(parts, layout, failures)
         await asyncio.sleep(_SILENT_S)
@@ -257,19 +257,19 @@ class MutedConnections:
 class _Failures:
     """The failures of one check."""
 
-    def __init__(self, log: FailureLog) -> None:
-        self._log = log
+    def __init__(self, conditions: Conditions) -> None:
+        self._conditions = conditions
         self.items: set[str] = set()
 
     def note(self, item: str, error: Exception) -> None:
-        self._log.note(_PART, item, error)
+        self._conditions.note(MUTED_PRODUCERS, item, error)
         self.items.add(item)
 
     def settle(self, items: Iterable[str]) -> None:
         """Report that all others of these items did not fail."""
         for item in items:
             if item not in self.items:
-                self._log.note(_PART, item, None)
+                self._conditions.note(MUTED_PRODUCERS, item, None)
 
 
 def _parts_of(groups: Collection[str], layout: Layout) -> dict[str, str]:

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.agents.failures import FailureLog, Say, first_names
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import FOREIGN_RATES, READING_NAMESPACES, WRITING_NAMESPACES
 from quotaplane.agents.pace import Bucket, start
 from quotaplane.enforce.agent.administrator_rates import NamespaceRate
 from quotaplane.enforce.least_bytes import MOST_RAISED, raised_limits
@@ -24,10 +25,9 @@ from quotaplane.pulsar_admin.namespace_rates import (
 )
 from quotaplane.pulsar_admin.resource_groups import namespace_path
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.texts import first_few
 from quotaplane.topics.topic_layout import KINDS, SIDES, Layout
 
-_READS: Final = "reading rates of namespaces"
-_WRITES: Final = "writing rates of namespaces"
 _REQUESTS: Final = 3
 """Writes per namespace: two rates, and our record of them."""
 _SHARE: Final = 0.5
@@ -122,8 +122,8 @@ class NamespaceDefaults:
     failed write the namespace is not written before it was read again.
     """
 
-    def __init__(self, rest: Rest, budget: Bucket, failure_log: FailureLog, say: Say) -> None:
-        self._rest, self._budget, self._failure_log, self._say = rest, budget, failure_log, say
+    def __init__(self, rest: Rest, budget: Bucket, conditions: Conditions) -> None:
+        self._rest, self._budget, self._conditions = rest, budget, conditions
         self._share = Bucket(_SHARE * budget.per_s)
         self._cluster = ""
         self._rates: dict[str, NamespaceRates] = {}
@@ -134,7 +134,6 @@ class NamespaceDefaults:
         """Namespaces with a write in flight, or one that failed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._known: tuple[Layout, _Known] | None = None
-        self._foreign: set[str] = set()
         self._hurried = False
         self.broker_rates: FloatArray = np.full(BASIC, np.inf)
         """(4,) what brokers apply to a topic without a rate of its own or its namespace's."""
@@ -171,9 +170,9 @@ class NamespaceDefaults:
         try:
             rates = namespace_rates(policies, cluster)
         except ClusterError as error:
-            self._failure_log.note(_READS, namespace, error)
+            self._conditions.note(READING_NAMESPACES, namespace, error)
             return
-        self._failure_log.note(_READS, namespace, None)
+        self._conditions.note(READING_NAMESPACES, namespace, None)
         if group is None and not rates.recorded:
             self._forget(namespace)
             return
@@ -192,8 +191,8 @@ class NamespaceDefaults:
         self._group.pop(namespace, None)
         self._written_s.pop(namespace, None)
         self._uncertain.discard(namespace)
-        for part in (_READS, _WRITES):
-            self._failure_log.forget(part, namespace)
+        for part in (READING_NAMESPACES, WRITING_NAMESPACES):
+            self._conditions.note(part, namespace, None)
 
     def begin(self, layout: Layout, default: FloatArray, now_s: float) -> int:
         """Start as many writes as the budget allows; returns how many namespaces need one.
@@ -252,12 +251,12 @@ class NamespaceDefaults:
         for kind, side in enumerate(SIDES):
             foreign |= ~known.ours[:, kind] & np.isfinite(default[:, side]).any(axis=1)
         names = {known.names[at] for at in np.flatnonzero(foreign).tolist()}
-        if names - self._foreign:
-            self._say(
-                f"namespaces: {first_names(names - self._foreign)} have rates that the enforcer "
-                "did not set and does not change: no topic there gets a higher one"
-            )
-        self._foreign = names
+        self._conditions.set(
+            FOREIGN_RATES,
+            names,
+            f"namespaces {first_few(sorted(names))} have rates that the enforcer did not set and "
+            "does not change: no topic there gets a higher one",
+        )
 
     async def _write(self, namespace: str, expected: NamespaceRates, rates: FloatArray) -> None:
         """Write rates, unless the namespace has other ones than expected."""
@@ -276,12 +275,12 @@ class NamespaceDefaults:
             if policies is None and isinstance(error, RefusedError) and error.status == 404:
                 self._forget(namespace)
                 return
-            self._failure_log.note(_WRITES, namespace, error)
+            self._conditions.note(WRITING_NAMESPACES, namespace, error)
             if self._hurried:
                 # Namespaces are not read periodically any more, so allow a retry now.
                 self._uncertain.discard(namespace)
         else:
-            self._failure_log.note(_WRITES, namespace, None)
+            self._conditions.note(WRITING_NAMESPACES, namespace, None)
             if namespace in self._rates:
                 self._uncertain.discard(namespace)
                 self._put(namespace, current, self._group[namespace])

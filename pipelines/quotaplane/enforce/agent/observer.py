@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import USE_OF_TOPICS
 from quotaplane.agents.pace import Pace
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError
@@ -52,12 +53,12 @@ class Observer:
         self,
         rest: Rest,
         pace: Pace,
-        failure_log: FailureLog,
+        conditions: Conditions,
         namespace_read: NamespaceRead,
         sampled: Sampled | None = None,
         live_every_s: float = LIVE_EVERY_S,
     ) -> None:
-        self._rest, self._pace, self._failure_log = rest, pace, failure_log
+        self._rest, self._pace, self._conditions = rest, pace, conditions
         self._sampled, self._live_every_s = sampled, live_every_s
         self._namespace_read = namespace_read
         self._sources: dict[str, Source] = {}
@@ -93,7 +94,7 @@ class Observer:
         every_s = max(self.exposure.stats_interval_s / _LOOKS_PER_SNAPSHOT, 1.0)
         self.look_every_s = self._live_every_s if self.exposure.live else every_s
         self.placement = Placement(
-            self._rest, runtime.cluster, self._pace, self._failure_log.note, self._namespace_read
+            self._rest, runtime.cluster, self._pace, self._conditions.note, self._namespace_read
         )
         self._first_looks = math.ceil(LIVE_EVERY_S / self.look_every_s) * self.exposure.live
         window_s = LIVE_EVERY_S if self.exposure.live else every_s
@@ -148,7 +149,7 @@ class Observer:
             del self._sources[gone]
             self._sampled_parts.pop(gone, None)
             self._not_before_s.pop(gone, None)
-            self._failure_log.forget("use of topics", gone)
+            self._conditions.note(USE_OF_TOPICS, gone, None)
             if gone in self._reading:  # if it comes back, it may have lost the connection
                 self._reading.pop(gone).cancel()
         for broker in brokers:
@@ -189,14 +190,14 @@ class Observer:
         try:
             sample = await source.read(self._rest, url, loop.time())
         except ClusterError as error:
-            self._failure_log.note("use of topics", broker, error)
+            self._conditions.note(USE_OF_TOPICS, broker, error)
             self._failed.add(broker)
             return
         finally:
             self._asked.add(broker)
         self._failed.discard(broker)
         self._not_before_s[broker] = loop.time() + source.cost.seconds / _BUSY_SHARE
-        self._failure_log.note("use of topics", broker, None)
+        self._conditions.note(USE_OF_TOPICS, broker, None)
         if sample is not None and broker in self.placement.brokers:
             if sample.usage is not None:
                 self._add_sample(broker, dict(zip(sample.topics, sample.usage, strict=True)))

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Condition, Conditions
+from quotaplane.agents.known_conditions import EPOCHS, QUOTAS
 from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.errors import HistoryError, QuotaplaneError
 from quotaplane.history.newest_table import NewestTable
@@ -21,8 +22,6 @@ from quotaplane.model import BASIC, RATE_COLUMNS, Mode
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 
-_QUOTAS: Final = "quotas in the history"
-_EPOCHS: Final = "epochs in the history"
 _PATIENCE_S: Final = 10.0
 """How long a read may take, for storage that does not answer."""
 
@@ -36,16 +35,16 @@ class QuotaTable:
     """
 
     def __init__(
-        self, history: History, failure_log: FailureLog, *, take_over: bool = False
+        self, history: History, conditions: Conditions, *, take_over: bool = False
     ) -> None:
-        self._history, self._failure_log = history, failure_log
+        self._history, self._conditions = history, conditions
         self._without_quotas = (
             "rates stay as they are" if take_over else "limits are not capped by quotas"
         )
         self._groups = NewestTable(history, RESOURCE_GROUPS.name)
         self._rounds = NewestTable(history, ROUNDS.name)
         self._version = -1
-        self._reading: dict[str, asyncio.Future[Any]] = {}
+        self._reading: dict[Condition, asyncio.Future[Any]] = {}
         self.looked = False
         """Whether the quotas were read once, even if in vain."""
         self.quotas: TableQuotas | None = None
@@ -58,14 +57,14 @@ class QuotaTable:
     async def look(self) -> TableQuotas | None:
         """Read the quotas again if the table changed; None: that failed."""
         meanwhile = "the quotas read last stay in use" if self.quotas else self._without_quotas
-        quotas = await self._in_thread(_QUOTAS, self._read_quotas, meanwhile)
+        quotas = await self._in_thread(QUOTAS, self._read_quotas, meanwhile)
         self.quotas = quotas or self.quotas
         self.looked = True
         return quotas
 
     async def look_anew(self) -> TableQuotas | None:
         """Read the quotas, also of a table that was replaced and has the same version."""
-        if _QUOTAS in self._reading:
+        if QUOTAS in self._reading:
             await self.look()  # This read began earlier.
         self._version = -1
         return await self.look()
@@ -73,12 +72,12 @@ class QuotaTable:
     async def look_at_epochs(self) -> None:
         """Read the newest epoch again."""
         meanwhile = "epochs of limits are checked against the clock only"
-        newest = await self._in_thread(_EPOCHS, self._read_rounds, meanwhile)
+        newest = await self._in_thread(EPOCHS, self._read_rounds, meanwhile)
         self.newest_epoch, round_ms = newest or (None, -np.inf)
         self.newest_round_ms = max(self.newest_round_ms, round_ms)
 
     async def _in_thread(
-        self, part: str, read: Callable[[], _Read], meanwhile: str
+        self, part: Condition, read: Callable[[], _Read], meanwhile: str
     ) -> _Read | None:
         """Read in a thread; None: the read failed or takes too long (reported, with ``meanwhile``).
 
@@ -101,7 +100,7 @@ class QuotaTable:
             except Exception as failed:
                 # Any exception: a bug in the read must not end the caller.
                 error = failed
-        self._failure_log.note(part, "", error)
+        self._conditions.note(part, "", error)
         return result
 
     def _read_quotas(self) -> TableQuotas:

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.agents.failures import FailureLog
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import READING_RATES, WRITING_RATES
 from quotaplane.agents.pace import Bucket, Pace, start
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.rate_writes import Moves, in_turn
@@ -33,8 +34,6 @@ from quotaplane.settings import Enforce
 from quotaplane.topics.rate_marks import Mark
 from quotaplane.topics.topic_layout import KINDS, SIDES
 
-_WRITES: Final = "writing rates"
-_READS: Final = "reading rates"
 _CHECKED_SHARE: Final = 0.1
 """Of the read budget, for checking rates that are known already: half of it for all in turn, half
 for those that are about to be written."""
@@ -56,7 +55,7 @@ class RateWriter:
         administrators: AdministratorRates,
         reads: Pace,
         enforce: Enforce,
-        failure_log: FailureLog,
+        conditions: Conditions,
         gone: Callable[[str], None],
     ) -> None:
         self._rest, self._ledger, self._reads = rest, ledger, reads
@@ -71,7 +70,7 @@ class RateWriter:
         self._checks_per_s = enforce.max_reads_per_s * _CHECKED_SHARE / 2.0
         self._checks_of_writes = Bucket(self._checks_per_s)
         self._checked, self._due, self._checked_s = 0, 0.0, np.inf
-        self._failure_log, self._gone = failure_log, gone
+        self._conditions, self._gone = conditions, gone
         self._writing: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Task[None]] = set()
         self._written = self._removed = self._given_back = 0
@@ -97,8 +96,8 @@ class RateWriter:
         """Drop the failures of topics that don't exist any more."""
         place = self._ledger.layout.place
         named = {_named(*key) for key in self._ledger.to_remove}
-        for part in (_WRITES, _READS):
-            self._failure_log.retain(
+        for part in (WRITING_RATES, READING_RATES):
+            self._conditions.retain(
                 part, lambda item: item.rpartition(" (")[0] in place or item in named
             )
 
@@ -301,7 +300,7 @@ class RateWriter:
         self, topic: str, kind: int, work: Coroutine[Any, Any, None], *, wrote: bool
     ) -> bool:
         """Whether the request succeeded; a failure is recorded and reported."""
-        part, item = _WRITES if wrote else _READS, _named(topic, kind)
+        part, item = WRITING_RATES if wrote else READING_RATES, _named(topic, kind)
         try:
             await work
         except asyncio.CancelledError:
@@ -321,9 +320,9 @@ class RateWriter:
                 self._failed += 1
             # For a topic that left its group only the removal of its rate matters now.
             left = topic not in self._ledger.layout.place
-            self._failure_log.note(part, item, None if left or _is_gone(error) else error)
+            self._conditions.note(part, item, None if left or _is_gone(error) else error)
             return False
-        self._failure_log.note(part, item, None)
+        self._conditions.note(part, item, None)
         return True
 
     async def _remove(self, topic: str, kind: int) -> None:
@@ -344,7 +343,7 @@ class RateWriter:
         except Exception as error:
             if not _is_gone(error):
                 self._failed += 1
-                self._failure_log.note(_WRITES, item, error)
+                self._conditions.note(WRITING_RATES, item, error)
                 if (topic, kind) in to_remove:
                     now_s = asyncio.get_running_loop().time()
                     to_remove[topic, kind] = now_s + _REMOVAL_RETRY_S
@@ -352,7 +351,7 @@ class RateWriter:
         else:
             if found.mark is not Mark.NONE:
                 self._count_removal(policy)
-        self._failure_log.note(_WRITES, item, None)
+        self._conditions.note(WRITING_RATES, item, None)
         to_remove.pop((topic, kind), None)
         # The topic may be in a group again by now; then its rate must be written again, and a write
         # in place of the administrator's may be under way.

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from quotaplane.agents.failures import Say
+from quotaplane.agents.conditions import Say
 from quotaplane.enforce.observed_usage import encode_observation, groups_on, usage_of_groups
 from quotaplane.model import IntArray
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
