@@ -195,7 +195,8 @@ def test_a_quota_that_can_not_be_given_back_keeps_its_rates(
 
 
 def test_an_enforcer_that_starts_without_limits_waits_as_long() -> None:
-    watch = JobWatch(
+    settings = Enforce(without_limits="give_back", give_back_after_s=100.0)
+    watch = JobWatch(settings, Conditions(print))
         Enforce(without_limits="give_back", give_back_after_s=100.0), Conditions(print)
     )
     for now_s, gone in ((5000.0, False), (5099.0, False), (5101.0, True)):
