@@ -197,8 +197,6 @@ def test_a_quota_that_can_not_be_given_back_keeps_its_rates(
 def test_an_enforcer_that_starts_without_limits_waits_as_long() -> None:
     settings = Enforce(without_limits="give_back", give_back_after_s=100.0)
     watch = JobWatch(settings, Conditions(print))
-        Enforce(without_limits="give_back", give_back_after_s=100.0), Conditions(print)
-    )
     for now_s, gone in ((5000.0, False), (5099.0, False), (5101.0, True)):
         watch.look(0.0, now_s)
         assert watch.gone is gone
