@@ -214,7 +214,7 @@ async def _pipe(ends: contextlib.ExitStack) -> tuple[asyncio.StreamReader, int]:
 
 
 def _ended_with(supervisor: int) -> Callable[[], None]:
-    """What a part does before it begins, so that it ends with the supervisor."""
+    """A function that a part calls before it begins, so that it ends with the supervisor."""
 
     def prepare() -> None:
         if _LIBC is not None:

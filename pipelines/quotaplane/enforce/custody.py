@@ -59,7 +59,7 @@ class Recorded(NamedTuple):
 
 
 class Wish(Enum):
-    """Who shall limit a group."""
+    """The side that shall limit a group."""
 
     TAKE = "our rates alone: the quota is hidden"
     GIVE = "the cluster: it has the quota"

@@ -49,15 +49,15 @@ class ClusterLimits:
         job's clock may have been set back."""
         self._newest = (-1, -1)
         self.safe_changes = 0
-        """So often safe limits changed."""
+        """Number of changes of safe limits."""
         self.not_enforced = 0
-        """So many messages limited totals or mutations, or had terms: none of it can be done."""
+        """Messages with totals, mutations or terms, which rates of topics cannot express."""
         self.ignored = 0
-        """So many messages were for brokers or groups beyond what is kept of unlisted ones."""
+        """Messages for brokers or groups beyond the bound for unlisted ones."""
 
     @property
     def room(self) -> tuple[int, int]:
-        """For so many brokers and groups memory is taken."""
+        """Brokers and groups that memory is reserved for."""
         return self._limits.room
 
     def expect(self, brokers: Collection[str], groups: Sequence[str]) -> None:
@@ -71,7 +71,7 @@ class ClusterLimits:
         ``now_ms`` is of a clock that nobody sets, as in all methods here; ``wall_ms`` of one like
         that of the message. None: the two are one.
         """
-        # A stock broker tells nobody when it started: this is for one that reports in our format.
+        # A stock broker does not report its start: this is for one that reports in our format.
         if message.broker_started_at_ms:
             return 0
         version = message.epoch, message.seq

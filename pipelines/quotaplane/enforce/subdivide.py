@@ -19,7 +19,7 @@ from quotaplane.topics.topic_layout import KINDS, Layout, Pairs
 Divide: TypeAlias = Literal["max_min", "even", "by_rate"]
 
 _LEAST_WEIGHT: Final = 1e-9
-"""Of a part that uses nothing, where weights follow usage: laws need weights above 0."""
+"""Weight of a part that uses nothing, where weights follow usage: laws need weights above 0."""
 
 _UNMEASURED_USAGE: Final = 0.9
 """A part that was not measured yet is assumed to use this fraction of its even share."""

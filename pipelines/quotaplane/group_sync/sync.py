@@ -62,7 +62,7 @@ class GroupSync:
         cluster: the settings of the sync.
         settings: all settings.
         by: writer of the rows, as in the column ``updated_by``; the same after a restart.
-        say: prints a line for the operator.
+        say: prints a line for the administrator.
     """
 
     def __init__(self, cluster: Cluster, settings: Settings, by: str, say: Say) -> None:

@@ -78,7 +78,7 @@ NO_EARLIER_LIMITS: Final = EarlierLimits()
 
 @dataclass(frozen=True)
 class StepConfig:
-    """The settings of a step; docs/history.md and conf/ describe those that operators set."""
+    """The settings of a step; docs/history.md and conf/ describe those that administrators set."""
 
     law: Law
     """Divides a quota among brokers."""

@@ -20,10 +20,10 @@ from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
 
 _ABSENT_INTERVALS: Final = 1.5
-"""So long without a report of the incarnation that counts, another one may be a restart: with the
-next report it would have sent two."""
+"""Without a report of the incarnation that counts for this long, another one may be a restart: the
+next report would be its second missing one."""
 _DISPUTED_MS: Final = 600_000
-"""So long after the last report of another incarnation it is forgotten that there was one."""
+"""Time after its last report when another incarnation is forgotten."""
 
 
 class OneIncarnation(NamedTuple):

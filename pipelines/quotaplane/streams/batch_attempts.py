@@ -1,4 +1,4 @@
-"""Counts failed attempts at a micro-batch, across restarts, and lets an operator skip the batch.
+"""Counts failed attempts at a micro-batch, across restarts, and lets an administrator skip one.
 
 A batch whose input can't be processed fails at every start. After ``MOST_FAILURES`` failures the
 job refuses to run it again and explains how to continue without its input (``--skip-batch``).
@@ -40,7 +40,7 @@ class _Note:
     reason: str = KILLED
     """Why the last attempt failed, in one line."""
     skip: bool = False
-    """An operator decided to commit the batch without its input."""
+    """An administrator decided to commit the batch without its input."""
 
 
 class BatchAttempts:
@@ -171,7 +171,7 @@ def open_attempts(
     Args:
     folder: the job's checkpoint.
     job: the job's name in commands.
-    skip_batch: the batch that the operator wants to skip.
+    skip_batch: the batch that the administrator wants to skip.
     last_written: the newest batch of which anything was published.
 
     Raises:

@@ -144,7 +144,7 @@ class ListedBrokers:
 
 
 class _Note:
-    """What the checkpoint has: the list from batch ``since`` on, and the one before."""
+    """Contents of the checkpoint: the list from batch ``since`` on, and the one before."""
 
     def __init__(self, since: int, brokers: ClusterList, before: ClusterList) -> None:
         self.since, self.brokers, self.before = since, brokers, before

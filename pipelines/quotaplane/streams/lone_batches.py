@@ -1,7 +1,7 @@
 """Micro-batches that run alone before the stream continues, mostly without their input.
 
-There are two reasons: an operator skips a batch, or a start after a pause skips reports that are
-too old to decide with, which the quota job records later. In both cases the batch's offsets are in
+There are two reasons: an administrator skips a batch, or a start after a pause skips reports
+that are too old to decide with, which the quota job records later. In both cases the batch's offsets are in
 Spark's log already, and ``nothing`` replaces the source whose rows are left out. A filter would not
 do: Spark still reads a source if no row passes.
 """
@@ -55,7 +55,7 @@ class LeftOut(NamedTuple):
 
 
 def skipped(batch: int, ranges: Sequence[Range], noun: str) -> LeftOut:
-    """Describe a batch that an operator skipped; ``noun``: its kind of input, in the plural.
+    """Describe a batch that an administrator skipped; ``noun``: its kind of input, in the plural.
 
     >>> skipped(17, [Range("r/0@5 to 8", 4), Range("r/1@7 to 7", 1)], "reports").detail
     'batch 17 was committed without its 5 reports'

@@ -1,4 +1,4 @@
-"""What a job's status has of Spark's progress, and of the disks that the job writes."""
+"""Spark's progress, and the room on the disks that a job writes, for the job's status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the decoding tasks check of reports' senders, from the settings. Goes to the executors."""
+"""Checks of reports' senders in the decoding tasks, from the settings. Goes to the executors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SenderChecks:
 
     @classmethod
     def of(cls, settings: Senders, topics: Sequence[str] = ()) -> SenderChecks:
-        """Of the settings of ``reports`` or ``balance``."""
+        """The checks by the settings of ``reports`` or ``balance``."""
         allowed = settings.allowed_brokers
         patterns = allowed if isinstance(allowed, tuple) else None
         return cls(settings.broker_from, patterns, allowed == CLUSTER, tuple(topics))

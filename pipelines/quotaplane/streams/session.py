@@ -23,7 +23,7 @@ from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.spark_protection import check_protected
 
 LAUNCHED_BY: Final = "PYSPARK_SUBMIT_ARGS"
-"""Environment variable with the master, the jars and the operator's Spark options."""
+"""Environment variable with the master, the jars and the administrator's Spark options."""
 
 SHORT_LIVED: Final = (
     "-Xss4m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
@@ -51,7 +51,7 @@ def build_session(
     Args:
         name: shown in Spark's UI and by the cluster manager; the launcher's ``--name`` wins.
         conf: options that depend on the settings, as ``{"spark.sql.shuffle.partitions": "2"}``;
-            they win over ``conf/spark-defaults.conf`` and over the operator's options.
+            they win over ``conf/spark-defaults.conf`` and over the administrator's options.
         log_level: of Spark's own log; ``QUOTAPLANE_LOG_LEVEL`` wins. The JVM reads it when it
             starts, so only a process's first session sets it.
         log: receives Spark's output; None: it is printed on stderr.

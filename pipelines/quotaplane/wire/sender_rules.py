@@ -26,7 +26,7 @@ class AllowedBrokers:
     """
 
     text: str
-    """Of the setting, for dead letters."""
+    """The setting, for dead letters."""
     patterns: tuple[str, ...] = ()
     """``*`` stands for any characters, ``?`` for one."""
     names: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ class AllowedBrokers:
 
 @dataclass(frozen=True)
 class SenderRules:
-    """What holds for the names in a batch of n reports.
+    """Rules for the names in a batch of n reports.
 
     >>> rules = SenderRules(named=pa.array([b"a", b"a", None]), source="key")
     >>> rules.of_other_brokers(np.arange(3), pa.array(["a", "b", "c"])).tolist()

@@ -54,8 +54,8 @@ them.
 """
 
 OBSERVED: Final = pa.field("observed", pa.bool_(), nullable=False)
-"""Of a header: another program made the report from the broker's counters. This column follows
-those of ``HEADERS`` if any report of the batch is of this kind."""
+"""A column of headers: another program made the report from the broker's counters. It follows those
+of ``HEADERS`` if any report of the batch is of this kind."""
 
 ENTRIES: Final = pa.schema(
     [

@@ -54,7 +54,7 @@ class AdministratorRates:
 
     Args:
         history: has the table.
-        ledger: is told which rates are recorded.
+        ledger: receives the recorded rates.
         conditions: reports failures to read and write the table.
         say: prints a line when rates were found.
         now_ms: the wall clock.

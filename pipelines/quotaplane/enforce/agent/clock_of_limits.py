@@ -10,11 +10,11 @@ from quotaplane.agents.known_conditions import CLOCK_OF_LIMITS
 from quotaplane.clock_steps import ClockSteps, in_words
 
 _WINDOW_S: Final = 10.0
-"""Of so many seconds the least delayed message counts: one that waited shows no clock."""
+"""In a window of this length, the least delayed message counts: one that waited shows no clock."""
 _LATE_SHARE: Final = 0.5
 """Limits that arrive after this part of their lease cause a warning."""
 _EARLY_S: Final = 5.0
-"""So do those that arrive so long before they were issued."""
+"""So do limits that arrive this long before they were issued."""
 
 
 class ClockOfLimits:
@@ -43,7 +43,7 @@ class ClockOfLimits:
 
     @property
     def steps(self) -> int:
-        """So often this host's clock was set."""
+        """Number of times that this host's clock was set."""
         return self._own.count
 
     def look(self) -> None:

@@ -421,7 +421,7 @@ class Enforcer:
         return next((name for name, misses in missing.items() if misses), None)
 
     def _waits_for(self) -> str | None:
-        """What is missing before rates can be written; None: nothing."""
+        """The first thing that is missing before rates can be written; None: nothing is."""
         unread = self._not_yet_read()
         if unread is not None:
             return unread

@@ -30,7 +30,7 @@ SILENCE_S: Final = 4.0
 LATE_S: Final = 2.0
 """Without a beat for so long, a waiting enforcer tries whether the access is free."""
 HOLD_S: Final = 4.0
-"""For so long after the start of an accepted beat, its sender may write."""
+"""Time after the start of an accepted beat in which its sender may write."""
 _PART: Final = "leader"
 
 

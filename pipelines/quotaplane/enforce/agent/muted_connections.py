@@ -39,7 +39,7 @@ _SILENT_S: Final = 1.0
 """Between the two looks at a topic."""
 _RETRY_AFTER_S: Final = 10.0
 _MOST_TRIES: Final = 6
-"""Of a group: within a minute all clients notice themselves that their brokers don't answer."""
+"""Most checks of a group: within a minute, all clients notice that their brokers don't answer."""
 _READS_AT_ONCE: Final = 4
 _CHECKS_AT_ONCE: Final = 16
 """Connections that are checked at once, and so the most that are closed at once."""

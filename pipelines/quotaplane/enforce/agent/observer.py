@@ -71,12 +71,12 @@ class Observer:
         self._asked: set[str] = set()
         """Brokers that answered or failed once."""
         self._failed: set[str] = set()
-        """Of them those whose last answer failed."""
+        """Brokers whose last answer failed."""
         self._looks = self._first_looks = 0
         self._tried: set[str] = set()
-        """Of ``_PARTS`` those that were read once, even if in vain."""
+        """Those of ``_PARTS`` that were read once, even if in vain."""
         self._complete: set[str] = set()
-        """Of ``_PARTS`` those that were read completely once."""
+        """Those of ``_PARTS`` that were read completely once."""
         self._begun_s = 0.0
         self._new_layout: Layout | None = None
 

@@ -35,8 +35,8 @@ from quotaplane.topics.rate_marks import Mark
 from quotaplane.topics.topic_layout import KINDS, SIDES
 
 _CHECKED_SHARE: Final = 0.1
-"""Of the read budget, for checking rates that are known already: half of it for all in turn, half
-for those that are about to be written."""
+"""Part of the read budget for checks of rates that are known already: half of it for all in turn,
+half for those that are about to be written."""
 _CHECKED_EVERY_S: Final = 60.0
 """A known rate is checked at most this often: a lookup of a topic that is being moved makes Pulsar
 assign it to some broker at once."""

@@ -78,7 +78,7 @@ class UsagePublisher:
 
     @property
     def longest_window_s(self) -> float | None:
-        """Of the last reports of the newest layout's brokers; None: there are none."""
+        """Longest window of the last reports of the newest layout's brokers; None: no reports."""
         windows_s = [self._window_s[name] for name in self._brokers if name in self._window_s]
         return round(max(windows_s), 1) if windows_s else None
 

@@ -74,7 +74,7 @@ class QuotaFinisher(Finisher):
     """See ``sink.Finisher``.
 
     Args:
-        watch: is told what arrives.
+        watch: receives the counts of arrived reports.
         positions: returns a round's offsets, by its seq.
         settings: recorded with the first round; None: rounds are not recorded.
         law: the name of the law, for the table ``rounds``.
@@ -205,7 +205,7 @@ class QuotaFinisher(Finisher):
         return Finished(tables, messages, status)
 
     def _divided(self, left_out: pa.Table, now_ms: int) -> tuple[pa.Table, pa.Table]:
-        """Of what a round left out: what is noted for the recorder, and what becomes letters."""
+        """Divide the reports that a round left out: noted for the recorder, and dead letters."""
         if self._recorder is None:
             return left_out.slice(0, 0), left_out
         # A new checkpoint may read reports again that an earlier one has recorded.

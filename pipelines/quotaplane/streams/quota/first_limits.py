@@ -6,7 +6,7 @@ from quotaplane.round_counts import RoundCounts
 
 
 class FirstLimits:
-    """Takes one round after another, and tells what is missing for the first limits.
+    """Takes one round after another, and returns what is missing for the first limits.
 
     >>> first, groups = FirstLimits(5.0), {"hard": 3}
     >>> first.after(RoundCounts())

@@ -66,7 +66,7 @@ class _Sorted(NamedTuple):
     """The reports of a round by what becomes of them; reports are headers and entries."""
 
     headers: pa.Table = HEADERS.empty_table()
-    """Of the reports that are not refused."""
+    """Headers of the reports that are not refused."""
     counted: tuple[pa.Table, pa.Table] = (HEADERS.empty_table(), ENTRIES.empty_table())
     """The reports to decide with."""
     aside: tuple[pa.Table, pa.Table] | None = None

@@ -270,7 +270,7 @@ class Recorder:
         )
 
     def _known_otherwise(self, headers: pa.Table) -> BoolArray:
-        """(n,) observations of usage that other reports tell of.
+        """(n,) observations of usage by other reports.
 
         Those are brokers' own that can be read again, or reports that limits were decided with:
         the job was there, and did not need these observations.

@@ -1,4 +1,4 @@
-"""What a round of the quota job adds to its status line and its metrics."""
+"""Status line and metrics of a round of the quota job."""
 
 from __future__ import annotations
 
