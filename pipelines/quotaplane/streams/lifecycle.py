@@ -189,8 +189,8 @@ def run_until_stopped(
     """Run a job until SIGTERM or Ctrl-C, after which the current batch may end; returns why it
     ended.
 
-    ``start`` starts the job; its argument is the batch to skip, if an administrator wants that. It is
-    called again after each batch that ran alone, when this host's clock was set back, and when a full disk
+    ``start`` starts the job; its argument is the batch that is to be skipped, or None. It is called
+    again after each batch that ran alone, when this host's clock was set back, and when a full disk
     ended it but had a reserve.
 
     Raises:
