@@ -1,9 +1,9 @@
 """Micro-batches that run alone before the stream continues, mostly without their input.
 
-There are two reasons: an administrator skips a batch, or a start after a pause skips reports
-that are too old to decide with, which the quota job records later. In both cases the batch's offsets are in
-Spark's log already, and ``nothing`` replaces the source whose rows are left out. A filter would not
-do: Spark still reads a source if no row passes.
+There are two reasons: an administrator skips a batch, or a start after a pause skips reports that
+are too old to decide with, which the quota job records later. In both cases the batch's offsets are
+in Spark's log already, and ``nothing`` replaces the source whose rows are left out. A filter would
+not do: Spark still reads a source if no row passes.
 """
 
 from __future__ import annotations
