@@ -74,7 +74,7 @@ ROOMS: Final = {
         "parsing",
     ),
     "agents": Room(
-        "what long-running programs share: what is wrong now, request budgets, programs "
+        "what long-running programs share: conditions, clocks, request budgets, programs "
         "that run together"
     ),
     "pulsar_admin": Room(

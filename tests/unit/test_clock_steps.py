@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from quotaplane.clock_steps import ClockSteps
+from quotaplane.agents.clock_steps import ClockSteps
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quotaplane.agents.clock_steps import steady_clock_ms
 from quotaplane.agents.conditions import Conditions
-from quotaplane.clock_steps import steady_clock_ms
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.transport.base import Polled

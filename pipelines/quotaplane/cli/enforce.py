@@ -7,9 +7,9 @@ import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from quotaplane.agents.clock_steps import steady_clock_ms
 from quotaplane.agents.conditions import Conditions
 from quotaplane.cli.agent_process import LatestReadings, print_line, print_status, stop_at_signal
-from quotaplane.clock_steps import steady_clock_ms
 from quotaplane.console.terminal import warn
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.settings import MetricsPorts, PulsarTransport, Settings, load_settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from quotaplane.clock_steps import ClockSteps, in_words
+from quotaplane.agents.clock_steps import ClockSteps, in_words
 from quotaplane.errors import DeposedError, QuotaplaneError
 from quotaplane.history.disk_reserve import OF_JOBS, gave_up, keep_reserves
 from quotaplane.settings import History

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from quotaplane.agents.clock_steps import ClockSteps, in_words
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import CLOCK_OF_LIMITS
-from quotaplane.clock_steps import ClockSteps, in_words
 
 _WINDOW_S: Final = 10.0
 """In a window of this length, the least delayed message counts: one that waited shows no clock."""

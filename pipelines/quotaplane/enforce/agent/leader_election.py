@@ -16,9 +16,9 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from quotaplane.agents.clock_steps import boot_clock
 from quotaplane.agents.conditions import Conditions, Say
 from quotaplane.agents.known_conditions import ENFORCER
-from quotaplane.clock_steps import boot_clock
 from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar.leader_topic import Beat, LeaderTopic
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
