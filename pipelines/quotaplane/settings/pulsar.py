@@ -27,8 +27,6 @@ class Enforce(Section):
     divide: Literal["max_min", "even", "by_rate"] = "max_min"
     """Rule by which a broker's limit is divided among its topics: fairly by demand, evenly, or in
     proportion to usage."""
-    floor_share: float = Field(default=0.1, gt=0, le=1)
-    """An idle topic's rate, as a part of its even share, so that it can wake up."""
     interval_s: float = Field(default=0.5, gt=0)
     """Interval at which limits are read and rates are divided again."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)

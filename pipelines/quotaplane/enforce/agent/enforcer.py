@@ -502,7 +502,6 @@ class Enforcer:
             usage.saturated,
             ceilings=self._ceilings(layout),
             law=self._enforce.divide,
-            floor_share=self._enforce.floor_share,
         )
         if significant_change is None:
             significant_change = self._enforce.significant_change
