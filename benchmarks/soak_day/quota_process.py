@@ -11,7 +11,7 @@ import os
 import pickle
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,6 +59,8 @@ class RoundDone(NamedTuple):
 class _Checkpoint(NamedTuple):
     id: str
     epoch: int
+    note: Mapping[str, Any]
+    """Made with the checkpoint, see ``JobSpec.checkpoint_note``."""
     seq: int
     """Of the next round."""
     groups_version: int
@@ -75,7 +77,7 @@ class QuotaProcess:
         self._checkpoint = self._opened(spec)
         spec.leadership.claim(self._checkpoint.id, self._checkpoint.epoch)
         opened = Checkpoint(
-            self._checkpoint.id, self._checkpoint.epoch, settings.shards, spec.checkpoint_note
+            self._checkpoint.id, self._checkpoint.epoch, settings.shards, self._checkpoint.note
         )
         spec.accept(opened)
         self._program = spec.program(self._checkpoint.epoch)
@@ -115,7 +117,7 @@ class QuotaProcess:
             found: _Checkpoint = pickle.loads(self._file.read_bytes())
             return found
         epoch = spec.new_epoch("soak-day")
-        return self._kept(_Checkpoint("soak-day", epoch, 0, -1, {}))
+        return self._kept(_Checkpoint("soak-day", epoch, spec.checkpoint_note, 0, -1, {}))
 
     def _kept(self, checkpoint: _Checkpoint) -> _Checkpoint:
         new = self._file.with_suffix(".new")
@@ -144,7 +146,7 @@ class QuotaProcess:
             self._status.round_began(seq)
             self._sink(_collectable(outputs), seq)
             self._status.round_ended()
-            self._kept(_Checkpoint(before.id, before.epoch, seq + 1, version, states))
+            self._kept(before._replace(seq=seq + 1, groups_version=version, states=states))
         return RoundDone(
             list(self._published),
             sum(map(len, self._checkpoint.states.values())),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.model import FloatArray, IntArray
 
 
 def to_single(rates: FloatArray) -> FloatArray:
@@ -20,28 +18,11 @@ def to_single(rates: FloatArray) -> FloatArray:
     return np.where(single > rates, down, single).astype(np.float64)
 
 
-def bools(array: pa.BooleanArray | pa.ChunkedArray) -> BoolArray:
-    """An Arrow array of truth values without nulls as a numpy array."""
-    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.bool_)
-
-
-def filled(rows: pa.Table, name: str, default: float) -> FloatArray:
-    """A column of numbers, with ``default`` in place of its nulls."""
-    column = rows[name].fill_null(default).combine_chunks()
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
 def to_half(values: FloatArray) -> FloatArray:
     """Round to float16, the precision in which the state keeps noise and deviations."""
     most = float(np.finfo(np.float16).max)
     half: FloatArray = np.clip(values, -most, most).astype(np.float16).astype(np.float64)
     return half
-
-
-def places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
-    """The index of each name (n,) in ``among``; -1: it is not there."""
-    index = pc.index_in(names, value_set=among).fill_null(-1)
-    return np.asarray(index.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def find(keys: IntArray, wanted: IntArray) -> IntArray:

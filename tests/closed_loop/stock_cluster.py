@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.enforce.observed_usage import encode_observation, usage_of_groups
 from quotaplane.enforce.part_usage import PartUsage

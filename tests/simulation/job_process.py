@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.errors import DeposedError, TransportError
 from quotaplane.model import Round
 from quotaplane.streams import operator

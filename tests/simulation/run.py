@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from quotaplane import arrow_ipc
+from quotaplane import arrow as arrow_tables
 from quotaplane.history import leadership
 from tests.simulation.enforcer_bugs import ENFORCER_PLANTED
 from tests.simulation.enforcer_scenario import enforcer_scenario_of
@@ -57,8 +57,8 @@ def one_thread() -> Iterator[None]:
     gc.disable()  # by hand between seeds: it would look at all modules again and again
     try:
         with (
-            patch.object(arrow_ipc, "_OPTIONS", writing),
-            patch.object(arrow_ipc, "pa", arrow),
+            patch.object(arrow_tables, "_OPTIONS", writing),
+            patch.object(arrow_tables, "pa", arrow),
             patch.object(leadership, "optimistically", claimed_at_once),
         ):
             yield

@@ -7,7 +7,7 @@ import time
 import numpy as np
 from pyspark.sql import SparkSession
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.settings import parse_settings
 from quotaplane.streams.sources import report_events
 from quotaplane.wire.reports import encode_stock_report

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.pulsar_admin.cluster_list import ClusterList
 from quotaplane.settings import parse_settings
 from quotaplane.streams.listed_brokers import before_batch

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import write_deltalake
 
 from quotaplane.agents.conditions import Conditions
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.deltalog.checksums import record
 from quotaplane.deltalog.log import list_log
 from quotaplane.deltalog.read import read_rows

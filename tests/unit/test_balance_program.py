@@ -23,7 +23,7 @@ from quotabalance.wire.balance_plans import decode_plan, encode_plan
 from quotabalance.wire.broker_loads import BrokerLoad
 from quotabalance.wire.load_batch import pack_loads
 from quotabalance.wire.load_reports import encode_load_report
-from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.arrow import pack, unpack
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import ensure_tables, open_table

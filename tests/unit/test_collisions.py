@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.groups import plain_groups

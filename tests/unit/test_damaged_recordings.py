@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from quotabalance.job.job import BalanceSpec
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.cli.main import main
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.settings import History

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.arrow import pack, unpack
 from quotaplane.errors import HistoryError
 from quotaplane.model import BASIC, DIMENSIONS, Round
 from quotaplane.quota.config import Events, StepConfig

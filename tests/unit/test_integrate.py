@@ -15,7 +15,7 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.model import RATE_COLUMNS, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import Settings, parse_settings

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.table_parts import replaced_by, replacing
 from quotaplane.history.writer import HistoryWriter

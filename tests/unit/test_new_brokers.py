@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump

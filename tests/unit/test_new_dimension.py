@@ -59,7 +59,7 @@ SCENARIO = """
 import base64, contextlib, io, json, sys
 import numpy as np, pyarrow as pa
 from pathlib import Path
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.cli.main import main
 from quotaplane.groups.policy_options import FLOOR_COLUMNS
 from quotaplane.query.views import VIEWS

@@ -375,7 +375,7 @@ def test_tables_that_duckdb_can_t_read_itself_are_read_by_deltalake(
         "SELECT * EXCLUDE (reason_numbers) FROM limit_values ORDER BY ALL",
         "SELECT a.broker FROM usage a JOIN usage b USING (broker) ORDER BY ALL",
         "SELECT * FROM usage_values WHERE reported_at >= :since ORDER BY ALL",
-        "SELECT count(*) FROM decisions",
+        "SELECT count(*) FROM attachments",
     ]
     with DuckDBEngine(made) as engine:
         wanted = [engine.ask(sql, since=at(15), until=at(25)) for sql in questions]

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.history.left_out import Stretch
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round

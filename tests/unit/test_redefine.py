@@ -227,7 +227,7 @@ def test_equal_texts_are_read_once_and_spread_to_all() -> None:
 
 
 def test_a_state_of_another_format_is_refused() -> None:
-    from quotaplane.arrow_ipc import pack
+    from quotaplane.arrow import pack
     from quotaplane.errors import HistoryError
 
     with pytest.raises(HistoryError, match="start a new checkpoint folder"):

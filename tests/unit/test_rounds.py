@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.arrow import pack, unpack
 from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import stamped

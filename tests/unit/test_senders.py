@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from quotabalance.job.job import load_bounds, load_decoder
 from quotabalance.wire.load_batch import unpack_loads
 from quotabalance.wire.load_reports import encode_load_report
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.settings import Reports, parse_settings
 from quotaplane.settings.transports import belongs, brokers_of, topic_of
@@ -210,7 +210,7 @@ PULSAR = {
             {},
             "'limits' is one of transport.report_topics",
         ),
-        (KAFKA | {"report_topics": ["d{broker}"]}, {}, "'decisions' is one of transport"),
+        (KAFKA | {"report_topics": ["e{broker}"]}, {}, "'enforcer-leader' is one of transport"),
         (PULSAR | {"report_topics": ["persistent://a/{broker}/r"]}, {}, "the topic's own name"),
         (PULSAR | {"report_topics": [FULL, "persistent://a/b/c"]}, {}, "must be the only one"),
         (PULSAR | {"report_topics": [FULL], "admin_url": None}, {}, "needs admin_url"),

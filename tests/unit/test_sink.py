@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.errors import DeposedError, NoUsableReportsError, QuotaplaneError
 from quotaplane.model import IntArray, Round
 from quotaplane.quota.state import ShardState

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.settings import Reports
 from quotaplane.streams import sources
 from quotaplane.streams.sender_checks import SenderChecks

@@ -15,7 +15,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.model import Mode, Round, Transition
 from quotaplane.quota.estimate.track import Doubt
 from quotaplane.quota.learning import DONE

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.model import RATE_COLUMNS, Transition, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load

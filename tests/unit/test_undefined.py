@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.arrow import pack
 from quotaplane.model import group_id
 from quotaplane.quota import undefined_groups as undefined
-from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.undefined_groups import QUIET_MS, UndefinedGroups
 from tests.unit.step_cases import T0, Shard, quotas, report, reports
 
@@ -136,21 +134,6 @@ def test_a_group_that_is_defined_is_not_told() -> None:
     shard.run(quotas(("g", 100)), now_ms=T0)
     outcome = shard.run(reports(report("b", T0, {"g": 1.0})), now_ms=T0)
     assert (told(outcome.unknown), outcome.unknown_entries) == ([], 0)
-
-
-@pytest.mark.parametrize("written", ["3", "4"])
-def test_a_state_of_before_is_read_as_if_nothing_had_been_told(written: str) -> None:
-    shard = Shard()
-    shard.run(reports(report("b", T0, {"g": 1.0})), now_ms=T0)
-    tables = unpack(dump(shard.state))[:-3]  # those of doubts and overuse came later still
-    meta = {**(tables[0].schema.metadata or {}), b"format": written.encode()}
-    old = load(pack(*(table.replace_schema_metadata(meta) for table in tables)))
-    assert len(old.undefined) == 0
-    assert _same(dump(replace(shard.state, undefined=UndefinedGroups())), dump(old))
-
-
-def _same(one: bytes, other: bytes) -> bool:
-    return all(a.equals(b) for a, b in zip(unpack(one), unpack(other), strict=True))
 
 
 def test_an_ordinary_first_day_is_small() -> None:

@@ -16,7 +16,7 @@ from quotabalance.planning.decisions import OURS
 from quotabalance.record.tables import BALANCE_DECISIONS, BALANCE_ROUNDS, LOAD
 from quotabalance.settings import BalanceSettings
 from quotabalance.wire.load_batch import LoadBounds, decode_load_reports, pack_loads
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.history.tables import REJECTED_REPORTS
 from quotaplane.model import IntArray
 from quotaplane.settings import KafkaTransport, PulsarTransport

@@ -23,7 +23,7 @@ from quotabalance.planning.reports_intake import RoundOfReports, gone_skip, roun
 from quotabalance.settings import Balance
 from quotabalance.wire.balance_plans import encode_plan
 from quotabalance.wire.load_batch import unpack_loads
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.model import Round
 from quotaplane.streams.letters import letters_of, letters_of_senders, refused_reports

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from quotabalance.planning.reported_loads import ReportedLoads
-from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.arrow import pack, unpack
 from quotaplane.errors import ConfigError
 
 _FORMAT: Final = 1

@@ -27,7 +27,7 @@ from quotabalance.wire.broker_loads import BrokerLoad
 from quotabalance.wire.bundle_checks import REASON_OF_FLAW, describe_flaws, flaws_of_bundles
 from quotabalance.wire.load_reports import decode_load_report, encode_load_report
 from quotabalance.wire.pulsar_load_json import decode_local_broker_data, is_json
-from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.arrow import pack, unpack
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.wire.entry_checks import MOST_RATE
 from quotaplane.wire.reasons import EMPTY, FUTURE, STALE, TOO_LARGE, UnusableReportError

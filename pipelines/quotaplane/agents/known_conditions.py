@@ -91,7 +91,7 @@ FOREIGN_RATES: Final = Condition(
     "rates of namespaces", "namespaces with rates that the enforcer did not set: these stay"
 )
 ADMINISTRATORS_RATES: Final = Condition(
-    "administrators' rates", "the table of administrators' rates can't be read or written"
+    "rates of administrators", "the table of administrators' rates can't be read or written"
 )
 QUOTAS: Final = Condition("quotas in the history", "the quotas can't be read")
 EPOCHS: Final = Condition("epochs in the history", "the newest epoch can't be read")

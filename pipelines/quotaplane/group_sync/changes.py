@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import filled
+from quotaplane.arrow import filled
 from quotaplane.enforce.custody import NONE, quota
 from quotaplane.errors import InputError
 from quotaplane.groups.names import check_name

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import places
+from quotaplane.arrow import places
 from quotaplane.errors import InputError
 from quotaplane.groups.scope import DEFAULT, decode, is_scope, parse_scope
 from quotaplane.model import BoolArray, IntArray

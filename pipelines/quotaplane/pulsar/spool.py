@@ -20,7 +20,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.arrow import pack, unpack
 from quotaplane.errors import TransportError
 from quotaplane.files import fsync
 from quotaplane.pulsar.message import Row

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import bools
+from quotaplane.arrow import bools
 from quotaplane.groups.hierarchy import and_below
 from quotaplane.groups.standing import NEAR_QUOTA, OVER_QUOTA, UNFAIR
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray

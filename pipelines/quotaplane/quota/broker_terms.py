@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import places
+from quotaplane.arrow import places
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.quota.shard import Shard
 

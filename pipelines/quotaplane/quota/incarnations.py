@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.arrays import places
+from quotaplane.arrow import places
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.arrow_ipc import pack, unpack
+from quotaplane.arrow import pack, unpack
 from quotaplane.errors import HistoryError
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray
 from quotaplane.quota.brokers import Brokers

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import bools
+from quotaplane.arrow import bools
 from quotaplane.deltalog.log import local_folder, stamp
 from quotaplane.errors import InputError
 from quotaplane.groups.policy_options import DEFAULTS, JSON_COLUMNS

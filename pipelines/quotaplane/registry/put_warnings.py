@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import filled
+from quotaplane.arrow import filled
 from quotaplane.groups.name_warnings import broker_warnings, name_warnings
 from quotaplane.groups.policy_options import FLOOR_COLUMNS
 from quotaplane.model import (

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import filled
+from quotaplane.arrow import filled
 from quotaplane.errors import GroupIdTakenError, InputError
 from quotaplane.groups.flaws import option_flaws, quota_flaws, refuse
 from quotaplane.groups.hierarchy import parents_of

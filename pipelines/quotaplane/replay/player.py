@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.errors import ConfigError
 from quotaplane.groups.ids import ids_of
 from quotaplane.history.damage import round_of_record

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import bools
+from quotaplane.arrow import bools
 from quotaplane.groups.scope import SCOPE_KEYS, is_scope
 from quotaplane.model import SEPARATOR, BoolArray
 from quotaplane.settings.server import GRANT

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.wire.rejected_reports import condensed
 from quotaplane.wire.shard_inputs import REJECTED

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from quotaplane.agents.conditions import Conditions
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces
 from quotaplane.model import Round

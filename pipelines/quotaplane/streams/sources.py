@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException
 
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.history.store import table_uri
 from quotaplane.history.tables import LEFT_OUT

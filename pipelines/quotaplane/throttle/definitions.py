@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.arrays import places
+from quotaplane.arrow import places
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray, IntArray
 from quotaplane.throttle.broker_quotas import laws_and_quotas
 from quotaplane.throttle.types import Quotas

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import bools
+from quotaplane.arrow import bools
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.wire.reasons import BROKER_NOT_ALLOWED, OTHER_BROKER, shown
 from quotaplane.wire.rejected_reports import Refusal

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.agents.conditions import Conditions
-from quotaplane.arrow_ipc import unpack
+from quotaplane.arrow import unpack
 from quotaplane.history.left_out import Stretch
 from quotaplane.history.table_parts import replaced_by, replacing
 from quotaplane.history.tables import LEFT_OUT

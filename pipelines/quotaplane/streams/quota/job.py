@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.errors import ConfigError
 from quotaplane.history.previous_run import Earlier, read_earlier
 from quotaplane.history.store import table_uri

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.history.tables import LEFT_OUT
 from quotaplane.laws import get_law
 from quotaplane.model import BoolArray, Round, Transition

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from quotaplane.arrow_ipc import pack
+from quotaplane.arrow import pack
 from quotaplane.history.table_parts import replacing
 from quotaplane.history.tables import LEFT_OUT
 from quotaplane.quota.lease_snapshot import lease_snapshot, snapshot_due

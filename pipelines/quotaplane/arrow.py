@@ -1,10 +1,14 @@
-"""Encodes Arrow tables as bytes, for transport between tasks and for stored state."""
+"""Operations on Arrow columns, and tables as bytes, for transport and for stored state."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from quotaplane.model import BoolArray, FloatArray, IntArray
 
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 """Compression halves repeated names; Spark copies a payload several times, so size matters."""
@@ -31,3 +35,20 @@ def unpack(payload: bytes) -> list[pa.Table]:
         with pa.ipc.open_stream(source) as reader:
             tables.append(reader.read_all())
     return tables
+
+
+def bools(array: pa.BooleanArray | pa.ChunkedArray) -> BoolArray:
+    """An Arrow array of truth values without nulls as a numpy array."""
+    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def filled(rows: pa.Table, name: str, default: float) -> FloatArray:
+    """A column of numbers, with ``default`` in place of its nulls."""
+    column = rows[name].fill_null(default).combine_chunks()
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
+    """The index of each name (n,) in ``among``; -1: it is not there."""
+    index = pc.index_in(names, value_set=among).fill_null(-1)
+    return np.asarray(index.to_numpy(zero_copy_only=False), dtype=np.int64)
