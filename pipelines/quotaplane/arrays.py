@@ -35,3 +35,33 @@ def find(keys: IntArray, wanted: IntArray) -> IntArray:
         return np.full(len(wanted), -1, np.int64)
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[place] == wanted, place, -1)
+
+
+def last_values(values: FloatArray, before: FloatArray, key: IntArray) -> FloatArray:
+    """(k, m) the ``values`` of entries; NaN is replaced by the last value of the same key.
+
+    ``before`` (k, n): the values that the n keys had before. Entries are sorted by key.
+
+    >>> values, before = np.array([[np.nan, 1.0, np.nan, np.nan]]), np.array([[5.0, 6.0]])
+    >>> last_values(values, before, np.array([0, 0, 0, 1]))
+    array([[5., 1., 1., 6.]])
+    """
+    if not np.isnan(values).any():
+        return values
+    last = np.take_along_axis(values, last_positions(values, key), axis=1)
+    return np.where(np.isnan(last), before[:, key], last)
+
+
+def last_positions(values: FloatArray, key: IntArray) -> IntArray:
+    """(k, m) for each entry, the position of the last value up to it that is not NaN.
+
+    Only entries of the same key count; without any value it is the position of the first of these.
+    Entries are sorted by key.
+
+    >>> key = np.array([0, 0, 1, 1, 1])
+    >>> last_positions(np.array([[1.0, np.nan, np.nan, 4.0, np.nan]]), key)
+    array([[0, 0, 2, 3, 3]])
+    """
+    positions = np.arange(len(key))
+    first = np.where(np.diff(key, prepend=-1) != 0, positions, 0)
+    return np.maximum.accumulate(np.where(np.isnan(values), first, positions), axis=1)

@@ -49,7 +49,7 @@ def planned(
 
 
 def put(cluster: list[float], row: list[float | None] | None) -> object:
-    """What is put of one group, as a list; None if it is left as it is."""
+    """The rates put of one group, as a list; None if it is left as it is."""
     rows = table() if row is None else table(g=row)
     found = planned(["g"], np.array([cluster]), rows)
     assert found.quotas.shape == (len(found.groups), len(RATE_COLUMNS))

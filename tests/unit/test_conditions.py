@@ -23,7 +23,7 @@ FORGOTTEN = PLAIN._replace(forget_s=60.0, remind_s=60.0)
         (PLAIN, {0: "a", 9: "", 10: ""}, {0: "slow: x", 9: "slow: over after 9 s"}),
         (PLAIN, {0: "a", 9: "b", 59: "ab"}, {0: "slow: x"}),
         (PLAIN, {0: "a", 60: "ab", 61: "b"}, {0: "slow: x", 60: "slow: still: x"}),
-        # What comes and goes is said once a minute, and its end only if its begin was said.
+        # A condition that comes and goes has one line a minute, and one at its end if it had one.
         (PLAIN, {0: "a", 1: "", 2: "a", 3: ""}, {0: "slow: x", 1: "slow: over after 1 s"}),
         (
             PLAIN,

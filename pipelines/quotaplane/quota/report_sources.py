@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import find
+from quotaplane.arrays import find, last_values
 from quotaplane.arrow import places
 from quotaplane.model import BASIC, PARTS, RATE_COLUMNS, BoolArray, FloatArray, IntArray, Round
 from quotaplane.quota.brokers import Brokers
@@ -147,15 +147,16 @@ def _chosen(
     outdated = is_own & (heads.sequence[report] <= heads.newest[report])
     is_own &= ~outdated
     own = _select(entries, pair, is_own, heads)
-    spelled_out = _spelled_out(own, pairs)
-    pairs, differing = _compare(pairs, replace(own, usage=spelled_out), heads, shard)
+    # Numbers where a report says "unchanged".
+    own_usage = last_values(own.usage, pairs.own_usage, own.pair)
+    pairs, differing = _compare(pairs, replace(own, usage=own_usage), heads, shard)
 
     counts = _count(pairs, round_, config)
     used = ~of_pair & ~heads.dropped[report] & ~outdated
     used[observations.row] = counts[observations.pair]
     late = heads.published_at_ms[own.report] > pairs.until_ms[own.pair]
     used[own.row] = late | ~counts[own.pair]
-    entries = _with_usage(entries, own.row, spelled_out)
+    entries = _with_usage(entries, own.row, own_usage)
     headers, entries = _kept(headers, entries, used, heads)
     # An observation that ended begins anew, as it may be of another enforcer, which sees less.
     ended = np.zeros(len(pairs), bool)
@@ -249,17 +250,6 @@ def _observe(
         low=low,
         high=high,
     )
-
-
-def _spelled_out(own: _Entries, pairs: ObservedPairs) -> FloatArray:
-    """(4, m) the usage of own entries, with numbers where they say "unchanged"."""
-    if not len(own.row):
-        return own.usage
-    place = np.arange(len(own.row))
-    first = np.maximum.accumulate(np.where(np.diff(own.pair, prepend=-1) != 0, place, 0))
-    last = np.maximum.accumulate(np.where(np.isnan(own.usage), -1, place), axis=1)
-    before = np.take_along_axis(own.usage, np.maximum(last, 0), axis=1)
-    return np.where(last >= first, before, pairs.own_usage[:, own.pair])
 
 
 def _limited(pairs: ObservedPairs, shard: Shard, chosen: IntArray) -> BoolArray:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.arrays import last_positions, last_values
 from quotaplane.model import (
     EVENTS,
     PARTS,
@@ -71,7 +72,7 @@ class ReportedUsage:
             begin + np.maximum(count - NEWEST, 0), count
         )
         first = np.flatnonzero((number == 0) & np.repeat(count > NEWEST, count))
-        last = last_reported(self.usage, lease_index)[:, first]
+        last = last_positions(self.usage, lease_index)[:, first]
         usage, throttled = self.usage.copy(), self.throttled.copy()
         usage[:, first] = np.take_along_axis(self.usage, last, axis=1)
         throttled[:, first] = np.take_along_axis(self.throttled, last, axis=1)
@@ -157,14 +158,14 @@ def with_totals(
     usage, throttled = usage.copy(), throttled.copy()
     for index, parts in totals:
         changed, counted = ~np.isnan(usage[parts]), ~np.isnan(throttled[parts])
-        used = _last_values(usage[parts], leases.usage[parts], lease_index)
+        used = last_values(usage[parts], leases.usage[parts], lease_index)
         missing = np.isnan(usage[index]) & changed.any(axis=0)
         usage[index] = np.where(missing, used.sum(axis=0), usage[index])
         missing = np.isnan(throttled[index]) & counted.any(axis=0)
         if not missing.any():
             continue
         reported = np.where(changed & ~counted, np.inf, throttled[parts])
-        refused = _last_values(reported, _refused(leases, parts), lease_index).sum(axis=0)
+        refused = last_values(reported, _refused(leases, parts), lease_index).sum(axis=0)
         throttled[index] = np.where(missing & np.isfinite(refused), refused, throttled[index])
     return usage, throttled
 
@@ -177,29 +178,3 @@ def _refused(leases: Leases, parts: list[int]) -> FloatArray:
     # Without a claim the demand differs from the last usage by noise only, not by refusals.
     claimed = (distrust % 2 == 1) | np.isinf(demand)
     return np.where(claimed, np.maximum(demand - usage, 0.0), 0.0)
-
-
-def _last_values(values: FloatArray, before: FloatArray, lease_index: IntArray) -> FloatArray:
-    """(k, m) the ``values`` of entries; NaN is replaced by the last value of the same lease.
-
-    ``before`` (k, n): the values that the leases had before.
-    """
-    if not np.isnan(values).any():
-        return values
-    last = np.take_along_axis(values, last_reported(values, lease_index), axis=1)
-    return np.where(np.isnan(last), before[:, lease_index], last)
-
-
-def last_reported(values: FloatArray, lease_index: IntArray) -> IntArray:
-    """(k, m) for each entry, the position of the last value up to it that is not NaN.
-
-    Only entries of the same lease count; without any value it is the position of the first of
-    these. Entries are sorted by lease.
-
-    >>> lease_index = np.array([0, 0, 1, 1, 1])
-    >>> last_reported(np.array([[1.0, np.nan, np.nan, 4.0, np.nan]]), lease_index)
-    array([[0, 0, 2, 3, 3]])
-    """
-    positions = np.arange(len(lease_index))
-    first = np.where(np.diff(lease_index, prepend=-1) != 0, positions, 0)
-    return np.maximum.accumulate(np.where(np.isnan(values), first, positions), axis=1)
