@@ -410,7 +410,7 @@ def test_a_rate_that_can_not_be_recorded_is_not_touched(
     lines = enforced(cluster, tmp_path, scene, on_exit="remove")
     failures = [line for line in lines if "no space left" in line]
     assert failures == [
-        "administrators' rates: history table administrator_rates: no space left; topics whose "
+        "rates of administrators: history table administrator_rates: no space left; topics whose "
         "administrator's rate is not recorded keep that rate; retrying"
     ]
     assert cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
