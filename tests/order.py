@@ -19,7 +19,7 @@ SLOW: Final = (
     "tests/unit/test_cluster_follower.py",
     "tests/unit/test_cluster_placement.py",
     "tests/unit/test_cluster_silence.py",
-    "tests/unit/test_cluster_vanished.py",
+    "tests/unit/test_deletion_check.py",
     "tests/unit/test_doctor.py",
     "tests/unit/test_dry_run.py",
     "tests/unit/test_enforce_defaults.py",

@@ -48,7 +48,7 @@ def filled(rows: pa.Table, name: str, default: float) -> FloatArray:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def places(names: pa.StringArray, among: pa.StringArray) -> IntArray:
+def indices_of(names: pa.StringArray, among: pa.StringArray) -> IntArray:
     """The index of each name (n,) in ``among``; -1: it is not there."""
     index = pc.index_in(names, value_set=among).fill_null(-1)
     return np.asarray(index.to_numpy(zero_copy_only=False), dtype=np.int64)

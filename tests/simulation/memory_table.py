@@ -154,7 +154,7 @@ class MemoryTable:
     # --- in place of Delta ------------------------------------------------------------------------
 
     def opened(self, history: Any, name: str) -> Any:
-        """``NewestTable`` of the quotas or of the rounds."""
+        """``CachedTable`` of the quotas or of the rounds."""
         return SimpleNamespace(open=self._open_rounds if name == ROUNDS.name else self._open)
 
     def _open(self) -> Any:
@@ -172,7 +172,7 @@ def in_memory(table: MemoryTable) -> Iterator[None]:
     """A context in which the programs use this table."""
     with ExitStack() as stack:
         for module, name, replacement in (
-            (quota_table, "NewestTable", table.opened),
+            (quota_table, "CachedTable", table.opened),
             (quota_table, "list_groups", table.list_groups),
             (administrator_rates, "list_administrator_rates", table.list_administrator_rates),
             (administrator_rates, "change_administrator_rates", table.change_administrator_rates),

@@ -188,7 +188,7 @@ class LeaderTable:
         return self.claims
 
     def open(self) -> LeaderTable:
-        """In place of ``NewestTable.open``."""
+        """In place of ``CachedTable.open``."""
         return self
 
 

@@ -21,11 +21,11 @@ from quotaplane.model import Round, group_id, shard_of
 from quotaplane.settings import parse_settings
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job import JobSpec, StreamJob, prepare
-from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.streams.sink import Finished, Finisher, Packed
+from quotaplane.streams.skipped_batches import SkippedInput
 from quotaplane.streams.sources import Batches, packed_events
 from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.transport import open_broker_link, open_transport
@@ -96,7 +96,9 @@ class WordSpec(JobSpec):
     def finisher(self, folder: CheckpointFolder) -> WordFinisher:
         return WordFinisher()
 
-    def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
+    def letters(
+        self, epoch: int, batch: Batch, left_out: Sequence[SkippedInput]
+    ) -> Sequence[Output]:
         return [Output("left_out", each.detail.encode()) for each in left_out]
 
     def status(self) -> JobStatus:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.streams.lone_batches import Alone, pass_over_backlog
+from quotaplane.streams.skipped_batches import SingleBatch, skip_backlog
 
 Offset = dict[str, dict[str, int]]
 
@@ -24,13 +24,13 @@ class Folder:
     def unfinished_batch(self) -> int | None:
         return self.unfinished
 
-    def is_passed_over(self, seq: int) -> bool:
+    def skips_backlog(self, seq: int) -> bool:
         return self.noted is not None
 
     def reports_end(self) -> Offset | None:
         return self.end
 
-    def note_passed_over(self, end: Offset, now_ms: int) -> int:
+    def note_skipped_backlog(self, end: Offset, now_ms: int) -> int:
         self.noted = end
         return 8
 
@@ -47,16 +47,16 @@ class Topics:
         return self._since
 
 
-def passed(folder: Folder, topics: Topics, most: int | None = 5000) -> Alone | None:
+def passed(folder: Folder, topics: Topics, most: int | None = 5000) -> SingleBatch | None:
     any_folder: Any = folder
     any_topics: Any = topics
-    return pass_over_backlog(any_folder, any_topics, oldest_s=10.0, most=most)
+    return skip_backlog(any_folder, any_topics, oldest_s=10.0, most=most)
 
 
 def test_what_is_too_old_is_passed_over_and_nothing_else() -> None:
     folder = Folder({"r": {"0": 100, "1": 7}})
     topics = Topics({"r": {"0": 9000, "1": 7, "2": 50_000}})
-    assert passed(folder, topics) == Alone(8)
+    assert passed(folder, topics) == SingleBatch(8)
     assert folder.noted == {"r": {"0": 9000, "1": 7}}  # the third partition is new: read from 0
     assert topics.asked_ms == pytest.approx(time.time() * 1000 - 10_000, abs=60_000)
 
@@ -81,14 +81,14 @@ def test_else_nothing_is_passed_over(
 
 def test_what_was_begun_is_run_first() -> None:
     folder = Folder({"r": {"0": 100}}, unfinished=7)
-    assert passed(folder, Topics({"r": {"0": 9000}})) == Alone(7, without_input=False)
+    assert passed(folder, Topics({"r": {"0": 9000}})) == SingleBatch(7, without_input=False)
     assert folder.noted is None
 
 
 def test_what_was_noted_and_cut_off_is_run_again_as_it_is() -> None:
     folder = Folder({"r": {"0": 100}}, unfinished=8)
     folder.noted = {"r": {"0": 9000}}
-    assert passed(folder, Topics({"r": {"0": 20_000}})) == Alone(8)
+    assert passed(folder, Topics({"r": {"0": 20_000}})) == SingleBatch(8)
     assert folder.noted == {"r": {"0": 9000}}
 
 

@@ -10,7 +10,7 @@ from quotaplane.agents.clock_steps import ClockSteps
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
-from quotaplane.streams.lone_batches import Alone
+from quotaplane.streams.skipped_batches import SingleBatch
 from quotaplane.streams.status import JobStatus
 from tests.unit.test_attempts import Folder
 
@@ -34,11 +34,11 @@ def test_each_step_is_found_once(step_s: float) -> None:
     clocks = Clocks()
     steps = clocks.steps()
     clocks.pass_s(10.0)
-    assert steps.look() == 0.0
+    assert steps.check() == 0.0
     clocks.pass_s(0.5, set_by=step_s)
-    assert steps.look() == pytest.approx(step_s)
+    assert steps.check() == pytest.approx(step_s)
     clocks.pass_s(600.0)
-    assert (steps.look(), steps.count) == (0.0, 1)
+    assert (steps.check(), steps.count) == (0.0, 1)
 
 
 def test_a_drift_of_a_hundredth_is_no_step() -> None:
@@ -46,7 +46,7 @@ def test_a_drift_of_a_hundredth_is_no_step() -> None:
     steps = clocks.steps()
     for _ in range(1000):
         clocks.pass_s(10.0, set_by=0.1)
-        assert steps.look() == 0.0
+        assert steps.check() == 0.0
 
 
 class Job(RunningQuery):
@@ -72,7 +72,7 @@ class Job(RunningQuery):
         self.stopped = True
 
 
-def run(*set_by: float, alone: Alone | None = None) -> tuple[list[Job], list[str]]:
+def run(*set_by: float, alone: SingleBatch | None = None) -> tuple[list[Job], list[str]]:
     """The jobs that were started, and what they printed, while the clock is set by so much."""
     clocks, steps, lines, jobs = Clocks(), list(set_by), list[str](), list[Job]()
 
@@ -106,5 +106,5 @@ def test_any_other_step_is_printed_only(step_s: float) -> None:
 
 
 def test_a_batch_that_runs_alone_waits_for_no_time() -> None:
-    jobs, _ = run(-3600.0, 0.0, alone=Alone(7))
+    jobs, _ = run(-3600.0, 0.0, alone=SingleBatch(7))
     assert len(jobs) == 2  # as always after such a batch

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from quotaplane.model import FloatArray
 from quotaplane.quota.estimate.demand import learn, observe
+from quotaplane.quota.estimate.demand_estimates import ESTIMATE_ARRAYS, Doubt, Estimates
 from quotaplane.quota.estimate.level_changes import SUM_STEPS
 from quotaplane.quota.estimate.noise import noise_of_groups, with_prior
-from quotaplane.quota.estimate.track import TRACK_ARRAYS, Doubt, Track
 from quotaplane.quota.estimate.window import MOST_WINDOWS, Window
 
 INF = math.inf
@@ -56,45 +56,49 @@ def follow(
     limit: float | FloatArray = INF,
     refused: FloatArray | None = None,
     noise: float = 0.0,
-) -> list[Track]:
-    """``learn`` over windows: usage (windows, n) and limits; a track after each window.
+) -> list[Estimates]:
+    """``learn`` over windows: usage (windows, n) and limits; the estimates after each window.
 
     ``noise``: what is known of it before the first window; 0: nothing.
     """
     count = usage.shape[1]
-    track, before, tracks = Track.blank((count,)).with_noise(np.full(count, noise)), 0.0, []
+    estimates, before, learned = (
+        Estimates.blank((count,)).with_noise(np.full(count, noise)),
+        0.0,
+        [],
+    )
     limits = np.broadcast_to(limit, usage.shape)
     throttled = np.full(usage.shape, NAN) if refused is None else refused
     used_before = np.full(count, before)
     for used, most, held in zip(usage, limits, throttled, strict=True):
-        track = learn(track, Window(used_before, used, most, held))
+        estimates = learn(estimates, Window(used_before, used, most, held))
         used_before = used
-        tracks.append(track)
-    return tracks
+        learned.append(estimates)
+    return learned
 
 
 def test_as_long_as_no_noise_was_seen_every_change_is_followed_at_once() -> None:
     wanted = np.array([[10.0], [10], [300], [300], [10], [0], [0], [7]])
-    found = np.array([track.demand for track in follow(wanted)])
+    found = np.array([estimates.demand for estimates in follow(wanted)])
     assert (found == wanted).all()
 
 
 def test_counts_are_taken_for_noise_before_anything_was_seen() -> None:
     """100 a window on average: the first deviations are what counting makes, not changes."""
     rng = np.random.default_rng(1)
-    tracks = follow(rng.poisson(100, (4, 5000)).astype(float), noise=1.0)
-    assert (tracks[3].doubt == Doubt.NONE).mean() > 0.99
-    assert tracks[3].demand.std() < 0.6 * 10
+    learned = follow(rng.poisson(100, (4, 5000)).astype(float), noise=1.0)
+    assert (learned[3].doubt == Doubt.NONE).mean() > 0.99
+    assert learned[3].demand.std() < 0.6 * 10
 
 
 @pytest.mark.parametrize("mean", [20, 200, 5000])
 def test_poisson_noise_is_measured_and_averaged_out(mean: int) -> None:
     rng = np.random.default_rng(mean)
-    tracks = follow(rng.poisson(mean, (60, 2000)).astype(float), noise=1.0)[30:]
-    found = np.array([track.demand for track in tracks])
+    learned = follow(rng.poisson(mean, (60, 2000)).astype(float), noise=1.0)[30:]
+    found = np.array([estimates.demand for estimates in learned])
     assert found.mean() == pytest.approx(mean, rel=0.01)
     assert found.std() < 0.5 * math.sqrt(mean)  # of the counts themselves: 1
-    noise = np.array([track.noise for track in tracks])
+    noise = np.array([estimates.noise for estimates in learned])
     assert noise.mean() == pytest.approx(1, abs=0.05)
 
 
@@ -132,27 +136,29 @@ def test_a_small_change_is_found_as_deviations_add_up() -> None:
     """A third more, with noise of 10 %: no single window is four standard deviations off."""
     rng = np.random.default_rng(6)
     means = np.array([100.0] * 30 + [130.0] * 6)
-    tracks = follow(rng.poisson(means[:, None], (36, 2000)).astype(float), noise=1.0)
-    assert tracks[29].demand.mean() == pytest.approx(100, rel=0.01)
-    assert (tracks[-1].demand > 115).mean() > 0.95
+    learned = follow(rng.poisson(means[:, None], (36, 2000)).astype(float), noise=1.0)
+    assert learned[29].demand.mean() == pytest.approx(100, rel=0.01)
+    assert (learned[-1].demand > 115).mean() > 0.95
 
 
 def test_a_change_that_is_found_over_windows_is_no_noise() -> None:
     """150 a window and then 100, with a limit that its noise reaches: 3.8 standard deviations."""
     rng = np.random.default_rng(7)
     means = np.array([150.0] * 12 + [100.0] * 4)
-    tracks = follow(rng.poisson(means[:, None], (16, 3000)).astype(float), 168.0, noise=2**0.5)
-    variance = [float((track.noise**2).mean()) for track in tracks[11:]]
+    learned = follow(rng.poisson(means[:, None], (16, 3000)).astype(float), 168.0, noise=2**0.5)
+    variance = [float((estimates.noise**2).mean()) for estimates in learned[11:]]
     assert max(variance) < 1.2 * variance[0]
-    assert (tracks[13].demand < 120).mean() > 0.6
+    assert (learned[13].demand < 120).mean() > 0.6
 
 
-def unchanged(track: Track, usage: float, windows: int, **more: np.ndarray) -> Track:
+def unchanged(estimates: Estimates, usage: float, windows: int, **more: np.ndarray) -> Estimates:
     """After windows that are reported as unchanged."""
     used, limit, refused = np.full(1, usage), np.full(1, INF), np.full(1, NAN)
     for _ in range(windows):
-        track = learn(track, Window(used, used, limit, refused, unchanged=np.ones(1, bool), **more))
-    return track
+        estimates = learn(
+            estimates, Window(used, used, limit, refused, unchanged=np.ones(1, bool), **more)
+        )
+    return estimates
 
 
 def test_usage_that_stays_unchanged_has_no_more_noise_than_that() -> None:
@@ -174,12 +180,14 @@ def test_an_observed_window_that_was_not_measured_says_nothing_of_noise() -> Non
 
 def test_a_jump_that_was_noise_is_taken_back() -> None:
     usage = np.array([[100.0, 100.0]] * 6 + [[160.0, 160.0], [100.0, 160.0]])
-    tracks = follow(usage, noise=1.0)
-    assert tracks[6].demand.tolist() == [160, 160]
-    assert tracks[6].doubt.tolist() == [Doubt.JUMPED] * 2
-    assert tracks[7].demand == pytest.approx([100, 160])
-    assert tracks[7].windows.tolist() == [6, 2]
-    assert tracks[7].noise[0] > 1.5 * tracks[7].noise[1], "then its noise is larger than it seemed"
+    learned = follow(usage, noise=1.0)
+    assert learned[6].demand.tolist() == [160, 160]
+    assert learned[6].doubt.tolist() == [Doubt.JUMPED] * 2
+    assert learned[7].demand == pytest.approx([100, 160])
+    assert learned[7].windows.tolist() == [6, 2]
+    assert learned[7].noise[0] > 1.5 * learned[7].noise[1], (
+        "then its noise is larger than it seemed"
+    )
 
 
 def test_noise_is_the_same_number_whatever_the_demand() -> None:
@@ -199,7 +207,7 @@ def test_a_broker_that_was_given_just_what_it_wants_is_satisfied_at_its_limit() 
     assert math.isinf(learn(seen[-1], more).demand[0])
 
 
-def blind(mean: FloatArray, limit: FloatArray, seed: int = 1) -> list[Track]:
+def blind(mean: FloatArray, limit: FloatArray, seed: int = 1) -> list[Estimates]:
     """Poisson demand of brokers that report no refusals, under limits; shapes (windows, n)."""
     wanted = np.random.default_rng(seed).poisson(mean).astype(float)
     return follow(np.minimum(wanted, limit), limit, noise=1.0)
@@ -208,18 +216,18 @@ def blind(mean: FloatArray, limit: FloatArray, seed: int = 1) -> list[Track]:
 def test_a_limit_that_noise_touches_biases_nothing() -> None:
     """100 a window, and a limit of 105: a third of all windows is cut off."""
     shape = (60, 3000)
-    tracks = blind(np.full(shape, 100.0), np.where(np.arange(60) < 10, INF, 105.0)[:, None])
-    calm = tracks[-1].doubt == Doubt.NONE
+    learned = blind(np.full(shape, 100.0), np.where(np.arange(60) < 10, INF, 105.0)[:, None])
+    calm = learned[-1].doubt == Doubt.NONE
     assert calm.mean() > 0.9
-    assert tracks[-1].demand[calm].mean() == pytest.approx(100, rel=0.03)
-    assert tracks[-1].noise[calm].mean() == pytest.approx(1, rel=0.15)
+    assert learned[-1].demand[calm].mean() == pytest.approx(100, rel=0.03)
+    assert learned[-1].noise[calm].mean() == pytest.approx(1, rel=0.15)
 
 
 def test_noise_at_the_limit_is_rarely_taken_for_a_wish() -> None:
     """A limit two standard deviations above the demand, as headroom makes it."""
-    tracks = blind(np.full((200, 500), 100.0), np.full((200, 500), 120.0))[20:]
-    saturated = np.mean([track.doubt == Doubt.SATURATED for track in tracks])
-    suspected = np.mean([track.doubt >= Doubt.SOME_MORE for track in tracks])
+    learned = blind(np.full((200, 500), 100.0), np.full((200, 500), 120.0))[20:]
+    saturated = np.mean([estimates.doubt == Doubt.SATURATED for estimates in learned])
+    suspected = np.mean([estimates.doubt >= Doubt.SOME_MORE for estimates in learned])
     assert saturated < 0.002
     assert suspected < 0.02
 
@@ -269,45 +277,45 @@ def test_a_broker_that_used_nearly_its_limit_for_long_is_not_back_at_its_old_lev
     """With noise as large as this the old level of 20 is within four standard deviations of 45."""
     level = follow(np.array([[20.0]] * 8), noise=1.0)[-1].with_noise(np.array([1.4]))
     nothing, limit = np.array([NAN]), np.array([48.0])
-    track = learn(level, Window(np.array([20.0]), np.array([60.0]), np.array([22.0]), nothing))
+    estimates = learn(level, Window(np.array([20.0]), np.array([60.0]), np.array([22.0]), nothing))
     for _ in range(5):
-        track = learn(track, Window(limit, limit, limit, nothing))
-    assert track.doubt[0] == Doubt.SATURATED
-    track = learn(track, Window(limit, np.array([45.0]), limit, nothing))
-    assert track.demand[0] == pytest.approx(45)
+        estimates = learn(estimates, Window(limit, limit, limit, nothing))
+    assert estimates.doubt[0] == Doubt.SATURATED
+    estimates = learn(estimates, Window(limit, np.array([45.0]), limit, nothing))
+    assert estimates.demand[0] == pytest.approx(45)
 
 
 def test_a_dip_below_a_limit_under_the_old_level_is_no_new_level() -> None:
     level = follow(np.array([[50.0]] * 8), noise=1.0)[-1].with_noise(np.ones(1))
     nothing, limit = np.array([NAN]), np.array([45.0])
-    track = level
+    estimates = level
     for _ in range(3):
-        track = learn(track, Window(limit, limit, limit, nothing))
-    track = learn(track, Window(limit, np.array([42.0]), limit, nothing))
-    assert track.demand[0] > 45
+        estimates = learn(estimates, Window(limit, limit, limit, nothing))
+    estimates = learn(estimates, Window(limit, np.array([42.0]), limit, nothing))
+    assert estimates.demand[0] > 45
 
 
 @pytest.mark.parametrize(("memory", "expected"), [(6, 31.667), (20, 30.5)])
 def test_a_level_of_short_windows_is_the_mean_of_more(memory: int, expected: float) -> None:
-    track, nothing = Track.blank((1,)).with_noise(np.ones(1)), np.array([NAN])
+    estimates, nothing = Estimates.blank((1,)).with_noise(np.ones(1)), np.array([NAN])
     for used in [30.0] * 25 + [40.0]:
         window = Window(np.zeros(1), np.array([used]), np.array([INF]), nothing)
-        track = learn(track, replace(window, most_windows=np.array([memory]))).with_noise(
+        estimates = learn(estimates, replace(window, most_windows=np.array([memory]))).with_noise(
             np.ones(1)
         )
-    assert track.demand[0] == pytest.approx(expected, abs=0.001)
+    assert estimates.demand[0] == pytest.approx(expected, abs=0.001)
 
 
 @pytest.mark.parametrize(("in_batches", "after"), [(False, [5, 5, 5]), (True, [28.6, 5, 5])])
 def test_one_window_that_may_have_missed_a_batch_is_no_fall(
     in_batches: bool, after: list[float]
 ) -> None:
-    track, nothing, found = Track.blank((1,)).with_noise(np.ones(1)), np.array([NAN]), []
+    estimates, nothing, found = Estimates.blank((1,)).with_noise(np.ones(1)), np.array([NAN]), []
     for used in [30.0] * 24 + [27.0] + [5.0] * 3:
         window = Window(np.zeros(1), np.array([used]), np.array([INF]), nothing)
         window = replace(window, most_windows=np.array([20]), in_batches=np.array([in_batches]))
-        track = learn(track, window).with_noise(np.full(1, 0.7))
-        found.append(float(track.demand[0]))
+        estimates = learn(estimates, window).with_noise(np.full(1, 0.7))
+        found.append(float(estimates.demand[0]))
     assert found[-3:] == pytest.approx(after, abs=0.1)
 
 
@@ -317,12 +325,12 @@ def test_a_short_window_that_is_a_little_shorter_is_no_fall(
 ) -> None:
     """37.5 of a limit of 40, from a broker that wants 80: its noise is small by now."""
     limit, nothing = np.array([40.0]), np.array([NAN])
-    track = follow(np.array([[80.0]] * 8), noise=1.0)[-1]
+    estimates = follow(np.array([[80.0]] * 8), noise=1.0)[-1]
     for used in [40.0] * 8 + [37.5]:
         window = Window(limit, np.array([used]), limit, nothing)
         window = replace(window, most_windows=np.array([most_windows]))
-        track = learn(track.with_noise(np.full(1, 0.8)), window)
-    assert track.demand[0] == pytest.approx(found, abs=11.0)
+        estimates = learn(estimates.with_noise(np.full(1, 0.8)), window)
+    assert estimates.demand[0] == pytest.approx(found, abs=11.0)
 
 
 @pytest.mark.parametrize(("most_windows", "after"), [(6, 13), (20, INF)])
@@ -331,14 +339,14 @@ def test_one_short_window_below_the_limit_says_nothing_of_a_saturated_broker(
 ) -> None:
     """Its batch of a second may end in the next window."""
     limit, nothing = np.array([30.0]), np.array([NAN])
-    track = follow(np.array([[4.0]] * 8), noise=1.0)[-1]
+    estimates = follow(np.array([[4.0]] * 8), noise=1.0)[-1]
     found = []
     for used in [30.0] * 4 + [13.0, 30.0, 30.0, 13.0, 14.0]:
         window = Window(limit, np.array([used]), limit, nothing)
         short = np.array([most_windows > 6])
         window = replace(window, most_windows=np.array([most_windows]), in_batches=short)
-        track = learn(track.with_noise(np.full(1, 0.8)), window)
-        found.append(float(track.demand[0]))
+        estimates = learn(estimates.with_noise(np.full(1, 0.8)), window)
+        found.append(float(estimates.demand[0]))
     assert found[3] == found[6] == INF
     assert found[4] == found[7] == after
     assert found[8] == pytest.approx(14, abs=1)
@@ -350,77 +358,77 @@ def test_one_short_window_says_nothing_of_a_broker_that_is_held_back(
 ) -> None:
     """Counters of a busy broker are old when they arrive: 42.5 and 59.5 instead of 50 each."""
     limit, nothing = np.array([49.2]), np.array([NAN])
-    track = follow(np.array([[80.0]] * 8), noise=1.0)[-1]
+    estimates = follow(np.array([[80.0]] * 8), noise=1.0)[-1]
     found = []
     for used in [50.0] * 20 + [42.5, 59.5, 42.5, 30.0]:
         window = Window(limit, np.array([used]), limit, nothing)
         window = replace(window, most_windows=np.array([most_windows]))
-        track = learn(track.with_noise(np.full(1, 0.1)), window)
-        found.append(float(track.demand[0]))
+        estimates = learn(estimates.with_noise(np.full(1, 0.1)), window)
+        found.append(float(estimates.demand[0]))
     assert found[-4] == pytest.approx(after, abs=1)
     assert found[-1] == pytest.approx(30, abs=1)
 
 
 def test_a_slow_rise_under_a_limit_is_found() -> None:
     """2 % more each window from 100 to 200, with a limit that is always 10 % above the estimate."""
-    rng, track = np.random.default_rng(4), Track.blank((500,)).with_noise(np.ones(500))
+    rng, estimates = np.random.default_rng(4), Estimates.blank((500,)).with_noise(np.ones(500))
     before, limit = np.zeros(500), np.full(500, INF)
     for mean in [100.0] * 10 + [100 * 1.02**n for n in range(36)]:
         used = np.minimum(rng.poisson(mean, 500), limit)
-        track = learn(track, Window(before, used, limit, np.full(500, NAN)))
-        before, limit = used, np.minimum(1.1 * track.demand, 1000.0)
+        estimates = learn(estimates, Window(before, used, limit, np.full(500, NAN)))
+        before, limit = used, np.minimum(1.1 * estimates.demand, 1000.0)
     assert np.median(limit) > 180
 
 
 def test_a_broker_held_at_its_level_without_noise_is_asked_whether_it_wants_more() -> None:
     """A limit that the job did not know made it learn the usage under that limit as the level."""
     wants, limit = np.array([300.0, 3.0]), np.full(2, 3.0)
-    track, before, most = follow(np.full((6, 2), 3.0))[-1], np.full(2, 3.0), []
+    estimates, before, most = follow(np.full((6, 2), 3.0))[-1], np.full(2, 3.0), []
     for _ in range(40):
         used = np.minimum(wants, limit)
-        track = learn(track, Window(before, used, limit, np.full(2, NAN)))
-        before, limit = used, np.clip(track.demand, 3.0, 20.0)
+        estimates = learn(estimates, Window(before, used, limit, np.full(2, NAN)))
+        before, limit = used, np.clip(estimates.demand, 3.0, 20.0)
         most.append(limit)
     assert most[-1][0] == 20.0
     assert np.mean(most, axis=0)[1] < 3.2, "if satisfied, it has more now and then"
-    assert track.demand[1] < 4.0
+    assert estimates.demand[1] < 4.0
 
 
 def test_a_claim_is_believed_until_it_is_refuted_again_and_again() -> None:
     """It uses 44 at most, says each time that 500 were refused, and is given 60."""
-    track, used = Track.blank((1,)), np.array([44.0])
+    estimates, used = Estimates.blank((1,)), np.array([44.0])
     found = []
     for _ in range(8):
-        track = learn(track, Window(used, used, np.array([60.0]), np.array([500.0])))
-        found.append(float(track.demand[0]))
+        estimates = learn(estimates, Window(used, used, np.array([60.0]), np.array([500.0])))
+        found.append(float(estimates.demand[0]))
     assert found[0] == 544
     assert found[-1] == pytest.approx(1.25 * 44)
     for _ in range(130):  # nothing claimed any more
-        track = learn(track, Window(used, used, np.array([60.0]), np.array([0.0])))
-    found_again = learn(track, Window(used, used, np.array([44.0]), np.array([60.0])))
+        estimates = learn(estimates, Window(used, used, np.array([60.0]), np.array([0.0])))
+    found_again = learn(estimates, Window(used, used, np.array([44.0]), np.array([60.0])))
     assert found_again.demand[0] == 104
 
 
 def test_a_claim_in_the_midst_of_noise_is_refuted_too() -> None:
     """Usage of about 44 with counting noise; the broker claims 500 more and leaves 60 unused."""
-    rng, track = np.random.default_rng(7), Track.blank((200,)).with_noise(np.ones(200))
+    rng, estimates = np.random.default_rng(7), Estimates.blank((200,)).with_noise(np.ones(200))
     before = np.full(200, 44.0)
     for _ in range(12):
         used = np.minimum(rng.poisson(44.0, 200), 120.0).astype(float)
-        track = learn(track, Window(before, used, np.full(200, 120.0), np.full(200, 500.0)))
+        estimates = learn(estimates, Window(before, used, np.full(200, 120.0), np.full(200, 500.0)))
         before = used
-    assert (track.demand < 2.5 * 44).mean() > 0.95
-    assert track.noise.max() <= 44 / math.sqrt(44) + 1, "what it claims is no noise"
+    assert (estimates.demand < 2.5 * 44).mean() > 0.95
+    assert estimates.noise.max() <= 44 / math.sqrt(44) + 1, "what it claims is no noise"
 
 
 def test_a_broker_that_uses_what_it_was_given_is_never_doubted() -> None:
-    track, limit = Track.blank((1,)), np.array([20.0])
+    estimates, limit = Estimates.blank((1,)), np.array([20.0])
     before = np.zeros(1)
     for wanted in [30.0, 300, 300, 310, 500, 450, 460, 900, 900] * 9:
         used = np.minimum(wanted, limit)
-        track = learn(track, Window(before, used, limit, wanted - used))
-        assert track.distrust[0] < 128
-        before, limit = used, np.minimum(track.demand, 400.0)  # more is not to be had
+        estimates = learn(estimates, Window(before, used, limit, wanted - used))
+        assert estimates.distrust[0] < 128
+        before, limit = used, np.minimum(estimates.demand, 400.0)  # more is not to be had
 
 
 @pytest.mark.parametrize(
@@ -434,10 +442,10 @@ def test_a_broker_that_is_held_back_for_what_it_used_before_is_not_doubted(
     used: list[float],
 ) -> None:
     """A law that looks 11 s back, in reports of 5 s: 100 a second, as a burst and then little."""
-    track, before, limit = Track.blank((1,)), np.zeros(1), np.array([100.0])
+    estimates, before, limit = Estimates.blank((1,)), np.zeros(1), np.array([100.0])
     for now in np.array([used * 6]).T.astype(float):
-        track = learn(track, Window(before, now, limit, 500.0 - now))
-        assert track.demand[0] >= 400
+        estimates = learn(estimates, Window(before, now, limit, 500.0 - now))
+        assert estimates.demand[0] >= 400
         before = now
 
 
@@ -448,27 +456,27 @@ rates = st.floats(0, 1e12)
     st.lists(st.tuples(rates, rates | st.just(INF), rates | st.just(NAN)), min_size=1, max_size=12),
     st.sampled_from([0.0, 1.0]),
 )
-def test_whatever_comes_a_track_stays_sound(
+def test_whatever_comes_the_estimates_stay_sound(
     windows: list[tuple[float, float, float]], noise: float
 ) -> None:
-    track, before = Track.blank((1,)).with_noise(np.array([noise])), np.zeros(1)
+    estimates, before = Estimates.blank((1,)).with_noise(np.array([noise])), np.zeros(1)
     for usage, limit, throttled in windows:
         used = np.array([usage])
         window = Window(before, used, np.array([limit]), np.array([throttled]))
-        track = learn(track, window)
+        estimates = learn(estimates, window)
         before = used
-        assert track.demand[0] >= 0
-        for name in TRACK_ARRAYS:
-            kept = getattr(track, name)
+        assert estimates.demand[0] >= 0
+        for name in ESTIMATE_ARRAYS:
+            kept = getattr(estimates, name)
             assert name == "demand" or np.isfinite(kept).all(), name
             assert "deviation" in name or (kept >= 0).all(), name
-        assert track.distrust[0] <= 255
-        assert track.windows[0] <= MOST_WINDOWS
-        assert max(track.rise[0], track.fall[0]) * SUM_STEPS <= 255
-        assert max(track.rise_windows[0], track.fall_windows[0]) <= 15
-        assert (track.doubt[0] == Doubt.NONE) <= (track.old_demand[0] == 0)
-        suspected = track.doubt[0] >= Doubt.SOME_MORE
-        assert not np.isinf(track.demand[0]) or suspected
+        assert estimates.distrust[0] <= 255
+        assert estimates.windows[0] <= MOST_WINDOWS
+        assert max(estimates.rise[0], estimates.fall[0]) * SUM_STEPS <= 255
+        assert max(estimates.rise_windows[0], estimates.fall_windows[0]) <= 15
+        assert (estimates.doubt[0] == Doubt.NONE) <= (estimates.old_demand[0] == 0)
+        suspected = estimates.doubt[0] >= Doubt.SOME_MORE
+        assert not np.isinf(estimates.demand[0]) or suspected
 
 
 def test_a_limit_far_below_a_steady_demand_leaves_a_number() -> None:
@@ -476,10 +484,10 @@ def test_a_limit_far_below_a_steady_demand_leaves_a_number() -> None:
     usage = np.array([[1e6]] * 100 + [[1e4]] * 20 + [[0.0]] * 3)
     limit = np.array([[INF]] * 100 + [[1e4]] * 23)
     with np.errstate(all="raise", under="ignore"):
-        tracks = follow(usage, limit, noise=0.5)
-    assert not np.isnan([track.demand for track in tracks]).any()
-    assert not np.isnan([track.noise for track in tracks]).any()
-    assert tracks[-1].demand[0] == 0
+        learned = follow(usage, limit, noise=0.5)
+    assert not np.isnan([estimates.demand for estimates in learned]).any()
+    assert not np.isnan([estimates.noise for estimates in learned]).any()
+    assert learned[-1].demand[0] == 0
 
 
 def test_one_broker_cannot_make_the_noise_of_others_large() -> None:

@@ -113,7 +113,7 @@ def totals_of(
     entries = len(usage)
     rows = fresh_leases(np.zeros(1, np.int64), np.zeros(1, np.int64), (*FIRST, 4))
     rows.usage[[0, 2], 0] = [5.0, 6.0]
-    rows.track.demand[[0, 2], 0] = [demand, 6.0]
+    rows.estimates.demand[[0, 2], 0] = [demand, 6.0]
     rows.usage.setflags(write=False)
 
     def array(rates: list[list[float]]) -> np.ndarray:
@@ -191,14 +191,14 @@ def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None
     told = {PUBLISH: 400.0, DISPATCH: 0.0}
     shard.run(said(T0, {PUBLISH: 75.0, DISPATCH: 75.0}, told, b=150.0), now_ms=T0)
     rows = shard.state.leases
-    assert rows.track.demand[4].tolist() == pytest.approx([550, 150])
+    assert rows.estimates.demand[4].tolist() == pytest.approx([550, 150])
     for second, b in ((5, 150.0), (10, 10.0), (15, 10.0)):
         at_ms = T0 + second * 1000
         usage, refused = {PUBLISH: NAN, DISPATCH: 75.0 + second % 2}, {DISPATCH: 1.0}
         outcome = shard.run(said(at_ms, usage, refused, b=b), now_ms=at_ms)
         rows = shard.state.leases
-        assert rows.track.demand[4, 0] == pytest.approx(550, rel=0.01)
-        assert rows.track.demand[0, 0] == pytest.approx(475)
+        assert rows.estimates.demand[4, 0] == pytest.approx(550, rel=0.01)
+        assert rows.estimates.demand[0, 0] == pytest.approx(475)
         assert rows.reports_refused.all()
     assert rows.limit[4].tolist() == pytest.approx([290, 10], rel=0.02)
     assert outcome.counts.limits_changed == 0
@@ -213,10 +213,10 @@ def test_noise_of_an_unchanged_part_is_no_refusal() -> None:
         used = {PUBLISH: 75.0 + 5 * (-1) ** turn, DISPATCH: 10.0}
         at_ms = T0 + turn * 5000
         shard.run(said(at_ms, used, none), now_ms=at_ms)
-    assert shard.state.leases.track.demand[0, 0] > shard.state.leases.usage[0, 0] + 1
+    assert shard.state.leases.estimates.demand[0, 0] > shard.state.leases.usage[0, 0] + 1
     last = T0 + 60_000
     shard.run(said(last, {PUBLISH: NAN, DISPATCH: 11.0}, {DISPATCH: 0.0}), now_ms=last)
-    assert shard.state.leases.track.distrust[4].tolist() == [0]
+    assert shard.state.leases.estimates.distrust[4].tolist() == [0]
 
 
 def test_what_is_refused_of_an_unchanged_part_may_be_unknown() -> None:

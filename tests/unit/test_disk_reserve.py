@@ -18,8 +18,8 @@ from quotaplane.errors import HistoryError, QuotaplaneError
 from quotaplane.history.disk_reserve import (
     OF_COMMANDS,
     OF_JOBS,
-    gave_up,
     keep_reserves,
+    release_reserve,
     with_reserve,
 )
 from quotaplane.history.maintenance import maintain
@@ -43,12 +43,12 @@ def free(monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
 
 def test_a_reserve_takes_up_space_and_gives_it_back(tmp_path: Path) -> None:
     reserve, file = Reserve(tmp_path, "reserve"), tmp_path / "reserve"
-    assert reserve.give_up() == 0
+    assert reserve.release() == 0
     assert reserve.keep(MB)
     assert file.stat().st_blocks * 512 >= MB
     assert reserve.keep(2 * MB)
     assert file.stat().st_blocks * 512 >= 2 * MB
-    assert reserve.give_up() == 2 * MB
+    assert reserve.release() == 2 * MB
     assert not file.exists()
 
 
@@ -75,7 +75,9 @@ def test_jobs_and_commands_have_a_reserve_each(
         OF_JOBS: MB,
         OF_COMMANDS: MB,
     }
-    assert not gave_up(history, OF_JOBS, HistoryError("Read-only file system (os error 30)"))
+    assert not release_reserve(
+        history, OF_JOBS, HistoryError("Read-only file system (os error 30)")
+    )
     attempts = []
 
     def work() -> int:

@@ -37,7 +37,10 @@ def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
     outcome = shard.run(reports(*shuffled), now_ms=T0 + 1_000)
     assert len(turns) == NEWEST
     assert shard.state.leases.usage[0].tolist() == [30, 25]
-    assert shard.state.leases.track.demand[0].tolist() == [30, (20 + 25) / 2]  # 5 more may be noise
+    assert shard.state.leases.estimates.demand[0].tolist() == [
+        30,
+        (20 + 25) / 2,
+    ]  # 5 more may be noise
     assert outcome.usage is not None
     assert len(outcome.usage) == outcome.counts.reports == len(made)
 
@@ -49,7 +52,7 @@ def test_what_the_newest_reports_of_a_backlog_call_unchanged_was_told_by_one_bef
     shard.run(reports(*unchanged, *told), now_ms=T0 + 100)
     rows = shard.state.leases
     assert rows.usage[0].tolist() == [89]
-    assert rows.track.demand[0].tolist() == [94]
+    assert rows.estimates.demand[0].tolist() == [94]
     assert rows.reports_refused.tolist() == [True]
     assert rows.seen_at_ms.tolist() == [T0 + 39]
 

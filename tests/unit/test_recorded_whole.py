@@ -31,7 +31,7 @@ from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.letters import letters_of
 from quotaplane.streams.quota.finisher import LATE_ROUNDS, QuotaFinisher
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.streams.quota.recorder import PASSED_OVER, Recorder
+from quotaplane.streams.quota.recorder import BACKLOG_SKIPPED, Recorder
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sink import BatchSink
@@ -150,7 +150,7 @@ class Job:
         batch = Batch(0, self.seq, now_ms)
         state, outputs = self.program.run(self.state, arrived, batch)
         if passes_over:
-            outputs = [*outputs, Output(PASSED_OVER, b"")]
+            outputs = [*outputs, Output(BACKLOG_SKIPPED, b"")]
         kinds, payloads = zip(*outputs, strict=True) if outputs else ((), ())
         table = pa.table({"kind": pa.array(kinds), "payload": pa.array(payloads, pa.binary())})
         self.sink(SimpleNamespace(toArrow=lambda: table), self.seq)  # type: ignore[arg-type]

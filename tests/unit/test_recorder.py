@@ -25,7 +25,7 @@ from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.recorder import (
     Recorder,
     left_out_stretch,
-    passed_over_stretches,
+    skipped_stretches,
 )
 from quotaplane.transport.base import READ_AGAIN
 from quotaplane.wire.reports import encode_report, encode_stock_report
@@ -315,7 +315,7 @@ def test_the_minute_begins_when_the_topic_was_given_up(world: World) -> None:
 def test_a_backlog_that_a_start_passed_over_is_read_as_a_whole(world: World) -> None:
     begin, end = {"r": {"0": 2}}, {"r": {"0": 7}}
     world.topic.send(*map(own, range(9)))
-    rows = world.recorder.note(Round(1, 0, NOON_MS), passed_over_stretches(begin, end))
+    rows = world.recorder.note(Round(1, 0, NOON_MS), skipped_stretches(begin, end))
     assert rows is not None
     assert json.loads(rows["positions"][0].as_py()) == {"from": begin, "to": end}
     world.writer.append_round(Round(1, 0, NOON_MS), {"left_out": rows})
@@ -331,7 +331,7 @@ def test_of_a_backlog_that_was_passed_over_nothing_is_recorded_again(world: Worl
     begin, end = {"r": {"0": 0}}, {"r": {"0": 9}}
     world.topic.send(*map(own, range(9)))
     recorded_ms = NOON_MS + 4000.0  # of the earlier epoch: reports 0 to 4
-    stretches = passed_over_stretches(begin, end, recorded_ms)
+    stretches = skipped_stretches(begin, end, recorded_ms)
     rows = world.recorder.note(Round(2, 0, NOON_MS), stretches)
     world.writer.append_round(Round(2, 0, NOON_MS), {} if rows is None else {"left_out": rows})
     world.start(most_reports=2)

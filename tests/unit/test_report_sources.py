@@ -178,7 +178,7 @@ def test_usage_that_ends_is_followed_at_once_unless_it_comes_in_batches(dimensio
     state = watched.shard.state
     of_b = state.leases.broker == state.brokers.names.index("b")
     place = state.leases.dimensions.index(DIMENSIONS.index(dimension))
-    demand = float(state.leases.track.demand[place, of_b][0])
+    demand = float(state.leases.estimates.demand[place, of_b][0])
     assert demand > 40.0 if dimension == "dispatch_messages" else demand == 0.0
 
 

@@ -11,7 +11,7 @@ from quotaplane.errors import NoUsableReportsError
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lifecycle import RunningQuery
-from quotaplane.streams.lone_batches import Alone
+from quotaplane.streams.skipped_batches import SingleBatch
 from quotaplane.streams.status import JobStatus
 from tests.unit.test_attempts import Folder
 
@@ -19,7 +19,7 @@ from tests.unit.test_attempts import Folder
 class Job(RunningQuery):
     """Its batches are called here in place of Spark."""
 
-    def __init__(self, folder: Folder, alone: Alone | None = None) -> None:
+    def __init__(self, folder: Folder, alone: SingleBatch | None = None) -> None:
         self.said: list[str] = []
         lines = JobLines(JobStatus((), (), time.monotonic), write=self.said.append)
         super().__init__(open_attempts(folder, "quota", None), lines=lines)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def test_a_job_is_ready_once() -> None:
 
 
 def test_a_batch_that_runs_alone_is_not_the_stream() -> None:
-    job = Job(Folder(), Alone(7))
+    job = Job(Folder(), SingleBatch(7))
     job.run(7)
     assert job.said == []
     assert "rounds=1 " in job.lines.status.total()

@@ -27,7 +27,7 @@ def with_leases(shard: Shard, **arrays: object) -> ShardState:
     leases = shard.state.leases
     leases = leases.map_arrays(np.copy)
     for name, values in arrays.items():
-        getattr(leases.track if name == "demand" else leases, name)[0] = values
+        getattr(leases.estimates if name == "demand" else leases, name)[0] = values
     return replace(shard.state, leases=leases)
 
 

@@ -48,7 +48,7 @@ def random_shard(seed: int) -> ShardState:
     leases.usage[0] = quota * of_quota
     leases.limit[0] = quota * random.choice([0.1, 0.12, 0.2, 0.23, 0.25, 0.5], n)
     wanted = leases.limit[0] * random.choice([0.9, 1.04, 1.06, 3.0], n)
-    leases.track.demand[0] = np.where(random.random(n) < 0.3, np.inf, wanted)
+    leases.estimates.demand[0] = np.where(random.random(n) < 0.3, np.inf, wanted)
     leases.enforced[:] = random.random(n) < 0.9
     mode = random.choice([Mode.HARD, Mode.HARD, Mode.SOFT, Mode.SHADOW], len(groups))
     weight = random.choice([1.0, 1.0, 3.0], len(groups))

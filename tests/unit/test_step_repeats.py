@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from quotaplane.arrow import unpack
 from quotaplane.model import Mode, Round, Transition
-from quotaplane.quota.estimate.track import Doubt
+from quotaplane.quota.estimate.demand_estimates import Doubt
 from quotaplane.quota.learning import DONE
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
@@ -174,10 +174,10 @@ def test_stories_have_all_that_could_make_a_difference() -> None:
                 "in a tree": (groups.parent >= 0).any(),
                 "left": len(state.deleted.names) > 0,
                 "terms of requests": groups.throttle.any_given,
-                "claims": (rows.track.distrust > 0).any(),
-                "jumped": (rows.track.doubt == Doubt.JUMPED).any(),
-                "asked for more": (rows.track.doubt == Doubt.MORE).any(),
-                "saturated": (rows.track.doubt == Doubt.SATURATED).any(),
+                "claims": (rows.estimates.distrust > 0).any(),
+                "jumped": (rows.estimates.doubt == Doubt.JUMPED).any(),
+                "asked for more": (rows.estimates.doubt == Doubt.MORE).any(),
+                "saturated": (rows.estimates.doubt == Doubt.SATURATED).any(),
                 "unlimited": np.isinf(rows.limit).any() and np.isfinite(rows.limit).any(),
                 "limited but deleted": outcome.limited_but_deleted is not None,
                 "unknown": outcome.unknown is not None and len(outcome.unknown) > 0,

@@ -26,9 +26,9 @@ from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
 from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_by
-from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.streams.skipped_batches import SkippedInput
 from quotaplane.streams.sources import Decoder, decoded_events
 from quotaplane.streams.status import JobStatus
 from quotaplane.transport import open_transport
@@ -134,7 +134,9 @@ class BalanceSpec(JobSpec):
         stale_after_s = self.program(0).options.stale_after_s
         return BalanceFinisher(self.settings.balance, stale_after_s, folder.positions)
 
-    def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
+    def letters(
+        self, epoch: int, batch: Batch, left_out: Sequence[SkippedInput]
+    ) -> Sequence[Output]:
         """Dead letters that stand for the input left out."""
         rows = letters_of_input_left_out(left_out)
         _, outputs = self.program(epoch).run(BalanceJobState(), {"rejected": [pack(rows)]}, batch)

@@ -27,7 +27,7 @@ class ClockSteps:
 
     >>> wall, boot = iter([1000.0, 1001.0, 4602.0]), iter([10.0, 11.0, 12.0])
     >>> steps = ClockSteps(wall=lambda: next(wall), boot=lambda: next(boot))
-    >>> steps.look(), steps.look(), steps.count
+    >>> steps.check(), steps.check(), steps.count
     (0.0, 3600.0, 1)
     """
 
@@ -41,7 +41,7 @@ class ClockSteps:
         self.count = 0
         """How many times the clock was set."""
 
-    def look(self) -> float:
+    def check(self) -> float:
         """The seconds by which the clock was set since the last call; 0 = it was not set."""
         difference_s = self._wall() - self._boot()
         step_s = difference_s - self._difference_s
@@ -52,10 +52,10 @@ class ClockSteps:
         return step_s
 
 
-def in_words(step_s: float) -> str:
+def describe_step(step_s: float) -> str:
     """A line about the step for the administrator, without its consequences.
 
-    >>> in_words(-3600.0)
+    >>> describe_step(-3600.0)
     "this host's clock was set back by 3600 s"
     """
     where = "forward" if step_s > 0 else "back"

@@ -111,7 +111,7 @@ class Conditions:
                 return
             if isinstance(wrong, Exception):
                 self.failures[what.name] += 1
-                wrong, times = f"{in_words(wrong)}; retrying", 1
+                wrong, times = f"{describe_error(wrong)}; retrying", 1
             standing.times += times
             standing.unsaid += times
             text = f"{item}: {wrong}" if item else wrong
@@ -184,10 +184,10 @@ class Conditions:
         self._known[what] = _Standing(said_s=standing.said_s)
 
 
-def in_words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """The text of an error; of a bug, which must not end a long-running program, with its type.
 
-    >>> in_words(QuotaplaneError("no answer")), in_words(KeyError("b"))
+    >>> describe_error(QuotaplaneError("no answer")), describe_error(KeyError("b"))
     ('no answer', "KeyError: 'b'")
     """
     return str(error) if isinstance(error, QuotaplaneError) else f"{type(error).__name__}: {error}"

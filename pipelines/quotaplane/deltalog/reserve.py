@@ -30,7 +30,7 @@ class Reserve:
         """
         with suppress(OSError):
             if size_bytes == 0:
-                self.give_up()
+                self.release()
                 return False
             if self._path.exists() and self._path.stat().st_size == size_bytes:
                 return True
@@ -46,12 +46,12 @@ class Reserve:
             os.ftruncate(handle, 0)
             os.posix_fallocate(handle, 0, size_bytes)
         except OSError:
-            self.give_up()
+            self.release()
             raise
         finally:
             os.close(handle)
 
-    def give_up(self) -> int:
+    def release(self) -> int:
         """Delete the file; returns the bytes that this freed, 0 if there was none."""
         try:
             size_bytes = self._path.stat().st_size

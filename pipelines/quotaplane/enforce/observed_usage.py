@@ -51,7 +51,7 @@ def usage_of_groups(
     >>> used.groups, used.usage.tolist()
     (['g'], [[20.0, 200.0, nan, 0.0]])
     """
-    place_of = layout.group_place
+    place_of = layout.group_index
     others = [place_of[name] for name in left if name in place_of]
     groups = np.union1d(_groups_on(layout, broker), np.array(others, np.int64))
     of_part = layout.group[layout.topic]

@@ -8,7 +8,7 @@ import numpy as np
 
 from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.topics.topic_layout import Layout, moved, nothing
+from quotaplane.topics.topic_layout import Layout, empty_layout, moved
 
 _TOO_MUCH: Final = 1.5
 """A part that uses this many times its rate had a burst, or its rate is not the one we know."""
@@ -23,7 +23,7 @@ class PartUsage:
     """
 
     def __init__(self, lag_s: float) -> None:
-        self.layout = nothing()
+        self.layout = empty_layout()
         self._lag_s = lag_s
         self._stretch_begun_s = -np.inf
         self._implausible: set[str] = set()
@@ -48,7 +48,7 @@ class PartUsage:
 
     def carry(self, layout: Layout) -> None:
         """Continue with another layout; parts in both keep their figures."""
-        came_from = moved(self.layout.part_place, layout.parts)
+        came_from = moved(self.layout.part_index, layout.parts)
         stays = came_from >= 0
         names = (
             *("usage", "saturated", "_lowest", "_recent", "_earlier"),

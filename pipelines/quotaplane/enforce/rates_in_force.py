@@ -8,7 +8,7 @@ import numpy as np
 
 from quotaplane.enforce.rate_writes import Moves, Rates
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
-from quotaplane.topics.topic_layout import KINDS, SIDES, Layout, moved, nothing
+from quotaplane.topics.topic_layout import KINDS, SIDES, Layout, empty_layout, moved
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
@@ -22,7 +22,7 @@ class RatesInForce:
     """
 
     def __init__(self) -> None:
-        self.layout = nothing()
+        self.layout = empty_layout()
         self.to_remove: dict[tuple[str, int], float] = {}
         """Rates still to be removed because the topic left its group, by (topic, kind); value:
         earliest time (s) of the next try, inf = in flight."""
@@ -66,7 +66,7 @@ class RatesInForce:
 
     def carry(self, layout: Layout) -> None:
         """Continue with another layout; topics in both keep their state."""
-        came_from = moved(self.layout.place, layout.topics)
+        came_from = moved(self.layout.topic_index, layout.topics)
         stays = came_from >= 0
         names = (
             *("in_force", "_after_writes", "_busy", "_ours"),
@@ -91,7 +91,7 @@ class RatesInForce:
         self.layout = layout
         if self.to_remove:
             # A topic that came back: its rate is unknown and will be read.
-            for key in [key for key in self.to_remove if key[0] in layout.place]:
+            for key in [key for key in self.to_remove if key[0] in layout.topic_index]:
                 del self.to_remove[key]
 
     def rates(self, now_s: float) -> Rates:
@@ -128,7 +128,7 @@ class RatesInForce:
 
     def begin_read(self, topic: str, kind: int) -> bool:
         """Record that a read starts; False: the topic left, or a request is in flight already."""
-        at = self.layout.place.get(topic)
+        at = self.layout.topic_index.get(topic)
         if at is None or self._busy[at, kind]:
             return False
         # Only limited topics are read, so an unread rate may be one that an earlier run wrote.
@@ -146,7 +146,7 @@ class RatesInForce:
 
     def mark_unknown(self, topic: str, kind: int) -> None:
         """The topic's rate may have changed: forget it."""
-        at = self.layout.place.get(topic)
+        at = self.layout.topic_index.get(topic)
         if at is not None:
             self.in_force[at, SIDES[kind]] = self._after_writes[at, SIDES[kind]] = np.nan
 
@@ -154,7 +154,7 @@ class RatesInForce:
         """The topic does not exist any more, so neither does its rate."""
         self.mark_unknown(topic, kind)
         self.to_remove.pop((topic, kind), None)
-        at = self.layout.place.get(topic)
+        at = self.layout.topic_index.get(topic)
         if at is not None:
             self._ours[at, kind] = False
 
@@ -184,7 +184,7 @@ class RatesInForce:
 
         ``ceiling`` (2,): the administrator's rate of the topic, which may be the one in force.
         """
-        at = self.layout.place.get(topic)
+        at = self.layout.topic_index.get(topic)
         if at is not None:
             self.ceiling[at, SIDES[kind]] = ceiling
             self.recorded[at, kind] = recorded
@@ -192,7 +192,7 @@ class RatesInForce:
 
     def note_recorded(self, topic: str, kind: int) -> None:
         """The administrator's rate in force is recorded now."""
-        at = self.layout.place.get(topic)
+        at = self.layout.topic_index.get(topic)
         if at is not None:
             self.recorded[at, kind] = self.administrators[at, kind]
 
@@ -204,7 +204,7 @@ class RatesInForce:
         self, topic: str, kind: int, rates: FloatArray, *, wrote: bool, administrators: bool = False
     ) -> None:
         """A write or a read succeeded: these rates (2,) are in force."""
-        at = self.layout.place.get(topic)
+        at = self.layout.topic_index.get(topic)
         ours = bool(np.isfinite(rates).any()) and not administrators
         if at is None:
             # The topic left its group while the request was in flight.
@@ -225,7 +225,7 @@ class RatesInForce:
         After a failed write either rate may be in force until it is read; ``in_force`` keeps the
         higher one.
         """
-        at = self.layout.place.get(topic)
+        at = self.layout.topic_index.get(topic)
         if at is None:
             # The topic left its group while the request was in flight, and may have a rate.
             self.to_remove[topic, kind] = -np.inf
@@ -241,7 +241,7 @@ class RatesInForce:
 
 def _relocated(old: Layout, new: Layout) -> IntArray:
     """Topics with a part that moved to another broker."""
-    came_from = moved(old.part_place, new.parts)
+    came_from = moved(old.part_index, new.parts)
     at = np.flatnonzero(came_from >= 0)
     broker_before, broker_now = (
         np.array([*layout.brokers, ""])[layout.broker[parts]]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from quotaplane.agents.beside import Begun, beside
+from quotaplane.agents.background_task import BackgroundTask, background_task
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import GROUP_SYNC
 from quotaplane.console.terminal import warn
@@ -36,7 +36,7 @@ def following(
         HistoryError: the table can't be read or written.
     """
 
-    async def main(begun: Begun) -> None:
+    async def main(task: BackgroundTask) -> None:
         transport = settings.transport
         assert isinstance(transport, PulsarTransport)
         wrong = conditions or Conditions(say)
@@ -47,12 +47,12 @@ def following(
             failures = await group_sync.sync(rest)
             _raise_at_start(failures)
             wrong.note(GROUP_SYNC, "", _summary(failures))
-            begun.now()
-            while begun.goes_on:
+            task.started()
+            while task.running:
                 await sleep(cluster.poll_interval_s)
                 wrong.note(GROUP_SYNC, "", _summary(await _sync_again(group_sync, rest)))
 
-    with beside("cluster", main):
+    with background_task("cluster", main):
         yield
 
 

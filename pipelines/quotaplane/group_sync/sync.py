@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.agents.disappearance import FEW, TIMES, Vanished, some_of
+from quotaplane.agents.deletion_check import FEW, TIMES, DeletionCheck, some_of
 from quotaplane.agents.pace import at_once
 from quotaplane.errors import ClusterError, QuotaplaneError, TableChangedError
 from quotaplane.group_sync.changes import (
@@ -77,7 +77,7 @@ class GroupSync:
         self._tenants = Tenants(cluster.tenants, self._most)
         self._others = pa.array([], pa.string())
         """Groups of the table that the cluster lacks and that somebody else created."""
-        self._vanished = Vanished()
+        self._deletions = DeletionCheck()
         self._taken: dict[str, str] = {}
         """Groups that are left out because another one has their id, and why."""
         self._doubts: list[str] = []
@@ -102,7 +102,7 @@ class GroupSync:
         try:
             names = await read_names(rest, GROUPS)
         except ClusterError:
-            self._vanished.begin_again()
+            self._deletions.begin_again()
             raise
         listed = [name for name in names if not is_copy(name)]
         failures: list[QuotaplaneError] = []
@@ -246,7 +246,7 @@ class GroupSync:
             others = pa.array(sorted(set(missing).difference(ours)), pa.string())
             self._others = pa.concat_arrays([self._others, others])
         followed = int(known(listed, table.rows).sum()) + len(ours)
-        gone = self._vanished.believed(ours, of=followed)
+        gone = self._deletions.confirmed(ours, of=followed)
         if len(gone) < len(ours):
             self._doubts.append(
                 f"the cluster lists {followed - len(ours)} of {followed} resource groups; missing: "

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrow import places
+from quotaplane.arrow import indices_of
 from quotaplane.errors import InputError
 from quotaplane.groups.scope import DEFAULT, decode, is_scope, parse_scope
 from quotaplane.model import BoolArray, IntArray
@@ -134,8 +134,8 @@ def resolve(scopes: Scopes, has_quota: BoolArray, users: pa.Array, clients: pa.A
     fitting = _fitting(
         scopes,
         has_quota,
-        places(user_names, scopes.users)[user],
-        places(client_names, scopes.clients)[client],
+        indices_of(user_names, scopes.users)[user],
+        indices_of(client_names, scopes.clients)[client],
     )
     fits = fitting >= 0
     named = np.column_stack([_named(user_names)[user], _named(client_names)[client]])

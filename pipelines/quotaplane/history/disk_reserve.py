@@ -29,7 +29,7 @@ def keep_reserves(history: History) -> None:
             Reserve(folder, name).keep(int(history.reserve_mb * 1_000_000 / 2))
 
 
-def gave_up(
+def release_reserve(
     history: History, name: str, error: BaseException, say: Callable[[str], None] = warn
 ) -> bool:
     """Free a reserve if a full disk caused an error; returns whether that made room.
@@ -39,7 +39,7 @@ def gave_up(
     folder = local_folder(history.path)
     if folder is None or not is_full(error):
         return False
-    size_bytes = Reserve(folder, name).give_up()
+    size_bytes = Reserve(folder, name).release()
     if size_bytes:
         say(
             f"history at {location_of(history)}: the disk is full; its reserve of "
@@ -58,6 +58,6 @@ def with_reserve(history: History, work: Callable[[], _Done]) -> _Done:
     try:
         return work()
     except QuotaplaneError as error:
-        if not gave_up(history, OF_COMMANDS, error):
+        if not release_reserve(history, OF_COMMANDS, error):
             raise
     return work()

@@ -23,8 +23,8 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import ConfigError, DeposedError, HistoryError
+from quotaplane.history.cached_table import CachedTable
 from quotaplane.history.commits import merging, optimistically
-from quotaplane.history.newest_table import NewestTable
 from quotaplane.history.store import one_line
 from quotaplane.history.tables import LEADERS
 from quotaplane.settings import History
@@ -66,7 +66,7 @@ class Leadership:
     ) -> None:
         self._history, self._job, self._checkpoint, self._now = history, job, checkpoint, now
         self._claim_id = uuid.uuid4().hex
-        self._table = NewestTable(history, LEADERS.name)
+        self._table = CachedTable(history, LEADERS.name)
         self._seen = -1
         """The table's version in which this process led."""
         self._claimed: JobLeader | None = None

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
-from quotaplane.agents.beside import Begun, beside
+from quotaplane.agents.background_task import BackgroundTask, background_task
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import ADDRESS_OF_BROKERS, LIST_OF_BROKERS
 from quotaplane.agents.pace import at_once
@@ -126,7 +126,7 @@ def following_brokers(
             conditions.note(LIST_OF_BROKERS, "", None)
             _note(conditions, failed)
 
-    async def main(begun: Begun) -> None:
+    async def main(task: BackgroundTask) -> None:
         async with Rest(transport, conditions=conditions) as rest:
             if needed:
                 failed = await brokers.read(rest, clock(), int(wall_clock() * 1000))
@@ -135,12 +135,12 @@ def following_brokers(
                 _note(conditions, failed)
             else:
                 await read(rest)
-            begun.now()
-            while begun.goes_on:
+            task.started()
+            while task.running:
                 await sleep(cluster.poll_interval_s)
                 await read(rest)
 
-    with beside("brokers", main):
+    with background_task("brokers", main):
         yield lambda: brokers.newest
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from quotaplane.agents.conditions import Condition
-from quotaplane.agents.disappearance import TIMES, Vanished, some_of
+from quotaplane.agents.deletion_check import TIMES, DeletionCheck, some_of
 from quotaplane.agents.known_conditions import ATTACHMENTS, BROKERS, NAMESPACES, TOPICS
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError
@@ -65,7 +65,7 @@ class Namespace:
     """Parts: partitions, and topics without partitions."""
     partitioned: set[str]
     """Topics with partitions."""
-    vanished: Vanished = field(default_factory=Vanished, compare=False)
+    deletions: DeletionCheck = field(default_factory=DeletionCheck, compare=False)
     """Counts reads that topics are missing from."""
 
 
@@ -85,7 +85,7 @@ class Placement:
         self.brokers: dict[str, Broker] = {}
         self._namespaces: dict[str, Namespace] = {}
         """Attached namespaces by name."""
-        self._vanished = Vanished()
+        self._deletions = DeletionCheck()
         self._detached: set[str] = set()
         """Namespaces that had a group before this read and have none now."""
         self._hashes: dict[str, int] = {}
@@ -134,7 +134,7 @@ class Placement:
         path = Rest.path("tenants")
         tenants = await self._read(NAMESPACES, "", lambda: read_names(self._rest, path))
         if tenants is _FAILED:
-            self._vanished.begin_again()
+            self._deletions.begin_again()
             return False
         listed: list[str] = []
 
@@ -157,7 +157,7 @@ class Placement:
 
     def _forget_detached(self) -> None:
         detached, of = self._detached, len(self._namespaces)
-        gone = self._vanished.believed(detached, of)
+        gone = self._deletions.confirmed(detached, of)
         for name in gone:
             del self._namespaces[name]
             self._changed = True
@@ -193,7 +193,7 @@ class Placement:
         read = Namespace(group, ours, set(partitioned))
         known = self._namespaces.get(name)
         if known == read:
-            known.vanished.begin_again()
+            known.deletions.begin_again()
             return
         if known is not None:
             _keep_doubted(known, read)
@@ -279,7 +279,7 @@ class Placement:
         # Groups without topics as well, as their first topic may come at any time.
         groups = tuple(sorted({namespace.group for namespace in self._namespaces.values()}))
         place = {topic: index for index, topic in enumerate(topics)}
-        group_place = {group: index for index, group in enumerate(groups)}
+        group_index = {group: index for index, group in enumerate(groups)}
         order = sorted(range(len(part_names)), key=part_names.__getitem__)
         parts = [part_names[at] for at in order]
         ids = tuple(sorted(self.brokers))
@@ -287,7 +287,7 @@ class Placement:
             tuple(self.brokers[broker].name for broker in ids),
             groups,
             topics,
-            np.fromiter((group_place[group_names[t]] for t in topics), np.int64, len(topics)),
+            np.fromiter((group_index[group_names[t]] for t in topics), np.int64, len(topics)),
             tuple(parts),
             np.fromiter((place[topic_names[at]] for at in order), np.int64, len(order)),
             owners(
@@ -312,8 +312,8 @@ def _keep_doubted(known: Namespace, read: Namespace) -> None:
     """Add to ``read`` the known topics that are missing from it but may still exist."""
     names = {*known.topics, *known.partitioned}
     missing = names.difference(read.topics, read.partitioned)
-    doubted = missing - known.vanished.believed(missing, of=len(names))
-    read.vanished = known.vanished
+    doubted = missing - known.deletions.confirmed(missing, of=len(names))
+    read.deletions = known.deletions
     read.topics = sorted({*read.topics, *doubted.intersection(known.topics)})
     read.partitioned |= doubted & known.partitioned
 

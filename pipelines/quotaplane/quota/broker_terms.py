@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrow import places
+from quotaplane.arrow import indices_of
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.quota.shard import Shard
 
@@ -67,7 +67,7 @@ class _Spread:
         self._overrides = shard.groups.overrides
         self._groups, self._leases = len(shard.groups), shard.leases
         self._for_all = np.asarray(pc.equal(self._overrides.broker, "").to_numpy(False))
-        broker = places(self._overrides.broker, pa.array(shard.brokers.names, pa.string()))
+        broker = indices_of(self._overrides.broker, pa.array(shard.brokers.names, pa.string()))
         index = shard.find_leases(self._overrides.group, np.where(self._for_all, -1, broker))
         self._named = np.flatnonzero(index >= 0)
         self._lease_index = index[self._named]

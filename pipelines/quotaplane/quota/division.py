@@ -194,12 +194,12 @@ def _part(
     group = leases.group[at]
     sizes = np.bincount(group, minlength=len(shard.groups))[subject]
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    usage, demand = leases.usage[dimension, at], leases.track.demand[dimension, at]
+    usage, demand = leases.usage[dimension, at], leases.estimates.demand[dimension, at]
     rate = np.where(np.isfinite(demand), demand, usage)
     allowed = Budget(quota[subject], quota[subject])
     if status.debt is not None:
         allowed = budget(quota[subject], status.debt[dimension, subject], config.over)
-    error = error_of_mean(leases.track.windows[dimension, at])
+    error = error_of_mean(leases.estimates.windows[dimension, at])
     return _Part(
         subject=subject,
         at=at,
@@ -213,7 +213,7 @@ def _part(
         usage=usage,
         demand=demand,
         weight=np.ones(len(group)) if weight is None else weight[at],
-        sigma=leases.track.noise[dimension, at] * np.sqrt(rate * error),
+        sigma=leases.estimates.noise[dimension, at] * np.sqrt(rate * error),
         reports_refused=leases.reports_refused[at],
     )
 

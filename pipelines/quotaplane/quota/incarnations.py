@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.arrow import places
+from quotaplane.arrow import indices_of
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
@@ -49,7 +49,7 @@ def one_incarnation(
     the report; it is of whatever incarnation runs. Reports that were sent again are left to
     ``order_reports``: they are older than the newest one that counted.
     """
-    broker = places(headers["broker"].combine_chunks(), pa.array(brokers.names, pa.string()))
+    broker = indices_of(headers["broker"].combine_chunks(), pa.array(brokers.names, pa.string()))
     known = np.flatnonzero((broker >= 0) & ~observed)
     b = broker[known]
     # A start in the future was wrong: see ``order_reports``.

@@ -65,6 +65,6 @@ def lease_snapshot(state: ShardState, lease_ms: float) -> pa.Table:
     }
     for place, dimension in enumerate(leases.dimensions):
         columns[USED_COLUMNS[dimension]] = pa.array(leases.usage[place])
-        columns[DEMAND_COLUMNS[dimension]] = pa.array(leases.track.demand[place])
+        columns[DEMAND_COLUMNS[dimension]] = pa.array(leases.estimates.demand[place])
         columns[LIMIT_COLUMNS[dimension]] = pa.array(leases.limit[place])
     return pa.table(columns)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from quotaplane.arrays import to_single
 from quotaplane.model import BASIC, PARTS, BoolArray, FloatArray, IntArray
-from quotaplane.quota.estimate.track import Track
+from quotaplane.quota.estimate.demand_estimates import Estimates
 
 _BASIC = tuple(range(BASIC))
 
@@ -35,7 +35,7 @@ class Leases:
     """Index of the broker."""
     usage: FloatArray
     """(d, n) in the newest report."""
-    track: Track
+    estimates: Estimates
     """(d, n) what is known of the demand."""
     reports_refused: BoolArray
     """The broker reports what it refuses or delays."""
@@ -72,8 +72,8 @@ class Leases:
         arrays: dict[str, Any] = {
             name: change(*(getattr(each, name) for each in (self, *others))) for name in _ARRAYS
         }
-        track = self.track.map_arrays(change, *(each.track for each in others))
-        return replace(self, track=track, **arrays)
+        estimates = self.estimates.map_arrays(change, *(each.estimates for each in others))
+        return replace(self, estimates=estimates, **arrays)
 
     def merged(self, others: Leases) -> Leases:
         """These and ``others``, which are other pairs in the same dimensions."""
@@ -105,11 +105,11 @@ class Leases:
         for place, dimension in enumerate(wanted):
             if dimension in PARTS and dimension not in self.dimensions:
                 total = to_single(self.usage[list(PARTS[dimension])].sum(axis=0))
-                leases.usage[place] = leases.track.demand[place] = total
+                leases.usage[place] = leases.estimates.demand[place] = total
         return leases
 
 
-_OTHERS: Final = ("dimensions", "track")
+_OTHERS: Final = ("dimensions", "estimates")
 _ARRAYS: Final = tuple(field.name for field in fields(Leases) if field.name not in _OTHERS)
 
 
@@ -122,7 +122,7 @@ def fresh_leases(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] 
         group=group,
         broker=broker,
         usage=np.zeros(shape),
-        track=Track.blank(shape),
+        estimates=Estimates.blank(shape),
         reports_refused=np.zeros(n, bool),
         limit=unlimited,
         previous_limit=unlimited,

@@ -117,7 +117,7 @@ def apply_reports(
 
     even = np.stack([before.equal_shares(place) for place in range(len(leases.dimensions))])
     known = estimate(
-        Known(leases.usage, leases.track, leases.reports_refused),
+        Known(leases.usage, leases.estimates, leases.reports_refused),
         newest_index,
         measured,
         # A limit is small up to twice what an idle broker has.

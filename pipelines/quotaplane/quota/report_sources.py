@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.arrays import find, last_values
-from quotaplane.arrow import places
+from quotaplane.arrow import indices_of
 from quotaplane.model import BASIC, PARTS, RATE_COLUMNS, BoolArray, FloatArray, IntArray, Round
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import Events, StepConfig
@@ -61,7 +61,7 @@ def _recorded_aside(
     They are from the source that counts for the pair after this round: both are of the same time.
     """
     report = entries["report"].to_numpy()
-    broker = places(headers["broker"], pa.array(pairs.brokers, pa.string()))
+    broker = indices_of(headers["broker"], pa.array(pairs.brokers, pa.string()))
     pair = pairs.find(broker[report], entries["group_id"].to_numpy())
     by_observation = np.append(_count(pairs, round_, config), False)[pair]  # -1: not observed
     kept = by_observation == observed_ones(headers)[report]
@@ -189,7 +189,7 @@ def _opened(
     return pairs, _Headers(
         observed=observed,
         dropped=dropped,
-        broker=places(names, pa.array(pairs.brokers, pa.string())),
+        broker=indices_of(names, pa.array(pairs.brokers, pa.string())),
         sequence=sequence,
         newest=number,
         rank=rank,

@@ -173,7 +173,7 @@ def with_totals(
 def _refused(leases: Leases, parts: list[int]) -> FloatArray:
     """(k, n) what is refused per second of each of the k ``parts``; inf: not known."""
     usage, demand, distrust = (
-        rates[parts] for rates in (leases.usage, leases.track.demand, leases.track.distrust)
+        rates[parts] for rates in (leases.usage, leases.estimates.demand, leases.estimates.distrust)
     )
     # Without a claim the demand differs from the last usage by noise only, not by refusals.
     claimed = (distrust % 2 == 1) | np.isinf(demand)

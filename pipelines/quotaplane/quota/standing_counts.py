@@ -50,7 +50,7 @@ def standing(
         binding = groups.tree_quota(dimension)
         limited = np.maximum(limited, used_part(groups.parent, leases.group, enforced, binding))
         tree = replace(unlimited, quota=binding)
-        limit, demand = leases.limit[dimension], leases.track.demand[dimension]
+        limit, demand = leases.limit[dimension], leases.estimates.demand[dimension]
         worst = worst_shares(tree, leases.group, limit, demand, in_force & live)
         starved |= starving(tree, worst, share)
     mode, exceeded = groups.mode, used > OVER_QUOTA

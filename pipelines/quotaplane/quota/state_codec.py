@@ -21,8 +21,8 @@ from quotaplane.errors import HistoryError
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import DeletedReservations
+from quotaplane.quota.estimate.demand_estimates import Estimates
 from quotaplane.quota.estimate.level_changes import SUM_STEPS
-from quotaplane.quota.estimate.track import Track
 from quotaplane.quota.groups import Groups, group_columns, groups_from, override_columns
 from quotaplane.quota.learning import Learning
 from quotaplane.quota.leases import Leases
@@ -75,10 +75,10 @@ def dump(state: ShardState) -> bytes:
         "leases": _lease_columns(leases, base_ms),
         "rates": _rate_columns(leases),
         "young": _young_columns(leases),
-        "estimates": _estimate_columns(leases.track),
+        "estimates": _estimate_columns(leases.estimates),
         "deleted": _deleted_columns(state.deleted),
         "undefined": _undefined_columns(state.undefined),
-        "doubts": _doubt_columns(leases.track),
+        "doubts": _doubt_columns(leases.estimates),
         "overuse": _overuse_columns(state.overuse),
         "observed": state.observed.columns() if len(state.observed) else {},
     }
@@ -199,7 +199,7 @@ class _Flags:
 def _lease_columns(leases: Leases, base_ms: int) -> Columns:
     age_ms = base_ms - leases.seen_at_ms
     flags = _Flags(
-        saturated=np.isinf(leases.track.demand),
+        saturated=np.isinf(leases.estimates.demand),
         has_limit=leases.has_limit,
         reports_refused=leases.reports_refused,
         enforced=leases.enforced,
@@ -215,8 +215,8 @@ def _lease_columns(leases: Leases, base_ms: int) -> Columns:
 def _rate_columns(leases: Leases) -> Columns:
     """Every dimension behind the other; the demand only where it says more than the usage."""
     rates = {"usage": leases.usage, "limit": leases.limit}
-    if not (np.isinf(leases.track.demand) | (leases.track.demand == leases.usage)).all():
-        rates["demand"] = leases.track.demand
+    if not (np.isinf(leases.estimates.demand) | (leases.estimates.demand == leases.usage)).all():
+        rates["demand"] = leases.estimates.demand
     return {name: array.ravel().astype(np.float32) for name, array in rates.items()}
 
 
@@ -242,38 +242,38 @@ _NIBBLE: Final = 16
 """Two small counts share a byte: the second one times this."""
 
 
-def _estimate_columns(track: Track) -> Columns:
-    """``track.Track`` without its doubts."""
+def _estimate_columns(estimates: Estimates) -> Columns:
+    """``estimates.Estimates`` without its doubts."""
     columns: dict[str, npt.NDArray[Any]] = {
-        "noise": track.noise.astype(np.float16),
-        "last_deviation": track.last_deviation.astype(np.float16),
-        "earlier_deviation": track.earlier_deviation.astype(np.float16),
-        "rise": (track.rise * SUM_STEPS).astype(np.uint8),
-        "fall": (track.fall * SUM_STEPS).astype(np.uint8),
-        "runs": (track.rise_windows + _NIBBLE * track.fall_windows).astype(np.uint8),
-        "windows": track.windows.astype(np.uint8),
-        "distrust": track.distrust.astype(np.uint8),
+        "noise": estimates.noise.astype(np.float16),
+        "last_deviation": estimates.last_deviation.astype(np.float16),
+        "earlier_deviation": estimates.earlier_deviation.astype(np.float16),
+        "rise": (estimates.rise * SUM_STEPS).astype(np.uint8),
+        "fall": (estimates.fall * SUM_STEPS).astype(np.uint8),
+        "runs": (estimates.rise_windows + _NIBBLE * estimates.fall_windows).astype(np.uint8),
+        "windows": estimates.windows.astype(np.uint8),
+        "distrust": estimates.distrust.astype(np.uint8),
     }
     return {name: array.ravel() for name, array in columns.items() if array.any()}
 
 
-def _doubt_columns(track: Track) -> Columns:
+def _doubt_columns(estimates: Estimates) -> Columns:
     """The few estimates that are in doubt, and what they were before."""
-    doubt = track.doubt.ravel()
+    doubt = estimates.doubt.ravel()
     at = np.flatnonzero(doubt)
     return {
         "at": at.astype(np.int32),
         "doubt": doubt[at].astype(np.uint8),
-        "old_demand": track.old_demand.ravel()[at].astype(np.float32),
-        "old_windows": track.old_windows.ravel()[at].astype(np.uint8),
+        "old_demand": estimates.old_demand.ravel()[at].astype(np.float32),
+        "old_windows": estimates.old_windows.ravel()[at].astype(np.uint8),
     }
 
 
-def _track(estimates: Columns, doubts: Columns, demand: FloatArray) -> Track:
+def _estimates(columns: Columns, doubts: Columns, demand: FloatArray) -> Estimates:
     shape = demand.shape
 
     def column(name: str) -> npt.NDArray[Any]:
-        stored = estimates.get(name)
+        stored = columns.get(name)
         values = np.zeros(demand.size) if stored is None else stored
         return np.asarray(values, np.float64).reshape(shape)
 
@@ -283,7 +283,7 @@ def _track(estimates: Columns, doubts: Columns, demand: FloatArray) -> Track:
     at = doubts["at"]
     doubt[at], old_windows[at] = doubts["doubt"], doubts["old_windows"]
     old_demand[at] = doubts["old_demand"]
-    return Track(
+    return Estimates(
         demand=demand,
         noise=column("noise"),
         last_deviation=column("last_deviation"),
@@ -301,7 +301,7 @@ def _track(estimates: Columns, doubts: Columns, demand: FloatArray) -> Track:
 
 
 def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Groups) -> Leases:
-    columns, young, estimates = tables["leases"], tables["young"], tables["estimates"]
+    columns, young = tables["leases"], tables["young"]
     dimensions = tuple(map(DIMENSIONS.index, meta["dimensions"].split(",")))
     d, n = len(dimensions), len(columns["broker"])
     rates: dict[str, FloatArray] = {
@@ -310,13 +310,13 @@ def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Grou
     flags = _Flags.unpack(columns["flags"], d)
     usage, limit = rates["usage"], rates["limit"]
     demand = np.where(flags.saturated, np.inf, rates.get("demand", usage))
-    track = _track(estimates, tables["doubts"], demand)
+    estimates = _estimates(tables["estimates"], tables["doubts"], demand)
     leases = Leases(
         dimensions=dimensions,
         group=np.repeat(np.arange(len(groups)), tables["groups"]["size"]),
         broker=columns["broker"].astype(np.int64),
         usage=usage,
-        track=track,
+        estimates=estimates,
         reports_refused=flags.reports_refused,
         limit=limit,
         previous_limit=limit.copy(),

@@ -128,7 +128,7 @@ def steady_limits(
         leases,
         usage=used,
         limit=period.limit[at][:, pair, bucket],
-        track=replace(leases.track, demand=_demand(period, at, config)[:, pair, bucket]),
+        estimates=replace(leases.estimates, demand=_demand(period, at, config)[:, pair, bucket]),
         reports_refused=~nothing,  # the demand has headroom already
     )
     count = np.zeros(len(period.brokers), np.int64)

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from quotaplane.agents.conditions import Conditions, in_words
+from quotaplane.agents.conditions import Conditions, describe_error
 from quotaplane.agents.known_conditions import ANSWERS
 from quotaplane.console.terminal import one_line, warn
 from quotaplane.errors import (
@@ -94,7 +94,7 @@ def add_error_answers(app: FastAPI, conditions: Conditions) -> None:
         status, reason = status_of(error), str(error)
         if isinstance(error, HistoryError) and not getattr(request.state, "sees_all", False):
             # It names folders of this host.
-            text = f"{request.method} {request.url.path}: {in_words(error)}"
+            text = f"{request.method} {request.url.path}: {describe_error(error)}"
             conditions.note(ANSWERS, "", text, times=1)
             reason = "the history can't be read or written; the server's stderr says why"
         return error_answer(status, reason, _challenge(status))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NOTE: Final = "quotaplane.json"
-_PASSED_OVER: Final = "quotaplane.passedOver"
+_BACKLOG_SKIPPED: Final = "quotaplane.backlogSkipped"
 """Key in the ``conf`` of an offset log entry; Spark ignores keys that it does not know."""
 
 
@@ -151,7 +151,7 @@ class CheckpointFolder:
         newest = self._newest("offsets")
         return None if newest is None else self._reports_offset(newest)
 
-    def note_passed_over(self, end: Any, now_ms: int) -> int | None:
+    def note_skipped_backlog(self, end: Any, now_ms: int) -> int | None:
         """Write an offset log entry for a batch that skips all reports up to ``end``.
 
         Spark runs that batch next. The entry is a copy of the newest one with another reports
@@ -164,14 +164,14 @@ class CheckpointFolder:
             return None
         metadata = json.loads(batch)
         metadata["batchTimestampMs"] = max(now_ms, metadata["batchTimestampMs"])
-        metadata["conf"][_PASSED_OVER] = "true"
+        metadata["conf"][_BACKLOG_SKIPPED] = "true"
         lines = version, json.dumps(metadata), json.dumps(end), *others
         self.write(f"offsets/{last + 1}", "\n".join(lines))
         return last + 1
 
-    def is_passed_over(self, seq: int) -> bool:
-        """Was the batch written by ``note_passed_over``?"""
-        return _PASSED_OVER in self._metadata(seq).get("conf", {})
+    def skips_backlog(self, seq: int) -> bool:
+        """Was the batch written by ``note_skipped_backlog``?"""
+        return _BACKLOG_SKIPPED in self._metadata(seq).get("conf", {})
 
     def now_ms(self, seq: int) -> int:
         """A micro-batch's time, which is the same when the batch runs again."""

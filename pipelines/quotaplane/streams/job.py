@@ -25,17 +25,17 @@ from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, own_signal_handlers, speaking
 from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
-from quotaplane.streams.lone_batches import (
-    Alone,
-    LeftOut,
-    nothing,
-    pass_over_backlog,
-    passed_over,
-    skipped,
-)
 from quotaplane.streams.operator import operate
 from quotaplane.streams.shard_program import Batch, Output, ShardProgram
 from quotaplane.streams.sink import BatchSink, Finisher
+from quotaplane.streams.skipped_batches import (
+    SingleBatch,
+    SkippedInput,
+    empty_source,
+    skip_backlog,
+    skipped_backlog,
+    skipped_batch,
+)
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
 from quotaplane.streams.whole_groups import refuse_damaged_groups
@@ -96,14 +96,16 @@ class JobSpec(ABC):
         """Create the object that does the job's own work at the end of each micro-batch."""
 
     @abstractmethod
-    def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
+    def letters(
+        self, epoch: int, batch: Batch, left_out: Sequence[SkippedInput]
+    ) -> Sequence[Output]:
         """Dead letters for skipped input, as the program would emit them."""
 
-    def passed_over(
+    def skipped_backlog(
         self, epoch: int, batch: Batch, ranges: Sequence[Range]
     ) -> tuple[Sequence[Output], str]:
         """Outputs for a backlog that a start skips, by default dead letters; and a warning."""
-        left_out, said = passed_over(ranges, self.inputs_noun, self.oldest_s or 0.0)
+        left_out, said = skipped_backlog(ranges, self.inputs_noun, self.oldest_s or 0.0)
         return self.letters(epoch, batch, left_out), said
 
     @abstractmethod
@@ -177,7 +179,7 @@ class StreamJob(RunningQuery):
         spec: the kind of job.
         transport: from ``prepare``.
         skip_batch: the batch to commit without its input.
-        pass_over: the query may begin with one batch that skips messages too old to use.
+        skip_backlog_first: the query may begin with one batch that skips messages too old to use.
         lines: prints the job's lines; None: no output.
         traces: makes the spans of rounds; None: no spans.
     """
@@ -189,7 +191,7 @@ class StreamJob(RunningQuery):
         transport: Transport,
         skip_batch: int | None = None,
         *,
-        pass_over: bool = False,
+        skip_backlog_first: bool = False,
         lines: JobLines | None = None,
         traces: RoundTraces | None = None,
     ) -> None:
@@ -210,13 +212,13 @@ class StreamJob(RunningQuery):
         alone = None
         if attempts.to_skip is not None:
             alone = _skipped(spec, folder, self.epoch, attempts.to_skip)
-        elif pass_over:
-            alone = _passed_over(spec, folder, self.epoch, transport)
+        elif skip_backlog_first:
+            alone = _skipped_backlog(spec, folder, self.epoch, transport)
         lines.status.waits_for("first_round")
         # A checkpoint fixes the number of shuffle partitions with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
         without_input = alone is not None and alone.without_input
-        arriving = nothing(spark) if without_input else transport.read_reports(spark)
+        arriving = empty_source(spark) if without_input else transport.read_reports(spark)
         events = spec.inputs(spark, arriving)
         finisher = spec.finisher(folder)
         finisher.connect(history, transport)
@@ -268,12 +270,18 @@ def run_stream_job(
                 spark = session(log)
             end_if_asked()
             # At most two batches run alone: an unfinished one, and one that skips a backlog.
-            may_pass_over = iter((True, True))
+            may_skip = iter((True, True))
 
             def start(skip: int | None) -> StreamJob:
-                passing = skip is None and next(may_pass_over, False)
+                skipping = skip is None and next(may_skip, False)
                 job = StreamJob(
-                    spark, spec, transport, skip, pass_over=passing, lines=lines, traces=traces
+                    spark,
+                    spec,
+                    transport,
+                    skip,
+                    skip_backlog_first=skipping,
+                    lines=lines,
+                    traces=traces,
                 )
                 job.reserve_of = spec.settings.history
                 end_if_asked()
@@ -303,24 +311,24 @@ def _local_folders(**places: str) -> dict[str, str]:
     return {name: place for name, place in places.items() if "://" not in place}
 
 
-def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -> Alone:
+def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -> SingleBatch:
     """The batch to skip by request (``--skip-batch``), with one dead letter."""
-    left_out = skipped(number, folder.ranges(number), spec.inputs_noun)
+    left_out = skipped_batch(number, folder.ranges(number), spec.inputs_noun)
     batch = Batch(0, number, folder.now_ms(number))
-    return Alone(number, spec.letters(epoch, batch, [left_out]), done=left_out.detail)
+    return SingleBatch(number, spec.letters(epoch, batch, [left_out]), done=left_out.detail)
 
 
-def _passed_over(
+def _skipped_backlog(
     spec: JobSpec, folder: CheckpointFolder, epoch: int, transport: Transport
-) -> Alone | None:
+) -> SingleBatch | None:
     """The batch to run alone if there is a backlog to pass over; None: there is none."""
     if spec.oldest_s is None:
         return None
-    alone = pass_over_backlog(folder, transport, spec.oldest_s, spec.most_per_batch)
+    alone = skip_backlog(folder, transport, spec.oldest_s, spec.most_per_batch)
     if alone is None or not alone.without_input:
         return alone
     batch = Batch(0, alone.batch, folder.now_ms(alone.batch))
-    outputs, done = spec.passed_over(epoch, batch, folder.ranges(alone.batch))
+    outputs, done = spec.skipped_backlog(epoch, batch, folder.ranges(alone.batch))
     return alone._replace(letters=outputs, done=done)
 
 

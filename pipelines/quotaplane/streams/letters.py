@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from quotaplane.arrow import unpack
-from quotaplane.streams.lone_batches import LeftOut
+from quotaplane.streams.skipped_batches import SkippedInput
 from quotaplane.wire.rejected_reports import condensed
 from quotaplane.wire.shard_inputs import REJECTED
 
@@ -53,7 +53,7 @@ def letters_of(count: int, **columns: Any) -> pa.Table:
     )
 
 
-def letters_of_input_left_out(left_out: Sequence[LeftOut]) -> pa.Table:
+def letters_of_input_left_out(left_out: Sequence[SkippedInput]) -> pa.Table:
     """One dead letter for each part of a batch that is not decoded."""
     return letters_of(
         len(left_out),

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from quotaplane.agents.clock_steps import ClockSteps, in_words
+from quotaplane.agents.clock_steps import ClockSteps, describe_step
 from quotaplane.errors import DeposedError, QuotaplaneError
-from quotaplane.history.disk_reserve import OF_JOBS, gave_up, keep_reserves
+from quotaplane.history.disk_reserve import OF_JOBS, keep_reserves, release_reserve
 from quotaplane.settings import History
 from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.lone_batches import Alone
 from quotaplane.streams.operator import OUTPUT_SCHEMA
 from quotaplane.streams.progress import note_disks, note_progress
 from quotaplane.streams.query_failures import known_failure, root_cause
+from quotaplane.streams.skipped_batches import SingleBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +45,7 @@ class RunningQuery:
     """A running query; subclasses start it."""
 
     query: StreamingQuery
-    alone: Alone | None = None
+    alone: SingleBatch | None = None
     """The one batch that the query runs before it ends; None: it runs until stopped."""
     begin_anew: bool = False
     """Start the query again, as Spark waits for a time that has passed already."""
@@ -69,7 +69,7 @@ class RunningQuery:
         *,
         name: str,
         interval_s: float,
-        alone: Alone | None,
+        alone: SingleBatch | None,
         ready: str,
     ) -> None:
         """Start the query.
@@ -143,7 +143,7 @@ class RunningQuery:
         Spark begins the next micro-batch at a time of the wall clock. If that was set back, Spark
         would wait for as long; a query that starts anew does not.
         """
-        step_s = self._clock.look()
+        step_s = self._clock.check()
         if not step_s:
             return
         self.lines.status.count("clock_steps")
@@ -153,7 +153,7 @@ class RunningQuery:
             if self.begin_anew
             else "reports are compared with the new time"
         )
-        self.lines.warn(f"{in_words(step_s)}: {then}. Check that NTP runs on this host")
+        self.lines.warn(f"{describe_step(step_s)}: {then}. Check that NTP runs on this host")
 
     def _last_batch(self) -> int | None:
         progress = self.query.lastProgress
@@ -173,7 +173,7 @@ class RunningQuery:
             resource.close()
 
 
-def _of_batch(sink: Sink, alone: Alone) -> Sink:
+def _of_batch(sink: Sink, alone: SingleBatch) -> Sink:
     def end_batch(outputs: DataFrame, seq: int) -> None:
         if seq != alone.batch:
             raise RuntimeError(f"batch {seq} runs in place of batch {alone.batch}")
@@ -212,7 +212,7 @@ def run_until_stopped(
             history = job.reserve_of
             if signals or history is None:
                 raise
-            if not gave_up(history, OF_JOBS, error, job.lines.warn):
+            if not release_reserve(history, OF_JOBS, error, job.lines.warn):
                 raise
         else:
             if signals or (job.alone is None and not job.begin_anew):

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.arrow import places
+from quotaplane.arrow import indices_of
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray, IntArray
 from quotaplane.throttle.broker_quotas import laws_and_quotas
 from quotaplane.throttle.types import Quotas
@@ -38,7 +38,7 @@ def quotas_of(
     >>> quotas.rate_per_s.tolist()
     [5.0, inf]
     """
-    place = places(names, _whole(definitions["group"]))
+    place = indices_of(names, _whole(definitions["group"]))
     rows = definitions.take(pa.array(place, mask=place < 0))
     texts = np.full(len(names), "", dtype=object)
     if "throttle" in rows.column_names:

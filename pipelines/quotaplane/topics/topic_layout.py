@@ -95,22 +95,22 @@ class Layout:
         return np.asarray(unowned == 0)
 
     @cached_property
-    def group_place(self) -> dict[str, int]:
+    def group_index(self) -> dict[str, int]:
         """Each group's index."""
         return {name: index for index, name in enumerate(self.groups)}
 
     @cached_property
-    def place(self) -> dict[str, int]:
+    def topic_index(self) -> dict[str, int]:
         """Each topic's index."""
         return {name: index for index, name in enumerate(self.topics)}
 
     @cached_property
-    def part_place(self) -> dict[str, int]:
+    def part_index(self) -> dict[str, int]:
         """Each part's index."""
         return {name: index for index, name in enumerate(self.parts)}
 
 
-def nothing() -> Layout:
+def empty_layout() -> Layout:
     """A layout without topics: the state before the first read."""
     none = np.zeros(0, np.int64)
     return Layout((), (), (), none, (), none, none)

@@ -123,7 +123,7 @@ class AdministratorRates:
             return
         self._left_others_of = layout
         for place, kind in self._rows:
-            if "://" in place and place not in layout.place:
+            if "://" in place and place not in layout.topic_index:
                 to_remove.setdefault((place, KINDS.index(kind)), -np.inf)
 
     def drop_given_back(self) -> None:

@@ -13,7 +13,7 @@ from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.enforce.quota_caps import QuotaCaps, TableQuotas, capped, caps_of
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.texts import first_few
-from quotaplane.topics.topic_layout import Layout, nothing
+from quotaplane.topics.topic_layout import Layout, empty_layout
 
 _REPORT_AFTER_S: Final = 10.0
 """A cut is reported if it lasts: the job and the enforcer read a changed quota at different times,
@@ -39,7 +39,7 @@ class AllowedLimits:
     ) -> None:
         self._received, self._table, self._conditions = received, table, conditions
         self._only_recorded, self._over = only_recorded, over
-        self._layout: Layout = nothing()
+        self._layout: Layout = empty_layout()
         self._quotas: TableQuotas | None = None
         self._caps: QuotaCaps = caps_of((), None)
         self._ignored: BoolArray = np.zeros(0, np.bool_)

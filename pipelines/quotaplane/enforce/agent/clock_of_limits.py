@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from quotaplane.agents.clock_steps import ClockSteps, in_words
+from quotaplane.agents.clock_steps import ClockSteps, describe_step
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import CLOCK_OF_LIMITS
 
@@ -48,11 +48,11 @@ class ClockOfLimits:
 
     def look(self) -> None:
         """Print a line if this host's clock was set since the last look."""
-        step_s = self._own.look()
+        step_s = self._own.check()
         if step_s:
             self._conditions.say(
-                f"{in_words(step_s)}. Limits that are here keep their leases; those that arrive are"
-                " compared with the new time. Check that NTP runs"
+                f"{describe_step(step_s)}. Limits that are here keep their leases; those that "
+                "arrive are compared with the new time. Check that NTP runs"
             )
 
     def arrived(self, issued_at_ms: int, now_ms: float) -> None:

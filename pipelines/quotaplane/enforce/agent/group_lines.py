@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from quotaplane.agents.conditions import Condition, Conditions
-from quotaplane.agents.disappearance import some_of
+from quotaplane.agents.deletion_check import some_of
 from quotaplane.agents.known_conditions import CROWDED_GROUPS, MISSING_GROUPS, STUCK_GROUPS
 
 _TEXTS: Final = {

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from quotaplane.agents.conditions import Conditions, in_words
+from quotaplane.agents.conditions import Conditions, describe_error
 from quotaplane.agents.known_conditions import IGNORED_LIMITS, REFUSED_LIMITS, UNVERIFIED_LIMITS
 from quotaplane.enforce.agent.clock_of_limits import ClockOfLimits
 from quotaplane.enforce.agent.quota_table import QuotaTable
@@ -202,5 +202,5 @@ class LimitsListener:
     def _refuse(self, polled: Polled, error: Exception) -> None:
         self.refused += 1
         message = f"{polled.position}: message for {shown(polled.key)}"
-        text = f"{message} refused: {in_words(error)}"
+        text = f"{message} refused: {describe_error(error)}"
         self._conditions.note(REFUSED_LIMITS, "", text, times=1)

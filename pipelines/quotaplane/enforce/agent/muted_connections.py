@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from quotaplane.agents.conditions import Conditions, Say
-from quotaplane.agents.disappearance import some_of
+from quotaplane.agents.deletion_check import some_of
 from quotaplane.agents.known_conditions import MUTED_PRODUCERS
 from quotaplane.agents.pace import Bucket, Pace, at_once, start
 from quotaplane.enforce.agent.observer import Observer
@@ -174,7 +174,7 @@ class MutedConnections:
             used = {part: one for part, one in found.items() if one.producers}
             messages = {part: one.messages for part, one in used.items()}
             return Published(messages, {part for part, one in used.items() if one.lately})
-        owners = {layout.broker[layout.part_place[part]] for part in parts}
+        owners = {layout.broker[layout.part_index[part]] for part in parts}
         names = {layout.brokers[broker] for broker in owners}
         published = Published({}, set())
         for broker in list(self._observer.placement.brokers.values()):

@@ -334,7 +334,7 @@ class NamespaceDefaults:
             names = tuple(sorted(self._rates))
             rates = [self._rates[name] for name in names]
             place = {name: at for at, name in enumerate(names)}
-            groups = layout.group_place
+            groups = layout.group_index
             of_namespace, index = layout.namespaces
             at = np.array([place.get(name, -1) for name in of_namespace], np.int64)
             group = [groups.get(of, -2) if of else -1 for of in map(self._group.get, names)]

@@ -15,7 +15,7 @@ from quotaplane.agents.conditions import Condition, Conditions
 from quotaplane.agents.known_conditions import EPOCHS, QUOTAS
 from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.errors import HistoryError, QuotaplaneError
-from quotaplane.history.newest_table import NewestTable
+from quotaplane.history.cached_table import CachedTable
 from quotaplane.history.store import one_line
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
 from quotaplane.model import BASIC, RATE_COLUMNS, Mode
@@ -41,8 +41,8 @@ class QuotaTable:
         self._without_quotas = (
             "rates stay as they are" if take_over else "limits are not capped by quotas"
         )
-        self._groups = NewestTable(history, RESOURCE_GROUPS.name)
-        self._rounds = NewestTable(history, ROUNDS.name)
+        self._groups = CachedTable(history, RESOURCE_GROUPS.name)
+        self._rounds = CachedTable(history, ROUNDS.name)
         self._version = -1
         self._reading: dict[Condition, asyncio.Future[Any]] = {}
         self.looked = False

@@ -94,7 +94,7 @@ class RateWriter:
 
     def forget_deleted(self) -> None:
         """Drop the failures of topics that don't exist any more."""
-        place = self._ledger.layout.place
+        place = self._ledger.layout.topic_index
         named = {_named(*key) for key in self._ledger.to_remove}
         for part in (WRITING_RATES, READING_RATES):
             self._conditions.retain(
@@ -144,7 +144,7 @@ class RateWriter:
         Rates that will be limited come first (``limited`` (u, 2) by kind; None: all are), then the
         newest topics: an older one was limited before, or is one of too many in any case.
         """
-        place = self._ledger.layout.place
+        place = self._ledger.layout.topic_index
         for topic in implausible:
             if topic in place:
                 self._check(place[topic], range(len(KINDS)))
@@ -253,7 +253,7 @@ class RateWriter:
     def _is_known(self, topic: str, kind: int, found: OwnRate) -> bool:
         """Whether a topic has a rate of the writer, administrator or enforcer, that we know."""
         ledger = self._ledger
-        at = ledger.layout.place.get(topic)
+        at = ledger.layout.topic_index.get(topic)
         if at is None:
             return True
         if found.policy is not None:
@@ -265,7 +265,7 @@ class RateWriter:
     def _take_in(self, topic: str, kind: int, found: OwnRate) -> None:
         """Take in a rate that was read."""
         ledger, record = self._ledger, self._administrators
-        at = ledger.layout.place.get(topic)
+        at = ledger.layout.topic_index.get(topic)
         if at is None:
             ledger.confirmed(
                 *(topic, kind, found.rates), wrote=False, administrators=found.policy is not None
@@ -319,7 +319,7 @@ class RateWriter:
             elif wrote:
                 self._failed += 1
             # For a topic that left its group only the removal of its rate matters now.
-            left = topic not in self._ledger.layout.place
+            left = topic not in self._ledger.layout.topic_index
             self._conditions.note(part, item, None if left or _is_gone(error) else error)
             return False
         self._conditions.note(part, item, None)
@@ -355,7 +355,7 @@ class RateWriter:
         to_remove.pop((topic, kind), None)
         # The topic may be in a group again by now; then its rate must be written again, and a write
         # in place of the administrator's may be under way.
-        if topic not in self._ledger.layout.place:
+        if topic not in self._ledger.layout.topic_index:
             record.gone(topic, kind)
         self._ledger.mark_unknown(topic, kind)
 

@@ -130,7 +130,7 @@ class UsagePublisher:
     def _parts(self, layout: Layout, broker: str, topics: list[str]) -> IntArray:
         known = self._places.get(broker)
         if known is None or known[0] is not layout or known[1] != topics:
-            place = layout.part_place
+            place = layout.part_index
             part = np.fromiter((place.get(topic, -1) for topic in topics), np.int64, len(topics))
             self._places[broker] = known = (layout, topics, part)
         return known[2]

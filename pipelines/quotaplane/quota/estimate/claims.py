@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from quotaplane.model import FloatArray, IntArray
-from quotaplane.quota.estimate.track import Track
+from quotaplane.quota.estimate.demand_estimates import Estimates
 from quotaplane.quota.estimate.window import Window
 
 _SIGMAS: Final = 2.0
@@ -41,24 +41,24 @@ two refuted claims, anything is believed."""
 
 
 def discount_claims(
-    track: Track, window: Window, saturated_from: float
+    estimates: Estimates, window: Window, saturated_from: float
 ) -> tuple[IntArray, FloatArray]:
     """The distrust after a window, and what was used and refused in it, as far as it is believed.
 
-    ``track``: the estimates before the window.
+    ``estimates``: the estimates before the window.
     """
-    usage, limit, distrust = window.usage, window.limit, track.distrust
+    usage, limit, distrust = window.usage, window.limit, estimates.distrust
     seen = usage + np.where(np.isnan(window.throttled), 0.0, window.throttled)
     claims = window.throttled > 0.0  # NaN compares false
     if not claims.any() and not distrust.any():
         return distrust, seen
     # Usage from here on shows that the broker uses what it was given.
-    expected = saturated_from * np.minimum(track.level, limit)
-    expected -= _by_chance(track.noise, expected)
+    expected = saturated_from * np.minimum(estimates.level, limit)
+    expected -= _by_chance(estimates.noise, expected)
     claimed = distrust % 2 == 1
     confirmed = claimed & (usage >= expected)
     risen = (1.0 + _CONFIRMING_RISE) * window.used_before
-    confirmed &= usage > risen + _by_chance(track.noise, window.used_before)
+    confirmed &= usage > risen + _by_chance(estimates.noise, window.used_before)
     refuted = claimed & (usage < expected)
     # A shortfall as a fraction of what was expected, else an excess as a fraction of the limit.
     difference = np.where(refuted, expected - usage, usage - limit)

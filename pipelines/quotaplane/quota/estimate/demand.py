@@ -20,9 +20,9 @@ from quotaplane.arrays import to_half
 from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.model import FloatArray
 from quotaplane.quota.estimate.claims import discount_claims
+from quotaplane.quota.estimate.demand_estimates import Estimates, joined
 from quotaplane.quota.estimate.level_changes import asked_for, find_changes, new_level
 from quotaplane.quota.estimate.reading import read
-from quotaplane.quota.estimate.track import Track, joined
 from quotaplane.quota.estimate.variance import learned_noise
 from quotaplane.quota.estimate.window import MOST_WINDOWS, Window
 
@@ -72,7 +72,7 @@ def observe(
     return np.where(reported, usage + throttled, np.where(saturated, np.inf, usage))
 
 
-def learn(track: Track, window: Window, *, saturated_from: float = AT_LIMIT) -> Track:
+def learn(estimates: Estimates, window: Window, *, saturated_from: float = AT_LIMIT) -> Estimates:
     """Update demand estimates with the observation of one window.
 
     *Noise.* The level is the mean of at most six windows, of short ones of more. A deviation of
@@ -94,17 +94,17 @@ def learn(track: Track, window: Window, *, saturated_from: float = AT_LIMIT) -> 
     limit than to the old level is a new one.
 
     Args:
-        track: the estimates so far; see ``Track.blank``. Where ``noise`` is 0 (not known), every
-            deviation is a change.
+        estimates: the estimates so far; see ``Estimates.blank``. Where ``noise`` is 0 (not known),
+            every deviation is a change.
         window: what was measured.
         saturated_from: see ``observe``.
 
-    >>> track, before, unlimited = Track.blank((1,)), np.zeros(1), np.array([np.inf])
-    >>> track = track.with_noise(np.ones(1))
+    >>> estimates, before, unlimited = Estimates.blank((1,)), np.zeros(1), np.array([np.inf])
+    >>> estimates = estimates.with_noise(np.ones(1))
     >>> for usage in np.array([[100.0], [300.0], [320.0], [290.0], [305.0]]):
-    ...     track = learn(track, Window(before, usage, unlimited, np.array([np.nan])))
+    ...     estimates = learn(estimates, Window(before, usage, unlimited, np.array([np.nan])))
     ...     before = usage
-    ...     print(round(float(track.demand[0]), 1))
+    ...     print(round(float(estimates.demand[0]), 1))
     100.0
     300.0
     310.0
@@ -114,29 +114,29 @@ def learn(track: Track, window: Window, *, saturated_from: float = AT_LIMIT) -> 
     blocks = []
     for begin in range(0, window.usage.shape[-1], _BLOCK):
         chosen = slice(begin, begin + _BLOCK)
-        blocks.append(_learn_block(track.take(chosen), window.take(chosen), saturated_from))
+        blocks.append(_learn_block(estimates.take(chosen), window.take(chosen), saturated_from))
     if len(blocks) < 2:
-        return blocks[0] if blocks else track
+        return blocks[0] if blocks else estimates
     return joined(blocks)
 
 
-def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
+def _learn_block(estimates: Estimates, window: Window, saturated_from: float) -> Estimates:
     """``learn`` for one block of columns."""
-    distrust, seen = discount_claims(track, window, saturated_from)
-    reading = read(track, window, seen, saturated_from)
+    distrust, seen = discount_claims(estimates, window, saturated_from)
+    reading = read(estimates, window, seen, saturated_from)
     level, near = reading.level, reading.near
-    changes, sums = find_changes(track, window, reading)
+    changes, sums = find_changes(estimates, window, reading)
     base, windows = new_level(window, reading, changes, sums)
-    demand, doubt = asked_for(base, track, window, reading, changes)
+    demand, doubt = asked_for(base, estimates, window, reading, changes)
     # Of a level of few windows more noise is as likely as a change. At a limit the largest
     # deviations are hidden: without the others noise would seem too small.
-    in_sight = sums.growing(track) & (track.windows >= MOST_WINDOWS) & ~near
+    in_sight = sums.growing(estimates) & (estimates.windows >= MOST_WINDOWS) & ~near
     settled = ~(changes.any() | in_sight)
-    noise = learned_noise(track, window, reading, settled)
+    noise = learned_noise(estimates, window, reading, settled)
     last = np.where(reading.taken_back, level.base, reading.last)
     root = np.sqrt(base)
     per_root = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0.0)
-    after = Track(
+    after = Estimates(
         demand=demand,
         noise=noise,
         last_deviation=to_half((reading.shown - base) * per_root),
@@ -149,10 +149,10 @@ def _learn_block(track: Track, window: Window, saturated_from: float) -> Track:
         distrust=distrust,
     )
     if reading.missed.any():
-        fall = np.where(reading.missed, _SEEN_ONCE, track.fall)
-        after = after.where(~reading.missed, replace(track, fall=fall))
+        fall = np.where(reading.missed, _SEEN_ONCE, estimates.fall)
+        after = after.where(~reading.missed, replace(estimates, fall=fall))
     if window.outdated is None:
         return after
     # The limit that was to show how much a suspected broker wants was not in force yet.
-    waits = track.suspected & near & window.outdated
-    return track.where(waits, after) if waits.any() else after
+    waits = estimates.suspected & near & window.outdated
+    return estimates.where(waits, after) if waits.any() else after

@@ -1,7 +1,7 @@
 """The estimator's entry: what m report entries measured becomes the demand of n leases.
 
 A lease's entries are used one by one, in the order in which they were measured: each is a window
-(``track.Window``) that ``demand.learn`` compares with what was known before it.
+(``estimates.Window``) that ``demand.learn`` compares with what was known before it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from quotaplane.arrays import to_single
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.estimate.demand import learn
+from quotaplane.quota.estimate.demand_estimates import Estimates
 from quotaplane.quota.estimate.noise import noise_of_groups, prior_noise
-from quotaplane.quota.estimate.track import Track
 from quotaplane.quota.estimate.window import Measurements, window_of
 
 
@@ -25,7 +25,7 @@ class Known(NamedTuple):
 
     usage: FloatArray
     """(d, n) per second, in the newest window."""
-    track: Track
+    estimates: Estimates
     """(d, n) the demand."""
     reports_refused: BoolArray
     """(n,) the broker reports what it refuses or delays."""
@@ -61,8 +61,10 @@ def estimate(
     """
     if not len(lease_index):
         return known
-    noise = noise_of_groups(known.track.noise, around.group, around.small_limit.shape[1])
-    after = Known(known.usage.copy(), known.track.map_arrays(np.copy), known.reports_refused.copy())
+    noise = noise_of_groups(known.estimates.noise, around.group, around.small_limit.shape[1])
+    after = Known(
+        known.usage.copy(), known.estimates.map_arrays(np.copy), known.reports_refused.copy()
+    )
     for at, entries in _one_each(lease_index, measured, len(around.group)):
         _learn(after, at, entries, noise[:, around.group[at]], around, saturated_from)
     return after
@@ -96,7 +98,7 @@ def _learn(
 
     ``noise_of_group`` (d, m): of the group of each.
     """
-    before = known.track.take(at)
+    before = known.estimates.take(at)
     noise = prior_noise(before.noise, noise_of_group, measured)
     small_limit = around.small_limit[:, around.group[at]]
     window = window_of(measured, known.usage[:, at], small_limit, around.dimensions)
@@ -110,7 +112,7 @@ def _learn(
         # If the broker reports refusals, "unchanged" covers them, too: the estimate stays.
         after = before.where(unchanged & reports_refused, after)
     known.usage[:, at] = window.usage
-    known.track.put(
+    known.estimates.put(
         at, replace(after, demand=to_single(after.demand), old_demand=to_single(after.old_demand))
     )
     known.reports_refused[at] = reports_refused

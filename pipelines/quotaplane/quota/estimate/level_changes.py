@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.quota.estimate.demand_estimates import Doubt, Estimates
 from quotaplane.quota.estimate.reading import JUMP, Reading, hazard
-from quotaplane.quota.estimate.track import Doubt, Track
 from quotaplane.quota.estimate.window import MOST_WINDOWS, Window
 
 _SLACK: Final = 0.5
@@ -75,7 +75,7 @@ class DemandChanges(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The deviations that add up; see ``track.Track``."""
+    """The deviations that add up; see ``estimates.Estimates``."""
 
     rise: FloatArray
     rise_windows: IntArray
@@ -87,7 +87,7 @@ class Sums(NamedTuple):
         over = changes.rising | changes.falling | changes.some_more
         return Sums(*(np.where(over, 0, each) for each in self)) if over.any() else self
 
-    def growing(self, before: Track) -> BoolArray:
+    def growing(self, before: Estimates) -> BoolArray:
         """The window adds to a sum that is large: a change may be in sight."""
         rise = (self.rise > _LARGE_SUM) & (self.rise > before.rise)
         growing: BoolArray = rise | ((self.fall > _LARGE_SUM) & (self.fall > before.fall))
@@ -111,40 +111,44 @@ def _deviations(difference: FloatArray, spread: FloatArray, near: BoolArray) -> 
     return np.clip(z, -_MOST_DEVIATION, _MOST_DEVIATION)
 
 
-def find_changes(track: Track, window: Window, reading: Reading) -> tuple[DemandChanges, Sums]:
+def find_changes(
+    estimates: Estimates, window: Window, reading: Reading
+) -> tuple[DemandChanges, Sums]:
     """Compare a window with the level: the changes, and the sums with the window's deviation."""
-    level, near, suspected = reading.level, reading.near, track.suspected
+    level, near, suspected = reading.level, reading.near, estimates.suspected
     z = _deviations(reading.shown - level.base, level.spread, near)
-    again = track.doubt >= Doubt.MORE
+    again = estimates.doubt >= Doubt.MORE
     # It began to want more in the last window, maybe only at the end of that.
-    woken = (track.doubt == Doubt.JUMPED) & (track.demand > track.old_demand)
-    saturated = near & (again | woken | (z > _CERTAIN) | (track.windows == 0))
+    woken = (estimates.doubt == Doubt.JUMPED) & (estimates.demand > estimates.old_demand)
+    saturated = near & (again | woken | (z > _CERTAIN) | (estimates.windows == 0))
     evident = suspected | (z > _SUSPECT)
     if window.small_limit is not None:
         # Noise of so few requests is large, so it would take long to see more behind it.
         evident |= window.limit <= window.small_limit
     more = near & ~saturated & evident
     if window.in_batches is not None:
-        once = window.in_batches & (track.fall < _FALL_OF_BATCH - _SLACK)
+        once = window.in_batches & (estimates.fall < _FALL_OF_BATCH - _SLACK)
         z = np.where(once, np.maximum(z, -_FALL_OF_BATCH), z)
-    jumped = ~near & ((np.abs(z) > JUMP) | _nearer_to_limit(track, window, suspected))
+    jumped = ~near & ((np.abs(z) > JUMP) | _nearer_to_limit(estimates, window, suspected))
     reset = suspected | saturated | more | jumped
-    rise, rise_windows = _summed(track.rise, track.rise_windows, z, reset)
-    fall, fall_windows = _summed(track.fall, track.fall_windows, -z, reset)
+    rise, rise_windows = _summed(estimates.rise, estimates.rise_windows, z, reset)
+    fall, fall_windows = _summed(estimates.fall, estimates.fall_windows, -z, reset)
     over = rise > np.where(near & ~window.short, _ALARM_AT_LIMIT, _ALARM)
     falling = fall > _ALARM
     changes = DemandChanges(saturated, more, over & near, jumped, over & ~near, falling)
     return changes, Sums(rise, rise_windows, fall, fall_windows)
 
 
-def _nearer_to_limit(track: Track, window: Window, suspected: BoolArray) -> BoolArray:
+def _nearer_to_limit(estimates: Estimates, window: Window, suspected: BoolArray) -> BoolArray:
     """Suspected brokers whose usage is nearer to their limit than to what they used before.
 
     Noise may be so large that the old level is not out of the question.
     """
     if not suspected.any():
         return suspected
-    nearer: BoolArray = suspected & (window.limit - window.usage < window.usage - track.old_demand)
+    nearer: BoolArray = suspected & (
+        window.limit - window.usage < window.usage - estimates.old_demand
+    )
     return nearer
 
 
@@ -178,10 +182,10 @@ def new_level(
 
 
 def asked_for(
-    base: FloatArray, track: Track, window: Window, reading: Reading, changes: DemandChanges
+    base: FloatArray, estimates: Estimates, window: Window, reading: Reading, changes: DemandChanges
 ) -> tuple[FloatArray, IntArray]:
     """The demand, and its ``Doubt``; ``base``: the level after the window."""
-    level, suspected = reading.level, track.suspected
+    level, suspected = reading.level, estimates.suspected
     jumped = changes.jumped & ~suspected & (level.windows > 0)
     doubt = np.where(jumped, int(Doubt.JUMPED), int(Doubt.NONE))
     if not changes.hidden().any():

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.quota.estimate.demand_estimates import Doubt, Estimates
 from quotaplane.quota.estimate.noise import MOST_SIGMAS
-from quotaplane.quota.estimate.track import Doubt, Track
 from quotaplane.quota.estimate.window import Window
 
 JUMP: Final = 4.0
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
     """A window beside the level; arrays of one shape."""
 
     base: FloatArray
-    """See ``Track.level``."""
+    """See ``Estimates.level``."""
     last: FloatArray
     """The demand that the window before showed, per second."""
     earlier: FloatArray
@@ -66,25 +66,29 @@ class Reading(NamedTuple):
     """The window probably missed a part of the usage: it counts for nothing."""
 
 
-def read(track: Track, window: Window, seen: FloatArray, saturated_from: float) -> Reading:
+def read(estimates: Estimates, window: Window, seen: FloatArray, saturated_from: float) -> Reading:
     """Read a window; ``seen``: see ``Reading``."""
-    variance, base, blind = track.noise * track.noise, track.level, np.isnan(window.throttled)
-    near = _near_limit(window, base, track, blind & np.isfinite(window.limit), saturated_from)
+    variance, base, blind = (
+        estimates.noise * estimates.noise,
+        estimates.level,
+        np.isnan(window.throttled),
+    )
+    near = _near_limit(window, base, estimates, blind & np.isfinite(window.limit), saturated_from)
     level, taken_back = _without_false_alarm(
-        track, _level_of(base, track.windows, variance), variance, seen, near
+        estimates, _level_of(base, estimates.windows, variance), variance, seen, near
     )
     root = np.sqrt(base)
     return Reading(
         base=base,
-        last=base + track.last_deviation * root,
-        earlier=base + track.earlier_deviation * root,
+        last=base + estimates.last_deviation * root,
+        earlier=base + estimates.earlier_deviation * root,
         blind=blind,
         near=near,
         seen=seen,
         level=level,
         taken_back=taken_back,
-        shown=_uncensored(seen, near & (track.doubt < Doubt.MORE), level),
-        missed=_first_below_limit(track, window, level, blind & ~near),
+        shown=_uncensored(seen, near & (estimates.doubt < Doubt.MORE), level),
+        missed=_first_below_limit(estimates, window, level, blind & ~near),
     )
 
 
@@ -101,7 +105,7 @@ def error_of_mean(windows: IntArray) -> FloatArray:
 def _near_limit(
     window: Window,
     base: FloatArray,
-    track: Track,
+    estimates: Estimates,
     may_be_near: BoolArray,
     saturated_from: float,
 ) -> BoolArray:
@@ -115,26 +119,26 @@ def _near_limit(
     from_ = (saturated_from - np.where(window.short, _READ_ERROR, 0.0)) * limit
     with np.errstate(invalid="ignore"):
         top = limit - _NEAR_LIMIT * (limit - base)
-    from_ = np.where((limit > base) & ~track.suspected, np.maximum(from_, top), from_)
+    from_ = np.where((limit > base) & ~estimates.suspected, np.maximum(from_, top), from_)
     near: BoolArray = may_be_near & (window.usage >= from_)
     return near
 
 
 def _without_false_alarm(
-    track: Track, level: Level, variance: FloatArray, seen: FloatArray, near: BoolArray
+    estimates: Estimates, level: Level, variance: FloatArray, seen: FloatArray, near: BoolArray
 ) -> tuple[Level, BoolArray]:
     """The level to compare with, and where the jump of the last window is taken back."""
-    jumped = (track.doubt == Doubt.JUMPED) & ~near
+    jumped = (estimates.doubt == Doubt.JUMPED) & ~near
     if not jumped.any():
         return level, jumped
-    old = _level_of(track.old_demand, track.old_windows, variance)
+    old = _level_of(estimates.old_demand, estimates.old_windows, variance)
     distance = np.abs(seen - old.base)
     back = jumped & (distance < np.abs(seen - level.base)) & (distance <= JUMP * old.spread)
     return Level(*(np.where(back, *both) for both in zip(old, level, strict=True))), back
 
 
 def _first_below_limit(
-    track: Track, window: Window, level: Level, candidates: BoolArray
+    estimates: Estimates, window: Window, level: Level, candidates: BoolArray
 ) -> BoolArray:
     """Brokers that are held back for certain, and whose short window shows less for the first time.
 
@@ -146,11 +150,11 @@ def _first_below_limit(
     if not short.any():
         return candidates & short
     held_back = window.limit < level.base - MOST_SIGMAS * level.spread
-    held_back |= track.doubt == Doubt.SATURATED
+    held_back |= estimates.doubt == Doubt.SATURATED
     explained = window.usage >= _MOST_MISSED * window.limit
     if window.in_batches is not None:
         explained |= window.in_batches
-    once: BoolArray = short & candidates & held_back & explained & (track.fall == 0.0)
+    once: BoolArray = short & candidates & held_back & explained & (estimates.fall == 0.0)
     return once
 
 

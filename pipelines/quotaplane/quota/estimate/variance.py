@@ -8,9 +8,9 @@ import numpy as np
 
 from quotaplane.arrays import to_half
 from quotaplane.model import BoolArray, FloatArray
+from quotaplane.quota.estimate.demand_estimates import Estimates
 from quotaplane.quota.estimate.noise import MOST_SIGMAS
 from quotaplane.quota.estimate.reading import Level, Reading, error_of_mean, hazard
-from quotaplane.quota.estimate.track import Track
 from quotaplane.quota.estimate.window import Window
 
 _UNCHANGED: Final = 0.05
@@ -26,14 +26,16 @@ _SECOND_DIFFERENCE: Final = 6.0
 """The variance of y0 - 2 y1 + y2 of independent values, in variances of one: 1 + 4 + 1."""
 
 
-def learned_noise(track: Track, window: Window, reading: Reading, settled: BoolArray) -> FloatArray:
+def learned_noise(
+    estimates: Estimates, window: Window, reading: Reading, settled: BoolArray
+) -> FloatArray:
     """The noise after a window.
 
-    ``track``: the estimates before it. ``settled``: no change of the level is in sight. A change
-    that takes some windows to be found would otherwise count as noise, and take longer.
+    ``estimates``: the estimates before it. ``settled``: no change of the level is in sight. A
+    change that takes some windows to be found would otherwise count as noise, and take longer.
     """
-    sample, sampled = _sample(track, window, reading, settled)
-    base, variance = reading.level.base, track.noise * track.noise
+    sample, sampled = _sample(estimates, window, reading, settled)
+    base, variance = reading.level.base, estimates.noise * estimates.noise
     # Claims are no noise: the noise of what was really used is not larger than that. And it is not
     # larger than twice the level: what is rare comes in single requests.
     used = np.minimum(np.maximum(window.usage, window.used_before), 2.0 * base)
@@ -44,11 +46,11 @@ def learned_noise(track: Track, window: Window, reading: Reading, settled: BoolA
 
 
 def _sample(
-    track: Track, window: Window, reading: Reading, settled: BoolArray
+    estimates: Estimates, window: Window, reading: Reading, settled: BoolArray
 ) -> tuple[FloatArray, BoolArray]:
     """A sample of the variance, and where there is one."""
     level, near, back = reading.level, reading.near, reading.taken_back
-    regular = (track.windows >= 2) & ~track.suspected & settled
+    regular = (estimates.windows >= 2) & ~estimates.suspected & settled
     sample = second_difference(reading.shown, reading.last, reading.earlier) / _OF_SETTLED
     if window.unchanged is not None:
         # The counters of an observed window went backwards: it says nothing.

@@ -26,10 +26,10 @@ from quotaplane.streams.quota.first_limits import FirstLimits
 from quotaplane.streams.quota.program import NOT_COUNTED
 from quotaplane.streams.quota.recorded_program import NO_SHARD, SETTINGS, recording_rows
 from quotaplane.streams.quota.recorder import (
-    PASSED_OVER,
+    BACKLOG_SKIPPED,
     Recorder,
     left_out_stretch,
-    passed_over_stretches,
+    skipped_stretches,
 )
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.quota.round_status import quota_status
@@ -155,7 +155,7 @@ class QuotaFinisher(Finisher):
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         """Rows by history table, limits messages, and counts of all shards."""
         self._stamp = stamp
-        others = ("counts", "leases", NOT_COUNTED, PASSED_OVER)
+        others = ("counts", "leases", NOT_COUNTED, BACKLOG_SKIPPED)
         tables = {kind: joined(payloads) for kind, payloads in packed.items() if kind not in others}
         if "leases" in packed:
             tables["leases"] = _snapshots(packed["leases"])
@@ -171,11 +171,11 @@ class QuotaFinisher(Finisher):
         left_out = tables.pop(LEFT_OUT.name, REJECTED.empty_table())
         not_counted = _refused(left_out, *packed.get(NOT_COUNTED, ()))
         surplus = pc.any(pc.is_in(left_out["reason"], value_set=_SURPLUS)).as_py()
-        self._is_behind = PASSED_OVER in packed or bool(surplus)
+        self._is_behind = BACKLOG_SKIPPED in packed or bool(surplus)
         noted, left_out = self._divided(left_out, stamp.now_ms)
-        stretches = self._left_out(stamp, noted, passed_over=PASSED_OVER in packed)
-        passed_over = sum(each.reports for each in stretches if each.chosen is None)
-        counts = replace(counts, uncounted=len(not_counted) + passed_over)
+        stretches = self._left_out(stamp, noted, backlog_skipped=BACKLOG_SKIPPED in packed)
+        backlog_skipped = sum(each.reports for each in stretches if each.chosen is None)
+        counts = replace(counts, uncounted=len(not_counted) + backlog_skipped)
         # Before a shard has run, it is not known which groups there are.
         self._first_lines = self._first_limits.after(counts) if self._of_shards else []
         messages = _messages(tables.pop("messages", None))
@@ -213,15 +213,17 @@ class QuotaFinisher(Finisher):
         noted = self._notes.spend(len(new), now_ms)
         return new.slice(0, noted), new.slice(noted)
 
-    def _left_out(self, stamp: Round, left_out: pa.Table, *, passed_over: bool) -> list[Stretch]:
+    def _left_out(
+        self, stamp: Round, left_out: pa.Table, *, backlog_skipped: bool
+    ) -> list[Stretch]:
         """The stretches that the round leaves to the recorder."""
-        if self._recorder is None or not (passed_over or len(left_out)):
+        if self._recorder is None or not (backlog_skipped or len(left_out)):
             return []
         begin, end = self._between(stamp.seq)
-        if passed_over:
+        if backlog_skipped:
             # A new checkpoint may begin far back in the topics.
             after_ms = self._recorded_ms if math.isfinite(self._recorded_ms) else None
-            return passed_over_stretches(begin, end, after_ms)
+            return skipped_stretches(begin, end, after_ms)
         return left_out_stretch(left_out["position"].to_pylist(), begin, end)
 
     def idle(self, stamp: Round) -> Mapping[str, pa.Table]:

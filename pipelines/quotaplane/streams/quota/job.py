@@ -24,14 +24,14 @@ from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
 from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_by
-from quotaplane.streams.lone_batches import LeftOut
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.recorded_program import RecordedProgram
-from quotaplane.streams.quota.recorder import PASSED_OVER, Recorder
+from quotaplane.streams.quota.recorder import BACKLOG_SKIPPED, Recorder
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.streams.skipped_batches import SkippedInput
 from quotaplane.streams.sources import group_events, report_events
 from quotaplane.streams.status import JobStatus
 from quotaplane.transport import open_transport
@@ -173,7 +173,9 @@ class QuotaSpec(JobSpec):
         listed = None if self._listed is None else self._listed().names
         return SenderChecks.of(self.settings.reports).allowed(listed)
 
-    def letters(self, epoch: int, batch: Batch, left_out: Sequence[LeftOut]) -> Sequence[Output]:
+    def letters(
+        self, epoch: int, batch: Batch, left_out: Sequence[SkippedInput]
+    ) -> Sequence[Output]:
         """The outputs of a shard that got nothing but dead letters."""
         rows = letters_of_input_left_out(left_out)
         arrived = {"rejected": [pack(rows)]}
@@ -182,7 +184,7 @@ class QuotaSpec(JobSpec):
         _, outputs = program.run(ShardState(), arrived, batch)
         return outputs
 
-    def passed_over(
+    def skipped_backlog(
         self, epoch: int, batch: Batch, ranges: Sequence[Range]
     ) -> tuple[Sequence[Output], str]:
         """The backlog is recorded later, so there are no dead letters."""
@@ -191,7 +193,7 @@ class QuotaSpec(JobSpec):
             f"{reports} reports were published more than {self.oldest_s:g} s before the job was "
             "started: no limits are decided with them; they are recorded in usage beside the rounds"
         )
-        return [Output(PASSED_OVER, b"")], said
+        return [Output(BACKLOG_SKIPPED, b"")], said
 
     def status(self) -> JobStatus:
         """Counters and gauges of the status line."""

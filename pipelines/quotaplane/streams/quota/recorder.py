@@ -53,11 +53,11 @@ MOST_REPORTS: Final = 1000
 MOST_BYTES: Final = 4 << 20
 """A portion ends after so many reports, or with the report that reaches so many bytes."""
 
-PASSED_OVER_REPORTS: Final = 5000
+SKIPPED_REPORTS: Final = 5000
 """A backlog that a start passes over becomes stretches of at most so many reports. Of a stretch
 that a killed job had begun, the reports that are done are read once more."""
 
-PASSED_OVER: Final = "passed_over"
+BACKLOG_SKIPPED: Final = "backlog_skipped"
 """Output of a batch that passes over its input; the payload is empty."""
 
 _MOST_STRETCHES: Final = 8
@@ -411,19 +411,19 @@ class _Groups:
         return chosen, at[chosen]
 
 
-def passed_over_stretches(begin: Any, end: Any, after_ms: float | None = None) -> list[Stretch]:
+def skipped_stretches(begin: Any, end: Any, after_ms: float | None = None) -> list[Stretch]:
     """The stretches of a backlog that a start passed over, between two of Kafka's offsets.
 
     ``after_ms``: see ``Stretch``.
 
-    >>> [each.reports for each in passed_over_stretches({"r": {"0": 5}}, {"r": {"0": 7005}})]
+    >>> [each.reports for each in skipped_stretches({"r": {"0": 5}}, {"r": {"0": 7005}})]
     [5000, 2000]
     """
     found = []
     for topic, offsets in end.items():
         for part, last in offsets.items():
-            for at in range(begin[topic][part], last, PASSED_OVER_REPORTS):
-                until = min(at + PASSED_OVER_REPORTS, last)
+            for at in range(begin[topic][part], last, SKIPPED_REPORTS):
+                until = min(at + SKIPPED_REPORTS, last)
                 between = {topic: {part: at}}, {topic: {part: until}}
                 found.append(Stretch(0, until - at, *between, after_ms=after_ms))
     return found

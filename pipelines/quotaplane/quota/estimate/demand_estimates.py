@@ -28,7 +28,7 @@ class Doubt(IntEnum):
 
 
 @dataclass(frozen=True)
-class Track:
+class Estimates:
     """Demand estimates, carried from one window to the next; all arrays have one shape."""
 
     demand: FloatArray
@@ -60,26 +60,26 @@ class Track:
     rests on a claim."""
 
     @staticmethod
-    def blank(shape: tuple[int, ...]) -> Track:
+    def blank(shape: tuple[int, ...]) -> Estimates:
         """Estimates before the first window: no demand, no noise, no distrust."""
-        return Track(**{name: np.zeros(shape, kind) for name, kind in TRACK_ARRAYS.items()})
+        return Estimates(**{name: np.zeros(shape, kind) for name, kind in ESTIMATE_ARRAYS.items()})
 
-    def map_arrays(self, change: Callable[..., npt.NDArray[Any]], *others: Track) -> Track:
+    def map_arrays(self, change: Callable[..., npt.NDArray[Any]], *others: Estimates) -> Estimates:
         """The estimates with ``change(array, *those of others)`` in place of every array."""
-        return Track(
+        return Estimates(
             **{
                 name: change(*(getattr(each, name) for each in (self, *others)))
-                for name in TRACK_ARRAYS
+                for name in ESTIMATE_ARRAYS
             }
         )
 
-    def take(self, chosen: Any) -> Track:
+    def take(self, chosen: Any) -> Estimates:
         """The estimates that ``chosen`` selects along the last axis."""
         return self.map_arrays(lambda array: array[..., chosen])
 
-    def put(self, chosen: Any, others: Track) -> None:
+    def put(self, chosen: Any, others: Estimates) -> None:
         """Overwrite the estimates that ``chosen`` selects along the last axis."""
-        for name in TRACK_ARRAYS:
+        for name in ESTIMATE_ARRAYS:
             getattr(self, name)[..., chosen] = getattr(others, name)
 
     @property
@@ -93,22 +93,22 @@ class Track:
         """The demand that was shown, finite: the old one of a broker that was asked for more."""
         return np.where(self.suspected, self.old_demand, self.demand)
 
-    def with_noise(self, noise: FloatArray) -> Track:
+    def with_noise(self, noise: FloatArray) -> Estimates:
         """The same with another noise."""
         return replace(self, noise=noise)
 
-    def where(self, condition: BoolArray, other: Track) -> Track:
+    def where(self, condition: BoolArray, other: Estimates) -> Estimates:
         """These estimates where the condition holds, else the other ones."""
         return self.map_arrays(lambda own, others: np.where(condition, own, others), other)
 
 
-TRACK_ARRAYS: Final[dict[str, type]] = {
-    field.name: np.int64 if field.type == "IntArray" else np.float64 for field in fields(Track)
+ESTIMATE_ARRAYS: Final[dict[str, type]] = {
+    field.name: np.int64 if field.type == "IntArray" else np.float64 for field in fields(Estimates)
 }
-"""The arrays of a track and what they hold, in order."""
+"""The arrays of the estimates and what they hold, in order."""
 
 
-def joined(blocks: Sequence[Track]) -> Track:
+def joined(blocks: Sequence[Estimates]) -> Estimates:
     """The tracks one behind the other, along the last axis."""
     first, *others = blocks
     return first.map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), *others)

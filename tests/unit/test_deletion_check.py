@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.agents.disappearance import TIMES, Vanished, some_of
+from quotaplane.agents.deletion_check import TIMES, DeletionCheck, some_of
 from quotaplane.errors import ClusterError
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, put_groups
@@ -23,24 +23,24 @@ NAMES = "abcdefgh"
 def test_many_are_gone_only_after_three_answers_in_a_row(
     looks: list[set[str]], others: int
 ) -> None:
-    vanished = Vanished()
+    check = DeletionCheck()
     for number, missing in enumerate(looks):
         of = len(missing) + others
-        believed = vanished.believed(missing, of)
+        confirmed = check.confirmed(missing, of)
         if len(missing) <= max(3, 0.1 * of):
-            assert believed == missing
+            assert confirmed == missing
         elif number + 1 < TIMES:
-            assert believed == set()
+            assert confirmed == set()
         else:
-            assert believed == missing & looks[number - 1] & looks[number - 2]
+            assert confirmed == missing & looks[number - 1] & looks[number - 2]
 
 
 def test_an_answer_that_did_not_come_ends_the_row() -> None:
-    vanished = Vanished()
+    check = DeletionCheck()
     for _ in range(TIMES - 1):
-        assert vanished.believed(NAMES, of=8) == set()
-    vanished.begin_again()
-    assert vanished.believed(NAMES, of=8) == set()
+        assert check.confirmed(NAMES, of=8) == set()
+    check.begin_again()
+    assert check.confirmed(NAMES, of=8) == set()
 
 
 def test_names_in_a_line_are_printable() -> None:

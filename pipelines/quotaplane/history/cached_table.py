@@ -15,7 +15,7 @@ _UPDATES_PER_OPEN: Final = 30
 """Updates after which a table is opened anew, as it may have been replaced by another one."""
 
 
-class NewestTable:
+class CachedTable:
     """One table of a history; not thread-safe."""
 
     def __init__(self, history: History, name: str) -> None:

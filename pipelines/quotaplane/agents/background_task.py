@@ -12,7 +12,7 @@ from typing import Final
 _PATIENCE_S: Final = 5.0
 
 
-class Begun:
+class BackgroundTask:
     """How the task says that it has begun, and learns that it is to end."""
 
     def __init__(self) -> None:
@@ -20,13 +20,13 @@ class Begun:
         self._ended = threading.Event()
 
     @property
-    def goes_on(self) -> bool:
+    def running(self) -> bool:
         """The context has not ended. Python before 3.12 may lose a cancellation that coincides
         with a result, so the task asks, too.
         """
         return not self._ended.is_set()
 
-    def now(self) -> None:
+    def started(self) -> None:
         """The task has begun, and the context with it; called once, in the task."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
@@ -54,27 +54,27 @@ class Begun:
 
 
 @contextlib.contextmanager
-def beside(name: str, main: Callable[[Begun], Awaitable[None]]) -> Iterator[None]:
-    """Run a task within this context, which begins once the task calls ``Begun.now``.
+def background_task(name: str, main: Callable[[BackgroundTask], Awaitable[None]]) -> Iterator[None]:
+    """Run a task within this context, which begins once the task calls ``BackgroundTask.started``.
 
     Raises:
         BaseException: what the task raised before that.
     """
-    begun = Begun()
+    task = BackgroundTask()
 
     async def awaited() -> None:
-        await main(begun)
+        await main(task)
 
     def run() -> None:
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 asyncio.run(awaited())
         except BaseException as error:  # raised in the thread that waits
-            begun.failed(error)
+            task.failed(error)
 
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
-    end = begun.wait()
+    end = task.wait()
     try:
         yield
     finally:

@@ -2,8 +2,8 @@
 
 There are two reasons: an administrator skips a batch, or a start after a pause skips reports that
 are too old to decide with, which the quota job records later. In both cases the batch's offsets are
-in Spark's log already, and ``nothing`` replaces the source whose rows are left out. A filter would
-not do: Spark still reads a source if no row passes.
+in Spark's log already, and ``empty_source`` replaces the source whose rows are left out. A filter
+would not do: Spark still reads a source if no row passes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def nothing(spark: SparkSession) -> DataFrame:
+def empty_source(spark: SparkSession) -> DataFrame:
     """A stream with a transport's columns and no rows, for a batch whose offsets are logged.
 
     Spark identifies a source by its position in the query. In the position of a transport's source
     this one accepts that source's offsets, whatever their form, and leaves them unchanged.
     """
-    spark.dataSource.register(NothingSource)
-    return spark.readStream.format(NothingSource.name()).load()
+    spark.dataSource.register(EmptySource)
+    return spark.readStream.format(EmptySource.name()).load()
 
 
-class Alone(NamedTuple):
+class SingleBatch(NamedTuple):
     """A batch that runs alone, with the offsets that Spark logged."""
 
     batch: int
@@ -44,7 +44,7 @@ class Alone(NamedTuple):
     """Warning to print once the batch is committed."""
 
 
-class LeftOut(NamedTuple):
+class SkippedInput(NamedTuple):
     """Input that is left out, described for one dead letter."""
 
     reason: str
@@ -54,24 +54,27 @@ class LeftOut(NamedTuple):
     """Number of messages; 0: not known."""
 
 
-def skipped(batch: int, ranges: Sequence[Range], noun: str) -> LeftOut:
+def skipped_batch(batch: int, ranges: Sequence[Range], noun: str) -> SkippedInput:
     """Describe a batch that an administrator skipped; ``noun``: its kind of input, in the plural.
 
-    >>> skipped(17, [Range("r/0@5 to 8", 4), Range("r/1@7 to 7", 1)], "reports").detail
+    >>> skipped_batch(17, [Range("r/0@5 to 8", 4), Range("r/1@7 to 7", 1)], "reports").detail
     'batch 17 was committed without its 5 reports'
     """
     known = all(part.size is not None for part in ranges)
     number = f"{_size(ranges)} " if known else ""
     detail = f"batch {batch} was committed without its {number}{noun}"
     position = ", ".join(part.text for part in ranges)
-    return LeftOut(SKIPPED_BATCH, position, detail, _size(ranges))
+    return SkippedInput(SKIPPED_BATCH, position, detail, _size(ranges))
 
 
-def passed_over(ranges: Sequence[Range], noun: str, oldest_s: float) -> tuple[list[LeftOut], str]:
+def skipped_backlog(
+    ranges: Sequence[Range], noun: str, oldest_s: float
+) -> tuple[list[SkippedInput], str]:
     """Describe skipped old messages, by partition, and all of them in one line."""
     why = f"published more than {oldest_s:g} s before the job was started; not read"
     parts = [
-        LeftOut(STALE, part.text, f"{part.size} {noun} {why}", part.size or 0) for part in ranges
+        SkippedInput(STALE, part.text, f"{part.size} {noun} {why}", part.size or 0)
+        for part in ranges
     ]
     return parts, f"{_size(ranges)} {noun} were {why}"
 
@@ -81,9 +84,9 @@ def _size(ranges: Sequence[Range]) -> int:
     return sum(part.size or 0 for part in ranges)
 
 
-def pass_over_backlog(
+def skip_backlog(
     folder: CheckpointFolder, transport: Transport, oldest_s: float, most: int | None
-) -> Alone | None:
+) -> SingleBatch | None:
     """The batch to run alone if more reports are too old than fit into one batch (``most``).
 
     Reading old reports in order would delay usable ones, and with them new limits: 5000 old reports
@@ -91,8 +94,8 @@ def pass_over_backlog(
     there is nothing, or little, to skip.
     """
     batch = folder.unfinished_batch()
-    if batch is not None and folder.is_passed_over(batch):
-        return Alone(batch)
+    if batch is not None and folder.skips_backlog(batch):
+        return SingleBatch(batch)
     begin = folder.reports_end()
     now_ms = time.time_ns() // 1_000_000
     if most is None or begin is None:
@@ -107,29 +110,29 @@ def pass_over_backlog(
     if sum(part.size or 0 for part in ranges_between(begin, end)) <= most:
         return None
     if batch is not None:
-        return Alone(batch, without_input=False)
-    noted = folder.note_passed_over(end, now_ms)
-    return None if noted is None else Alone(noted)
+        return SingleBatch(batch, without_input=False)
+    noted = folder.note_skipped_backlog(end, now_ms)
+    return None if noted is None else SingleBatch(noted)
 
 
-class NothingSource(DataSource):
-    """A source without rows: ``format("quotaplane_nothing")``."""
+class EmptySource(DataSource):
+    """A source without rows: ``format("quotaplane_empty")``."""
 
     @classmethod
     def name(cls) -> str:
         """The name for ``format``."""
-        return "quotaplane_nothing"
+        return "quotaplane_empty"
 
     def schema(self) -> str:
         """The columns of a transport's source."""
         return COLUMNS
 
-    def streamReader(self, schema: StructType) -> NothingReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> EmptyReader:  # noqa: N802
         """The reader for ``spark.readStream``."""
-        return NothingReader()
+        return EmptyReader()
 
 
-class NothingReader(DataSourceStreamReader):
+class EmptyReader(DataSourceStreamReader):
     """Reads no rows between any two offsets."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802

@@ -14,24 +14,24 @@ FEW: Final = 3
 _FEW_SHARE: Final = 0.1
 
 
-class Vanished:
+class DeletionCheck:
     """Counts in how many consecutive answers objects were missing.
 
     A few missing objects are believed at once: at most 3, or a tenth of all. Many are doubted,
     because one wrong answer (an empty list) would delete everything: they count as gone only after
     three answers in a row. The counts are in memory, so they begin again after a restart.
 
-    >>> vanished = Vanished()
-    >>> [sorted(vanished.believed("abcd", of=4)) for _ in range(3)]
+    >>> check = DeletionCheck()
+    >>> [sorted(check.confirmed("abcd", of=4)) for _ in range(3)]
     [[], [], ['a', 'b', 'c', 'd']]
-    >>> sorted(vanished.believed("abc", of=4))
+    >>> sorted(check.confirmed("abc", of=4))
     ['a', 'b', 'c']
     """
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
 
-    def believed(self, missing: Collection[str], of: int) -> set[str]:
+    def confirmed(self, missing: Collection[str], of: int) -> set[str]:
         """The missing objects that are gone; ``of``: number of objects including the missing
         ones.
         """
