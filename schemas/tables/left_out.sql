@@ -3,7 +3,7 @@ CREATE TABLE left_out (
   epoch BIGINT NOT NULL COMMENT 'bumped for each new checkpoint or owner',
   seq BIGINT NOT NULL COMMENT 'the round: id of the micro-batch',
   round_at TIMESTAMP NOT NULL COMMENT 'the round\'s now',
-  number BIGINT NOT NULL COMMENT 'so many reports were left out before, in all rounds',
+  number BIGINT NOT NULL COMMENT 'number of reports left out before, in all rounds',
   reports BIGINT NOT NULL COMMENT 'how many reports were left out; at least 1',
   positions STRING NOT NULL COMMENT 'JSON: where the stretch begins and ends',
   chosen ARRAY<STRING> COMMENT 'positions of the reports that were left out; null = the whole stretch'

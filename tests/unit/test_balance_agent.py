@@ -201,7 +201,7 @@ def test_what_cannot_be_recorded_is_not_begun() -> None:
         return dict(await executor.execute(message(plan), verdict, lambda: ""))
 
     assert with_cluster(cluster, work) == {"done": 2, "not done": 4}
-    assert "no space left; nothing more is begun" in said[0]
+    assert "no space left; no further move is begun" in said[0]
     assert said[-1].endswith("4 moves not done: actions can't be recorded")
 
 
@@ -303,7 +303,7 @@ def test_the_collector_reports_what_brokers_answer_and_nothing_else() -> None:
     ages = [clock[0] - load.measured_at_ms for load in outbox.loads[2:4]]
     assert ages == [10_000, 60_000]
     assert "h:2" in said[0]
-    assert said[-1] == "load of brokers: over after 0 s"
+    assert said[-1].startswith("load of brokers: over after ")
     assert (status["silent_brokers"], status["reports_published"]) == ([], 5)
 
 

@@ -29,7 +29,7 @@ from quotaplane.topics.bundle_names import parse_bundle
 NOT_DONE: Final = "not done"
 TOLERANCE: Final = Tolerance()
 MOST_FAILURES: Final = 3
-"""After this many missed or failed moves in a row nothing more is begun."""
+"""After this many missed or failed moves in a row the executor begins no further move."""
 SLOW_MOVE_S: Final = 2.0
 """A move that takes longer halves the number of moves at once."""
 _MOST_TIMES: Final = 1000
@@ -265,7 +265,7 @@ class Executor:
             await self._record.write(plan.plan_hash, plan.epoch, plan.seq, action)
         except HistoryError as error:
             if not self._unrecorded:
-                self._say(f"plan {plan.plan_hash}: {error}; nothing more is begun")
+                self._say(f"plan {plan.plan_hash}: {error}; no further move is begun")
             self._unrecorded = "actions can't be recorded"
 
 

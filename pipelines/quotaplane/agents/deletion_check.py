@@ -8,7 +8,7 @@ from typing import Final
 from quotaplane.texts import first_few
 
 TIMES: Final = 3
-"""If many objects are missing, so many answers in a row must agree."""
+"""Answers in a row that must agree if many objects are missing."""
 
 FEW: Final = 3
 _FEW_SHARE: Final = 0.1

@@ -201,7 +201,7 @@ LEFT_OUT: Final = appended(
     "Reports that a round did not read, as they were too old or too many to decide with: one row "
     "per round and stretch of the topic. The job records them in `usage` later.",
     [
-        column("number", pa.int64(), "so many reports were left out before, in all rounds"),
+        column("number", pa.int64(), "number of reports left out before, in all rounds"),
         column("reports", pa.int64(), "how many reports were left out; at least 1"),
         column("positions", pa.string(), "JSON: where the stretch begins and ends"),
         column(

@@ -136,7 +136,7 @@ class RejectedKind(BaseModel):
 
     reason: str = Field(examples=["stale"])
     sender: str | None = Field(description="The broker; null: not known.")
-    reports: int = Field(description="How many; at least so many if some were not counted.")
+    reports: int = Field(description="Number; a lower bound if some were not counted.")
     last_at: datetime = Field(description="The round of the newest.")
     detail: str | None = Field(description="What was wrong with the newest.")
 

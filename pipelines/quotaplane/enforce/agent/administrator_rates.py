@@ -155,7 +155,7 @@ class AdministratorRates:
         self._new.discard(key)
 
     def namespaces_have(self, found: Sequence[NamespaceRate], changes: int) -> None:
-        """These are all administrators' rates of namespaces, after so many ``changes`` of those."""
+        """All administrators' rates of namespaces; ``changes``: how often they changed."""
         if changes == self._namespace_changes:
             return
         self._namespace_changes = changes

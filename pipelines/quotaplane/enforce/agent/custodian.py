@@ -41,7 +41,7 @@ from quotaplane.pulsar_admin.rest import Rest
 _AT_ONCE: Final = 4
 _LAST_AT_ONCE: Final = 16
 _COPY_CHECK_TURNS: Final = 300
-"""A copy in the cluster is read again after so many calls of ``tend``: in ten minutes."""
+"""Calls of ``tend`` after which a copy in the cluster is read again: ten minutes."""
 _RETRY_AFTER_S: Final = 0.25
 _LONGEST_RETRY_S: Final = 2.0
 
