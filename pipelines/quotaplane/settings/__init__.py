@@ -22,7 +22,7 @@ from quotaplane.parsing.folders import FolderUri
 from quotaplane.parsing.strict_json import first_of_all
 from quotaplane.parsing.strict_yaml import read_value
 from quotaplane.settings.cleartext import Protections as Protections
-from quotaplane.settings.cleartext import kafka_flaws, pulsar_flaws, server_flaws, tracing_flaws
+from quotaplane.settings.cleartext import server_flaws, tracing_flaws, transport_flaws
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
 from quotaplane.settings.section import NamedTopic, Section
@@ -30,18 +30,23 @@ from quotaplane.settings.server import MetricsPorts as MetricsPorts
 from quotaplane.settings.server import Server as Server
 from quotaplane.settings.server import Tracing as Tracing
 from quotaplane.settings.signing import Signing as Signing
-from quotaplane.settings.transports import STOCK_REPORTS, brokers_of, is_live, is_per_broker
+from quotaplane.settings.transports import (
+    STOCK_REPORTS,
+    TRANSPORT_KINDS,
+    brokers_of,
+    is_live,
+    is_per_broker,
+)
 from quotaplane.settings.transports import DeltaTransport as DeltaTransport
 from quotaplane.settings.transports import KafkaSecurity as KafkaSecurity
 from quotaplane.settings.transports import KafkaTransport as KafkaTransport
 from quotaplane.settings.transports import PulsarConnection as PulsarConnection
 from quotaplane.settings.transports import PulsarSecurity as PulsarSecurity
 from quotaplane.settings.transports import PulsarTransport as PulsarTransport
+from quotaplane.settings.transports import TransportSettings as TransportSettings
 from quotaplane.settings.usage_reports import CLUSTER
 from quotaplane.settings.usage_reports import Reports as Reports
 from quotaplane.settings.usage_reports import Senders as Senders
-
-TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
 
 
 class BrokerTimeouts(Section):
@@ -171,10 +176,7 @@ class Settings(Section):
         if self.security.allow_cleartext_secrets:
             return self
         flaws = [f"tracing.{flaw}" for flaw in tracing_flaws(self.tracing)]
-        if isinstance(self.transport, PulsarTransport):
-            flaws += [f"transport.{flaw}" for flaw in pulsar_flaws(self.transport)]
-        elif isinstance(self.transport, KafkaTransport):
-            flaws += [f"transport.{flaw}" for flaw in kafka_flaws(self.transport)]
+        flaws += [f"transport.{flaw}" for flaw in transport_flaws(self.transport)]
         if self.server is not None:
             flaws += [f"server: {flaw}" for flaw in server_flaws(self.server)]
         if flaws:
@@ -331,8 +333,7 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
     try:
         return _whole_class().model_validate(_expand(raw, source, ""))
     except ValidationError as error:
-        kinds = ("delta", "kafka", "pulsar")
-        raise ConfigError(first_of_all(error, raw, source, kinds)) from None
+        raise ConfigError(first_of_all(error, raw, source, TRANSPORT_KINDS)) from None
 
 
 @cache

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from quotaplane.parsing.addresses import clear_to, first_remote, has_password, is_loopback
 from quotaplane.settings.section import Section
 from quotaplane.settings.server import Server, Tracing
-from quotaplane.settings.transports import KafkaTransport, PulsarConnection
+from quotaplane.settings.transports import (
+    DeltaTransport,
+    KafkaTransport,
+    PulsarConnection,
+    PulsarTransport,
+    TransportSettings,
+)
 
 
 class Protections(Section):
@@ -19,6 +25,20 @@ class Protections(Section):
     allow_unprotected_spark: bool = False
     """Run with a remote Spark master without Spark's authentication and encryption: every program
     that reaches its ports can read reports and quotas, and run code as the job."""
+
+
+def transport_flaws(transport: TransportSettings) -> Iterator[str]:
+    """The flaws of a transport, each a line that names its keys.
+
+    Without a default case: mypy then finds a transport that is missing here.
+    """
+    match transport:
+        case PulsarTransport():
+            return pulsar_flaws(transport)
+        case KafkaTransport():
+            return kafka_flaws(transport)
+        case DeltaTransport():
+            return iter(())
 
 
 def pulsar_flaws(place: PulsarConnection) -> Iterator[str]:

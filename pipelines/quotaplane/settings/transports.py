@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -302,3 +302,11 @@ class PulsarTransport(PulsarConnection):
         if self.admin_url is None and any(map(is_per_broker, self.report_topics)):
             raise ValueError("{broker} in report_topics needs admin_url, which lists the topics")
         return self
+
+
+TransportSettings = DeltaTransport | KafkaTransport | PulsarTransport
+
+TRANSPORT_KINDS: Final = tuple(
+    get_args(each.model_fields["kind"].annotation)[0] for each in get_args(TransportSettings)
+)
+"""The values of ``transport.kind``."""
