@@ -474,6 +474,7 @@ class Enforcer:
         """Remove the rates of the groups that the cluster's own calculator limits."""
         layout = self._ledger.layout
         stay = set(layout.groups) - self._custodian.limited
+        self._groups_in_force = GroupsInForce()
         moves = removal(layout, self._ledger.rates(now_s), stay)
         self._defaults.begin_removal(layout, stay, now_s)
         self._waiting = self._writer.begin(moves, now_s)
