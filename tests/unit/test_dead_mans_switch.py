@@ -236,13 +236,13 @@ def test_a_group_with_more_topics_than_units_is_crowded_after_a_while() -> None:
     def limits(units: float) -> np.ndarray:
         return np.array([[units, np.inf, np.inf, np.nan]])
 
-    crowded.note(layout, limits(15), now_s=0.0)
+    crowded = crowded.after(layout, limits(15), now_s=0.0)
     assert not crowded.groups
-    crowded.note(layout, limits(15), now_s=LASTS_S)
+    crowded = crowded.after(layout, limits(15), now_s=LASTS_S)
     assert crowded.groups == {"g"}
-    crowded.note(layout, limits(22), now_s=LASTS_S + 1)
+    crowded = crowded.after(layout, limits(22), now_s=LASTS_S + 1)
     assert crowded.groups == {"g"}, "it is near: not to and fro"
-    crowded.note(layout, limits(30), now_s=LASTS_S + 2)
+    crowded = crowded.after(layout, limits(30), now_s=LASTS_S + 2)
     assert not crowded.groups
 
 
@@ -252,7 +252,9 @@ def test_a_broker_with_a_small_limit_makes_no_group_crowded() -> None:
     layout = layout_of(topics, "g")
     crowded = CrowdedGroups()
     for now_s in (0.0, 2 * LASTS_S):
-        crowded.note(layout, np.array([[95.0, *[np.inf] * 3], [5.0, *[np.inf] * 3]]), now_s)
+        crowded = crowded.after(
+            layout, np.array([[95.0, *[np.inf] * 3], [5.0, *[np.inf] * 3]]), now_s
+        )
     assert not crowded.groups
 
 

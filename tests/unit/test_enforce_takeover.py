@@ -216,9 +216,9 @@ def test_limits_are_in_force_only_if_every_broker_is_limited(
         *(~free, ~free),
     )
     none = np.zeros(0, np.int64)
-    noted = GroupsInForce()
-    noted.note(layout, wanted, rates, Moves(none, none, np.zeros((0, 2)), ~free), np.array([7.0]))
-    assert list(noted.groups()) == (["g"] if in_force else [])
+    moves = Moves(none, none, np.zeros((0, 2)), ~free)
+    noted = GroupsInForce().after(layout, wanted, rates, moves, np.array([7.0]))
+    assert list(noted.since_ms) == (["g"] if in_force else [])
 
 
 @pytest.mark.parametrize("take_over", [True, False])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,19 @@ from quotaplane.topics.topic_layout import Layout, nothing
 _REPORT_AFTER_S: Final = 10.0
 """A cut is reported if it lasts: the job and the enforcer read a changed quota at different times,
 so a short cut is normal."""
+_SAFE_EVERY_S: Final = 10.0
+"""How often safe limits are due; at once where topics changed."""
+_CHANGED_SAFE_EVERY_S: Final = 1.0
+"""How often they are due while quotas or safe limits change."""
+
+
+class _Due(NamedTuple):
+    """When safe limits were due last, and what they were made from."""
+
+    layout: Layout | None = None
+    quotas: TableQuotas | None = None
+    changes: int = 0
+    at_s: float = -np.inf
 
 
 class AllowedLimits:
@@ -44,6 +57,7 @@ class AllowedLimits:
         self._caps: QuotaCaps = caps_of((), None)
         self._ignored: BoolArray = np.zeros(0, np.bool_)
         """(g,) groups whose limits are ignored, see ``only_recorded``."""
+        self._due = _Due()
         self._since_s: dict[str, float] = {}
         """Since when limits are cut, by group."""
 
@@ -70,6 +84,16 @@ class AllowedLimits:
         safe = self._in_force(layout, broker, group, np.inf)
         received = np.where(np.isnan(safe), self._in_force(layout, broker, group, now_ms), safe)
         return capped(self._caps, group, received, self._over).limits.reshape(*shape, BASIC)
+
+    def due_safe_limits(self, layout: Layout, now_ms: float, now_s: float) -> FloatArray | None:
+        """``safe_limits``, if they are due: soon after they changed; None: they are not."""
+        due = self._due
+        changed = due.quotas is not self._table.quotas or due.changes != self._received.safe_changes
+        wait_s = _CHANGED_SAFE_EVERY_S if changed else _SAFE_EVERY_S
+        if layout is due.layout and now_s < due.at_s + wait_s:
+            return None
+        self._due = _Due(layout, self._table.quotas, self._received.safe_changes, now_s)
+        return self.safe_limits(layout, now_ms)
 
     def _in_force(
         self, layout: Layout, broker: IntArray, group: IntArray, now_ms: float

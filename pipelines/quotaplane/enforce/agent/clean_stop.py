@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -14,12 +14,10 @@ from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.custodian import Custodian
 from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults
 from quotaplane.enforce.agent.rate_writer import RateWriter
-from quotaplane.enforce.rate_writes import Moves, Rates, plan
+from quotaplane.enforce.rate_writes import Moves, Rates
 from quotaplane.enforce.rates_in_force import RatesInForce
-from quotaplane.enforce.subdivide import Subdivision
-from quotaplane.model import BASIC
+from quotaplane.enforce.topic_division import removal
 from quotaplane.texts import first_few
-from quotaplane.topics.topic_layout import Layout
 
 _WITHIN_S: Final = 20.0
 _GIVE_BACK_WITHIN_S: Final = 12.0
@@ -129,16 +127,3 @@ class CleanStop:
         open_rates = moves.unread.copy()
         open_rates[moves.topic, moves.kind] = True
         return int(open_rates.sum()) + len(self._ledger.to_remove)
-
-
-def removal(layout: Layout, in_force: Rates, stay: Collection[str]) -> Moves:
-    """Plan the removal of all rates except those of the groups ``stay``."""
-    limits, rates, shares = (
-        np.full((len(items), BASIC), np.inf)
-        for items in (layout.pairs.broker, layout.topics, layout.parts)
-    )
-    stays = np.array([group in stay for group in layout.groups], np.bool_)[layout.group]
-    rates[stays] = np.nan
-    shares[stays[layout.topic]] = np.nan
-    unlimited = Subdivision(rates, shares, rates, np.isposinf(rates))
-    return plan(layout, limits, unlimited, in_force, significant_change=0.0)

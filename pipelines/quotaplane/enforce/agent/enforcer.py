@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,9 +23,10 @@ from quotaplane.agents.known_conditions import (
     STUCK_GROUPS,
 )
 from quotaplane.agents.pace import Pace
+from quotaplane.agents.periodic import Periodic, run_parts, waited
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
-from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop, removal
+from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop
 from quotaplane.enforce.agent.custodian import Custodian
 from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
 from quotaplane.enforce.agent.group_lines import state_groups
@@ -32,25 +34,29 @@ from quotaplane.enforce.agent.job_watch import JobWatch
 from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.muted_connections import CHECKS_SHARE, MutedConnections, Probe
-from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults, default_rates
+from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults
 from quotaplane.enforce.agent.observer import LIVE_EVERY_S, Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.agent.rate_writer import RateWriter
 from quotaplane.enforce.agent.usage_publisher import Outbox, UsagePublisher
-from quotaplane.enforce.crowded_groups import CrowdedGroups
 from quotaplane.enforce.groups_in_force import GroupsInForce
-from quotaplane.enforce.least_bytes import MOST_RAISED, raised_limits
-from quotaplane.enforce.quota_caps import TableQuotas
-from quotaplane.enforce.rate_writes import Moves, Rates, plan
+from quotaplane.enforce.least_bytes import MOST_RAISED
+from quotaplane.enforce.rate_writes import Moves, Rates
 from quotaplane.enforce.rates_in_force import RatesInForce
-from quotaplane.enforce.subdivide import Subdivision, subdivide
+from quotaplane.enforce.topic_division import (
+    DivisionMemory,
+    DivisionReadings,
+    DivisionSettings,
+    TopicDivision,
+    divide,
+)
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.metrics.readings import Readings
-from quotaplane.model import FloatArray, Transition
+from quotaplane.model import Transition
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_usage import Sample
 from quotaplane.settings import Settings
-from quotaplane.topics.topic_layout import KINDS, Layout
+from quotaplane.topics.topic_layout import KINDS
 from quotaplane.transport.base import BrokerLink
 
 _BROKERS_EVERY_S: Final = 1.0
@@ -58,33 +64,15 @@ _TOPICS_EVERY_S: Final = 2.0
 _TAKE_OVER_EVERY_S: Final = 2.0
 _QUOTAS_EVERY_S: Final = 2.0
 _ADMINISTRATORS_EVERY_S: Final = 1.0
-_DEFAULTS_EVERY_S: Final = 10.0
-"""How often the defaults of namespaces are recomputed; at once where topics changed."""
-_CHANGED_DEFAULTS_EVERY_S: Final = 1.0
-"""How often they are recomputed while quotas or safe limits change."""
 _TAKE_OVER_SHARE: Final = 0.25
 """The part of the read budget for checking which groups have a quota in the cluster."""
 _SLOW_STATS_S: Final = 10.0
 """If brokers update their statistics less often than this, a warning is printed."""
-_SHORTEST_PAUSE_S: Final = 0.02
-_CANCEL_AGAIN_S: Final = 0.2
 _GIVEN_BACK_WITHIN_S: Final = 60.0
 """How long ``Enforcer.give_back`` tries, beside the time that reading takes."""
 _AGAIN_S: Final = 1.0
-_DIVISION: Final = "division"
 _QUIET_TICKS: Final = 3
 """A dry run ends after so many divisions in a row without anything to write."""
-
-
-class _Defaults(NamedTuple):
-    """Default rates of namespaces by group, and the inputs they were computed from."""
-
-    layout: Layout
-    safe_changes: int
-    quotas: TableQuotas | None
-    at_s: float
-    rates: FloatArray
-    """(g, 4) publish and dispatch, each in messages and bytes."""
 
 
 class Enforcer:
@@ -119,7 +107,12 @@ class Enforcer:
         self._enforce, self._say, self._now_ms, self._rest = enforce, say, now_ms, rest
         self._steady_ms = now_ms if steady_ms is None else steady_ms
         strict = settings.limits.transition is Transition.STRICT
-        self._most_raised, self._patient = 0.0 if strict else MOST_RAISED, not strict
+        self._how = DivisionSettings(
+            *(enforce.divide, enforce.significant_change),
+            most_raised=0.0 if strict else MOST_RAISED,
+            patient=not strict,
+        )
+        self._memory = DivisionMemory()
         self._conditions = rest.conditions
         self._election = election
         self._led = election is None
@@ -160,11 +153,8 @@ class Enforcer:
             *(self._leads, open_probe),
         )
         self._news = asyncio.Event()
-        self._namespace_rates: _Defaults | None = None
         self._quiet_ticks = 0
         self._waiting = 0
-        self._groups_in_force = GroupsInForce()
-        self._crowded = CrowdedGroups()
         self._job = JobWatch(enforce, self._conditions)
 
     def _report(self, broker: str, sample: Sample) -> None:
@@ -222,9 +212,16 @@ class Enforcer:
         """Do what ``on_exit`` says: ``safe`` or ``remove``."""
         clean_stop = self._clean_stop(f"on_exit: {self._enforce.on_exit}")
         if self._enforce.on_exit == "safe":
-            await clean_stop.safe(lambda rates: self._planned(self._limits(np.inf), rates, 0.0)[0])
+            self._how = self._how._replace(significant_change=0.0)
+            await clean_stop.safe(self._safe_moves)
         else:
             await clean_stop.remove(self._custodian)
+
+    def _safe_moves(self, rates: Rates) -> Moves:
+        """The writes that bring the safe limits into force."""
+        now_s = asyncio.get_running_loop().time()
+        readings = self._readings(now_s, np.inf)._replace(rates=rates, job_gone=False)
+        return divide(readings, self._memory, self._how).moves
 
     def _clean_stop(self, cause: str) -> CleanStop:
         return CleanStop(
@@ -295,69 +292,34 @@ class Enforcer:
 
     async def run_dry(self, stop: asyncio.Event) -> None:
         """Run until there is nothing left to write; ``on_exit`` is ignored."""
-        self._patient = False
+        self._how = self._how._replace(patient=False)
         self._writer.hurry()
         self._defaults.hurry()
         self._administrators.only_in_memory()
         running = asyncio.create_task(self._until(stop))
         while not (stop.is_set() or self._quiet_ticks >= _QUIET_TICKS):
-            await _within(self._enforce.interval_s, stop.wait())
+            await waited(stop, self._enforce.interval_s)
         stop.set()
         await running
 
     async def _until(self, stop: asyncio.Event) -> None:
         """Run all periodic parts until ``stop`` is set."""
         observer, interval_s = self._observer, self._enforce.interval_s
-        parts: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
-            ("limits", interval_s, self._listen),
-            ("quotas", _QUOTAS_EVERY_S, self._quotas.look),
-            ("brokers", _BROKERS_EVERY_S, observer.look_at_brokers),
-            ("topics", _TOPICS_EVERY_S, observer.look_at_topics),
-            ("use of topics", observer.look_every_s, self._look_at_usage),
-            ("administrators' rates", _ADMINISTRATORS_EVERY_S, self._look_at_administrators),
-            (_DIVISION, interval_s, self._tick),
+        parts = [
+            Periodic("limits", interval_s, self._listen),
+            Periodic("quotas", _QUOTAS_EVERY_S, self._quotas.look),
+            Periodic("brokers", _BROKERS_EVERY_S, observer.look_at_brokers),
+            Periodic("topics", _TOPICS_EVERY_S, observer.look_at_topics),
+            Periodic("use of topics", observer.look_every_s, self._look_at_usage),
+            Periodic("administrators' rates", _ADMINISTRATORS_EVERY_S, self._keep_record),
+            Periodic("division", interval_s, self._tick, self._news),
         ]
         if self._reports is not None:
-            parts.append(("usage reports", 0.0, self._reports.publish))
+            parts.append(Periodic("usage reports", 0.0, self._reports.publish))
         if self._enforce.take_over or self._enforce.without_limits == "give_back":
-            parts.append(("take over", _TAKE_OVER_EVERY_S, self._look_after_quotas))
-        tasks = {asyncio.create_task(self._repeat(*part, stop)) for part in parts}
-        await stop.wait()
-        while tasks:
-            # Repeated: Python before 3.12 may lose a cancellation that coincides with a result.
-            for task in tasks:
-                task.cancel()
-            _, tasks = await asyncio.wait(tasks, timeout=_CANCEL_AGAIN_S)
+            parts.append(Periodic("take over", _TAKE_OVER_EVERY_S, self._look_after_quotas))
+        await run_parts(parts, stop, partial(self._conditions.note, ENFORCER))
         await observer.stop()
-
-    async def _repeat(
-        self, part: str, every_s: float, work: Callable[[], Awaitable[object]], stop: asyncio.Event
-    ) -> None:
-        """Run a part periodically until ``stop`` is set; failures are logged and retried."""
-        loop = asyncio.get_running_loop()
-        while not stop.is_set():
-            begun_s = loop.time()
-            failed: Exception | None = None
-            try:
-                await work()
-            except Exception as error:
-                # Any exception: a bug in one part must not end the enforcement.
-                failed = error
-            self._conditions.note(ENFORCER, part, failed)
-            wait_s = max(begun_s + every_s - loop.time(), _SHORTEST_PAUSE_S)
-            if part == _DIVISION:
-                await _within(wait_s, self._news_or(stop))
-            else:
-                await _within(wait_s, stop.wait())
-
-    async def _news_or(self, stop: asyncio.Event) -> None:
-        """Wait for new limits or usage, or for ``stop``."""
-        waiting = {asyncio.ensure_future(event.wait()) for event in (self._news, stop)}
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waiting:
-                one.cancel()
 
     async def _listen(self) -> None:
         """Read new limits messages."""
@@ -386,30 +348,44 @@ class Enforcer:
             return
         if not self._led:
             await self._begin_to_lead()
-        if not self._administrators.looked:
-            return
-        if self._job.gone:
-            self._remove_rates(now_s)
-            return
-        layout = self._ledger.layout
-        self._defaults.begin(layout, self._default_rates(layout, now_s), now_s)
-        limits = self._limits(self._steady_ms())
-        self._crowded.note(layout, limits, now_s)
-        moves, division = self._planned(limits, self._ledger.rates(now_s))
-        self._ledger.note_wanted(division.rates, now_s)
-        writes = moves.without_removals(self._defaults.has_default(layout))
-        self._waiting = self._writer.begin(writes, now_s)
+        if self._administrators.looked:
+            readings = self._readings(now_s, self._steady_ms())
+            self._do(divide(readings, self._memory, self._how), now_s)
+
+    def _readings(self, now_s: float, now_ms: float) -> DivisionReadings:
+        """All that a division reads; ``now_ms``: for leases, inf = safe limits."""
+        layout, usage = self._ledger.layout, self._observer.usage
+        return DivisionReadings(
+            layout=layout,
+            limits=self._allowed.limits(layout, now_ms, now_s),
+            safe_limits=self._allowed.due_safe_limits(layout, now_ms, now_s),
+            decided_ms=self._listener.received.decided_ms(layout.groups),
+            usage=usage.usage,
+            saturated=usage.saturated,
+            rates=self._ledger.rates(now_s),
+            own_rates=self._ledger.ceiling,
+            other_rates=self._defaults.ceilings(layout),
+            has_default=self._defaults.has_default(layout),
+            limited_by_cluster=self._custodian.limited,
+            job_gone=self._job.gone,
+            now_s=now_s,
+        )
+
+    def _do(self, division: TopicDivision, now_s: float) -> None:
+        """Begin what a division wants."""
+        layout, moves, self._memory = self._ledger.layout, division.moves, division.memory
+        if division.keep_defaults is None:
+            self._defaults.begin(layout, division.memory.default_rates, now_s)
+        else:
+            self._defaults.begin_removal(layout, division.keep_defaults, now_s)
+        self._ledger.note_wanted(division.wanted, now_s)
+        self._waiting = self._writer.begin(division.writes, now_s)
         implausible = self._observer.usage.take_implausible()
         self._writer.read_unknown(moves, implausible, division.limited)
         self._writer.check(now_s)
         at_rest = self._writer.at_rest and self._defaults.at_rest
         quiet = at_rest and not (len(moves.topic) or moves.unread.any())
         self._quiet_ticks = self._quiet_ticks + 1 if quiet else 0
-        if self._enforce.take_over:
-            decided_ms = self._listener.received.decided_ms(layout.groups)
-            rates = self._ledger.rates(now_s)
-            limited = np.where(division.unlimited, np.inf, division.rates)
-            self._groups_in_force.note(layout, limited, rates, moves, decided_ms)
 
     def _not_yet_read(self) -> str | None:
         """The first input that was not read since the start; None: all were."""
@@ -441,23 +417,9 @@ class Enforcer:
         self._administrators.forget()
         self._custodian.forget()
         self._job = JobWatch(self._enforce, self._conditions)
-        self._groups_in_force = GroupsInForce()
+        self._memory = self._memory._replace(in_force=GroupsInForce())
         self._muted.forget()
         await self._administrators.look()
-
-    def _default_rates(self, layout: Layout, now_s: float) -> FloatArray:
-        """Default rates of namespaces (g, 4), recomputed when due."""
-        changes, quotas = self._listener.received.safe_changes, self._quotas.quotas
-        last = self._namespace_rates
-        if last is not None and last.layout is layout:
-            same = last.safe_changes == changes and last.quotas is quotas
-            wait_s = _DEFAULTS_EVERY_S if same else _CHANGED_DEFAULTS_EVERY_S
-            if now_s < last.at_s + wait_s:
-                return last.rates
-        safe_limits = self._allowed.safe_limits(layout, self._steady_ms())
-        rates = default_rates(layout, safe_limits, self._most_raised)
-        self._namespace_rates = _Defaults(layout, changes, quotas, now_s, rates)
-        return rates
 
     def _refresh(self, now_s: float) -> None:
         """Apply a changed layout of topics; record the rates in force, for judging usage."""
@@ -470,58 +432,7 @@ class Enforcer:
         effective = self._defaults.effective_rates(layout, self._ledger.in_force)
         self._observer.usage.note_rates(effective, now_s)
 
-    def _remove_rates(self, now_s: float) -> None:
-        """Remove the rates of the groups that the cluster's own calculator limits."""
-        layout = self._ledger.layout
-        stay = set(layout.groups) - self._custodian.limited
-        self._groups_in_force = GroupsInForce()
-        moves = removal(layout, self._ledger.rates(now_s), stay)
-        self._defaults.begin_removal(layout, stay, now_s)
-        self._waiting = self._writer.begin(moves, now_s)
-        self._writer.read_unknown(moves)
-
-    def _limits(self, now_ms: float) -> FloatArray:
-        """The limits (k, 4) of the layout's pairs at ``now_ms`` of the steady clock."""
-        now_s = asyncio.get_running_loop().time()
-        return self._allowed.limits(self._ledger.layout, now_ms, now_s)
-
-    def _planned(
-        self, limits: FloatArray, rates: Rates, significant_change: float | None = None
-    ) -> tuple[Moves, Subdivision]:
-        """Divide the limits (k, 4); returns the writes that are needed, and the division.
-
-        ``rates``: the current ones. ``significant_change``: None = as in the settings.
-        """
-        layout, usage = self._ledger.layout, self._observer.usage
-        pairs = layout.pairs
-        topics = np.diff(pairs.starts)
-        limits = raised_limits(limits, pairs.group, topics, self._most_raised)
-        division = subdivide(
-            layout,
-            limits,
-            usage.usage,
-            usage.saturated,
-            ceilings=self._ceilings(layout),
-            law=self._enforce.divide,
-        )
-        if significant_change is None:
-            significant_change = self._enforce.significant_change
-        moves = plan(
-            layout,
-            limits,
-            division,
-            rates,
-            significant_change=significant_change,
-            patient=self._patient,
-        )
-        return moves, division
-
-    def _ceilings(self, layout: Layout) -> FloatArray:
-        """Administrators' rates (u, 4): a topic's own, else its namespace's, else the brokers'."""
-        own = np.repeat(self._ledger.administrators | self._ledger.recorded, 2, axis=1)
-        return np.where(own, self._ledger.ceiling, self._defaults.ceilings(layout))
-
-    async def _look_at_administrators(self) -> None:
+    async def _keep_record(self) -> None:
         """Record administrators' rates; give those back whose topics belong to no group now."""
         if not self._led:
             return
@@ -547,9 +458,9 @@ class Enforcer:
             await self._custodian.tend(layout.groups, layout.groups, {})
         elif self._enforce.take_over:
             state_groups(self._conditions, MISSING_GROUPS, self._allowed.lost(layout))
-            state_groups(self._conditions, CROWDED_GROUPS, self._crowded.groups)
-            in_force = self._groups_in_force.groups()
-            await self._custodian.tend(layout.groups, self._crowded.groups, in_force)
+            state_groups(self._conditions, CROWDED_GROUPS, self._memory.crowded.groups)
+            in_force = self._memory.in_force.since_ms
+            await self._custodian.tend(layout.groups, self._memory.crowded.groups, in_force)
             self._muted.begin(self._custodian.hidden, layout)
         state_groups(self._conditions, STUCK_GROUPS, self._custodian.stuck)
 
@@ -573,7 +484,7 @@ class Enforcer:
             "namespaces": self._defaults.written,
             "refused_messages": self._listener.refused + self._listener.received.ignored,
             "cut_groups": self._allowed.cut,
-            "crowded_groups": len(self._crowded.groups),
+            "crowded_groups": len(self._memory.crowded.groups),
             "usage_reports": 0 if self._reports is None else self._reports.sent,
             "observed_every_s": None if self._reports is None else self._reports.longest_window_s,
             "errors": self._conditions.failures.total(),
@@ -593,11 +504,3 @@ class Enforcer:
             wall_ms=self._now_ms(),
             takes_over=self._enforce.take_over,
         )
-
-
-async def _within(seconds: float, work: Awaitable[Any]) -> None:
-    """Wait for ``work``, but not longer than ``seconds``."""
-    try:
-        await asyncio.wait_for(work, seconds)
-    except asyncio.TimeoutError:
-        return
