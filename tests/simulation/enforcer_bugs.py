@@ -77,7 +77,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
     "no_default_rates": Planted(
         "namespaces get no default rates, so a new topic is unlimited",
         Enforcer._do,
-        "self._defaults.begin(layout, division.memory.default_rates, now_s)",
+        "parts.defaults.begin(layout, division.memory.default_rates, now_s)",
         "pass",
         ("new_topic",),
     ),

@@ -273,7 +273,7 @@ def test_a_crowded_group_has_its_quota_in_the_cluster(
         async with enforcing(settings, link) as running:
             link.tell("pulsar://b0", 30.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 30)
-            assert running.enforcer.status()["crowded_groups"] == 1
+            assert running.enforcer.status().crowded_groups == 1
             await running.ticks(10)
             assert cluster.groups["g"]["publishRateInMsgs"] == 30, "it is not taken over again"
             assert len([line for line in running.lines if "more topics" in line]) == 1

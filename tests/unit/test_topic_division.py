@@ -117,7 +117,7 @@ def test_what_is_written(readings: DivisionReadings, writes: dict[str, float]) -
 def test_unread_rates_are_read_those_to_be_limited_first() -> None:
     found = divided(readings_of([NAN, 5.0, NAN]))
     assert found.moves.unread[:, 0].tolist() == [True, False, True]
-    assert found.limited[:, 0].tolist() == [True, True, False]
+    assert found.wanted.limited[:, 0].tolist() == [True, True, False]
 
 
 def test_default_rates_stay_until_safe_limits_are_due() -> None:

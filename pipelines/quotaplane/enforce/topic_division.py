@@ -81,10 +81,8 @@ class TopicDivision(NamedTuple):
     """The writes that are needed, and the rates that must be read first."""
     writes: Moves
     """The writes to make now: a rate is removed only after the default that would replace it."""
-    wanted: FloatArray
-    """(u, 4) the rates that topics are to have; NaN = leave the topic alone."""
-    limited: BoolArray
-    """(u, 2) by kind: whether the topic is to have a rate."""
+    wanted: Subdivision
+    """The rates that topics are to have."""
     keep_defaults: frozenset[str] | None
     """Default rates are removed, except those of these groups; None: they are in ``memory``."""
     memory: DivisionMemory
@@ -109,13 +107,12 @@ def divide(
         division, moves = without_rates(layout, keep), removal(layout, rates, keep)
     else:
         division, moves = _planned(readings, settings)
-    limited = np.where(division.unlimited, np.inf, division.rates)
-    in_force = memory.in_force.after(layout, limited, rates, moves, readings.decided_ms)
+    ours = np.where(division.unlimited, np.inf, division.rates)
+    in_force = memory.in_force.after(layout, ours, rates, moves, readings.decided_ms)
     return TopicDivision(
         moves=moves,
         writes=moves.without_removals(readings.has_default),
-        wanted=division.rates,
-        limited=division.limited,
+        wanted=division,
         keep_defaults=keep,
         memory=DivisionMemory(default, crowded, in_force),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -20,17 +20,8 @@ _REPORT_AFTER_S: Final = 10.0
 so a short cut is normal."""
 _SAFE_EVERY_S: Final = 10.0
 """How often safe limits are due; at once where topics changed."""
-_CHANGED_SAFE_EVERY_S: Final = 1.0
-"""How often they are due while quotas or safe limits change."""
-
-
-class _Due(NamedTuple):
-    """When safe limits were due last, and what they were made from."""
-
-    layout: Layout | None = None
-    quotas: TableQuotas | None = None
-    changes: int = 0
-    at_s: float = -np.inf
+_CHANGED_S: Final = 1.0
+"""The same while quotas or safe limits change."""
 
 
 class AllowedLimits:
@@ -57,7 +48,9 @@ class AllowedLimits:
         self._caps: QuotaCaps = caps_of((), None)
         self._ignored: BoolArray = np.zeros(0, np.bool_)
         """(g,) groups whose limits are ignored, see ``only_recorded``."""
-        self._due = _Due()
+        self._safe_of: tuple[Layout | None, TableQuotas | None, int] = None, None, 0
+        """From what safe limits were made when they were due last."""
+        self._safe_s = -np.inf
         self._since_s: dict[str, float] = {}
         """Since when limits are cut, by group."""
 
@@ -87,12 +80,12 @@ class AllowedLimits:
 
     def due_safe_limits(self, layout: Layout, now_ms: float, now_s: float) -> FloatArray | None:
         """``safe_limits``, if they are due: soon after they changed; None: they are not."""
-        due = self._due
-        changed = due.quotas is not self._table.quotas or due.changes != self._received.safe_changes
-        wait_s = _CHANGED_SAFE_EVERY_S if changed else _SAFE_EVERY_S
-        if layout is due.layout and now_s < due.at_s + wait_s:
+        before, quotas, changes = self._safe_of
+        same = quotas is self._table.quotas and changes == self._received.safe_changes
+        if layout is before and now_s < self._safe_s + (_SAFE_EVERY_S if same else _CHANGED_S):
             return None
-        self._due = _Due(layout, self._table.quotas, self._received.safe_changes, now_s)
+        self._safe_of = layout, self._table.quotas, self._received.safe_changes
+        self._safe_s = now_s
         return self.safe_limits(layout, now_ms)
 
     def _in_force(

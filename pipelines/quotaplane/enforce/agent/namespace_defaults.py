@@ -11,7 +11,7 @@ import numpy as np
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import FOREIGN_RATES, READING_NAMESPACES, WRITING_NAMESPACES
-from quotaplane.agents.pace import Bucket, start
+from quotaplane.agents.pace import Bucket, ended, start
 from quotaplane.enforce.agent.administrator_rates import NamespaceRate
 from quotaplane.enforce.default_rates import wanted_rates
 from quotaplane.enforce.rate_writes import in_turn
@@ -286,9 +286,5 @@ class NamespaceDefaults:
         return self._known[1]
 
     async def idle(self, patience_s: float) -> None:
-        """Wait for writes in flight, and cancel those that take longer."""
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=patience_s)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        """Wait for requests in flight, and cancel those that take longer."""
+        await ended(self._tasks, patience_s)
