@@ -124,18 +124,12 @@ def _planned(readings: DivisionReadings, settings: DivisionSettings) -> tuple[Su
         readings.limits, pairs.group, np.diff(pairs.starts), settings.most_raised
     )
     division = subdivide(
-        layout,
-        limits,
-        readings.usage,
-        readings.saturated,
+        *(layout, limits, readings.usage, readings.saturated),
         ceilings=_ceilings(readings),
         law=settings.law,
     )
     moves = plan(
-        layout,
-        limits,
-        division,
-        readings.rates,
+        *(layout, limits, division, readings.rates),
         significant_change=settings.significant_change,
         patient=settings.patient,
     )

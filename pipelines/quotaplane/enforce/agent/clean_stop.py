@@ -113,8 +113,8 @@ class _CleanStop:
 
         def moves_of(rates: Rates) -> Moves:
             now_s = asyncio.get_running_loop().time()
-            readings = self._parts.readings(now_s, np.inf, job_gone=False)
-            return divide(readings._replace(rates=rates), DivisionMemory(), settings).moves
+            readings = self._parts.readings(now_s, np.inf)._replace(rates=rates, job_gone=False)
+            return divide(readings, DivisionMemory(), settings).moves
 
         await self._writer.idle(_PATIENCE_S)
         await self._write_all(moves_of, _WITHIN_S)

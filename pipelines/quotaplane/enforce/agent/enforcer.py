@@ -23,14 +23,9 @@ from quotaplane.enforce.agent.clean_stop import stop_cleanly
 from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
 from quotaplane.enforce.agent.enforcer_status import EnforcerStatus, enforcer_readings
 from quotaplane.enforce.agent.group_lines import state_groups
-from quotaplane.enforce.agent.job_watch import JobWatch
 from quotaplane.enforce.agent.leader_election import taking_part
 from quotaplane.enforce.groups_in_force import GroupsInForce
-from quotaplane.enforce.topic_division import (
-    DivisionMemory,
-    TopicDivision,
-    divide,
-)
+from quotaplane.enforce.topic_division import DivisionMemory, TopicDivision, divide
 from quotaplane.metrics.readings import Readings
 
 _BROKERS_EVERY_S: Final = 1.0
@@ -50,7 +45,6 @@ class Enforcer:
         self._enforce, self._conditions = parts.settings, parts.conditions
         self._led = parts.election is None
         self._memory, self._how = DivisionMemory(), parts.division_settings
-        self._job = JobWatch(parts.settings, parts.conditions)
         self._news = asyncio.Event()
         self._quiet_ticks = self._waiting = 0
 
@@ -125,7 +119,7 @@ class Enforcer:
         if not self._led:
             await self._begin_to_lead()
         if parts.administrators.looked:
-            readings = parts.readings(now_s, parts.steady_ms(), job_gone=self._job.gone)
+            readings = parts.readings(now_s, parts.steady_ms())
             self._do(divide(readings, self._memory, self._how), now_s)
 
     def _do(self, division: TopicDivision, now_s: float) -> None:
@@ -170,7 +164,6 @@ class Enforcer:
     async def _begin_to_lead(self) -> None:
         """Forget rates and what was given back: another enforcer may have changed that."""
         self._led = True
-        self._job = JobWatch(self._enforce, self._conditions)
         self._memory = self._memory._replace(in_force=GroupsInForce())
         await self.parts.begin_to_lead()
 
@@ -197,8 +190,8 @@ class Enforcer:
         if not self._led:
             return
         layout = parts.ledger.layout
-        self._job.look(parts.listener.arrived_ms / 1000.0, parts.steady_ms() / 1000.0)
-        if self._job.gone:
+        parts.job.look(parts.listener.arrived_ms / 1000.0, parts.steady_ms() / 1000.0)
+        if parts.job.gone:
             await parts.custodian.tend(layout.groups, layout.groups, {})
         elif self._enforce.take_over:
             state_groups(self._conditions, MISSING_GROUPS, parts.allowed.lost(layout))

@@ -12,6 +12,7 @@ from quotaplane.agents.pace import Pace
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.agent.allowed_limits import AllowedLimits
 from quotaplane.enforce.agent.custodian import Custodian
+from quotaplane.enforce.agent.job_watch import JobWatch
 from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.muted_connections import CHECKS_SHARE, MutedConnections, Probe
@@ -22,10 +23,7 @@ from quotaplane.enforce.agent.rate_writer import RateWriter
 from quotaplane.enforce.agent.usage_publisher import Outbox, UsagePublisher
 from quotaplane.enforce.least_bytes import MOST_RAISED
 from quotaplane.enforce.rates_in_force import RatesInForce
-from quotaplane.enforce.topic_division import (
-    DivisionReadings,
-    DivisionSettings,
-)
+from quotaplane.enforce.topic_division import DivisionReadings, DivisionSettings
 from quotaplane.model import Transition
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_usage import Sample
@@ -83,13 +81,12 @@ class EnforcerParts:
             *(link, self.quotas, settings, self.conditions, now_ms, self.steady_ms)
         )
         self.allowed = AllowedLimits(
-            self.listener.received,
-            self.quotas,
-            self.conditions,
+            *(self.listener.received, self.quotas, self.conditions),
             only_recorded=enforce.take_over,
             over=settings.limits.over,
         )
         self.ledger = RatesInForce()
+        self.job = JobWatch(enforce, self.conditions)
         most_groups = math.ceil(_TAKE_OVER_READS_S * enforce.max_reads_per_s)
         self.custodian = Custodian(rest, self.quotas, reads, self.conditions, most_groups)
         self.administrators = AdministratorRates(
@@ -149,6 +146,7 @@ class EnforcerParts:
         self.ledger.forget()
         self.administrators.forget()
         self.custodian.forget()
+        self.job = JobWatch(self.settings, self.conditions)
         self.muted.forget()
         await self.administrators.look()
 
@@ -163,7 +161,7 @@ class EnforcerParts:
         effective = self.defaults.effective_rates(layout, self.ledger.in_force)
         self.observer.usage.note_rates(effective, now_s)
 
-    def readings(self, now_s: float, now_ms: float, *, job_gone: bool) -> DivisionReadings:
+    def readings(self, now_s: float, now_ms: float) -> DivisionReadings:
         """All that a division reads; ``now_ms``: for leases, inf = safe limits."""
         layout, usage = self.ledger.layout, self.observer.usage
         return DivisionReadings(
@@ -178,6 +176,6 @@ class EnforcerParts:
             other_rates=self.defaults.ceilings(layout),
             has_default=self.defaults.has_default(layout),
             limited_by_cluster=self.custodian.limited,
-            job_gone=job_gone,
+            job_gone=self.job.gone,
             now_s=now_s,
         )
