@@ -97,7 +97,7 @@ class Flood:
         while not self.over.is_set():
             self._running.now_ms = time.time() * 1000
             use = use_of(os.getpid())
-            waiting = self._running.enforcer.status()["waiting"]
+            waiting = self._running.enforcer.status().waiting
             self.samples.append((time.time(), *use, waiting))
             for _ in range(int(_SAMPLE_EVERY_S / 0.5)):
                 self._running.now_ms = time.time() * 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quotaplane.enforce import custody
+from quotaplane.enforce import custody, topic_division
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
 from quotaplane.enforce.agent.rate_writer import RateWriter
@@ -69,15 +69,15 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
     ),
     "rates_removed_first": Planted(
         "rates are removed before the cluster has its quotas back",
-        Enforcer._remove_rates,
-        "set(layout.groups) - self._custodian.limited",
-        "set()",
+        topic_division.divide,
+        "frozenset(layout.groups).difference(readings.limited_by_cluster)",
+        "frozenset()",
         ("give_back", "outage"),
     ),
     "no_default_rates": Planted(
         "namespaces get no default rates, so a new topic is unlimited",
-        Enforcer._tick,
-        "self._defaults.begin(layout, self._default_rates(layout, now_s), now_s)",
+        Enforcer._do,
+        "parts.defaults.begin(layout, division.memory.default_rates, now_s)",
         "pass",
         ("new_topic",),
     ),
@@ -90,8 +90,8 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
     ),
     "no_ceilings": Planted(
         "a topic gets a higher rate than an administrator set",
-        Enforcer._ceilings,
-        "return np.where(own, self._ledger.ceiling, self._defaults.ceilings(layout))",
+        topic_division._ceilings,
+        "return np.where(own, readings.own_rates, readings.other_rates)",
         "return np.full(own.shape, np.inf)",
         ("administrator",),
     ),

@@ -93,7 +93,7 @@ class EnforcerInvariants:
         """
         self.check_open()
         cluster, world = self.world.cluster, self.world
-        leaders = [e for e in world.enforcers if e is not None and e.enforcer._leads()]
+        leaders = [e for e in world.enforcers if e is not None and e.parts.leads()]
         if len(leaders) != 1:
             self.fail(f"one writer: {len(leaders)} enforcers lead")
         for group in world.scenario.groups:

@@ -126,9 +126,9 @@ class EnforcerKnowledge:
     def check_rates(self) -> None:
         """Compare the rates that the leading enforcer counts as in force with the cluster's."""
         for process in self.world.enforcers:
-            if process is None or not process.enforcer._leads():
+            if process is None or not process.parts.leads():
                 continue
-            ledger = process.enforcer._ledger
+            ledger = process.parts.ledger
             for at, topic in enumerate(ledger.layout.topics):
                 place = topic.removeprefix("persistent://")
                 knows_ms = self._knows_ms.get((process.loop.name, place), -1)

@@ -17,6 +17,7 @@ import numpy as np
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
+from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
 from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.group_sync.sync import GroupSync
@@ -72,15 +73,16 @@ class EnforcerProcess:
         world.over_the_wire(self._rest, self.loop)
         election = LeaderElection(self.seat, conditions, say, self.loop.time)
         self._rest.election = election
-        self.enforcer = Enforcer(
+        self.parts = EnforcerParts(
             settings, self._rest, self.link, say, election, now_ms=lambda: world.timeline.now_ms
         )
+        self.enforcer = Enforcer(self.parts)
         self.loop.begin(self._run())
 
     async def _run(self) -> None:
         while True:
             try:
-                await self.enforcer.start()
+                await self.parts.start()
                 break
             except ClusterError:
                 await asyncio.sleep(1.0)  # a supervisor starts it again

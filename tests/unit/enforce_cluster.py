@@ -19,6 +19,7 @@ import pytest
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
+from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import History, Settings, parse_settings
 from quotaplane.topics.rate_marks import unlimited_number
@@ -322,11 +323,11 @@ async def enforcing(settings: Settings, link: Link, outbox: Any = None) -> Async
     lines: list[str] = []
     async with Rest(settings.transport, conditions=Conditions(lines.append)) as rest:  # type: ignore[arg-type]
         running = Running(lines)
-        enforcer = Enforcer(
+        parts = EnforcerParts(
             settings, rest, link, lines.append, now_ms=lambda: running.now_ms, outbox=outbox
         )
-        running.enforcer = enforcer
-        await enforcer.start()
+        await parts.start()
+        enforcer = running.enforcer = Enforcer(parts)
         task = asyncio.create_task(enforcer.run(running.stop))
         try:
             yield running

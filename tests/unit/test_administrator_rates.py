@@ -197,7 +197,7 @@ def test_an_administrators_lower_rate_stays_and_the_others_get_the_rest(
         await running.until(lambda: cluster.published().get("b", 0) >= 290)
         await running.until(lambda: "a" in recorded(tmp_path))
         await running.until(lambda: bool(running.lines))
-        assert running.enforcer.status()["administrators_rates"] == 1
+        assert running.enforcer.status().administrators_rates == 1
 
     (line,) = enforced(cluster, tmp_path, scene, on_exit="remove")
     assert line.startswith(
@@ -250,7 +250,7 @@ def test_a_higher_rate_is_recorded_before_ours_is_in_its_place_and_comes_back(
     assert published(cluster.rates[full("b"), "publishRate"]) == (10, 999_975)
 
     async def again(running: Running, _: Link) -> None:
-        await running.until(lambda: running.enforcer._ledger.recorded.sum() == 2)
+        await running.until(lambda: running.enforcer.parts.ledger.recorded.sum() == 2)
         await running.ticks()
 
     assert enforced(cluster, tmp_path, again, on_exit="remove") == []
@@ -332,7 +332,7 @@ def test_a_group_that_becomes_unlimited_gives_the_rate_back(
             lambda: cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
         )
         await running.ticks(10)
-        assert running.enforcer.status()["given_back"] == 1
+        assert running.enforcer.status().given_back == 1
         assert running.enforcer.readings().numbers["writes"]["given_back",] == 1
         link.tell("pulsar://b0", 100.0, safe=100.0)
         await running.until(lambda: cluster.published().get("a") == 100)
@@ -379,7 +379,7 @@ def test_an_administrators_rate_of_a_topic_that_leaves_is_let_be(
         cluster.rates[full("a"), "publishRate"] = administrators(7)
         cluster.namespaces[NAMESPACE] = None
         await running.until(lambda: set(cluster.published()) == {"a"})
-        await running.until(lambda: not running.enforcer._ledger.to_remove)
+        await running.until(lambda: not running.enforcer.parts.ledger.to_remove)
 
     enforced(cluster, tmp_path, scene)
     assert cluster.rates == {(full("a"), "publishRate"): administrators(7)}
@@ -431,7 +431,7 @@ def test_a_lost_table_is_said_and_no_rate_is_raised(cluster: FakePulsar, tmp_pat
     async def again(running: Running, _: Link) -> None:
         await running.until(lambda: cluster.published().get("a", 0) > 200)
         await running.until(lambda: "b" in recorded(tmp_path))
-        await running.until(lambda: not running.enforcer._ledger.administrators.any())
+        await running.until(lambda: not running.enforcer.parts.ledger.administrators.any())
         assert cluster.published()["b"] == 30
 
     lines = enforced(cluster, tmp_path, again, on_exit="remove")
@@ -455,7 +455,7 @@ def test_forged_rows_are_not_used(cluster: FakePulsar, tmp_path: Path) -> None:
         await running.until(lambda: recorded(tmp_path)["b"].messages_per_s == 4)
         await running.until(lambda: len(running.lines) == 2)
         assert cluster.published()["b"] == 4
-        assert running.enforcer.status()["errors"] == 0
+        assert running.enforcer.status().errors == 0
 
     lines = enforced(cluster, tmp_path, scene)
     assert any(f"has lost those of 1 topics: {full('b')}" in line for line in lines)
@@ -525,7 +525,7 @@ def test_remove_gives_everything_back_and_says_so_in_a_line(
         return Seat()
 
     monkeypatch.setattr("quotaplane.enforce.agent.leader_election.take_part", take_part)
-    within_s = "quotaplane.enforce.agent.enforcer._GIVEN_BACK_WITHIN_S"
+    within_s = "quotaplane.enforce.agent.clean_stop._GIVEN_BACK_WITHIN_S"
     monkeypatch.setattr(within_s, 1.0)
     conf = tmp_path / "conf.json"
     settings = settings_for(cluster, tmp_path)

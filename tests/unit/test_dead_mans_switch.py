@@ -20,7 +20,14 @@ from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Enforce, History
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of
-from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, hurry, settings_for
+from tests.unit.enforce_cluster import (
+    NAMESPACE,
+    FakePulsar,
+    Link,
+    enforcing,
+    hurry,
+    settings_for,
+)
 from tests.unit.follower_cases import BY, Rig
 from tests.unit.test_enforce_takeover import custodian_of, record
 
@@ -145,7 +152,7 @@ def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
     record(settings.history, "g", messages=300.0)
     cluster.put("g")  # taken over by an earlier run
     cluster.add("a", used=500.0)
-    link = Link()
+    link, writes = Link(), f"POST persistent/{NAMESPACE}/a/publishRate"
 
     async def scene() -> None:
         async with enforcing(settings, link) as running:
@@ -156,9 +163,16 @@ def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
             running.now_ms += 200_000
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 300)
             await running.until(lambda: not cluster.rates and cluster.default() is None)
+            # The job is back: the cluster limits the group until the new limits are in force.
+            cluster.answers[writes] = Answer(500, {"reason": "upset"})
             link.tell("pulsar://b0", 250.0, safe=60.0)
             running.now_ms = time.time() * 1000
+            await running.until(lambda: "quota job: over after" in "".join(running.lines))
+            await running.ticks(10)
+            assert cluster.groups["g"]["publishRateInMsgs"] == 300
+            cluster.answers.clear()
             await running.until(lambda: cluster.published() == {"a": 250})
+            await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
         (gone, back) = (line for line in running.lines if line.startswith("quota job"))
         assert "no limits arrived for 400 s" in gone
         assert "over after" in back
@@ -222,13 +236,13 @@ def test_a_group_with_more_topics_than_units_is_crowded_after_a_while() -> None:
     def limits(units: float) -> np.ndarray:
         return np.array([[units, np.inf, np.inf, np.nan]])
 
-    crowded.note(layout, limits(15), now_s=0.0)
+    crowded = crowded.after(layout, limits(15), now_s=0.0)
     assert not crowded.groups
-    crowded.note(layout, limits(15), now_s=LASTS_S)
+    crowded = crowded.after(layout, limits(15), now_s=LASTS_S)
     assert crowded.groups == {"g"}
-    crowded.note(layout, limits(22), now_s=LASTS_S + 1)
+    crowded = crowded.after(layout, limits(22), now_s=LASTS_S + 1)
     assert crowded.groups == {"g"}, "it is near: not to and fro"
-    crowded.note(layout, limits(30), now_s=LASTS_S + 2)
+    crowded = crowded.after(layout, limits(30), now_s=LASTS_S + 2)
     assert not crowded.groups
 
 
@@ -238,7 +252,9 @@ def test_a_broker_with_a_small_limit_makes_no_group_crowded() -> None:
     layout = layout_of(topics, "g")
     crowded = CrowdedGroups()
     for now_s in (0.0, 2 * LASTS_S):
-        crowded.note(layout, np.array([[95.0, *[np.inf] * 3], [5.0, *[np.inf] * 3]]), now_s)
+        crowded = crowded.after(
+            layout, np.array([[95.0, *[np.inf] * 3], [5.0, *[np.inf] * 3]]), now_s
+        )
     assert not crowded.groups
 
 
@@ -257,7 +273,7 @@ def test_a_crowded_group_has_its_quota_in_the_cluster(
         async with enforcing(settings, link) as running:
             link.tell("pulsar://b0", 30.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 30)
-            assert running.enforcer.status()["crowded_groups"] == 1
+            assert running.enforcer.status().crowded_groups == 1
             await running.ticks(10)
             assert cluster.groups["g"]["publishRateInMsgs"] == 30, "it is not taken over again"
             assert len([line for line in running.lines if "more topics" in line]) == 1

@@ -20,6 +20,7 @@ import pytest
 from quotaplane.agents.clock_steps import steady_clock_ms
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
+from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.transport.base import Polled
 from quotaplane.wire.limits import encode_limits
@@ -43,8 +44,10 @@ async def enforce(folder: Path) -> None:
         settings: Any = settings_for(cluster, folder)
         link, seq = Link(), 0
         async with Rest(settings.transport, conditions=Conditions(lines.append)) as rest:
-            enforcer = Enforcer(settings, rest, link, lines.append, steady_ms=steady_clock_ms())
-            await enforcer.start()
+            clock = steady_clock_ms()
+            parts = EnforcerParts(settings, rest, link, lines.append, steady_ms=clock)
+            await parts.start()
+            enforcer = Enforcer(parts)
             stop = asyncio.Event()
             running = asyncio.create_task(enforcer.run(stop))
             while os.getppid() != 1:
@@ -53,7 +56,7 @@ async def enforce(folder: Path) -> None:
                     value = limits(int(incoming.get()), seq)
                     link.waiting.append(Polled(BROKER, value, f"limits@{seq}"))
                 state = {"rates": cluster.published(), "lines": lines, "now": time.time()}
-                print(json.dumps(state | enforcer.status()), flush=True)
+                print(json.dumps(state | enforcer.status()._asdict()), flush=True)
                 await asyncio.sleep(0.25)
             stop.set()
             await running

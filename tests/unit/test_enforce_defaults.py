@@ -111,7 +111,7 @@ def test_a_namespace_whose_topics_cant_be_read_after_a_restart_keeps_its_rate(
         await running.until(lambda: cluster.default() == 25)
 
     async def second(running: Running, _: Link) -> None:
-        await running.until(lambda: running.enforcer._observer.ready)
+        await running.until(lambda: running.enforcer.parts.observer.ready)
         await running.ticks(10)
         assert cluster.default() == 25
         assert record(cluster) is not None
@@ -140,7 +140,7 @@ def test_a_namespaces_own_rates_are_never_overwritten(cluster: FakePulsar, tmp_p
             "publishThrottlingRateInByte": -1,
         }
         await running.until(
-            lambda: len(running.enforcer.status()["conditions"]["rates of namespaces"]) == 2
+            lambda: len(running.enforcer.status().conditions["rates of namespaces"]) == 2
         )
         await running.ticks(10)
 
@@ -297,9 +297,9 @@ def test_what_a_topic_without_a_rate_is_held_to_counts_as_its_rate(
     """Otherwise who uses all of it would seem to want no more."""
 
     async def scene(running: Running, _: Link) -> None:
-        await running.until(lambda: running.enforcer.status()["namespaces"] == 1)
-        defaults = running.enforcer._defaults
-        layout = running.enforcer._ledger.layout
+        await running.until(lambda: running.enforcer.status().namespaces == 1)
+        defaults = running.enforcer.parts.defaults
+        layout = running.enforcer.parts.ledger.layout
         rates = np.array([[INF] * 4, [INF, 900.0, INF, INF], [np.nan] * 4])
         held = defaults.effective_rates(layout, rates)
         np.testing.assert_array_equal(

@@ -143,7 +143,7 @@ def test_a_topic_that_leaves_after_a_write_that_failed_loses_its_rate(when: str)
         await rig.writer.idle(5.0)
         assert sorted(asked.split()[0] for asked in rig.rest.asked) == ["DELETE"] * 2 + ["GET"] * 2
         assert not rig.ledger.to_remove
-        assert rig.writer.counts()["removed"] == 2
+        assert rig.writer.counts["removed"] == 2
 
     run(scene)
 
@@ -163,7 +163,7 @@ def test_what_is_gone_was_not_removed() -> None:
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
         assert not rig.ledger.to_remove
-        assert rig.writer.counts()["removed"] == 0
+        assert rig.writer.counts["removed"] == 0
         assert not rig.lines
 
     run(scene)

@@ -61,7 +61,7 @@ def stopped(
     async def scene() -> list[str]:
         async with enforcing(settings_for(cluster, folder, **enforce), link) as running:
             await running.until(lambda: cluster.published() == HELD)
-            await running.until(lambda: running.enforcer._writer.at_rest)
+            await running.until(lambda: running.enforcer.parts.writer.at_rest)
             cluster.answers |= fails
             before_stop()
         return running.lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import yaml
 
 from quotaplane.cli.agent_process import LatestReadings
 from quotaplane.cli.main import main
+from quotaplane.enforce.agent.enforcer_status import EnforcerStatus
 from quotaplane.metrics.exposition import registry_of
 from quotaplane.metrics.readings import Readings
 from tests.unit.cluster_cases import Answer
@@ -27,6 +29,7 @@ from tests.unit.enforce_cluster import (
     with_a_busy_topic,
 )
 from tests.unit.metrics_cases import Series, scraped
+from tests.unit.pages import ROOT
 
 
 @pytest.fixture
@@ -86,13 +89,20 @@ def test_writes_that_fail(cluster: FakePulsar, tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
-            await running.until(lambda: running.enforcer.status()["failed"] >= 2)
+            await running.until(lambda: running.enforcer.status().failed >= 2)
             found = series(running)
             failed = found["rate_writes_total"][("failed",)]
             assert found["failures_total"][("writing rates",)] == failed >= 2
             assert found["waiting_writes"][()] >= 0
 
     asyncio.run(scene())
+
+
+def test_the_page_explains_each_key_of_the_status_line() -> None:
+    text = (ROOT / "docs" / "enforcer.md").read_text().partition("\n## What it prints\n")[2]
+    first_cells = re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
+    keys = re.findall(r"`(\w+)`", " ".join(first_cells))
+    assert sorted(keys) == sorted(EnforcerStatus._fields)
 
 
 def test_numbers_are_read_every_second_by_the_enforcer_itself() -> None:

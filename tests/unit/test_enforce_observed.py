@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quotaplane.enforce.agent.enforcer import Enforcer
+from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
 from quotaplane.enforce.agent.usage_publisher import UsagePublisher
 from quotaplane.enforce.observed_usage import encode_observation, usage_of_groups
 from quotaplane.errors import ConfigError, TransportError
@@ -249,14 +249,14 @@ def test_a_running_enforcer_reports_each_broker(
             enforce = settings.enforce.model_copy(update={"report_topic": TOPIC})
             settings = settings.model_copy(update={"enforce": enforce})
             outbox = Outbox()
-            monkeypatch.setattr(Enforcer, "_leads", lambda _: leads)
+            monkeypatch.setattr(EnforcerParts, "leads", lambda _: leads)
             async with enforcing(settings, Link(), outbox=outbox) as running:
                 if not leads:
                     await running.until(lambda: cluster.reads > 6)
                     assert not outbox.sent
                     return
                 await running.until(lambda: len(outbox.sent) > 2)
-                assert running.enforcer.status()["usage_reports"] > 0
+                assert running.enforcer.status().usage_reports > 0
             report = decoded(outbox.sent[-1].value or b"")
             assert report.entries["group"].to_pylist() == ["g"]
             # Two topics with 100 messages each in a window, however long that was.

@@ -77,14 +77,14 @@ def test_a_brokers_limit_becomes_rates_of_its_topics(
             count = len(cluster.writes())
             assert len(cluster.topic_writes()) == 6
             status = running.enforcer.status()
-            figures = {name: status[name] for name in ("brokers", "groups", "topics", "limited")}
-            assert figures == {"brokers": 1, "groups": 1, "topics": 3, "limited": 3}
-            assert (status["written"], status["errors"], status["waiting"]) == (6, 0, 0)
+            assert (status.brokers, status.groups) == (1, 1)
+            assert (status.topics, status.limited) == (3, 3)
+            assert (status.written, status.errors, status.waiting) == (6, 0, 0)
 
         # Started again, it finds everything as it should be.
         link.tell("pulsar://b0", 300.0, dispatch=30.0)
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
-            await running.until(lambda: running.enforcer.status()["limited"] == 3)
+            await running.until(lambda: running.enforcer.status().limited == 3)
             await running.ticks(10)
             assert len(cluster.writes()) == count
             assert not running.lines
@@ -97,11 +97,11 @@ def test_the_status_says_what_is_missing_before_rates_are_written(
 ) -> None:
     async def scene() -> None:
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
-            assert running.enforcer.status()["waits_for"] == "cluster"
-            await running.until(lambda: running.enforcer.status()["waits_for"] == "limits")
+            assert running.enforcer.status().waits_for == "cluster"
+            await running.until(lambda: running.enforcer.status().waits_for == "limits")
             assert not cluster.writes()
             link.tell("pulsar://b0", 300.0)
-            await running.until(lambda: running.enforcer.status()["waits_for"] is None)
+            await running.until(lambda: running.enforcer.status().waits_for is None)
             await running.until(lambda: len(cluster.rates) == 3)
 
     asyncio.run(scene())
@@ -118,7 +118,7 @@ def test_nothing_is_touched_that_nobody_told_anything_about(
 
     async def scene() -> None:
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
-            await running.until(lambda: running.enforcer.status()["topics"] == 3)
+            await running.until(lambda: running.enforcer.status().topics == 3)
             await running.ticks(10)
 
     asyncio.run(scene())
@@ -137,14 +137,14 @@ def test_one_topic_that_fails_does_not_stop_the_others(
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
             # Not all of them may be raised while nobody knows what b has.
             await running.until(lambda: set(cluster.published()) == {"a", "c"})
-            await running.until(lambda: running.enforcer.status()["errors"] >= 2)
+            await running.until(lambda: running.enforcer.status().errors >= 2)
             assert len(running.lines) == 1
             assert running.lines[0].startswith(f"writing rates: {full('b')} (publish): Pulsar's")
             assert running.lines[0].endswith("500 Broker is upset; retrying")
             del cluster.answers[failing]
             await running.until(lambda: cluster.published() == HELD)
             await running.until(lambda: len(running.lines) == 2)
-            errors = running.enforcer.status()["errors"]
+            errors = running.enforcer.status().errors
             assert running.lines[1].startswith("writing rates: over after ")
             assert running.lines[1].endswith(f" ({errors} times)")
 
@@ -162,9 +162,9 @@ def test_a_topic_deleted_between_reading_and_writing_is_dropped_quietly(
             await running.until(lambda: set(cluster.published()) == {"a", "c"})
             # What b would have had is less than is worth a write.
             assert 310 <= sum(cluster.published().values()) <= 315
-            await running.until(lambda: running.enforcer.status()["topics"] == 2)
-            assert running.enforcer.status()["vanished"] >= 1
-            assert running.enforcer.status()["errors"] == 0
+            await running.until(lambda: running.enforcer.status().topics == 2)
+            assert running.enforcer.status().vanished >= 1
+            assert running.enforcer.status().errors == 0
             cluster.deleted_unseen.clear()
             await running.until(lambda: set(cluster.published()) == {"a", "b", "c"})
             await running.until(lambda: sum(cluster.published().values()) <= 325)
@@ -219,9 +219,9 @@ def test_parts_that_fail_are_told_once_and_the_rest_goes_on(
             link_line = "enforcer: limits: limits can't be read; retrying"
             await running.until(lambda: len(running.lines) == 3)
             assert link_line in running.lines
-            await running.until(lambda: running.enforcer.status()["errors"] > 10)
+            await running.until(lambda: running.enforcer.status().errors > 10)
             assert len(running.lines) == 3
-            assert running.enforcer.status()["topics"] == 3  # what was known still is
+            assert running.enforcer.status().topics == 3  # what was known still is
             link.broken = None
             del cluster.answers["GET brokers"], cluster.answers["GET tenants"]
             await running.until(lambda: len(running.lines) == 6)
@@ -260,7 +260,7 @@ def test_topics_that_come_go_and_leave_the_group(
             await running.until(lambda: "new" in cluster.published())
             await running.until(lambda: sum(cluster.published().values()) <= 325)
             cluster.topics.discard(full("new"))
-            await running.until(lambda: running.enforcer.status()["topics"] == 3)
+            await running.until(lambda: running.enforcer.status().topics == 3)
             cluster.namespaces[NAMESPACE] = None  # detached
             await running.until(lambda: set(cluster.published()) == {"new"})
             assert not running.lines
@@ -286,7 +286,7 @@ def test_topics_follow_their_broker(link: Link, tmp_path: Path) -> None:
                 await running.until(lambda: sum(cluster.published().values()) == 1100)
                 # b1 dies, and b0 has everything.
                 del cluster.owned["127.0.0.1:1"]
-                await running.until(lambda: running.enforcer.status()["brokers"] == 1)
+                await running.until(lambda: running.enforcer.status().brokers == 1)
                 await running.ticks()
                 assert sum(cluster.published().values()) == 1100  # nobody's, and not let loose
                 cluster.owned["127.0.0.1:0"] = [f"{NAMESPACE}/{ALL_OF_IT}"]
@@ -306,7 +306,7 @@ def test_a_partitioned_topic_has_one_rate(link: Link, tmp_path: Path) -> None:
         async def scene() -> None:
             async with enforcing(settings_for(cluster, tmp_path), link) as running:
                 await running.until(lambda: cluster.published() == {"p": 300})
-                assert running.enforcer.status()["topics"] == 1
+                assert running.enforcer.status().topics == 1
 
         asyncio.run(scene())
 
@@ -320,7 +320,7 @@ def test_what_somebody_else_wrote_is_found_and_put_right(
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
             # Until no window has anything of the time before it had a rate.
-            usage = running.enforcer._observer.usage
+            usage = running.enforcer.parts.observer.usage
             for used in (300.0, 299.0, 298.0, 297.0):
                 cluster.used[full("a")] = used
                 await running.until(lambda used=used: usage.usage[0, 0] == used)
@@ -343,7 +343,7 @@ def test_rates_are_read_again_in_turn(
             await running.until(lambda: cluster.published() == HELD)
             cluster.rates[full("b"), "publishRate"]["publishThrottlingRateInMsg"] = 200
             await running.until(lambda: cluster.published() == HELD)
-            assert running.enforcer.status()["errors"] == 0
+            assert running.enforcer.status().errors == 0
 
     asyncio.run(scene())
 
@@ -412,13 +412,13 @@ def test_a_quota_that_is_recorded_is_taken_over_and_given_back(
             link.tell("pulsar://b0", 300.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
             assert cluster.groups["g"]["dispatchRateInMsgs"] == 900
-            await running.until(lambda: running.enforcer.status()["taken_over"] == 1)
+            await running.until(lambda: running.enforcer.status().taken_over == 1)
             # Changed with Pulsar's own tools: again once it is recorded.
             cluster.put("g", publishRateInMsgs=600)
             put(settings.history, "g", 600.0)
             link.tell("pulsar://b0", 300.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
-        assert running.enforcer.status()["quotas_given_back"] == 1
+        assert running.enforcer.status().quotas_given_back == 1
 
     asyncio.run(scene())
     assert cluster.groups["g"] == {
@@ -443,10 +443,10 @@ def test_no_more_than_the_quota_is_written_whatever_is_told(
             await running.until(lambda: cluster.published() == {"a": 100, "b": 3, "c": 3})
             await running.until(lambda: cluster.default() == 25)
             await running.until(lambda: len(running.lines) == 1)
-            assert running.enforcer.status()["cut_groups"] == 1
+            assert running.enforcer.status().cut_groups == 1
             link.tell("pulsar://b0", 60.0, safe=60.0)
             await running.until(lambda: len(running.lines) == 2)
-        assert running.enforcer.status()["cut_groups"] == 0
+        assert running.enforcer.status().cut_groups == 0
 
     asyncio.run(scene())
 
@@ -463,7 +463,7 @@ def test_a_message_that_cant_be_used_costs_none_behind_it(
     async def scene() -> None:
         async with enforcing(settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
-            assert running.enforcer.status()["refused_messages"] == 1
+            assert running.enforcer.status().refused_messages == 1
             assert len(running.lines) == 1
 
     asyncio.run(scene())

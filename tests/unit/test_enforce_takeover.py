@@ -216,9 +216,9 @@ def test_limits_are_in_force_only_if_every_broker_is_limited(
         *(~free, ~free),
     )
     none = np.zeros(0, np.int64)
-    noted = GroupsInForce()
-    noted.note(layout, wanted, rates, Moves(none, none, np.zeros((0, 2)), ~free), np.array([7.0]))
-    assert list(noted.groups()) == (["g"] if in_force else [])
+    moves = Moves(none, none, np.zeros((0, 2)), ~free)
+    noted = GroupsInForce().after(layout, wanted, rates, moves, np.array([7.0]))
+    assert list(noted.since_ms) == (["g"] if in_force else [])
 
 
 @pytest.mark.parametrize("take_over", [True, False])
@@ -262,7 +262,7 @@ def test_rates_of_a_group_that_the_table_lost_stay(
             read_before = reads_of_g()
             await running.until(lambda: reads_of_g() >= read_before + 2)
             lose()
-            await running.until(lambda: "missing groups" in running.enforcer.status()["conditions"])
+            await running.until(lambda: "missing groups" in running.enforcer.status().conditions)
             # Detached it has no limits any more.
             cluster.namespaces["acme/orders"] = None
             await running.until(lambda: not cluster.rates)
@@ -373,7 +373,7 @@ def test_an_enforcer_hides_a_new_quota_once_its_limits_were_told(
             slow = Answer(500, {"reason": "upset"})
             cluster.answers["POST persistent/acme/orders/a/publishRate"] = slow
             link.tell("pulsar://b0", 100.0)
-            await running.until(lambda: running.enforcer.status()["errors"] >= 3)
+            await running.until(lambda: running.enforcer.status().errors >= 3)
             assert cluster.groups["g"]["publishRateInMsgs"] == 300
             del cluster.answers["POST persistent/acme/orders/a/publishRate"]
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.enforce.agent.namespace_defaults import default_rates
+from quotaplane.enforce.default_rates import default_rates
 from quotaplane.enforce.least_bytes import LEAST_BYTES_PER_S, PUBLISH_BYTES, raised_limits
 from quotaplane.enforce.subdivide import subdivide
 from quotaplane.model import FloatArray

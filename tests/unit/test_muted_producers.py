@@ -13,6 +13,8 @@ import pytest
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
+from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
+from quotaplane.enforce.agent.enforcer_status import EnforcerStatus
 from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
 from quotaplane.errors import TransportError
 from quotaplane.pulsar_admin.rest import Rest
@@ -153,7 +155,7 @@ def enforced(
     folder: Path,
     open_probe: Callable[[], FakeProbe],
     done: Callable[[Enforcer], bool],
-) -> tuple[list[str], dict[str, Any]]:
+) -> tuple[list[str], EnforcerStatus]:
     """Run an enforcer until ``done``; returns its lines and its last status."""
     settings = settings_for(cluster, folder, take_over=True)
     quotas = np.full((1, 7), np.nan)
@@ -163,11 +165,12 @@ def enforced(
     link.tell("pulsar://b0", 300.0)
     lines: list[str] = []
 
-    async def scene() -> dict[str, Any]:
+    async def scene() -> EnforcerStatus:
         conditions = Conditions(lines.append)
         async with Rest(settings.transport, conditions=conditions) as rest:  # type: ignore[arg-type]
-            enforcer = Enforcer(settings, rest, link, lines.append, open_probe=open_probe)
-            await enforcer.start()
+            parts = EnforcerParts(settings, rest, link, lines.append, open_probe=open_probe)
+            await parts.start()
+            enforcer = Enforcer(parts)
             stop = asyncio.Event()
             running = asyncio.create_task(enforcer.run(stop))
             for _ in range(3000):
@@ -183,7 +186,7 @@ def enforced(
 
 
 def closed_one(enforcer: Enforcer) -> bool:
-    return bool(enforcer.status()["closed_connections"])
+    return bool(enforcer.status().closed_connections)
 
 
 def test_after_a_take_over_silent_producers_are_checked_once(
@@ -192,7 +195,7 @@ def test_after_a_take_over_silent_producers_are_checked_once(
     probe = FakeProbe(lambda producer: producer == "muted")
     lines, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
     assert sorted(probe.asked) == ["forgotten", "idle", "muted"]
-    assert status["closed_connections"] == 1
+    assert status.closed_connections == 1
     assert [line for line in lines if "'g'" in line and "1 connection was still held back" in line]
 
 
@@ -202,7 +205,7 @@ def test_a_muted_producer_is_found_though_its_broker_forgot_that_it_throttled_it
     """Brokers set that count to 0 whenever they update their statistics."""
     probe = FakeProbe(lambda producer: producer == "forgotten")
     _, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
-    assert status["closed_connections"] == 1
+    assert status.closed_connections == 1
 
 
 @pytest.mark.parametrize("cluster", [True], indirect=True)
@@ -218,7 +221,7 @@ def test_an_enforcer_that_starts_again_checks_what_an_earlier_one_took_over(
     cluster.put("g", publishRateInMsgs=-1)
     probe = FakeProbe(lambda producer: producer == "muted")
     _, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
-    assert (status["taken_over"], status["closed_connections"]) == (0, 1)
+    assert (status.taken_over, status.closed_connections) == (0, 1)
 
 
 def test_a_check_that_fails_is_printed_once_and_repeated(
@@ -233,7 +236,7 @@ def test_a_check_that_fails_is_printed_once_and_repeated(
         return producer == "muted"
 
     lines, status = enforced(cluster, tmp_path, lambda: FakeProbe(answer), closed_one)
-    assert status["closed_connections"] == 1, (lines, tries)
+    assert status.closed_connections == 1, (lines, tries)
     begun, over = (line for line in lines if line.startswith("muted producers"))
     assert begun == f"muted producers: {full('muted')}: no answer in time; retrying"
     assert "over after" in over
@@ -248,7 +251,7 @@ def test_a_probe_that_can_not_be_made_is_made_later(cluster: Publishers, tmp_pat
         return FakeProbe(lambda producer: producer == "muted")
 
     lines, status = enforced(cluster, tmp_path, open_probe, closed_one)
-    assert status["closed_connections"] == 1
+    assert status.closed_connections == 1
     begun, over = (line for line in lines if line.startswith("muted producers"))
     assert begun == "muted producers: no token file; retrying"
     assert "over after" in over

@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.pace import Bucket
-from quotaplane.enforce.agent.namespace_defaults import (
-    NamespaceDefaults,
-    default_rates,
-    wanted_rates,
-)
+from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults
+from quotaplane.enforce.default_rates import default_rates, wanted_rates
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates, write_namespace_rates

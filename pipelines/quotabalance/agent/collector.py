@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 from quotabalance.balancer_conditions import LOAD_OF_BROKERS, LOADS_TOPIC
@@ -15,6 +14,7 @@ from quotabalance.wire.broker_loads import BrokerLoad
 from quotabalance.wire.load_reports import encode_load_report
 from quotaplane.agents.known_conditions import LIST_OF_BROKERS
 from quotaplane.agents.pace import at_once
+from quotaplane.agents.periodic import waited
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
@@ -73,8 +73,7 @@ class Collector:
             await self.collect()
             # A round that takes too long skips its successors, so that they don't pile up.
             due_s = max(due_s + self._settings.interval_s, loop.time())
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(stop.wait(), due_s - loop.time())
+            await waited(stop, due_s - loop.time())
 
     async def collect(self) -> list[BrokerLoad]:
         """One round: read all brokers and publish their reports; returns what was published."""

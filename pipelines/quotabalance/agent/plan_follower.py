@@ -12,6 +12,7 @@ from quotabalance.agent.plans_listener import PlansListener
 from quotabalance.balancer_conditions import CHECK_OF_PLAN
 from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.agents.conditions import Say
+from quotaplane.agents.periodic import waited
 from quotaplane.errors import QuotaplaneError
 
 _LOOK_EVERY_S: Final = 1.0
@@ -41,8 +42,7 @@ class PlanFollower:
                 plan = self._next()
                 if plan is not None:
                     await self._take(plan, stop)
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(stop.wait(), _LOOK_EVERY_S / 2)
+                await waited(stop, _LOOK_EVERY_S / 2)
         finally:
             looking.cancel()
             with suppress(asyncio.CancelledError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from typing import Any, TypeVar
 
 
@@ -59,6 +59,16 @@ def start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> No
     task = asyncio.create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
+
+
+async def ended(tasks: Collection[asyncio.Task[None]], patience_s: float = 0.0) -> None:
+    """Wait for tasks, and cancel those that take longer."""
+    late = set(tasks)
+    if late:
+        _, late = await asyncio.wait(late, timeout=patience_s)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
 
 
 async def at_once(

@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import IO, Final, NamedTuple
 
+from quotaplane.agents.periodic import waited
+
 _PR_SET_PDEATHSIG: Final = 1
 _CHUNK: Final = 65_536
 _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -129,8 +131,7 @@ class Supervisor:
             if clock() - began >= cadence.steady_after_s:
                 wait_s = cadence.first_wait_s
             self.say(f"{one.part.name} {_how(code)}; it starts again in {wait_s:g} s")
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._over.wait(), wait_s)
+            await waited(self._over, wait_s)
             wait_s = min(2 * wait_s, cadence.longest_wait_s)
 
     async def _run_once(self, one: _Running) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from typing import Any, ClassVar, Final
 
 from quotaplane.agents.clock_steps import steady_clock_ms
 from quotaplane.agents.conditions import Conditions
@@ -13,11 +13,6 @@ from quotaplane.cli.agent_process import LatestReadings, print_line, print_statu
 from quotaplane.console.terminal import warn
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.settings import MetricsPorts, PulsarTransport, Settings, load_settings
-from quotaplane.transport.base import BrokerLink
-
-if TYPE_CHECKING:
-    from quotaplane.enforce.agent.enforcer import Enforcer
-    from quotaplane.enforce.agent.leader_election import LeaderRest
 
 _EPILOG: Final = """\
 Runs beside the quota job until SIGTERM or Ctrl-C, and prints its status every 10 s as a line of
@@ -62,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     latest = LatestReadings()
     once = args.dry_run or args.remove
     with nullcontext() if once else _exposed(settings.metrics, latest):
-        asyncio.run(_enforce(settings, transport, latest, dry=args.dry_run, removes=args.remove))
+        asyncio.run(_enforce(settings, transport, latest, args))
     return 0
 
 
@@ -78,17 +73,17 @@ def _exposed(metrics: MetricsPorts, latest: LatestReadings) -> AbstractContextMa
 
 
 async def _enforce(
-    settings: Settings,
-    transport: PulsarTransport,
-    latest: LatestReadings,
-    *,
-    dry: bool,
-    removes: bool,
+    settings: Settings, transport: PulsarTransport, latest: LatestReadings, args: argparse.Namespace
 ) -> None:
-    from quotaplane.enforce.agent.leader_election import LeaderRest
+    from quotaplane.enforce.agent.clean_stop import give_back
+    from quotaplane.enforce.agent.enforcer import Enforcer
+    from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
+    from quotaplane.enforce.agent.leader_election import LeaderRest, take_part
+    from quotaplane.enforce.agent.muted_connections import probes_of
+    from quotaplane.enforce.agent.usage_publisher import usage_outbox
     from quotaplane.transport import open_broker_link
 
-    stop = stop_at_signal()
+    stop, enforce = stop_at_signal(), settings.enforce
 
     class DryRest(LeaderRest):
         """Prints each request that would change something, once, instead of making it."""
@@ -105,77 +100,46 @@ async def _enforce(
                 print_line({"method": method, "path": path, "body": body})
             return None
 
-    client = DryRest if dry else LeaderRest
-    async with client(
-        transport,
-        concurrency=settings.enforce.concurrency,
-        conditions=Conditions(warn),
-    ) as rest:
+    client, wrong = DryRest if args.dry_run else LeaderRest, Conditions(warn)
+    async with AsyncExitStack() as ends:
+
+        def closes(closable: Any) -> None:
+            ends.push_async_callback(asyncio.to_thread, closable.close)
+
+        rest = await ends.enter_async_context(
+            client(transport, concurrency=enforce.concurrency, conditions=wrong)
+        )
         link = await asyncio.to_thread(open_broker_link, transport, limits_from="earliest")
-        try:
-            if dry:
-                await _run_dry(settings, rest, link, stop)
-            else:
-                await _run(settings, transport, rest, link, latest, stop, removes=removes)
-        finally:
-            await asyncio.to_thread(link.close)
-
-
-async def _run_dry(
-    settings: Settings, rest: LeaderRest, link: BrokerLink, stop: asyncio.Event
-) -> None:
-    from quotaplane.enforce.agent.enforcer import Enforcer
-
-    enforcer = Enforcer(settings, rest, link, warn)
-    await enforcer.start()
-    await enforcer.run_dry(stop)
-
-
-async def _run(
-    settings: Settings,
-    transport: PulsarTransport,
-    rest: LeaderRest,
-    link: BrokerLink,
-    latest: LatestReadings,
-    stop: asyncio.Event,
-    *,
-    removes: bool,
-) -> None:
-    from quotaplane.enforce.agent.enforcer import Enforcer
-    from quotaplane.enforce.agent.leader_election import take_part
-    from quotaplane.enforce.agent.muted_connections import probes_of
-    from quotaplane.enforce.agent.usage_publisher import usage_outbox
-
-    topic = transport.full_name(settings.enforce.leader_topic)
-    outbox = None if removes else await asyncio.to_thread(usage_outbox, settings)
-    election = await take_part(rest, transport, topic, warn)
-    try:
-        enforcer = Enforcer(
+        closes(link)
+        if args.dry_run:
+            parts = EnforcerParts(settings, rest, link, warn)
+            await parts.start()
+            await Enforcer(parts).run_dry(stop)
+            return
+        outbox = None if args.remove else await asyncio.to_thread(usage_outbox, settings)
+        if outbox is not None:
+            closes(outbox)
+        election = await take_part(rest, transport, transport.full_name(enforce.leader_topic), warn)
+        ends.push_async_callback(election.leave)
+        parts = EnforcerParts(
             *(settings, rest, link, warn, election),
             open_probe=probes_of(transport),
             steady_ms=steady_clock_ms(),
             outbox=outbox,
         )
-        await enforcer.start()
-        if removes:
-            await _give_back(enforcer)
+        await parts.start()
+        if args.remove:
+            done = await give_back(parts)
+            print_line(done._asdict())
+            if done.left:
+                raise ClusterError(
+                    f"--remove: {done.left} rates and quotas are left in the cluster; run it again"
+                )
             return
-        status_lines = asyncio.create_task(print_status(enforcer.status))
+        enforcer = Enforcer(parts)
+        status_lines = asyncio.create_task(print_status(lambda: enforcer.status()._asdict()))
         following = asyncio.create_task(latest.follow(enforcer.readings))
         await enforcer.run(stop)
         status_lines.cancel()
         following.cancel()
-        print_line(enforcer.status(), stamped=True)
-    finally:
-        await election.leave()
-        if outbox is not None:
-            await asyncio.to_thread(outbox.close)
-
-
-async def _give_back(enforcer: Enforcer) -> None:
-    figures = await enforcer.give_back()
-    print_line(figures)
-    if figures["left"]:
-        raise ClusterError(
-            f"--remove: {figures['left']} rates and quotas are left in the cluster; run it again"
-        )
+        print_line(enforcer.status()._asdict(), stamped=True)

@@ -6,7 +6,9 @@ second could use 50,000. The cluster's own calculator limits such a group as a w
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -45,23 +47,21 @@ def units_missing(layout: Layout, limits: FloatArray) -> FloatArray:
         return np.where(parts > 0, parts / units, 0.0)
 
 
-class CrowdedGroups:
+class CrowdedGroups(NamedTuple):
     """The groups that are crowded for some time; kept from one division to the next."""
 
-    def __init__(self) -> None:
-        self._since_s: dict[str, float] = {}
-        """Since when a group has more topics than units."""
-        self.groups: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    since_s: Mapping[str, float] = MappingProxyType({})
+    """Since when a group has more topics than units."""
 
-    def note(self, layout: Layout, limits: FloatArray, now_s: float) -> None:
-        """Take in the limits (k, 4) of the layout's pairs at a time."""
+    def after(self, layout: Layout, limits: FloatArray, now_s: float) -> CrowdedGroups:
+        """Those after a division of the limits (k, 4) of the layout's pairs."""
         worst = units_missing(layout, limits).max(axis=1, initial=0.0)
-        above = self._named(layout, worst > 1.0)
-        still = self._named(layout, worst > OVER_BELOW) & self.groups
-        self._since_s = {group: self._since_s.get(group, now_s) for group in above}
-        lasting = {g for g, since_s in self._since_s.items() if now_s - since_s >= LASTS_S}
-        self.groups = frozenset(still | lasting)
+        still = _named(layout, worst > OVER_BELOW) & self.groups
+        above = {group: self.since_s.get(group, now_s) for group in _named(layout, worst > 1.0)}
+        lasting = {group for group, since_s in above.items() if now_s - since_s >= LASTS_S}
+        return CrowdedGroups(still | lasting, above)
 
-    @staticmethod
-    def _named(layout: Layout, which: BoolArray) -> set[str]:
-        return {layout.groups[at] for at in np.flatnonzero(which).tolist()}
+
+def _named(layout: Layout, which: BoolArray) -> frozenset[str]:
+    return frozenset(layout.groups[at] for at in np.flatnonzero(which).tolist())

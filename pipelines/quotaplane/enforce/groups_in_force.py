@@ -5,7 +5,9 @@ Take-over waits for this before it removes a quota from the cluster.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -17,20 +19,19 @@ _DIMENSIONS: Final = 2
 _PUBLISH_KIND: Final = KINDS.index("publish")
 
 
-class GroupsInForce:
+class GroupsInForce(NamedTuple):
     """For each group, the decision time up to which its publish limits are enforced on every topic.
 
-    Kept per dimension (messages, bytes).
+    Kept from one division to the next, per dimension (messages, bytes).
     """
 
-    def __init__(self) -> None:
-        self._groups: tuple[str, ...] = ()
-        self._since_ms: FloatArray = np.zeros((0, _DIMENSIONS))
+    since_ms: Mapping[str, FloatArray] = MappingProxyType({})
+    """(2,) of each group of which a dimension is in force; -inf = this dimension is not."""
 
-    def note(
+    def after(
         self, layout: Layout, wanted: FloatArray, rates: Rates, moves: Moves, decided_ms: FloatArray
-    ) -> None:
-        """Record the state after a tick.
+    ) -> GroupsInForce:
+        """Those after a division.
 
         Args:
             layout: the topics and groups.
@@ -39,13 +40,15 @@ class GroupsInForce:
             moves: the writes that are still to be made.
             decided_ms: (g,) when the newest limits of each group were decided.
         """
-        self._match(layout)
         in_force = rates.in_force[:, PUBLISH]
         above = _above_wanted(wanted, rates, moves)
         finite = np.isfinite(wanted[:, PUBLISH])
         # Unlimited: the broker is not enforced (enforcement_percent). NaN on a topic whose parts
         # all have a broker: the broker has received no limit yet.
         free = np.isposinf(wanted[:, PUBLISH]) | (~finite & layout.owned[:, None])
+        never = np.full(_DIMENSIONS, -np.inf)
+        known = [self.since_ms.get(group, never) for group in layout.groups]
+        since_ms = np.array(known).reshape(-1, _DIMENSIONS)
         for d in range(_DIMENSIONS):
             limited, unlimited, late = (
                 np.bincount(layout.group[topics], minlength=len(layout.groups)) > 0
@@ -56,25 +59,10 @@ class GroupsInForce:
                 )
             )
             # While one topic still has a higher rate, only the earlier limits are in force.
-            since_ms = np.where(late, self._since_ms[:, d], decided_ms)
-            self._since_ms[:, d] = np.where(limited & ~unlimited, since_ms, -np.inf)
-
-    def _match(self, layout: Layout) -> None:
-        """Order the rows as the layout orders its groups; new groups start at -inf."""
-        if layout.groups == self._groups:
-            return
-        previous = dict(zip(self._groups, self._since_ms, strict=True))
-        never = np.full(_DIMENSIONS, -np.inf)
-        since_ms = [previous.get(group, never) for group in layout.groups]
-        self._since_ms = np.array(since_ms).reshape(-1, _DIMENSIONS)
-        self._groups = layout.groups
-
-    def groups(self) -> dict[str, FloatArray]:
-        """Groups with at least one dimension in force, and the decision times (2,) of messages and
-        bytes, in ms; -inf = this dimension is not in force.
-        """
-        some = np.flatnonzero((self._since_ms > -np.inf).any(axis=1))
-        return {self._groups[at]: self._since_ms[at].copy() for at in some.tolist()}
+            newest_ms = np.where(late, since_ms[:, d], decided_ms)
+            since_ms[:, d] = np.where(limited & ~unlimited, newest_ms, -np.inf)
+        some = np.flatnonzero((since_ms > -np.inf).any(axis=1)).tolist()
+        return GroupsInForce({layout.groups[at]: since_ms[at] for at in some})
 
 
 def _above_wanted(wanted: FloatArray, rates: Rates, moves: Moves) -> BoolArray:

@@ -18,6 +18,10 @@ from quotaplane.topics.topic_layout import Layout, empty_layout
 _REPORT_AFTER_S: Final = 10.0
 """A cut is reported if it lasts: the job and the enforcer read a changed quota at different times,
 so a short cut is normal."""
+_SAFE_EVERY_S: Final = 10.0
+"""How often safe limits are due; at once where topics changed."""
+_CHANGED_S: Final = 1.0
+"""The same while quotas or safe limits change."""
 
 
 class AllowedLimits:
@@ -44,6 +48,9 @@ class AllowedLimits:
         self._caps: QuotaCaps = caps_of((), None)
         self._ignored: BoolArray = np.zeros(0, np.bool_)
         """(g,) groups whose limits are ignored, see ``only_recorded``."""
+        self._safe_of: tuple[Layout | None, TableQuotas | None, int] = None, None, 0
+        """From what safe limits were made when they were due last."""
+        self._safe_s = -np.inf
         self._since_s: dict[str, float] = {}
         """Since when limits are cut, by group."""
 
@@ -70,6 +77,16 @@ class AllowedLimits:
         safe = self._in_force(layout, broker, group, np.inf)
         received = np.where(np.isnan(safe), self._in_force(layout, broker, group, now_ms), safe)
         return capped(self._caps, group, received, self._over).limits.reshape(*shape, BASIC)
+
+    def due_safe_limits(self, layout: Layout, now_ms: float, now_s: float) -> FloatArray | None:
+        """``safe_limits``, if they are due: soon after they changed; None: they are not."""
+        before, quotas, changes = self._safe_of
+        same = quotas is self._table.quotas and changes == self._received.safe_changes
+        if layout is before and now_s < self._safe_s + (_SAFE_EVERY_S if same else _CHANGED_S):
+            return None
+        self._safe_of = layout, self._table.quotas, self._received.safe_changes
+        self._safe_s = now_s
+        return self.safe_limits(layout, now_ms)
 
     def _in_force(
         self, layout: Layout, broker: IntArray, group: IntArray, now_ms: float

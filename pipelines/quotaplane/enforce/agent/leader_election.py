@@ -10,15 +10,17 @@ off. So two never write at once, and another one leads within 10 s.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final, Protocol
 
 from quotaplane.agents.clock_steps import boot_clock
 from quotaplane.agents.conditions import Conditions, Say
 from quotaplane.agents.known_conditions import ENFORCER
+from quotaplane.agents.periodic import waited
 from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar.leader_topic import Beat, LeaderTopic
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
@@ -48,6 +50,19 @@ class ElectionTopic(Protocol):
 
     def close(self) -> None:
         """Give it up."""
+
+
+@contextlib.asynccontextmanager
+async def taking_part(election: LeaderElection | None) -> AsyncIterator[None]:
+    """A context in which an enforcer takes part in the election, if there is one."""
+    over = asyncio.Event()
+    task = None if election is None else asyncio.create_task(election.run(over))
+    try:
+        yield
+    finally:
+        over.set()
+        if task is not None:
+            await task
 
 
 class LeaderElection:
@@ -90,10 +105,7 @@ class LeaderElection:
                 self._conditions.note(ENFORCER, _PART, None)
             except TransportError as error:
                 self._conditions.note(ENFORCER, _PART, error)
-            try:
-                await asyncio.wait_for(stop.wait(), BEAT_EVERY_S)
-            except asyncio.TimeoutError:
-                continue
+            await waited(stop, BEAT_EVERY_S)
         await self.leave()
 
     async def step(self) -> None:

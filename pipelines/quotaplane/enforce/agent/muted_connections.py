@@ -19,7 +19,7 @@ import numpy as np
 from quotaplane.agents.conditions import Conditions, Say
 from quotaplane.agents.deletion_check import some_of
 from quotaplane.agents.known_conditions import MUTED_PRODUCERS
-from quotaplane.agents.pace import Bucket, Pace, at_once, start
+from quotaplane.agents.pace import Bucket, Pace, at_once, ended, start
 from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
 from quotaplane.errors import ClusterError, TransportError
@@ -123,9 +123,7 @@ class MutedConnections:
 
     async def stop(self) -> None:
         """End all checks under way."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await ended(self._tasks)
 
     async def _check(self, groups: set[str], layout: Layout) -> None:
         failed: Exception | None = None

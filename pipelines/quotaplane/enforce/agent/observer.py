@@ -11,7 +11,7 @@ import numpy as np
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import USE_OF_TOPICS
-from quotaplane.agents.pace import Pace
+from quotaplane.agents.pace import Pace, ended
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
@@ -168,9 +168,7 @@ class Observer:
     async def stop(self) -> None:
         """Give up the requests that are under way."""
         reading, self._reading = [*self._reading.values()], {}
-        for task in reading:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
+        await ended(reading)
 
     async def _look_at_broker(self, broker: str) -> None:
         if asyncio.get_running_loop().time() < self._not_before_s.get(broker, 0.0):

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import READING_RATES, WRITING_RATES
-from quotaplane.agents.pace import Bucket, Pace, start
+from quotaplane.agents.pace import Bucket, Pace, ended, start
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.rate_writes import Moves, in_turn
 from quotaplane.enforce.rates_in_force import RatesInForce
@@ -43,6 +44,7 @@ assign it to some broker at once."""
 _NO_POLICY: Final = "the administrator's rate can't be read from the history"
 _REMOVAL_RETRY_S: Final = 5.0
 _HURRIED_AT_ONCE: Final = 1000
+Result: TypeAlias = Literal["written", "removed", "given_back", "read", "vanished", "failed"]
 
 
 class RateWriter:
@@ -73,19 +75,8 @@ class RateWriter:
         self._conditions, self._gone = conditions, gone
         self._writing: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Task[None]] = set()
-        self._written = self._removed = self._given_back = 0
-        self._read = self._vanished = self._failed = 0
-
-    def counts(self) -> dict[str, int]:
+        self.counts = Counter[Result]()
         """Requests since the start, by result."""
-        return {
-            "written": self._written,
-            "removed": self._removed,
-            "given_back": self._given_back,
-            "read": self._read,
-            "vanished": self._vanished,
-            "failed": self._failed,
-        }
 
     @property
     def at_rest(self) -> bool:
@@ -229,7 +220,7 @@ class RateWriter:
             return
         if other:
             self._take_in(topic, kind, other[0])
-            self._read += 1
+            self.counts["read"] += 1
         elif removes:
             given = own_rate(policy, kind)
             self._ledger.confirmed(
@@ -238,7 +229,7 @@ class RateWriter:
             self._count_removal(policy)
         else:
             self._ledger.confirmed(topic, kind, rates, wrote=True)
-            self._written += 1
+            self.counts["written"] += 1
 
     async def _look(self, topic: str, kind: int) -> None:
         found: list[OwnRate] = []
@@ -248,7 +239,7 @@ class RateWriter:
 
         if await self._tried(topic, kind, look(), wrote=False):
             self._take_in(topic, kind, found[0])
-            self._read += 1
+            self.counts["read"] += 1
 
     def _is_known(self, topic: str, kind: int, found: OwnRate) -> bool:
         """Whether a topic has a rate of the writer, administrator or enforcer, that we know."""
@@ -312,12 +303,12 @@ class RateWriter:
             self._ledger.failed(topic, kind, now_s, wrote=wrote)
             if _is_gone(error):
                 # Deleted a moment ago, which is no failure.
-                self._vanished += 1
+                self.counts["vanished"] += 1
                 self._ledger.mark_deleted(topic, kind)
                 self._administrators.gone(topic, kind)
                 self._gone(topic)
             elif wrote:
-                self._failed += 1
+                self.counts["failed"] += 1
             # For a topic that left its group only the removal of its rate matters now.
             left = topic not in self._ledger.layout.topic_index
             self._conditions.note(part, item, None if left or _is_gone(error) else error)
@@ -342,7 +333,7 @@ class RateWriter:
                 await give_back(self._rest, topic, kind, policy)
         except Exception as error:
             if not _is_gone(error):
-                self._failed += 1
+                self.counts["failed"] += 1
                 self._conditions.note(WRITING_RATES, item, error)
                 if (topic, kind) in to_remove:
                     now_s = asyncio.get_running_loop().time()
@@ -362,19 +353,14 @@ class RateWriter:
     def _count_removal(self, policy: Mapping[str, Any] | None) -> None:
         """Count a rate of ours that is gone; ``policy``: what is there now."""
         if policy is None:
-            self._removed += 1
+            self.counts["removed"] += 1
         else:
-            self._given_back += 1
+            self.counts["given_back"] += 1
 
     async def idle(self, patience_s: float) -> None:
         """Wait for requests in flight, and cancel those that take longer."""
         self._to_read.clear()
-        tasks = self._writing | self._reading
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=patience_s)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        await ended(self._writing | self._reading, patience_s)
 
 
 def _named(topic: str, kind: int) -> str:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from quotaplane.agents.conditions import Say
+from quotaplane.agents.periodic import waited
 from quotaplane.enforce.observed_usage import encode_observation, groups_on, usage_of_groups
 from quotaplane.model import IntArray
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
@@ -141,9 +142,7 @@ class UsagePublisher:
         Raises:
             TransportError: they were not sent.
         """
-        try:
-            await asyncio.wait_for(self._arrived.wait(), _WAIT_S)
-        except asyncio.TimeoutError:
+        if not await waited(self._arrived, _WAIT_S):
             return
         self._arrived.clear()
         messages, self._waiting = [*self._waiting.values()], {}
