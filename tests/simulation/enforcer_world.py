@@ -66,7 +66,7 @@ class EnforcerProcess:
         conditions = Conditions(say, clock=self.loop.time)
         self._rest = LeaderRest(
             settings.transport,  # type: ignore[arg-type]
-            concurrency=settings.enforce.concurrency,
+            concurrency=world.scenario.requests_at_once,
             conditions=conditions,
         )
         world.over_the_wire(self._rest, self.loop)

@@ -187,7 +187,7 @@ ROOMS: Final = {
     "quotabalance.job": Room(
         "the balance job: load reports in, plans of moves and splits out",
         "agents history metrics quotabalance quotabalance.planning quotabalance.record "
-        "quotabalance.wire settings streams transport wire",
+        "quotabalance.wire streams transport wire",
     ),
     "quotabalance.cli": Room(
         "the commands `quotaplane balance ...`",
