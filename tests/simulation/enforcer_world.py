@@ -180,7 +180,7 @@ class EnforcerWorld:
         def say(line: str) -> None:
             self.trace.note("sync says", line)
 
-        sync = GroupSync(settings.cluster, settings, "sync:blue", say)
+        sync = GroupSync(settings.cluster, settings, "sync:blue", Conditions(say, clock=loop.time))
         publishing = loop.create_task(self._publish())
         while not publishing.done():
             try:

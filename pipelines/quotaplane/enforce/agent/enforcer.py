@@ -27,7 +27,6 @@ from quotaplane.enforce.agent.allowed_limits import AllowedLimits
 from quotaplane.enforce.agent.clean_stop import PATIENCE_S, CleanStop, removal
 from quotaplane.enforce.agent.custodian import Custodian
 from quotaplane.enforce.agent.enforcer_readings import enforcer_readings
-from quotaplane.enforce.agent.group_lines import state_groups
 from quotaplane.enforce.agent.job_watch import JobWatch
 from quotaplane.enforce.agent.leader_election import LeaderElection
 from quotaplane.enforce.agent.limits_listener import LimitsListener
@@ -149,7 +148,9 @@ class Enforcer:
         self._reports, every_s = None, LIVE_EVERY_S
         if enforce.report_topic is not None and outbox is not None:
             own_every_s = settings.reports.interval_s
-            self._reports = UsagePublisher(enforce.report_topic, outbox, now_ms, own_every_s, say)
+            self._reports = UsagePublisher(
+                enforce.report_topic, outbox, now_ms, own_every_s, self._conditions
+            )
             every_s = enforce.report_interval_s
         self._observer = Observer(
             rest, reads, self._conditions, self._defaults.read, self._report, every_s
@@ -545,12 +546,12 @@ class Enforcer:
         if self._job.gone:
             await self._custodian.tend(layout.groups, layout.groups, {})
         elif self._enforce.take_over:
-            state_groups(self._conditions, MISSING_GROUPS, self._allowed.lost(layout))
-            state_groups(self._conditions, CROWDED_GROUPS, self._crowded.groups)
+            self._conditions.set(MISSING_GROUPS, self._allowed.lost(layout))
+            self._conditions.set(CROWDED_GROUPS, self._crowded.groups)
             in_force = self._groups_in_force.groups()
             await self._custodian.tend(layout.groups, self._crowded.groups, in_force)
             self._muted.begin(self._custodian.hidden, layout)
-        state_groups(self._conditions, STUCK_GROUPS, self._custodian.stuck)
+        self._conditions.set(STUCK_GROUPS, self._custodian.stuck)
 
     def status(self) -> dict[str, Any]:
         """Counts since the start and the current state, as the status line prints them."""
