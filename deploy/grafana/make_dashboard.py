@@ -123,10 +123,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Age of refused reports", (now("refused_report_age_seconds"),)),
         Panel(
             "Clocks of brokers",
-            (
-                now("brokers_with_wrong_clock", "brokers with a wrong clock"),
-                now("worst_broker_clock_seconds", "difference of the worst, seconds"),
-            ),
+            (now("worst_broker_clock_seconds", "difference of the worst, seconds"),),
         ),
         Panel(
             "Clocks of hosts that were set",
@@ -197,7 +194,6 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel("Usage reports sent", (per_second("enforcer_usage_reports_total"),)),
         Panel("Leader", (now("enforcer_leads", "leads"),)),
-        Panel("Crowded groups", (now("enforcer_crowded_groups", "groups"),)),
         Panel(
             "Brokers and groups",
             (now("enforcer_brokers", "brokers"), now("enforcer_groups", "groups")),
@@ -211,10 +207,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel(
             "Limits that are not used",
-            (
-                per_second("enforcer_refused_messages_total", "messages"),
-                now("enforcer_cut_groups", "cut groups"),
-            ),
+            (per_second("enforcer_refused_messages_total", "messages"),),
         ),
         Panel("Time since the enforcer's loop ran", (since("enforcer_alive_timestamp_seconds"),)),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from quotaplane.errors import ConfigError
 from quotaplane.settings import Settings, load_settings
@@ -20,23 +20,25 @@ class Collect(Section):
     """How ``quotaplane balance collect`` reads the brokers' load."""
 
     interval_s: float = Field(default=10.0, ge=1)
-    """How often every broker is read; each read is published as its load report. Raise it
+    """Interval at which every broker is read; each read is published as its load report. Raise it
     for hundreds of brokers."""
     draining: tuple[str, ...] = ()
-    """Brokers (host:port, as in Pulsar's list) to be taken out: their reports say so."""
+    """Brokers (host:port, as in Pulsar's list) to be taken out: their reports say so. Set it, for
+    collector and executor, before maintenance of a broker."""
 
 
 class Execute(Section):
     """How ``quotaplane balance execute`` moves and splits bundles."""
 
     max_moves_at_once: int = Field(default=8, ge=1, le=256)
-    """Most bundles on the move at once; it begins with one, and adapts to what is measured.
-    Lower it if bookies are slow."""
+    """Most bundles on the move at once; it begins with one, and adapts to what is measured. Lower
+    it if bookies are slow."""
     max_bytes_at_once_per_s: float = Field(default=200e6, gt=0)
-    """Most traffic of the bundles on the move at once; one bundle always may. Lower it if
-    clients notice moves."""
+    """Most traffic of the bundles on the move at once; one bundle always may. Lower it if clients
+    notice moves."""
     unload_timeout_s: float = Field(default=60.0, gt=0)
-    """Set it with Pulsar's own limit, ``namespaceBundleUnloadingTimeoutMs``."""
+    """Time that an unload or a split may take. Set it with Pulsar's own limit,
+    ``namespaceBundleUnloadingTimeoutMs``."""
     max_plan_age_s: float = Field(default=1800.0, gt=0)
     """Older plans are refused. Raise it if approvals take longer."""
 
@@ -47,32 +49,25 @@ class Balance(Senders):
     cluster: str = Field(default="default", min_length=1, max_length=200)
     """The cluster's name in the history. Set it if one history has several clusters."""
     loads_topic: TopicName = "load-reports"
-    """Load reports, on the same transport as the usage reports. With Pulsar, a short name is a
-    topic in the namespace of ``transport.limits_topic``."""
+    """Topic of load reports, on the same transport as usage reports; a short name is in the
+    namespace of the limits topic. Set it for names of your own."""
     plans_topic: TopicName = "balance-plans"
+    """Topic of plans for the executor, like ``loads_topic``. Set it for names of your own."""
     mode: Literal["propose", "auto"] = "propose"
-    """propose: an executor needs an approval of each plan; auto: it does not."""
+    """``propose``: an executor needs an approval of each plan; ``auto``: it does not. Set ``auto``
+    once you trust the plans."""
     round_interval_s: float = Field(default=60.0, gt=0, le=86_400)
-    """The time between decisions, and from the first report to the first decision. Raise it
-    if brokers report less often."""
-    gone_after_s: float = Field(default=3600.0, gt=0, le=604_800)
-    """A broker whose numbers are older than this no longer counts, and is forgotten. It must be
-    above the option ``stale_after_s``, with which a silent broker gets no bundles."""
-    max_reports_per_trigger: int | None = Field(default=5000, ge=1)
-    """Most reports in a micro-batch, with Kafka and Pulsar; null: no bound. Lower it
-    if the job's memory is small."""
-    max_bundles_per_report: int = Field(default=100_000, ge=1)
-    """A report with more is not used. Raise it if a broker has more."""
-    max_bundles: int = Field(default=2_000_000, ge=1)
-    """Most bundles of all brokers; reports that exceed this are not used. Raise it for a larger
-    cluster."""
+    """Time between decisions, and from the first report to the first decision. Raise it if brokers
+    report less often."""
     options: dict[str, Any] = Field(default={})
-    """Options of the strategy (docs/balance-job.md); what is left out has its default."""
+    """Options of the strategy, by name (docs/balance.md). Set them after a what-if; what is left
+    out has its default."""
     policies: dict[str, Any] = Field(default={})
-    """Isolation rules, anti-affinity groups, weights, drained brokers, excluded namespaces."""
+    """Isolation rules, anti-affinity groups, weights, drained brokers, excluded namespaces. Set it
+    if bundles may not be everywhere."""
     signing: Signing | None = None
-    """With it the balance job signs its plans, and the executor refuses all others. null: plans are
-    not signed, and everybody who may write to ``plans_topic`` makes them."""
+    """Keys with which the job signs plans; the executor then refuses others. null: unsigned. Set it
+    where others may write to ``plans_topic``."""
     collect: Collect = Collect()
     execute: Execute = Execute()
 
@@ -83,18 +78,12 @@ class Balance(Senders):
             raise ValueError("all load reports are in loads_topic: use key")
         return source
 
-    @model_validator(mode="after")
-    def _rounds_before_gone(self) -> Balance:
-        if self.gone_after_s <= self.round_interval_s:
-            raise ValueError("gone_after_s must be above round_interval_s")
-        return self
-
 
 class BalanceMetricsPorts(MetricsPorts):
     """The ports of all programs."""
 
     balance_port: Port | None = None
-    """Port of the balance job."""
+    """Port of the balance job's metrics; null: none. Set it if Prometheus watches the job."""
 
 
 class BalanceSettings(Settings):

@@ -19,6 +19,7 @@ class EnforcerScenario(NamedTuple):
     seed: int
     groups: tuple[str, ...]
     brokers: int
+    requests_at_once: int
     settings: Settings
     faults: dict[str, float]
     """Times per second by name, only those that are enabled."""
@@ -40,6 +41,7 @@ def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
         seed=seed,
         groups=rng.choice([("g",), ("g", "h"), ("g", "h", "k")]),
         brokers=rng.randint(1, 3),
+        requests_at_once=rng.choice([1, 4, 16]),
         settings=parse_settings(
             {
                 "transport": {
@@ -55,7 +57,6 @@ def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
                 "reports": {"interval_s": ROUND_MS / 1000},
                 "enforce": {
                     "interval_s": 1.0,
-                    "concurrency": rng.choice([1, 4, 16]),
                     "on_exit": rng.choice(["keep", "safe", "remove"]),
                     "without_limits": "give_back" if hands_back else "safe",
                     "give_back_after_s": 30.0,

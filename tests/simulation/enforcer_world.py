@@ -67,7 +67,7 @@ class EnforcerProcess:
         conditions = Conditions(say, clock=self.loop.time)
         self._rest = LeaderRest(
             settings.transport,  # type: ignore[arg-type]
-            concurrency=settings.enforce.concurrency,
+            concurrency=world.scenario.requests_at_once,
             conditions=conditions,
         )
         world.over_the_wire(self._rest, self.loop)
@@ -182,7 +182,7 @@ class EnforcerWorld:
         def say(line: str) -> None:
             self.trace.note("sync says", line)
 
-        sync = GroupSync(settings.cluster, settings, "sync:blue", say)
+        sync = GroupSync(settings.cluster, settings, "sync:blue", Conditions(say, clock=loop.time))
         publishing = loop.create_task(self._publish())
         while not publishing.done():
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.group_sync.sync import GroupSync
 from quotaplane.history.store import open_table
@@ -30,6 +31,10 @@ class Rig:
         self.told: list[str] = []
         make_history(history)
 
+    def conditions(self) -> Conditions:
+        """Conditions that print into ``told``, at one moment."""
+        return Conditions(self.told.append, clock=lambda: 0.0)
+
     @property
     def settings(self) -> Settings:
         return Settings(
@@ -47,7 +52,7 @@ class Rig:
         """Call each of ``before`` and sync after it; returns each sync's failures."""
         settings = self.settings
         assert settings.cluster is not None
-        group_sync = GroupSync(settings.cluster, settings, BY, self.told.append)
+        group_sync = GroupSync(settings.cluster, settings, BY, self.conditions())
 
         async def syncs() -> list[list[QuotaplaneError]]:
             failures: list[list[QuotaplaneError]] = []

@@ -115,7 +115,7 @@ ROOMS: Final = {
     ),
     "group_sync": Room(
         "copies a Pulsar cluster's resource groups into `resource_groups`",
-        "agents console enforce enforce.agent groups pulsar_admin registry settings",
+        "agents enforce enforce.agent groups pulsar_admin registry settings",
     ),
     "streams": Room(
         "the stream mechanism of all jobs: operator, sink, checkpoint, life cycle",
@@ -137,7 +137,7 @@ ROOMS: Final = {
     ),
     "demo": Room(
         "`./spark-submit.sh demo`: the real job with a simulated cluster, and its report page",
-        "console laws query registry settings sim streams streams.quota transport",
+        "agents console laws query registry settings sim streams streams.quota transport",
     ),
     "server": Room(
         "`quotaplane serve`: groups, attachments and their history over HTTP",
@@ -187,7 +187,7 @@ ROOMS: Final = {
     "quotabalance.job": Room(
         "the balance job: load reports in, plans of moves and splits out",
         "agents history metrics quotabalance quotabalance.planning quotabalance.record "
-        "quotabalance.wire settings streams transport wire",
+        "quotabalance.wire streams transport wire",
     ),
     "quotabalance.cli": Room(
         "the commands `quotaplane balance ...`",

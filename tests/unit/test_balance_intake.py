@@ -14,7 +14,6 @@ from quotabalance.planning.report_choice import (
     NOT_NEWER,
     TOO_MANY_BUNDLES,
     Chosen,
-    ReportBounds,
     choose,
 )
 from quotabalance.planning.reported_loads import ReportedLoads
@@ -24,6 +23,7 @@ from quotabalance.wire.load_reports import encode_load_report
 from tests.unit.load_report_cases import NOW_MS, bundle_of, decoded, load_of
 
 NONE = ReportedLoads.none()
+GONE_AFTER_S = 3600.0
 
 
 def loads_of(*reports: BrokerLoad) -> ReportedLoads:
@@ -35,7 +35,7 @@ def loads_of(*reports: BrokerLoad) -> ReportedLoads:
 def chosen(
     latest: ReportedLoads, *reports: BrokerLoad, now_ms: int = NOW_MS, **most: Any
 ) -> Chosen:
-    return choose(latest, loads_of(*reports), now_ms, ReportBounds(**most))
+    return choose(latest, loads_of(*reports), now_ms, GONE_AFTER_S, **most)
 
 
 def held(loads: ReportedLoads) -> dict[str, tuple[int, list[str]]]:
@@ -83,13 +83,13 @@ def test_a_broker_whose_numbers_are_too_old_is_forgotten() -> None:
     first = chosen(NONE, load_of("b1"), load_of("b2"))
     fresh = load_of("b2", sequence=2, at_ms=NOW_MS)
     assert chosen(first.latest, fresh, now_ms=NOW_MS + 3_600_000).gone == ()
-    later = choose(first.latest, NONE, NOW_MS + 3_600_001, ReportBounds())
+    later = choose(first.latest, NONE, NOW_MS + 3_600_001, GONE_AFTER_S)
     assert (later.gone, len(later.latest.reports)) == (("b1", "b2"), 0)
 
 
 def test_more_bundles_than_allowed_are_refused_and_known_ones_stay() -> None:
     first = chosen(NONE, load_of("b5"))
-    more = chosen(first.latest, load_of("b5", (1.0,) * 5, sequence=2), max_bundles=4)
+    more = chosen(first.latest, load_of("b5", (1.0,) * 5, sequence=2), most_bundles=4)
     assert (more.refused, held(more.latest)) == (((0, TOO_MANY_BUNDLES),), held(first.latest))
 
 
@@ -102,7 +102,7 @@ def test_a_report_that_is_too_much_pushes_no_other_out() -> None:
         load_of("b0", (1.0,) * 9),
         load_of("b2", sequence=2),
         load_of("b3"),
-        max_bundles=4,
+        most_bundles=4,
     )
     assert after.refused == ((0, TOO_MANY_BUNDLES), (1, TOO_MANY_BUNDLES))
     assert [*held(after.latest)] == ["b1", "b2", "b3"]
@@ -111,8 +111,8 @@ def test_a_report_that_is_too_much_pushes_no_other_out() -> None:
 
 def test_a_long_name_counts_as_several_bundles() -> None:
     long = load_of("b1", bundles=[bundle_of(1, f"acme/{'n' * 600}")])
-    assert chosen(NONE, long, max_bundles=3).used == 1
-    assert chosen(NONE, long, max_bundles=2).refused == ((0, TOO_MANY_BUNDLES),)
+    assert chosen(NONE, long, most_bundles=3).used == 1
+    assert chosen(NONE, long, most_bundles=2).refused == ((0, TOO_MANY_BUNDLES),)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -127,7 +127,7 @@ def test_the_choice_does_not_depend_on_the_order_of_arrival(seed: int) -> None:
     )
     order = draw.sample(range(8), 8)
     one, other = (
-        choose(first.latest, loads, NOW_MS, ReportBounds())
+        choose(first.latest, loads, NOW_MS, GONE_AFTER_S)
         for loads in (arrived, arrived.take(order))
     )
     assert one.latest == other.latest

@@ -23,9 +23,9 @@ def ghosts(at_ms: int) -> list[Any]:
     ]
 
 
-def decided(balance: Balance, *, attacked: bool) -> tuple[Any, list[str], bytes | None]:
+def decided(max_brokers: int | None, *, attacked: bool) -> tuple[Any, list[str], bytes | None]:
     """The decisions of the second round, the letters' reasons, and the state."""
-    run = Run(balance)
+    run = Run(BALANCE, max_brokers)
     run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
     reasons: list[str] = []
     outputs: dict[str, list[bytes]] = {}
@@ -39,15 +39,14 @@ def decided(balance: Balance, *, attacked: bool) -> tuple[Any, list[str], bytes 
 
 
 def test_beyond_max_brokers_decisions_are_as_without_the_invented_ones() -> None:
-    balance = BALANCE.model_copy(update={"max_brokers": 3})
-    alone, none, state = decided(balance, attacked=False)
+    alone, none, state = decided(3, attacked=False)
     assert none == []
     assert {row["kind"] for row in alone} >= {"move"}
-    attacked, reasons, same = decided(balance, attacked=True)
+    attacked, reasons, same = decided(3, attacked=True)
     assert attacked == alone
     assert same == state
     assert reasons == [TOO_MANY_BROKERS] * 2 * GHOSTS
-    unbounded, _, _ = decided(BALANCE, attacked=True)
+    unbounded, _, _ = decided(None, attacked=True)
     assert unbounded != alone
 
 

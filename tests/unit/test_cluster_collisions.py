@@ -31,7 +31,7 @@ def test_the_one_in_the_table_holds_it_and_all_other_groups_are_followed(rig: Ri
         "plain": 5,
     }
     (told,) = rig.told
-    assert told.startswith(f"group {OTHER!r}: has the same id as {ONE!r}")
+    assert told.startswith(f"left out groups: group {OTHER!r}: has the same id as {ONE!r}")
 
 
 def test_of_two_new_ones_the_first_by_name_holds_it(rig: Rig) -> None:

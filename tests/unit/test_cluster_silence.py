@@ -10,7 +10,7 @@ from quotaplane.registry import table as storage
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, get_group, put_groups
 from tests.unit.cluster_cases import Answer
-from tests.unit.follower_cases import BY, Rig, hide
+from tests.unit.follower_cases import Rig, hide
 from tests.unit.groups_cases import quota, rates
 
 
@@ -73,7 +73,10 @@ def test_a_quota_that_somebody_puts_while_the_follower_puts_is_not_overwritten(
     assert get_group(rig.history, "rg")["updated_by"] == "ann"
 
 
-NO_COPY = "resource groups 'rg': the cluster has no publish quota of them (-1), and no copy of it"
+NO_COPY = (
+    "quotas without a copy: resource groups 'rg': the cluster has no publish quota of them (-1), "
+    "and no copy of it"
+)
 
 
 @pytest.mark.parametrize("take_over", [True, False])
@@ -137,8 +140,9 @@ def test_a_quota_of_zero_is_none_and_is_told(rig: Rig) -> None:
         lambda: rig.cluster.put("rg", publishRateInMsgs=-1, dispatchRateInMsgs=-1),
     )
     assert rig.table() == {"rg": [100, None, None, None]}
-    zero, minus_one = rig.told
-    assert zero.startswith("resource groups 'rg': have a quota of 0")
+    zero, over, minus_one = rig.told
+    assert over == "zero quotas: over after 0 s"
+    assert zero.startswith("zero quotas: resource groups 'rg': have a quota of 0")
     assert minus_one.startswith(NO_COPY)
 
 
@@ -158,7 +162,7 @@ def test_two_clusters_that_write_the_same_groups_are_told(rig: Rig) -> None:
         lambda: None, lambda: put_groups(rig.history, ["rg"], quota(1), "pulsar:green"), *[str] * 2
     )
     (told,) = rig.told
-    assert told.startswith(f"pulsar:green writes quotas into this history, too, as {BY} does")
+    assert told.startswith("other clusters: 'pulsar:green': quotas are written into this history")
 
 
 def test_policies_survive_what_the_cluster_does_not_tell(rig: Rig) -> None:

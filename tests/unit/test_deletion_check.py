@@ -74,8 +74,11 @@ class TestGroups:
     def test_one_empty_answer_deletes_nothing_and_is_told(self, rig: Rig) -> None:
         rig.sync(self.lists(rig), rig.cluster.answers.clear, lambda: None)
         assert list(rig.table()) == list(NAMES)
-        (told,) = rig.told
-        assert told.startswith("the cluster lists 0 of 8 resource groups; missing: 'a', 'b', ")
+        told, over = rig.told
+        assert over == "check groups: over after 0 s"
+        assert told.startswith(
+            "check groups: the cluster lists 0 of 8 resource groups; missing: 'a', 'b', "
+        )
 
     def test_many_that_are_missing_three_times_are_deleted_and_that_is_told(self, rig: Rig) -> None:
         lose = self.loses(rig, *"abcd")
@@ -108,7 +111,9 @@ class TestGroups:
         rig.sync(self.lists(rig, *"defgh"), *[lambda: None] * 4)
         assert list(rig.table()) == list(NAMES)
         (told,) = rig.told
-        assert told.startswith("the cluster does not list the resource groups 'a', 'b', 'c', and")
+        assert told.startswith(
+            "unlisted groups: the cluster does not list the resource groups 'a', 'b', 'c', and"
+        )
         rig.sync(self.lists(rig), *[lambda: None] * 4)
         assert list(rig.table()) == list(NAMES)
 
@@ -144,7 +149,7 @@ class TestGroups:
         # 4 of our 8, and not of 28, are too many at once.
         rig.sync(self.loses(rig, *"abcd"))
         assert set(rig.table()) == {*NAMES, *anns}
-        assert rig.told[0].startswith("the cluster lists 4 of 8 resource groups")
+        assert rig.told[0].startswith("check groups: the cluster lists 4 of 8 resource groups")
 
     def test_a_row_that_somebody_puts_while_it_is_deleted_stays(
         self, rig: Rig, monkeypatch: pytest.MonkeyPatch

@@ -230,9 +230,11 @@ def test_rates_stay_within_what_pulsar_can_hold() -> None:
 
 
 def test_no_topics_no_rates() -> None:
-    from quotaplane.topics.topic_layout import nothing
+    from quotaplane.topics.topic_layout import empty_layout
 
-    answer = subdivide(nothing(), np.zeros((0, 4)), np.zeros((0, 4)), np.zeros((0, 4), np.bool_))
+    answer = subdivide(
+        empty_layout(), np.zeros((0, 4)), np.zeros((0, 4)), np.zeros((0, 4), np.bool_)
+    )
     assert answer.rates.shape == answer.shares.shape == (0, 4)
 
 

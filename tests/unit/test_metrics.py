@@ -90,7 +90,7 @@ NOT_METRICS: Final = {
     "rejected_by_reason": "rejected",
     "brokers_live": "brokers",
     "brokers_stale": "brokers",
-    "old_reports_s": "wrong_clocks, worst_clock_s",
+    "old_reports_s": "worst_clock_s",
     "newest_report_ms": "report_age_s, newest_report",
     "oldest_report_ms": "report_age_s",
     "oldest_renewal_ms": "least_lease_end",

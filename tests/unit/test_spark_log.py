@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.console.terminal import log_to_stderr
 from quotaplane.errors import ConfigError
 from quotaplane.streams.spark_log import SparkLog, log_places, open_log
@@ -55,15 +56,15 @@ def test_a_place_that_cannot_be_written_is_left_for_the_cache_unless_it_was_aske
     (tmp_path / "file").touch()
     monkeypatch.delenv("QUOTAPLANE_LOG_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
-    log = open_log("quota", f"{tmp_path}/file/checkpoint", warned.append)
+    log = open_log("quota", f"{tmp_path}/file/checkpoint", Conditions(warned.append))
     assert log.path.is_relative_to(tmp_path / "cache")
     monkeypatch.setenv("QUOTAPLANE_LOG_DIR", f"{tmp_path}/file")
     with pytest.raises(ConfigError, match=r"spark.log: Spark's log can't be written: .*LOG_DIR"):
-        open_log("quota", f"{tmp_path}/checkpoint", warned.append)
+        open_log("quota", f"{tmp_path}/checkpoint", Conditions(warned.append))
 
 
 def test_the_log_is_of_bounded_size(path: Path, warned: list[str]) -> None:
-    log = SparkLog(path, warned.append, max_bytes=1000, kept=2)
+    log = SparkLog(path, Conditions(warned.append), max_bytes=1000, kept=2)
     for number in range(500):
         log.write(b"%03d%s\n" % (number, b"x" * 90))
     log.write(b"y" * 5000)
@@ -75,8 +76,8 @@ def test_the_log_is_of_bounded_size(path: Path, warned: list[str]) -> None:
 
 
 def test_a_log_is_gone_on_with(path: Path, warned: list[str]) -> None:
-    SparkLog(path, warned.append, max_bytes=10).write(b"one\n")
-    log = SparkLog(path, warned.append, max_bytes=10)
+    SparkLog(path, Conditions(warned.append), max_bytes=10).write(b"one\n")
+    log = SparkLog(path, Conditions(warned.append), max_bytes=10)
     log.write(b"two\n")
     assert path.read_bytes() == b"one\ntwo\n"
     log.write(b"three\n")
@@ -87,17 +88,17 @@ def test_a_log_is_gone_on_with(path: Path, warned: list[str]) -> None:
 def test_a_full_disk_stops_nothing_and_is_told_once(path: Path, warned: list[str]) -> None:
     path.parent.mkdir()
     path.symlink_to("/dev/full")
-    log = SparkLog(path, warned.append)
+    log = SparkLog(path, Conditions(warned.append))
     for _ in range(3):
         log.write(b"x")
     (line,) = warned
-    assert line.startswith(f"{path}: can't be written: No space left on device")
+    assert line.startswith(f"log of Spark: {path} can't be written: No space left on device")
 
 
 def test_what_is_printed_goes_to_the_log_and_our_warnings_are_told(
     path: Path, warned: list[str]
 ) -> None:
-    log = SparkLog(path, warned.append)
+    log = SparkLog(path, Conditions(warned.append))
     thread_end = log.collect()
     printed = [
         b"WARN one\nquotaplane: warn",
@@ -118,7 +119,7 @@ def test_python_libraries_log_to_the_file_and_our_modules_warn(
 ) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own
     monkeypatch.setattr(logging, "captureWarnings", lambda on: None)
-    log = SparkLog(path, warned.append)
+    log = SparkLog(path, Conditions(warned.append))
     log.take_python_logs()
     logging.getLogger("py4j").error("Exception while sending command.")
     logging.getLogger("py4j").info("no news")
@@ -131,7 +132,7 @@ def test_python_libraries_log_to_the_file_and_our_modules_warn(
 
 
 def test_what_python_prints_can_go_to_the_log(path: Path, warned: list[str]) -> None:
-    log = SparkLog(path, warned.append)
+    log = SparkLog(path, Conditions(warned.append))
     print("Traceback \udcff", file=log.as_text())
     assert path.read_text() == "Traceback ?\n"
 

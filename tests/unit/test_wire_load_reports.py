@@ -141,7 +141,7 @@ WHOLE = [
     (
         _broken("measured_at_ms", NOW_MS - 3_601_000),
         "stale",
-        "measured 3601 s ago; balance.gone_after_s is 3600",
+        "measured 3601 s ago; brokers are forgotten after 3600",
     ),
     (
         {"cpu": {}},

@@ -19,7 +19,6 @@ from quotabalance.wire.load_batch import LoadBounds, decode_load_reports, pack_l
 from quotaplane.arrow import pack
 from quotaplane.history.tables import REJECTED_REPORTS
 from quotaplane.model import IntArray
-from quotaplane.settings import KafkaTransport, PulsarTransport
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
@@ -43,9 +42,8 @@ def load_bounds(settings: BalanceSettings) -> LoadBounds:
     """Which load reports are used."""
     return LoadBounds(
         max_report_bytes=settings.reports.max_report_bytes,
-        max_bundles_per_report=settings.balance.max_bundles_per_report,
         max_clock_skew_s=settings.reports.max_clock_skew_s,
-        gone_after_s=settings.balance.gone_after_s,
+        gone_after_s=balance_program(settings.balance, 0).options.gone_after_s,
     )
 
 
@@ -84,21 +82,15 @@ class BalanceSpec(JobSpec):
         self.checkpoint = f"{settings.checkpoint.rstrip('/')}-balance"
         """A folder beside the quota job's checkpoint."""
         self._listed: NewestList | None = None
-        self.oldest_s = settings.balance.gone_after_s
-        self.most_per_batch = settings.balance.max_reports_per_trigger
+        self.oldest_s = self.program(0).options.gone_after_s
+        self.most_per_batch = getattr(settings.transport, "max_reports_per_trigger", None)
         self.max_message_bytes = settings.reports.max_report_bytes
-
-    def check(self) -> None:
-        """Check options and policies."""
-        balance_program(self.settings.balance, epoch=0)
 
     def open_transport(self) -> Transport:
         """Open the topics of load reports and plans."""
-        balance, transport = self.settings.balance, self.settings.transport
-        if isinstance(transport, (KafkaTransport, PulsarTransport)):
-            most = {"max_reports_per_trigger": balance.max_reports_per_trigger}
-            transport = transport.model_copy(update=most)
-        return open_transport(transport, Topics(balance.loads_topic, balance.plans_topic))
+        balance = self.settings.balance
+        topics = Topics(balance.loads_topic, balance.plans_topic)
+        return open_transport(self.settings.transport, topics)
 
     @contextmanager
     def beside(self, lines: JobLines) -> Iterator[None]:
@@ -113,7 +105,7 @@ class BalanceSpec(JobSpec):
 
     def program(self, epoch: int) -> BalanceProgram:
         """The program that decides."""
-        return balance_program(self.settings.balance, epoch)
+        return balance_program(self.settings.balance, epoch, self.settings.reports.max_brokers)
 
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
         """Decoded load reports."""
@@ -124,7 +116,7 @@ class BalanceSpec(JobSpec):
             "loads",
             most_bytes=bounds.max_report_bytes,
             oldest_s=bounds.gone_after_s,
-            old=f"published more than {bounds.gone_after_s:g} s ago (balance.gone_after_s)",
+            old=f"published more than {bounds.gone_after_s:g} s ago",
             shards=1,
             senders=SenderChecks.of(self.settings.balance),
         )

@@ -17,7 +17,12 @@ from quotabalance.planning.decisions import OURS, Decisions
 from quotabalance.planning.options import BalanceOptions, read_options
 from quotabalance.planning.planner import BalanceRound, BalanceState, decide, fitting
 from quotabalance.planning.policies import Policies, read_policies
-from quotabalance.planning.report_choice import NOT_NEWER, TOO_MANY_BUNDLES, ReportBounds, choose
+from quotabalance.planning.report_choice import (
+    MOST_BUNDLES,
+    NOT_NEWER,
+    TOO_MANY_BUNDLES,
+    choose,
+)
 from quotabalance.planning.reported_loads import ReportedLoads
 from quotabalance.planning.reports_intake import RoundOfReports, gone_skip, round_of
 from quotabalance.settings import Balance
@@ -34,7 +39,7 @@ from quotaplane.wire.reasons import TOO_MANY_BROKERS
 _HOUR_MS: Final = 3_600_000
 _DETAILS: Final = {
     NOT_NEWER: "its broker has sent this report, or a newer one, before",
-    TOO_MANY_BUNDLES: "more bundles than balance.max_bundles allows",
+    TOO_MANY_BUNDLES: f"more than {MOST_BUNDLES:,} bundles of all brokers",
 }
 
 
@@ -50,6 +55,7 @@ class BalanceProgram:
     balance: Balance
     options: BalanceOptions
     policies: Policies
+    max_brokers: int | None = None
     name: str = "balance"
     has_timer: bool = True
 
@@ -99,19 +105,18 @@ class BalanceProgram:
         self, state: BalanceJobState, loads: ReportedLoads, stamp: Round
     ) -> tuple[ReportedLoads, list[pa.Table]]:
         """The reports of brokers within ``max_brokers``, and dead letters of the others."""
-        known, most = state.latest.reports["broker"].to_pylist(), self.balance.max_brokers
+        known, most = state.latest.reports["broker"].to_pylist(), self.max_brokers
         refused, beyond = beyond_max_brokers(known, loads.reports["broker"], most, stamp)
         if not refused.any():
             return loads, []
-        rows, detail = loads.reports.filter(pa.array(refused)), f"balance.max_brokers is {most}"
+        rows, detail = loads.reports.filter(pa.array(refused)), f"reports.max_brokers is {most}"
         letters = letters_of_senders(rows, TOO_MANY_BROKERS, f"{beyond}; {detail}")
         return loads.take(np.flatnonzero(~refused)), [letters]
 
     def _taken_in(
         self, state: BalanceJobState, loads: ReportedLoads, now_ms: int
     ) -> tuple[BalanceJobState, pa.Table | None, dict[str, float]]:
-        bounds = ReportBounds(self.balance.max_bundles, self.balance.gone_after_s)
-        chosen = choose(state.latest, loads, now_ms, bounds)
+        chosen = choose(state.latest, loads, now_ms, self.options.gone_after_s)
         gone = {*state.gone, *chosen.gone}
         fresh = (state.fresh | chosen.fresh) - gone
         gone -= {*chosen.latest.reports["broker"].to_pylist()}
@@ -174,7 +179,7 @@ class BalanceProgram:
         after, decided = decide(before, seen.round, self.options, self.policies)
         if self.balance.mode == "propose":
             after = after.as_proposed()
-        forgotten = [gone_skip(name, self.balance.gone_after_s) for name in state.gone]
+        forgotten = [gone_skip(name, self.options.gone_after_s) for name in state.gone]
         skips = (*decided.skips, *seen.skips, *forgotten)
         return after.to_bytes(), fitting(decided._replace(skips=skips))
 
@@ -237,7 +242,7 @@ class BalanceProgram:
         return json.dumps(settings, sort_keys=True)
 
 
-def balance_program(balance: Balance, epoch: int) -> BalanceProgram:
+def balance_program(balance: Balance, epoch: int, max_brokers: int | None = None) -> BalanceProgram:
     """The program of the settings.
 
     Raises:
@@ -250,12 +255,6 @@ def balance_program(balance: Balance, epoch: int) -> BalanceProgram:
             made[key] = read(getattr(balance, key))
         except InputError as error:
             raise ConfigError(f"balance.{key}.{error}") from None
-    options = made["options"]
-    if balance.gone_after_s <= options.stale_after_s:
-        raise ConfigError(
-            f"balance.gone_after_s must be above balance.options.stale_after_s "
-            f"({options.stale_after_s:g})"
-        )
     # The program goes to Spark's executors; the driver signs.
     unsigned = balance.model_copy(update={"signing": None})
-    return BalanceProgram(epoch, unsigned, options, made["policies"])
+    return BalanceProgram(epoch, unsigned, made["options"], made["policies"], max_brokers)

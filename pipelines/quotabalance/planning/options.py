@@ -43,7 +43,8 @@ class BalanceOptions(OneSpelling):
     """Equal numbers count as a new sample when they were measured this much later. Set it to the
     interval in which the brokers measure, if that is not a minute."""
     stale_after_s: float = Field(default=1200.0, gt=0)
-    """A broker whose numbers are older neither gives nor receives. Stock brokers whose load changes
+    """A broker whose numbers are older neither gives nor receives; after three times as long it is
+    forgotten. Stock brokers whose load changes
     by less than 10 % report only every 15 minutes; with a collector it may be a few minutes."""
 
     resources: tuple[str, ...] = ("cpu", "bandwidthIn", "bandwidthOut")
@@ -77,6 +78,11 @@ class BalanceOptions(OneSpelling):
         if unknown or len(set(self.resources)) != len(self.resources):
             raise ValueError(f"resources: expected some of {', '.join(RESOURCES)}, each once")
         return self
+
+    @property
+    def gone_after_s(self) -> float:
+        """A broker whose numbers are older no longer counts, and is forgotten."""
+        return 3.0 * self.stale_after_s
 
     def moves_in_a_round(self, brokers: int) -> int:
         """The most moves in one round of a cluster with this number of brokers."""

@@ -10,14 +10,9 @@ import pyarrow.compute as pc
 from quotabalance.planning.reported_loads import ReportedLoads
 from quotaplane.model import BoolArray, IntArray
 
-
-class ReportBounds(NamedTuple):
-    """Which reports are remembered; named after the settings."""
-
-    max_bundles: int = 2_000_000
-    gone_after_s: float = 3600.0
-
-
+MOST_BUNDLES: Final = 2_000_000
+"""Bundles of all brokers, so that the job's state is bounded: 20 times the largest cluster measured
+(docs/balance-job.md)."""
 _NAME_BYTES: Final = 256
 NOT_NEWER: Final = "not_newer"
 TOO_MANY_BUNDLES: Final = "too_many_bundles"
@@ -42,7 +37,11 @@ class Chosen(NamedTuple):
 
 
 def choose(
-    latest: ReportedLoads, arrived: ReportedLoads, now_ms: int, bounds: ReportBounds
+    latest: ReportedLoads,
+    arrived: ReportedLoads,
+    now_ms: int,
+    gone_after_s: float,
+    most_bundles: int = MOST_BUNDLES,
 ) -> Chosen:
     """Replace brokers' reports by newer ones, and forget brokers whose numbers are too old.
 
@@ -50,7 +49,7 @@ def choose(
     result does not depend on the order of the reports, only on their positions.
 
     >>> nothing = ReportedLoads.none()
-    >>> choose(nothing, nothing, 0, ReportBounds()).used
+    >>> choose(nothing, nothing, 0, gone_after_s=3600.0).used
     0
     """
     known = latest.reports.num_rows
@@ -66,14 +65,14 @@ def choose(
     last = np.flatnonzero(np.r_[code[order][1:] != code[order][:-1], np.ones(min(total, 1), bool)])
     winners = order[last]
     repeated = _not_newer(order, code, started, sequence, is_new)
-    fits = _fitting(both, winners, code, is_new, bounds)
+    fits = _fitting(both, winners, code, is_new, most_bundles)
     too_many = winners[~fits & is_new[winners]]
     # A broker whose new report is too much keeps its old one.
     olds = np.flatnonzero(~is_new & np.isin(code, code[too_many]))
     kept = np.concatenate([winners[fits], olds])
     kept = kept[np.argsort(code[kept], kind="stable")]
     measured = rows["measured_at_ms"].to_numpy()
-    old = now_ms - measured[kept] > bounds.gone_after_s * 1000
+    old = now_ms - measured[kept] > gone_after_s * 1000
     names = rows["broker"].to_pylist()
     kept, gone = kept[~old], [names[row] for row in kept[old].tolist()]
     used = kept[is_new[kept]]
@@ -119,14 +118,14 @@ def _not_newer(
 
 
 def _fitting(
-    both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, bounds: ReportBounds
+    both: ReportedLoads, winners: IntArray, code: IntArray, is_new: BoolArray, most_bundles: int
 ) -> BoolArray:
-    """The winners that fit into ``max_bundles``: known brokers first, then new ones by name. A
+    """The winners that fit into ``most_bundles``: known brokers first, then new ones by name. A
     report that does not fit takes no room from others; a known broker's old one stays then.
     """
     fits: BoolArray = np.ones(len(winners), bool)
     sizes = _sizes(both)
-    if sizes.sum() <= bounds.max_bundles:
+    if sizes.sum() <= most_bundles:
         return fits
     old = np.flatnonzero(~is_new)
     old_size = dict(zip(code[old].tolist(), sizes[old].tolist(), strict=True))
@@ -136,7 +135,7 @@ def _fitting(
         winner = int(winners[place])
         size, owner = int(sizes[winner]), int(code[winner])
         if is_new[winner]:
-            fits[place] = bundles + size <= bounds.max_bundles
+            fits[place] = bundles + size <= most_bundles
             size = size if fits[place] else old_size.get(owner, 0)
         bundles += size
     return fits
@@ -144,7 +143,7 @@ def _fitting(
 
 def _sizes(loads: ReportedLoads) -> IntArray:
     """Bundles of each report; a name counts once per ``_NAME_BYTES`` that it begins, so that
-    ``max_bundles`` bounds the memory, too.
+    ``most_bundles`` bounds the memory, too.
     """
     length = pc.binary_length(loads.bundles["bundle"]).to_numpy()
     parts = -(-length.astype(np.int64) // _NAME_BYTES)

@@ -65,7 +65,7 @@ def round_of(latest: ReportedLoads, now_ms: int) -> RoundOfReports:
 
 def gone_skip(broker: str, gone_after_s: float) -> Skip:
     """The skip of a broker that was forgotten."""
-    reason = f"no numbers of {broker} for {gone_after_s:g} s (balance.gone_after_s): forgotten"
+    reason = f"no numbers of {broker} for {gone_after_s:g} s: forgotten"
     return Skip(broker, GONE, reason, 0)
 
 

@@ -36,13 +36,15 @@ from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 
 _MOST_KEPT: Final = 100
 """Most bad bundles of a report that its dead letter contains."""
+_MOST_BUNDLES: Final = 100_000
+"""Bundles in a report: as many as all brokers have in the largest cluster measured
+(docs/balance-job.md)."""
 
 
 class LoadBounds(NamedTuple):
-    """Which load reports are used; named after their settings."""
+    """Which load reports are used."""
 
     max_report_bytes: int = 8 << 20
-    max_bundles_per_report: int = 100_000
     max_clock_skew_s: float = 30.0
     gone_after_s: float = 3600.0
     """A report that was measured longer ago than this is not used."""
@@ -106,9 +108,9 @@ def _read(value: bytes, published_at_ms: int, now_ms: int, bounds: LoadBounds) -
             TOO_LARGE, f"{len(value)} bytes; reports.max_report_bytes is {most}"
         )
     if is_json(value):
-        load = decode_local_broker_data(value, published_at_ms, bounds.max_bundles_per_report)
+        load = decode_local_broker_data(value, published_at_ms, _MOST_BUNDLES)
     else:
-        load = decode_load_report(value, bounds.max_bundles_per_report)
+        load = decode_load_report(value, _MOST_BUNDLES)
     times = {"started": load.started_at_ms, "was measured": load.measured_at_ms}
     for what, at_ms in times.items():
         if at_ms - now_ms > bounds.max_clock_skew_s * 1000:
@@ -120,7 +122,7 @@ def _read(value: bytes, published_at_ms: int, now_ms: int, bounds: LoadBounds) -
     age_s = (now_ms - load.measured_at_ms) / 1000
     if age_s > bounds.gone_after_s:
         raise UnusableReportError(
-            STALE, f"measured {age_s:g} s ago; balance.gone_after_s is {bounds.gone_after_s:g}"
+            STALE, f"measured {age_s:g} s ago; brokers are forgotten after {bounds.gone_after_s:g}"
         )
     return load
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from quotaplane.agents.deletion_check import some_of
 from quotaplane.errors import QuotaplaneError
 
 Say = Callable[[str], None]
@@ -35,6 +36,8 @@ class Condition(NamedTuple):
     """It is over for an item that was not noted for so long."""
     remind_s: float = math.inf
     """A line comes again after so long, while it goes on."""
+    text: str = ""
+    """Its line, with ``{}`` for the items; empty: each call gives its own."""
 
 
 @dataclass
@@ -85,13 +88,14 @@ class Conditions:
         self.failures: Counter[str] = Counter()
         """Exceptions that were noted since the start, by the condition's name."""
 
-    def set(self, what: Condition, about: Collection[str], text: str) -> None:
-        """State that exactly these items are wrong now."""
+    def set(self, what: Condition, about: Collection[str], text: str = "") -> None:
+        """State that exactly these items are wrong now; ``text``: the line, if not declared."""
         with self._lock:
             now_s, standing = self._now(what)
             for gone in standing.items.keys() - about:
                 del standing.items[gone]
             if about:
+                text = text or what.text.format(some_of(about))
                 self._go_on(what, standing, frozenset(about), text, now_s)
             else:
                 self._end(what, standing, now_s)

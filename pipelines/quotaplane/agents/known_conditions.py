@@ -55,6 +55,8 @@ TWO_INCARNATIONS: Final = _refused(
     "two_incarnations", "of a second program in the name of a broker"
 )
 
+SPARK_LOG: Final = Condition("log of Spark", "it can't be written, and is lost until it can")
+
 # A Pulsar cluster
 ACCESS_REFUSED: Final = Condition(
     "access refused",
@@ -68,6 +70,49 @@ ADDRESS_OF_BROKERS: Final = Condition(
 GROUP_SYNC: Final = Condition(
     "resource group sync", "groups of the cluster are not copied into the table"
 )
+LEFT_OUT_GROUPS: Final = Condition(
+    "left out groups", "groups of the cluster whose names or ids the table can't have"
+)
+WAITING_TENANTS: Final = Condition(
+    "tenants", "tenants of cluster.tenants that do not exist, or whose groups do not"
+)
+VANISHED_GROUPS: Final = Condition(
+    "vanished groups", "so many groups are not in the cluster's list that they are kept for now"
+)
+UNLISTED_GROUPS: Final = Condition(
+    "unlisted groups",
+    "groups that the cluster does not list, and yet has",
+    text="the cluster does not list the resource groups {}, and yet has them: they are not deleted "
+    "from the table",
+)
+ZERO_QUOTAS: Final = Condition(
+    "zero quotas",
+    "groups with a quota of 0 in the cluster, which Pulsar's brokers do not apply as such",
+    text="resource groups {}: have a quota of 0 in the cluster: Pulsar's brokers treat it as "
+    "unlimited first, and later as 1 per second and broker; quotaplane treats it as -1 "
+    "(unlimited); set at least 1, or -1",
+)
+NO_COPIES: Final = Condition(
+    "quotas without a copy",
+    "groups whose quota only the table has, though no enforcer took it over",
+    text="resource groups {}: the cluster has no publish quota of them (-1), and no copy of it "
+    "(GROUP.taken-over), so no enforcer took it over: the table's quotas stay; if the groups are "
+    "to be unlimited, say so there (`quotaplane groups put GROUP --publish-messages-per-s "
+    "unlimited --publish-bytes-per-s unlimited`), else set their quotas in the cluster "
+    "(`pulsar-admin resourcegroups update -mp MESSAGES -bp BYTES GROUP`)",
+)
+OTHER_CLUSTERS: Final = Condition(
+    "other clusters",
+    "clusters whose quotas are written into the same history",
+    text="{}: quotas are written into this history from there, too: two clusters would overwrite "
+    "each other's quotas; give each a history of its own",
+)
+NO_ENFORCER: Final = Condition(
+    "no enforcer",
+    "none leads, so publish quotas are given back to the cluster",
+    text="none has led for enforce.give_back_after_s: the publish quotas that were taken over are "
+    "written to the cluster again, so that its brokers limit by themselves; start an enforcer",
+)
 LIST_OF_TOPICS: Final = Condition(
     "list of topics", "topic partitions can't be listed; those that are known are read"
 )
@@ -79,6 +124,11 @@ TOPICS: Final = Condition("topics", "namespaces whose topics can't be read")
 BROKERS: Final = Condition("brokers", "brokers, or their bundles, can't be read")
 ATTACHMENTS: Final = Condition("attachments", "many namespaces seem to have lost their groups")
 USE_OF_TOPICS: Final = Condition("use of topics", "brokers whose use of topics can't be read")
+OBSERVED_USAGE: Final = Condition(
+    "observed usage",
+    "brokers whose metrics take so long to read that their own reports count",
+    forget_s=600.0,
+)
 READING_RATES: Final = Condition("reading rates", "topics whose rates can't be read")
 WRITING_RATES: Final = Condition("writing rates", "topics whose rates can't be written")
 READING_NAMESPACES: Final = Condition(
@@ -110,9 +160,29 @@ CUT_GROUPS: Final = Condition("cut limits", "groups whose limits exceed their qu
 CLOCK_OF_LIMITS: Final = Condition(
     "clock of limits", "limits arrive too late or too early for their leases"
 )
-MISSING_GROUPS: Final = Condition("missing groups", "groups that the table does not have")
-CROWDED_GROUPS: Final = Condition("crowded groups", "groups with more topics than units")
-STUCK_GROUPS: Final = Condition("stuck groups", "groups whose quotas can't be given back")
+MISSING_GROUPS: Final = Condition(
+    "missing groups",
+    "groups that the table does not have",
+    # The cluster may have no quota of them either, so their rates stay as they are.
+    text="resource groups {}: not in the table any more, while namespaces are attached to them in "
+    "the cluster: their topics' rates stay as they are; bring the groups back (`quotaplane groups "
+    "restore --from-history`), detach the namespaces, or make the groups unlimited (`quotaplane "
+    "groups put GROUP --publish-messages-per-s unlimited --publish-bytes-per-s unlimited`)",
+)
+CROWDED_GROUPS: Final = Condition(
+    "crowded groups",
+    "groups with more topics than units in their limits, which rates can't limit",
+    text="resource groups {}: have more topics and partitions than units in their limits, and the "
+    "lowest rate of a topic is 1 per second: rates can't limit them; their publish quotas stay in "
+    "the cluster, or are written there again, and the brokers' own calculator limits as well; "
+    "their dispatch limits can be exceeded",
+)
+STUCK_GROUPS: Final = Condition(
+    "stuck groups",
+    "groups whose quotas can't be given back",
+    text="resource groups {}: their publish quotas can't be given back to the cluster: the rates "
+    "of their topics stay",
+)
 JOB_GONE: Final = Condition("quota job", "it is gone: the cluster limits by itself")
 
 # The server

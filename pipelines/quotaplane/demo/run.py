@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.console.command_output import INTERRUPTED
 from quotaplane.console.option_parser import OptionParser, whole_number
 from quotaplane.demo.cluster import SimulatedCluster
@@ -160,7 +161,7 @@ def _play(
     director.open()
     console.print("demo: starting Spark ...")
     options = {"spark.driver.extraJavaOptions": SHORT_LIVED}
-    log = SparkLog(folder / "spark.log", console.print)
+    log = SparkLog(folder / "spark.log", Conditions(console.print))
     spark = build_session("quotaplane demo", options, log_level="error", log=log)
     signal.signal(signal.SIGINT, _stop)  # Spark's own handler would cancel the current batch
     job = StreamJob(spark, QuotaSpec(settings), transport)

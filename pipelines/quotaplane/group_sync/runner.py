@@ -7,11 +7,10 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from quotaplane.agents.background_task import BackgroundTask, background_task
-from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.conditions import Conditions, Say
 from quotaplane.agents.known_conditions import GROUP_SYNC
-from quotaplane.console.terminal import warn
 from quotaplane.errors import ClusterError, QuotaplaneError
-from quotaplane.group_sync.sync import GroupSync, Say
+from quotaplane.group_sync.sync import GroupSync
 from quotaplane.pulsar_admin.resource_groups import Runtime, read_runtime
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.settings import Cluster, PulsarTransport, Settings
@@ -22,10 +21,9 @@ from quotaplane.settings.transports import STOCK_REPORTS
 def following(
     cluster: Cluster,
     settings: Settings,
+    conditions: Conditions,
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    say: Say = warn,
-    conditions: Conditions | None = None,
 ) -> Iterator[None]:
     """Sync within this context: once before it begins, then every ``cluster.poll_interval_s``.
 
@@ -39,18 +37,17 @@ def following(
     async def main(task: BackgroundTask) -> None:
         transport = settings.transport
         assert isinstance(transport, PulsarTransport)
-        wrong = conditions or Conditions(say)
-        async with Rest(transport, conditions=wrong) as rest:
+        async with Rest(transport, conditions=conditions) as rest:
             runtime = await read_runtime(rest)
-            _check(runtime, settings, transport, say)
-            group_sync = GroupSync(cluster, settings, f"pulsar:{runtime.cluster}", say)
+            _check(runtime, settings, transport, conditions.say)
+            group_sync = GroupSync(cluster, settings, f"pulsar:{runtime.cluster}", conditions)
             failures = await group_sync.sync(rest)
             _raise_at_start(failures)
-            wrong.note(GROUP_SYNC, "", _summary(failures))
+            conditions.note(GROUP_SYNC, "", _summary(failures))
             task.started()
             while task.running:
                 await sleep(cluster.poll_interval_s)
-                wrong.note(GROUP_SYNC, "", _summary(await _sync_again(group_sync, rest)))
+                conditions.note(GROUP_SYNC, "", _summary(await _sync_again(group_sync, rest)))
 
     with background_task("cluster", main):
         yield

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.deletion_check import FEW, TIMES, DeletionCheck, some_of
+from quotaplane.agents.known_conditions import (
+    LEFT_OUT_GROUPS,
+    NO_COPIES,
+    NO_ENFORCER,
+    OTHER_CLUSTERS,
+    UNLISTED_GROUPS,
+    VANISHED_GROUPS,
+    WAITING_TENANTS,
+    ZERO_QUOTAS,
+)
 from quotaplane.agents.pace import at_once
 from quotaplane.errors import ClusterError, QuotaplaneError, TableChangedError
 from quotaplane.group_sync.changes import (
@@ -37,8 +48,7 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Cluster, PulsarTransport, Settings
-
-Say = Callable[[str], None]
+from quotaplane.texts import first_few
 
 _ATTEMPTS: Final = 10
 _AT_ONCE: Final = 8
@@ -62,14 +72,16 @@ class GroupSync:
         cluster: the settings of the sync.
         settings: all settings.
         by: writer of the rows, as in the column ``updated_by``; the same after a restart.
-        say: prints a line for the administrator.
+        conditions: of the program; prints lines for the administrator.
     """
 
-    def __init__(self, cluster: Cluster, settings: Settings, by: str, say: Say) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: Settings, by: str, conditions: Conditions
+    ) -> None:
         self._most = max(1, int(READS_PER_S * cluster.poll_interval_s))
         self._history = settings.history
         self._by = by
-        self._say = say
+        self._conditions, self._say = conditions, conditions.say
         self._rates = InTurn(group_path, _parse, self._most)
         self._table = CurrentGroups(settings.history)
         self._hidden: set[str] = set()
@@ -80,16 +92,11 @@ class GroupSync:
         self._deletions = DeletionCheck()
         self._taken: dict[str, str] = {}
         """Groups that are left out because another one has their id, and why."""
-        self._doubts: list[str] = []
-        """Lines about groups that seem to be gone."""
         self._zeros: set[str] = set()
         """Groups with a quota of 0."""
         self._rivals: set[str] = set()
         """Other clusters that are synced into the same table."""
-        self._reported: frozenset[str] = frozenset()
-        """Lines that were printed and still apply."""
         self._watch = EnforcerWatch(_leader_topic(settings), settings.enforce.give_back_after_s)
-        self._enforcers_gone = False
 
     async def sync(self, rest: Rest) -> list[QuotaplaneError]:
         """Write changed groups into the table, and attach namespaces of ``cluster.tenants``.
@@ -118,7 +125,6 @@ class GroupSync:
         read = await self._rates.read(rest, wanted)
         self._note(wanted, read)
         failures += self._rates.failing.values()
-        self._doubts = []
         hidden = set(self._hidden)
         table: GroupSnapshot | None = None
         try:
@@ -145,16 +151,21 @@ class GroupSync:
             failures += self._tenants.failing
         except ClusterError as error:
             failures.append(error)
+        taken_over = {original_of(name) for name in names if is_copy(name)}
         # The names of copies were read between the two.
-        self._doubts += _without_copy(hidden & self._hidden - self._zeros, names)
+        self._conditions.set(NO_COPIES, hidden & self._hidden - self._zeros - taken_over)
+        self._conditions.set(OTHER_CLUSTERS, self._rivals)
         problems |= self._taken
-        self._report([*problems.values(), *self._tenants.waiting.values(), *self._suspicious()])
+        self._conditions.set(LEFT_OUT_GROUPS, problems, first_few(problems.values()))
+        waiting = [*self._tenants.waiting.values()]
+        self._conditions.set(WAITING_TENANTS, waiting, first_few(waiting))
         return failures
 
     def _note(self, listed: Sequence[str], read: Mapping[str, _Read]) -> None:
         self._hidden.intersection_update(listed)
         self._zeros = self._zeros.intersection(listed).difference(read)
         self._zeros |= {name for name, group in read.items() if group.has_zero}
+        self._conditions.set(ZERO_QUOTAS, self._zeros)
 
     async def _copies(
         self,
@@ -247,12 +258,13 @@ class GroupSync:
             self._others = pa.concat_arrays([self._others, others])
         followed = int(known(listed, table.rows).sum()) + len(ours)
         gone = self._deletions.confirmed(ours, of=followed)
-        if len(gone) < len(ours):
-            self._doubts.append(
-                f"the cluster lists {followed - len(ours)} of {followed} resource groups; missing: "
-                f"{some_of(ours)}; that many at once are deleted from the table only if they are "
-                f"missing {TIMES} times in a row"
-            )
+        self._conditions.set(
+            VANISHED_GROUPS,
+            ours if len(gone) < len(ours) else [],
+            f"the cluster lists {followed - len(ours)} of {followed} resource groups; missing: "
+            f"{some_of(ours)}; that many at once are deleted from the table only if they are "
+            f"missing {TIMES} times in a row",
+        )
         return gone
 
     async def _delete(
@@ -263,11 +275,7 @@ class GroupSync:
         answers = await ask_each(rest, "GET", [group_path(group) for group in names])
         refused = {g: a for g, a in zip(names, answers, strict=True) if isinstance(a, RefusedError)}
         existing = sorted(set(names).difference(refused))
-        if existing:
-            self._doubts.append(
-                f"the cluster does not list the resource groups {some_of(existing)}, and yet has "
-                "them: they are not deleted from the table"
-            )
+        self._conditions.set(UNLISTED_GROUPS, existing)
         deleted = [group for group, error in refused.items() if error.status == 404]
         for group in deleted:
             await PublishQuotas(rest).drop_copy(group)
@@ -304,43 +312,12 @@ class GroupSync:
             ClusterError: whether one leads can't be found out.
         """
         gone = await self._watch.gone(rest)
-        if gone != self._enforcers_gone:
-            self._enforcers_gone = gone
-            self._say(
-                "no enforcer has led for enforce.give_back_after_s: the publish quotas that were "
-                "taken over are written to the cluster again, so that its brokers limit by "
-                "themselves; start an enforcer"
-                if gone
-                else "an enforcer leads again, and may take publish quotas over"
-            )
+        self._conditions.set(NO_ENFORCER, [""] if gone else [])
         if not gone or table is None:
             return []
         names = sorted(self._hidden)[: self._most]
         self._rates.again(names)
         return await give_back(rest, names, table.rows)
-
-    def _suspicious(self) -> list[str]:
-        """Lines about settings of the cluster that may not be intended."""
-        lines = [*self._doubts]
-        if self._zeros:
-            lines.append(
-                f"resource groups {some_of(self._zeros)}: have a quota of 0 in the cluster: "
-                "Pulsar's brokers treat it as unlimited first, and later as 1 per second and "
-                "broker; quotaplane treats it as -1 (unlimited); set at least 1, or -1"
-            )
-        for rival in sorted(self._rivals):
-            lines.append(
-                f"{rival} writes quotas into this history, too, as {self._by} does: two clusters "
-                "would overwrite each other's quotas; give each a history of its own"
-            )
-        return lines
-
-    def _report(self, lines: Collection[str]) -> None:
-        """Print new lines once."""
-        now = frozenset(lines)
-        for line in sorted(now - self._reported):
-            self._say(line)
-        self._reported = now
 
 
 def _leader_topic(settings: Settings) -> str:
@@ -351,18 +328,3 @@ def _leader_topic(settings: Settings) -> str:
 
 def _parse(answer: Any) -> _Read:
     return _Read(rates_of(answer), fields_in(answer), has_zero(answer))
-
-
-def _without_copy(hidden: Collection[str], names: Collection[str]) -> list[str]:
-    """Lines about quotas that the cluster lacks, and that no enforcer took over."""
-    taken_over = {original_of(name) for name in names if is_copy(name)}
-    odd = set(hidden) - taken_over
-    if not odd:
-        return []
-    return [
-        f"resource groups {some_of(odd)}: the cluster has no publish quota of them (-1), and no "
-        "copy of it (GROUP.taken-over), so no enforcer took it over: the table's quotas stay; if "
-        "the groups are to be unlimited, say so there (`quotaplane groups put GROUP "
-        "--publish-messages-per-s unlimited --publish-bytes-per-s unlimited`), else set their "
-        "quotas in the cluster (`pulsar-admin resourcegroups update -mp MESSAGES -bp BYTES GROUP`)"
-    ]

@@ -208,13 +208,8 @@ QUOTA_JOB: Final = (
         unit="seconds",
     ),
     gauge(
-        "brokers_with_wrong_clock",
-        "brokers whose reports are, and stay, older than slow rounds explain, or from the future",
-        "wrong_clocks",
-    ),
-    gauge(
         "worst_broker_clock",
-        "age of the reports of the worst of these brokers; below 0: its clock is ahead",
+        "age of the reports of the worst broker with a wrong clock; below 0: its clock is ahead",
         "worst_clock_s",
         unit="seconds",
     ),

@@ -51,12 +51,6 @@ ENFORCER: Final = (
         Label("part", most=32),
     ),
     _counter("refused_messages", "limits messages that were not used", "refused_messages"),
-    _gauge("cut_groups", "groups whose published limits exceed their quotas", "cut_groups"),
-    _gauge(
-        "crowded_groups",
-        "groups with more topics than units in their limits, which rates can't limit",
-        "crowded_groups",
-    ),
     _gauge("take_over", "the setting enforce.take_over: 1 or 0", "take_over"),
     _counter("taken_over", "publish quotas of groups that were taken over", "taken_over"),
     _counter("given_back", "publish quotas of groups that were given back", "quotas_given_back"),

@@ -53,8 +53,11 @@ class BrokerTimeouts(Section):
     """Timeouts after which a silent broker counts as stale, or no longer counts."""
 
     stale_after_intervals: float = Field(default=2.0, gt=0)
+    """After so many intervals without a report a broker is shown as stale; with ``strict`` its
+    limits stay. Raise it if reports are often late."""
     expire_after_intervals: float = Field(default=3.0, gt=0)
-    """After this many missed intervals a broker's usage no longer counts; others get its share."""
+    """After so many silent intervals a broker's usage no longer counts; others get its share. Raise
+    it if brokers are often silent, as in pauses of a JVM."""
 
     @model_validator(mode="after")
     def _ordered(self) -> BrokerTimeouts:
@@ -67,37 +70,37 @@ class LawChoice(Section):
     """The law that divides the quotas, and its options."""
 
     name: str = "max_min"
+    """Division law: ``max_min``, ``pip82``, ``proportional`` or ``static``. Leave it, unless
+    ``quotaplane replay`` shows that another suits your demand."""
     options: dict[str, Any] = Field(default={})
+    """Options of the law, by name (docs/laws.md). Set them with ``law.name``; what is left out has
+    its default."""
 
 
 class Limits(Section):
     """The contents and publication of limits."""
 
     lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
-    """Seconds for which a limit holds unless it is renewed. An older report is not used."""
+    """Time for which a limit holds unless renewed; older reports are not used. Raise it if the job
+    may be down for longer; lower it for safe limits sooner."""
     safe_share: float | None = Field(default=None, ge=0, le=1)
-    """After its lease end, a broker may use this part of the quota divided by the number of known
-    brokers. null: 1, or 0 with ``transition: strict``, as safe limits must not exceed the quota
-    there, either."""
+    """After its lease end a broker may use this part of the quota, divided by the known brokers.
+    null: 1, with ``strict`` 0. Lower it if quotas must hold then."""
     refresh_rounds: int = Field(default=10, ge=1)
-    """Every limit is published at least once in this many rounds, and within a quarter of a lease,
-    changed or not."""
+    """Rounds within which every limit is published again, changed or not. Leave it; raise it if
+    limits messages are too many. A quarter of a lease always holds."""
     max_step: float | None = Field(default=None, gt=0, le=1)
     """Largest change of a limit in a round, as a part of its quota, unless the quota was lowered;
-    null: no bound."""
+    null: any. Set it, say 0.2, if clients suffer from jumps."""
     over: float = Field(default=0.0, ge=0, le=1)
-    """While limits are not used up, their sum may exceed a quota by this part of it, so that noise
-    throttles fewer brokers. Usage above the quota is paid back: the excess over any number of
-    rounds is at most this part of one round's quota, or twice as much if reports are a round late;
-    docs/laws.md has the conditions. Not with ``transition: strict``."""
+    """While limits are not used up, their sum may exceed the quota by this part, paid back later
+    (docs/laws.md). Raise it if noise throttles; only with ``fast``."""
     transition: Transition = Transition.FAST
-    """``strict``: limits in force never add up to more than the quota, also while they change; an
-    increase waits until brokers have acknowledged their decreases, or their leases have ended. With
-    a new checkpoint this holds once a lease and ``brokers.stale_after_intervals`` intervals have
-    passed since the first round, or earlier leases have ended; docs/laws.md has the exceptions."""
+    """``strict``: limits in force never exceed the quota, and raises wait for decreases
+    (docs/laws.md). Set it if the quota is a hard bound; ``fast`` is fairer sooner."""
     signing: Signing | None = None
-    """If set, the quota job signs its limits, and the enforcer refuses all others. null: limits are
-    not signed, and every writer to the limits topic can set them."""
+    """Keys with which the job signs limits; the enforcer then refuses others. null: unsigned. Set
+    it where others may write to the limits topic."""
 
     @model_validator(mode="after")
     def _safe_if_strict(self) -> Limits:
@@ -128,18 +131,22 @@ class History(Section):
     """Location of the Delta tables."""
 
     path: FolderUri
+    """Folder or object store of the Delta tables, the same for all programs. Always set it."""
     storage_options: dict[str, SecretStr] = Field(default={})
-    """For object stores: passed unchanged to the deltalake package. Spark, which reads the same
-    tables, needs its own options (``--spark-conf spark.hadoop.fs...``)."""
+    """For object stores: passed to the deltalake package. Spark needs its own options as well
+    (``--spark-conf spark.hadoop.fs...``)."""
     recording_days: float = Field(default=1.0, ge=0, le=3650)
-    """Days for which the job's inputs are kept for ``quotaplane replay``; 0: none are recorded."""
+    """Days for which inputs are kept for ``quotaplane replay``; 0: none. Raise it to look further
+    back; lower it if the disk is small."""
     reserve_mb: float = Field(default=64.0, ge=0, le=1e6)
-    """Disk space reserved beside local tables, which is freed when the disk is full: one half for a
-    job, the other for commands; 0: none."""
+    """Disk space beside local tables that is freed when the disk is full: half for a job, half for
+    commands; 0: none. Leave it, unless the disk is tiny."""
 
 
 class Trigger(Section):
     interval_s: float = Field(default=1.0, ge=0)
+    """Least time between micro-batches. Raise it to some seconds if rounds take long; lower it for
+    limits a little sooner."""
 
 
 class Settings(Section):
@@ -148,9 +155,11 @@ class Settings(Section):
     transport: Annotated[TransportSettings, Field(discriminator="kind")]
     history: History
     checkpoint: FolderUri
-    """Folder of the streaming checkpoint; a new one starts a new epoch."""
+    """Folder of the streaming checkpoint, on a disk that stays; a new folder starts a new epoch.
+    Always set it."""
     shards: int = Field(default=2, ge=1, le=4096)
-    """Number of state partitions, about one per executor core; fixed in the checkpoint."""
+    """Parts of the state, about one per executor core; fixed in the checkpoint. Raise it, with a
+    new checkpoint, if rounds take long."""
     trigger: Trigger = Trigger()
     reports: Reports = Reports()
     brokers: BrokerTimeouts = BrokerTimeouts()

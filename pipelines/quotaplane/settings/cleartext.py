@@ -20,11 +20,11 @@ class Protections(Section):
     """Things that are refused by default and can be allowed."""
 
     allow_cleartext_secrets: bool = False
-    """Send tokens and passwords to other hosts over connections without TLS, where every host in
-    between can read them."""
+    """Send tokens and passwords to other hosts without TLS, where every host in between can read
+    them. Set it on a private network only."""
     allow_unprotected_spark: bool = False
-    """Run with a remote Spark master without Spark's authentication and encryption: every program
-    that reaches its ports can read reports and quotas, and run code as the job."""
+    """Use a remote Spark master without authentication and encryption: who reaches it can run code
+    as the job. Set it on a private network only."""
 
 
 def transport_flaws(transport: TransportSettings) -> Iterator[str]:

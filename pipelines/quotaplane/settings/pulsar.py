@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import Field
@@ -15,46 +16,54 @@ class Cluster(Section):
     """
 
     poll_interval_s: float = Field(default=2.0, gt=0)
-    """Interval at which the cluster is polled for changes."""
+    """Interval at which the cluster's groups and brokers are read. Leave it; raise it if its REST
+    API is slow."""
     tenants: dict[str, str] = Field(default={})
-    """Tenant: group. PIP-82 attaches groups to tenants, stock Pulsar only to namespaces: each
-    namespace of the tenant, also a new one, is attached unless it has a group of its own."""
+    """Tenant: group. Each namespace of the tenant, also a new one, is attached to the group unless
+    it has its own. Set it for quotas by tenant, as in PIP-82."""
 
 
 class Enforce(Section):
     """Settings of ``quotaplane enforce pulsar``, which enforces limits on stock brokers."""
 
     divide: Literal["max_min", "even", "by_rate"] = "max_min"
-    """Rule by which a broker's limit is divided among its topics: fairly by demand, evenly, or in
-    proportion to usage."""
+    """Rule that divides a broker's limit among its topics: by demand (``max_min``), evenly, or by
+    usage (``by_rate``). Leave it, unless all topics shall have the same."""
     interval_s: float = Field(default=0.5, gt=0)
-    """Interval at which limits are read and rates are divided again."""
+    """Interval at which limits are read and rates are divided again. Leave it; raise it if the
+    enforcer's host is busy."""
     significant_change: float = Field(default=0.05, ge=0, lt=1)
-    """A topic's rate is raised only by more than this part, because each write allows a burst. A
-    smaller decrease waits until it would have saved as much as a burst."""
+    """Least raise of a topic's rate, as a part of it; each write allows a burst. Raise it if the
+    enforcer is behind with its writes."""
     max_writes_per_s: float = Field(default=100.0, gt=0)
+    """Most requests that change rates; requests at once grow with it. Raise it if the enforcer is
+    behind; lower it if brokers' ZooKeeper is busy."""
     max_reads_per_s: float = Field(default=200.0, gt=0)
-    concurrency: int = Field(default=16, ge=1, le=256)
-    """Most requests at once."""
+    """Most requests that read rates and topics. Raise it for a shorter start with very many topics;
+    lower it if the REST API is slow."""
     on_exit: Literal["keep", "safe", "remove"] = "keep"
-    """Action at a clean stop: keep the rates, set each broker's safe limit, or remove the rates and
-    restore the groups' quotas in the cluster."""
+    """Action at a clean stop: keep rates, set safe limits, or remove rates and restore quotas. Set
+    ``remove`` if a stop shall leave the cluster as it was."""
     without_limits: Literal["safe", "give_back"] = "safe"
-    """When the job is gone: after the leases, keep each broker's safe limit; or, after
-    ``give_back_after_s`` as well, restore the groups' quotas in the cluster and remove the rates
-    until there are limits again."""
+    """When the job is gone: after the leases keep safe limits, or ``give_back`` quotas to the
+    cluster. Set it if the brokers' own calculator shall limit then."""
     give_back_after_s: float | None = Field(default=900.0, ge=30)
-    """Time without a leading enforcer after which the publish quotas that were taken over are given
-    back to the cluster, so that the brokers' own calculator limits; with ``without_limits:
-    give_back`` also the time without new limits. null: never."""
+    """Quotas go back to the cluster after so long without a leading enforcer (``give_back``: or
+    without limits). null: never. Raise it if maintenance takes longer."""
     take_over: bool = True
-    """Set a group's publish quota in the cluster to unlimited once ours is in force. Otherwise the
-    brokers' own calculator also throttles, and starves idle brokers."""
+    """Set a group's publish quota in the cluster to unlimited once ours is in force. Leave it:
+    otherwise the brokers' own calculator starves idle brokers."""
     report_topic: str | None = None
-    """One of ``transport.report_topics``, to which the enforcer reports what each group uses on
-    each broker, from the counters of topics. null: it reports nothing."""
+    """One of ``transport.report_topics``, for usage that the enforcer observes. null: none. Set it
+    for stock brokers, whose own reports are late."""
     report_interval_s: float = Field(default=1.0, ge=0.5, le=10)
-    """With ``report_topic``: interval at which brokers' counters are read and reported."""
+    """With ``report_topic``: interval at which counters are read and reported. Raise it if brokers'
+    metrics are large or demand is noisy."""
     leader_topic: str = "enforcer-leader"
-    """Pulsar topic by which one of several enforcers is elected; a short name is in the namespace
-    of ``transport.limits_topic``. It is created if it does not exist."""
+    """Topic that elects one of several enforcers; made if missing. A short name is in the namespace
+    of the limits topic. Set it if two clusters share a namespace."""
+
+    @property
+    def concurrency(self) -> int:
+        """Most requests at once: as many as let the cluster take 160 ms for each write."""
+        return min(max(16, math.ceil(0.16 * self.max_writes_per_s)), 256)

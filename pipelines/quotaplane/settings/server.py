@@ -21,32 +21,40 @@ class Tls(Section):
     """The server's certificate."""
 
     certificate_file: str
-    """PEM file; intermediate certificates follow the server's own."""
+    """PEM file; intermediate certificates follow the server's own. Set it if the server itself ends
+    TLS."""
     key_file: str
+    """PEM file with the certificate's private key. Set it with ``certificate_file``."""
 
 
 class Authentication(Section):
     """The accepted bearer tokens (JWT), and the roles of their bearers."""
 
     hs256_secret: SecretStr | None = None
-    """Secret of tokens signed with HS256, at least 32 bytes."""
+    """Secret of tokens signed with HS256, at least 32 bytes. Set it, or the file, if your cluster's
+    tokens are made with a secret."""
     hs256_secret_file: str | None = None
     """File with that secret's bytes, such as ``pulsar tokens create-secret-key`` writes."""
     rs256_public_key_file: str | None = None
-    """PEM file with the public key of tokens signed with RS256."""
+    """PEM file with the public key of tokens signed with RS256. Set it if your cluster's tokens are
+    made with a key pair."""
     jwks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$")
-    """URL of the issuer's keys (JWKS), for RS256; https, or http on this host."""
+    """URL of an issuer's keys (JWKS), for RS256; https, or http on this host. Set it, ``issuer``
+    and ``audience`` with an identity provider."""
     jwks_file: str | None = None
-    """File with such keys, read again when a token names a key that it did not have."""
+    """File with such keys, read again for a token with an unknown key. Set it if the server can't
+    reach the issuer."""
     issuer: str | None = None
-    """Required value of ``iss`` in a token; null: any."""
+    """Required ``iss`` of a token; null: any. Set it with an identity provider."""
     audience: str | None = None
-    """Required value in ``aud`` of a token; null: only tokens without ``aud`` are accepted."""
+    """Required value in ``aud`` of a token; null: only tokens without ``aud``. Set it with an
+    identity provider."""
     roles_claim: str = Field(default="roles", min_length=1)
-    """The claim with the bearer's roles: a text or a list of texts."""
+    """The claim with the bearer's roles: a text or a list. Set it to what your issuer calls groups
+    or roles; ``sub`` with Pulsar's tokens."""
     grants: dict[str, tuple[str, ...]] = Field(default={})
-    """Roles by value of that claim: ``team-a: [operator:acme, viewer]``. If it is empty, the values
-    are roles themselves: ``admin``, ``operator:acme``, ``viewer:*``."""
+    """Roles by value of that claim (``team-a: [operator:acme, viewer]``); if empty, the values are
+    roles. Set it if your issuer does not know our roles."""
 
     @field_validator("grants")
     @classmethod
@@ -97,15 +105,20 @@ class Server(Section):
     """``quotaplane serve``."""
 
     host: str = "127.0.0.1"
+    """Address to listen at. Set it if other hosts use the server; it then needs ``tls``."""
     port: int = Field(default=8460, ge=0, le=65_535)
-    """0: any free port, which the ready line names."""
+    """Port to listen at; 0: any free one, which the ready line names. Set it if 8460 is taken."""
     tls: Tls | Literal["ended-by-a-proxy"] | None = None
-    """``ended-by-a-proxy``: a proxy in front of the server has the certificate."""
+    """Certificate and key, or ``ended-by-a-proxy`` if a proxy in front has them. Set it if other
+    hosts use the server."""
     auth: Authentication | None = None
+    """Tokens that are accepted; null: none. Set it, or ``anonymous``."""
     anonymous: Literal["none", "viewer", "admin-without-authentication"] = "none"
-    """Rights without a token: none, to read everything, or all."""
+    """Rights without a token: none, to read everything, or all. Set ``viewer`` for a try, or where
+    everybody may see all groups."""
     request_timeout_s: float = Field(default=30.0, gt=0)
-    """A request that takes longer is answered 503."""
+    """A request that takes longer is answered 503. Raise it if questions to a large history take
+    longer."""
 
     @model_validator(mode="after")
     def _guarded(self) -> Server:
@@ -136,11 +149,12 @@ class MetricsPorts(Section):
     """The ports at which Prometheus reads the metrics of each program; null: none."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
-    """The address to listen at; every program that reaches it can read the names of groups."""
+    """Address at which metrics are served. Set it if Prometheus is on another host; who reaches it
+    can read names of groups."""
     job_port: Port | None = None
-    """Port of the quota job."""
+    """Port of the quota job's metrics; null: none. Set it if Prometheus watches the job."""
     enforcer_port: Port | None = None
-    """Port of the enforcer."""
+    """Port of the enforcer's metrics; null: none. Set it if Prometheus watches the enforcer."""
 
     @model_validator(mode="after")
     def _ports_differ(self) -> MetricsPorts:
@@ -154,5 +168,5 @@ class Tracing(Section):
     """OpenTelemetry traces of rounds."""
 
     endpoint: str | None = Field(default=None, pattern=r"^https?://\S+$")
-    """URL to which an OpenTelemetry collector takes spans over OTLP/HTTP, for example
-    http://localhost:4318/v1/traces; null: no traces."""
+    """URL of an OpenTelemetry collector (OTLP/HTTP), such as http://localhost:4318/v1/traces; null:
+    no traces. Set it if you have one."""

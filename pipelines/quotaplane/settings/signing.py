@@ -67,10 +67,11 @@ class Signing(Section):
     """Secrets of the programs that may write messages."""
 
     keys: dict[str, SecretStr]
-    """Secrets by id. An id has 1 to 16 characters: a to z, 0 to 9 and -. A secret is a text of 32
-    visible ASCII characters or more, which are the key as they are."""
+    """Secrets by id (1 to 16 of a to z, 0 to 9, -), each 32 visible ASCII characters or more. Add
+    one to exchange a key (docs/runbook.md)."""
     sign_with: str
-    """Id of the key that the job signs with; readers accept all keys."""
+    """Id of the key that the job signs with; readers accept all keys. Change it once all readers
+    have the new key."""
 
     @model_validator(mode="before")
     @classmethod

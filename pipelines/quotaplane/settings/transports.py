@@ -116,26 +116,40 @@ class DeltaTransport(Section):
     """The embedded transport: two Delta tables instead of topics; no server is needed."""
 
     kind: Literal["delta"]
+    """``delta``: tables instead of topics, without a server. Set it for a try, or for agents on
+    this host."""
     path: FolderUri
-    """Folder that holds the tables ``reports`` and ``limits_topic``."""
+    """Local folder of the topics' tables, the same for the job, brokers and executor. Always set
+    it."""
     max_files_per_trigger: int | None = Field(default=None, ge=1)
-    """Most appends that one micro-batch reads."""
+    """Most sends that a micro-batch reads; null: 1000. Leave it; lower it if a backlog is too much
+    for the host's memory."""
     starting: Literal["earliest", "latest"] = "earliest"
+    """Where a new checkpoint begins to read. Set ``latest`` if earlier reports shall not be
+    read."""
 
 
 class KafkaSecurity(Section):
     """TLS and SASL, for Spark's consumer and for the producer of limits."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """TLS and login of the brokers' listener. Set it to what the listener has."""
     ca_file: str | None = None
-    """PEM file with trusted certificate authorities; absent: the system's."""
+    """PEM file with trusted authorities; null: the system's. Set it if the brokers' certificates
+    are from an authority of your own."""
     certificate_file: str | None = None
-    """PEM file with the client certificate, for mutual TLS."""
+    """PEM file with the client certificate. Set it, and ``key_file``, if brokers ask for one
+    (mutual TLS)."""
     key_file: str | None = None
+    """PEM file with the client certificate's private key."""
     key_password: SecretStr | None = None
+    """Password of ``key_file``. Set it if the file is encrypted."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    """Mechanism of the login. Set it with a SASL protocol, as the brokers have it."""
     username: str | None = None
+    """Name of the login. Set it with ``sasl_mechanism``."""
     password: SecretStr | None = None
+    """Password of the login. Set it with ``sasl_mechanism``."""
 
     @model_validator(mode="after")
     def _complete(self) -> KafkaSecurity:
@@ -153,26 +167,32 @@ class KafkaTransport(Section):
     """Reports from Kafka topics, limits to a Kafka topic keyed by broker."""
 
     kind: Literal["kafka"]
+    """``kafka``: topics of a Kafka cluster."""
     bootstrap_servers: str
+    """Some brokers of the cluster, host:port, separated by commas. Always set it."""
     report_topics: tuple[str, ...] = Field(min_length=1)
-    """``{broker}`` in a name stands for any broker's name: a topic per broker."""
+    """Topics of usage reports; ``{broker}`` in a name stands for any broker's: a topic each. Always
+    set it."""
     limits_topic: str
+    """Topic of limits, keyed by broker. Always set it."""
     starting: Literal["earliest", "latest"] = "latest"
-    """Where a new checkpoint begins to read; a restart always continues where it stopped."""
+    """Where a new checkpoint begins to read; a restart continues where it stopped. Set ``earliest``
+    to count reports from before the first start."""
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
-    """Most reports in a micro-batch, so that a backlog after a pause is more than one. null: no
-    bound."""
+    """Most reports, or load reports, in a micro-batch; null: no bound. Raise it if a backlog grows;
+    lower it if memory is small."""
     timeout_s: float = _TIMEOUT
-    """Seconds in which a server must answer a request; a sent message may take three times that."""
+    """Time in which a server must answer a request; a sent message may take three times that. Raise
+    it for a slow network."""
     security: KafkaSecurity = KafkaSecurity()
     fail_on_data_loss: bool = True
-    """Stop if the topic's retention deleted reports before the job read them."""
+    """Stop if the topic deleted reports before the job read them. Set false if limits matter more
+    than complete usage."""
     group_id_prefix: str = Field(default="quotaplane", min_length=1)
-    """Prefix of Spark's consumer groups; the cluster's access rules must allow it."""
+    """Prefix of Spark's consumer groups. Set it to what the cluster's access rules allow."""
     compression: Literal["none", "gzip", "lz4", "zstd"] = "none"
-    """For sent messages; lz4 and zstd need the Python package of that name. Any can be read."""
-    max_request_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
-    """Largest message sent; the topic's ``max.message.bytes`` must allow it, too."""
+    """Compression of sent messages; lz4 and zstd need the Python package of that name. Set it if
+    the network to the cluster is slow."""
 
     @property
     def publish_timeout_s(self) -> float:
@@ -190,12 +210,19 @@ class OAuth2(Section):
     """The client-credentials flow, as in Pulsar's clients."""
 
     issuer_url: str = Field(pattern=r"^https?://")
+    """URL of the issuer of tokens. Set it to what your Pulsar clients have."""
     audience: str
+    """Audience that the issuer requires. Set it to what your Pulsar clients have."""
     scope: str | None = None
+    """Scope of the tokens; null: the issuer's default. Set it if the issuer requires one."""
     client_id: str | None = None
+    """Id of this client at the issuer. Set it with ``client_secret``, or set
+    ``private_key_file``."""
     client_secret: SecretStr | None = None
+    """Secret of this client at the issuer."""
     private_key_file: str | None = None
-    """JSON file with ``client_id`` and ``client_secret``, instead of these two."""
+    """JSON file with ``client_id`` and ``client_secret``, instead of these two. Set it if your
+    issuer gives such files."""
 
     @model_validator(mode="after")
     def _one_way(self) -> OAuth2:
@@ -212,15 +239,20 @@ class PulsarSecurity(Section):
     """
 
     ca_file: str | None = None
-    """PEM file with trusted certificate authorities; absent: the system's."""
+    """PEM file with trusted authorities; null: the system's. Set it if the brokers' certificates
+    are from an authority of your own."""
     verify_hostname: bool = True
+    """Check that the certificate has the host's name. Leave it; set false only for a try with
+    certificates that lack it."""
     certificate_file: str | None = None
-    """PEM file with the client certificate, for mutual TLS."""
+    """PEM file with the client certificate. Set it, and ``key_file``, if brokers ask for one
+    (mutual TLS)."""
     key_file: str | None = None
+    """PEM file with the client certificate's private key."""
     token: SecretStr | None = None
-    """A JSON web token."""
+    """A JSON web token. Set it, the file or ``oauth2`` if the cluster asks for a login."""
     token_file: str | None = None
-    """File with the token, read again for each connection, so that tokens can be renewed."""
+    """File with the token, read again for each connection. Set it if tokens are renewed."""
     oauth2: OAuth2 | None = None
 
     @model_validator(mode="after")
@@ -246,13 +278,16 @@ class PulsarConnection(Section):
     """Connection to a Pulsar cluster."""
 
     service_url: str = Field(pattern=r"^pulsar(\+ssl)?://[^\s/]+/?$")
+    """URL of the cluster's binary protocol; ``pulsar+ssl://`` encrypts. Always set it."""
     admin_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+/?$")
-    """REST API of any broker, or of a proxy; ``cluster`` and the enforcer need it."""
+    """REST API of any broker, or of a proxy; ``https://`` encrypts. Set it for ``cluster``, the
+    enforcer and the balancer."""
     timeout_s: float = _TIMEOUT
-    """Seconds in which a server must answer a request; a sent message may take three times that."""
+    """Time in which a server must answer a request; a sent message may take three times that. Raise
+    it for a slow network."""
     security: PulsarSecurity = PulsarSecurity()
     compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
-    """For sent messages; any can be read."""
+    """Compression of sent messages. Set it if the network to the cluster is slow."""
 
     @property
     def publish_timeout_s(self) -> float:
@@ -264,17 +299,21 @@ class PulsarTransport(PulsarConnection):
     """Reports from Pulsar topics, limits to a Pulsar topic keyed by broker."""
 
     kind: Literal["pulsar"]
+    """``pulsar``: topics of a Pulsar cluster."""
     report_topics: tuple[str, ...] = (STOCK_REPORTS,)
-    """Default: the topic of stock brokers. Messages published to a non-persistent topic while no
-    consumer is connected are lost (docs/pulsar.md). One name may have ``{broker}`` in it, for any
-    broker's name: a topic per broker."""
+    """Topics of usage reports; default: that of stock brokers. One name may have ``{broker}`` in
+    it: a topic each. Set it for your own agents or observed usage."""
     limits_topic: str
+    """Persistent topic of limits, keyed by broker. Always set it."""
     starting: Literal["earliest", "latest"] = "latest"
-    """Where a new checkpoint begins to read; a restart always continues where it stopped."""
+    """Where a new checkpoint begins to read; a restart continues where it stopped. Set ``earliest``
+    to count reports from before the first start."""
     max_reports_per_trigger: int | None = Field(default=5000, ge=1)
-    """Most reports in a micro-batch; null: no bound."""
+    """Most reports, or load reports, in a micro-batch; null: no bound. Raise it if a backlog grows;
+    lower it if memory is small."""
     fail_on_data_loss: bool = True
-    """Stop if retention may have deleted reports before the job read them."""
+    """Stop if retention may have deleted reports before the job read them. Set false with observed
+    usage, which is not kept."""
 
     def full_name(self, topic: str) -> str:
         """A topic's full name; a short name is in the namespace of the limits topic."""

@@ -19,15 +19,11 @@ class Senders(Section):
     """The names of brokers that are used; usage reports and load reports have the same settings."""
 
     broker_from: Literal["payload", "key", "topic"] = "payload"
-    """Origin of the broker's name. ``key``, ``topic``: the message key, or the topic's name, must
-    name the same broker as the report; other reports are dead letters. ``topic`` needs a report
-    topic per broker (docs/security.md)."""
+    """Origin of the broker's name; a report with another name is refused. Set ``key``, or ``topic``
+    (of usage reports; one each), where others may write."""
     allowed_brokers: tuple[str, ...] | Literal["cluster"] | None = None
-    """Patterns of the allowed names (``*``: any characters, ``?``: one), or ``cluster``: the Pulsar
-    cluster's list of active brokers. null: every name."""
-    max_brokers: int | None = Field(default=10_000, ge=1)
-    """Most known brokers. Reports of further ones are not used, those of known ones always; null:
-    no bound."""
+    """Names that count: patterns (``*``, ``?``), or ``cluster``: those that the Pulsar cluster
+    lists. null: all. Set it where others may write to the topics."""
 
     @field_validator("allowed_brokers")
     @classmethod
@@ -49,13 +45,17 @@ class Reports(Senders):
     """Brokers' reports, and the conditions for their use."""
 
     interval_s: float = Field(default=5.0, gt=0)
-    """Interval at which a broker reports; also the period of stock Pulsar's usage counts."""
+    """Interval at which brokers report; also the period of stock Pulsar's counts. Set it to that of
+    your brokers."""
     max_clock_skew_s: float = Field(default=30.0, ge=0)
-    """A report is not used if it was published further in the future than this, or if its broker
-    started then. The enforcer ignores limits that were decided further in the future."""
+    """Reports and limits from further in the future are not used. Leave it; raise it only while
+    clocks can't be synchronised."""
     max_report_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
-    """A longer report is not used; a broker with more groups than fit needs more."""
+    """A longer report is not used. Raise it if a broker has more groups than fit, and the topic's
+    own bound with it."""
+    max_brokers: int | None = Field(default=10_000, ge=1)
+    """Most known brokers; reports of further ones are not used. Raise it for a larger cluster; set
+    your number of brokers where others may write. null: no bound."""
     stop_when_unusable_intervals: float | None = Field(default=None, ge=3)
-    """End the job (exit code 5) after this many intervals in which reports arrived and none was
-    usable, because of a wrong clock or another format. null: never; a warning comes after 3
-    intervals."""
+    """End the job (exit code 5) after so many intervals in which no report was usable. null: never.
+    Set it if a supervisor should notice."""

@@ -35,7 +35,7 @@ def speaking(
     Raises:
         QuotaplaneError: why the job failed, in one line.
     """
-    log = open_log(job, checkpoint, lines.warn)
+    log = open_log(job, checkpoint, lines.conditions)
     log.take_python_logs()
     # Before the first line: whoever waits for it may interrupt the job at once.
     requests = end_at_once_on_signals()

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, TextIO, cast
 from urllib.parse import urlparse
 
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import SPARK_LOG
 from quotaplane.console.terminal import WARNING_PREFIX
 from quotaplane.errors import ConfigError
 
@@ -47,7 +49,7 @@ def log_places(job: str, checkpoint: str) -> list[Path]:
     return places
 
 
-def open_log(job: str, checkpoint: str, warn: Callable[[str], None]) -> SparkLog:
+def open_log(job: str, checkpoint: str, conditions: Conditions) -> SparkLog:
     """Open a job's log at the first path that can be written.
 
     Raises:
@@ -56,15 +58,14 @@ def open_log(job: str, checkpoint: str, warn: Callable[[str], None]) -> SparkLog
     *others, last = log_places(job, checkpoint)
     for path in others:
         with contextlib.suppress(ConfigError):
-            return SparkLog(path, warn)
-    return SparkLog(last, warn)
+            return SparkLog(path, conditions)
+    return SparkLog(last, conditions)
 
 
 class SparkLog:
     """A log file that is rotated when it is full; writes that fail are dropped.
 
-    ``warn`` gets a warning when writes begin to fail, and the warnings of our own code that appear
-    in Spark's output.
+    ``conditions`` print the warnings of our own code that appear in Spark's output.
 
     Raises:
         ConfigError: the file can't be written.
@@ -73,17 +74,16 @@ class SparkLog:
     def __init__(
         self,
         path: Path,
-        warn: Callable[[str], None],
+        conditions: Conditions,
         *,
         max_bytes: int = MAX_BYTES,
         kept: int = KEPT,
     ) -> None:
         self.path = path
-        self._warn, self._max_bytes, self._kept = warn, max_bytes, kept
+        self._conditions, self._max_bytes, self._kept = conditions, max_bytes, kept
         self._lock = threading.Lock()
         self._file: BinaryIO | None = None
         self._size = 0
-        self._failing = False
         self._reader: threading.Thread | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ class SparkLog:
 
     def write(self, data: bytes) -> None:
         """Append; never raises, because the JVM blocks if its pipe is not read."""
-        data = data[: self._max_bytes]
+        data, wrong = data[: self._max_bytes], None
         with self._lock:
             try:
                 if self._size + len(data) > self._max_bytes and self._size:
@@ -106,13 +106,9 @@ class SparkLog:
                 assert self._file is not None
                 self._file.write(data)
                 self._size += len(data)
-                self._failing = False
-                return
             except OSError as error:
-                began, self._failing = not self._failing, True
-                reason = error.strerror
-        if began:
-            self._warn(f"{self.path}: can't be written: {reason}; Spark's log is lost until it can")
+                wrong = f"{self.path} can't be written: {error.strerror}; what comes is lost"
+        self._conditions.note(SPARK_LOG, "", wrong)
 
     def collect(self) -> int:
         """The writing end of a pipe into the log; the caller closes it."""
@@ -131,7 +127,7 @@ class SparkLog:
     def take_python_logs(self) -> None:
         """Also log what libraries of this process log; our own modules' warnings go to ``warn``."""
         logging.captureWarnings(True)
-        logging.getLogger().addHandler(_Handler(self.write, self._warn))
+        logging.getLogger().addHandler(_Handler(self.write, self._conditions.say))
 
     def as_text(self) -> TextIO:
         """The log as a text file to print to."""
@@ -154,7 +150,7 @@ class SparkLog:
                 begun = begun[:_CHUNK]
                 for line in lines:
                     if line.startswith(_PASSED_ON):
-                        self._warn(line[len(_PASSED_ON) :].decode(errors="replace"))
+                        self._conditions.say(line[len(_PASSED_ON) :].decode(errors="replace"))
 
     def _open(self) -> None:
         self._file = self.path.open("ab", buffering=0)

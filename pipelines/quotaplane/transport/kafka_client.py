@@ -21,6 +21,8 @@ except ImportError:
 
 _LINGER_MS: Final = 2
 _BATCH_BYTES: Final = 1024 * 1024
+_MOST_BYTES: Final = 16 * 1024 * 1024
+"""Largest message sent. No setting: the topic's ``max.message.bytes`` is the bound that counts."""
 
 
 class OutgoingRecord(NamedTuple):
@@ -102,7 +104,7 @@ class KafkaOutbox:
                     compression_type=compression,
                     linger_ms=_LINGER_MS,
                     batch_size=_BATCH_BYTES,
-                    max_request_size=settings.max_request_bytes,
+                    max_request_size=_MOST_BYTES,
                     max_block_ms=int(settings.timeout_s * 1000),
                     bootstrap_timeout_ms=int(settings.timeout_s * 1000),
                     request_timeout_ms=wait_ms // 2,

@@ -73,7 +73,7 @@ LOAD_REASONS: Final = {
     "type or occurs twice",
     BAD_BUNDLE: "a bundle's name is not one of Pulsar's, or is in the report twice",
     NOT_NEWER: "its broker has sent a report with the same or a later start time and sequence",
-    TOO_MANY_BUNDLES: "more bundles of all brokers than balance.max_bundles",
+    TOO_MANY_BUNDLES: "more bundles of all brokers than the job keeps",
 }
 """Descriptions of the codes that only load reports have."""
 

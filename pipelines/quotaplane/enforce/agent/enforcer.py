@@ -22,7 +22,6 @@ from quotaplane.agents.periodic import Periodic, run_parts, waited
 from quotaplane.enforce.agent.clean_stop import stop_cleanly
 from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
 from quotaplane.enforce.agent.enforcer_status import EnforcerStatus, enforcer_readings
-from quotaplane.enforce.agent.group_lines import state_groups
 from quotaplane.enforce.agent.leader_election import taking_part
 from quotaplane.enforce.groups_in_force import GroupsInForce
 from quotaplane.enforce.topic_division import DivisionMemory, TopicDivision, divide
@@ -194,12 +193,12 @@ class Enforcer:
         if parts.job.gone:
             await parts.custodian.tend(layout.groups, layout.groups, {})
         elif self._enforce.take_over:
-            state_groups(self._conditions, MISSING_GROUPS, parts.allowed.lost(layout))
-            state_groups(self._conditions, CROWDED_GROUPS, self._memory.crowded.groups)
+            self._conditions.set(MISSING_GROUPS, parts.allowed.lost(layout))
+            self._conditions.set(CROWDED_GROUPS, self._memory.crowded.groups)
             in_force = self._memory.in_force.since_ms
             await parts.custodian.tend(layout.groups, self._memory.crowded.groups, in_force)
             parts.muted.begin(parts.custodian.hidden, layout)
-        state_groups(self._conditions, STUCK_GROUPS, parts.custodian.stuck)
+        self._conditions.set(STUCK_GROUPS, parts.custodian.stuck)
 
     def status(self) -> EnforcerStatus:
         """Counts since the start and the current state."""

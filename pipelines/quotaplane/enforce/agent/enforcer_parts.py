@@ -100,7 +100,9 @@ class EnforcerParts:
         self.reports, every_s = None, LIVE_EVERY_S
         if enforce.report_topic is not None and outbox is not None:
             own_every_s = settings.reports.interval_s
-            self.reports = UsagePublisher(enforce.report_topic, outbox, now_ms, own_every_s, say)
+            self.reports = UsagePublisher(
+                enforce.report_topic, outbox, now_ms, own_every_s, self.conditions
+            )
             every_s = enforce.report_interval_s
         self.observer = Observer(
             rest, reads, self.conditions, self.defaults.read, self._report, every_s

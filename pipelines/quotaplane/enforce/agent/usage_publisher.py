@@ -8,7 +8,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from quotaplane.agents.conditions import Say
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import OBSERVED_USAGE
 from quotaplane.agents.periodic import waited
 from quotaplane.enforce.observed_usage import encode_observation, groups_on, usage_of_groups
 from quotaplane.model import IntArray
@@ -26,7 +27,7 @@ _LEFT_MS: Final = 300_000
 nothing. Otherwise the job would keep its share until the broker's own reports show it, which takes
 a stock broker up to five intervals of, by default, 60 s."""
 _MOST_LONG: Final = 2
-"""After so many windows in a row that are too long, a line says so."""
+"""Windows in a row that are too long, from which on that is a condition."""
 
 
 class Outbox(Protocol):
@@ -48,7 +49,7 @@ class UsagePublisher:
         outbox: sends them.
         now_ms: the wall clock.
         own_every_s: how often brokers report themselves.
-        say: prints a line for the administrator.
+        conditions: says whose windows are too long.
     """
 
     def __init__(
@@ -57,10 +58,10 @@ class UsagePublisher:
         outbox: Outbox,
         now_ms: Callable[[], float],
         own_every_s: float,
-        say: Say,
+        conditions: Conditions,
     ) -> None:
         self._topic, self._outbox, self._now_ms = topic, outbox, now_ms
-        self._own_every_s, self._say = own_every_s, say
+        self._own_every_s, self._conditions = own_every_s, conditions
         self._window_s: dict[str, float] = {}
         """By broker: of its last report. Those of brokers that are gone stay."""
         self._brokers: tuple[str, ...] = ()
@@ -100,23 +101,22 @@ class UsagePublisher:
             self._arrived.set()
 
     def _is_long(self, broker: str, window_s: float) -> bool:
-        """Whether the broker's own reports are better than this window; a line says when."""
-        before, long = self._long.get(broker, 0), window_s > self._own_every_s
-        self._long[broker] = before + 1 if long else 0
-        if long:
-            self._window_s.pop(broker, None)
-            if before + 1 == _MOST_LONG:
-                self._say(
-                    f"observed usage: broker {broker}: its metrics can be read only every "
-                    f"{window_s:.0f} s, as they take long; so its own reports count, every "
-                    f"{self._own_every_s:g} s, until it has fewer topics or is faster "
-                    "(docs/pulsar.md#observed-usage)"
-                )
-            return True
-        self._window_s[broker] = window_s
-        if before >= _MOST_LONG:
-            self._say(f"observed usage: broker {broker}: reported again, every {window_s:.1f} s")
-        return False
+        """Whether the broker's own reports are better than this window."""
+        if window_s <= self._own_every_s:
+            self._long.pop(broker, None)
+            self._window_s[broker] = window_s
+            self._conditions.note(OBSERVED_USAGE, broker, None)
+            return False
+        self._long[broker] = self._long.get(broker, 0) + 1
+        self._window_s.pop(broker, None)
+        if self._long[broker] >= _MOST_LONG:
+            text = (
+                f"its metrics can be read only every {window_s:.0f} s, as they take long; so its "
+                f"own reports count, every {self._own_every_s:g} s, until it has fewer topics or "
+                "is faster (docs/pulsar.md#observed-usage)"
+            )
+            self._conditions.note(OBSERVED_USAGE, broker, text)
+        return True
 
     def _groups_left(self, layout: Layout, broker: str, at_ms: int) -> dict[str, int]:
         """The groups whose topics have left the broker; see ``_LEFT_MS``."""

@@ -235,7 +235,7 @@ class QuotaSpec(JobSpec):
 
         assert self.settings.cluster is not None
         cluster = self.settings.cluster
-        return following(cluster, self.settings, say=lines.warn, conditions=lines.conditions)
+        return following(cluster, self.settings, lines.conditions)
 
     def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
         """Hand the cluster's list of brokers to the batch, and who left it, if it is followed."""
