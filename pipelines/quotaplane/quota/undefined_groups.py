@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.model import BoolArray, IntArray
+from quotaplane.arrays import taken
+from quotaplane.model import IntArray
 
 QUIET_MS: Final = 3_600_000
 """Time between two letters on the same broker and group."""
@@ -59,7 +60,8 @@ class UndefinedGroups:
         has a null name. Letters are rows of it with two more columns: the count ``reports``, and
         ``others``, which marks the letter that stands for all pairs beyond ``MOST_PAIRS``.
         """
-        kept = self._take(self.quiet_until_ms + QUIET_MS > now_ms)
+        recent = self.quiet_until_ms + QUIET_MS > now_ms
+        kept = self if recent.all() else taken(self, recent)
         if entries is None or not len(entries):
             return kept, None
         pair = _keys(entries)
@@ -85,11 +87,6 @@ class UndefinedGroups:
         letters = letters.append_column("others", pa.array(key[due] == _OTHERS))
         after.quiet_until_ms[index[due]], after.reports[index[due]] = now_ms + QUIET_MS, 0
         return after, letters
-
-    def _take(self, chosen: BoolArray) -> UndefinedGroups:
-        if chosen.all():
-            return self
-        return UndefinedGroups(self.key[chosen], self.quiet_until_ms[chosen], self.reports[chosen])
 
     def _with_pairs(self, new: _U64, now_ms: int) -> UndefinedGroups:
         """A copy with new pairs, for which a letter is due at once."""

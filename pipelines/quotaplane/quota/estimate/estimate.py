@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quotaplane.arrays import to_single
+from quotaplane.arrays import map_arrays, to_single
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.estimate.demand import learn
 from quotaplane.quota.estimate.noise import noise_of_groups, prior_noise
@@ -62,7 +62,9 @@ def estimate(
     if not len(lease_index):
         return known
     noise = noise_of_groups(known.track.noise, around.group, around.small_limit.shape[1])
-    after = Known(known.usage.copy(), known.track.map_arrays(np.copy), known.reports_refused.copy())
+    after = Known(
+        known.usage.copy(), map_arrays(np.copy, known.track), known.reports_refused.copy()
+    )
     for at, entries in _one_each(lease_index, measured, len(around.group)):
         _learn(after, at, entries, noise[:, around.group[at]], around, saturated_from)
     return after
