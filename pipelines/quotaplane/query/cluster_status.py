@@ -122,8 +122,8 @@ def job_status(engine: DuckDBEngine, now: datetime) -> RoundStatus | None:
 def _last_round(
     engine: DuckDBEngine, recent: datetime, read_since: datetime | None = None
 ) -> dict[str, Any] | None:
-    answer = engine.ask(_JOB, {"recent": recent}, read_since=read_since)
-    return dict(zip(answer.columns, answer.rows[0], strict=True)) if answer.rows else None
+    rows = engine.ask(_JOB, {"recent": recent}, read_since=read_since).dicts()
+    return rows[0] if rows else None
 
 
 def rejected_reasons(engine: DuckDBEngine, now: datetime) -> dict[str, int]:
@@ -146,8 +146,7 @@ def broker_status(engine: DuckDBEngine, now: datetime) -> list[dict[str, Any]]:
     Raises:
         HistoryError: the history can't be read.
     """
-    answer = engine.ask(_BROKERS, {"recent": now - RECENT})
-    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    return engine.ask(_BROKERS, {"recent": now - RECENT}).dicts()
 
 
 def _seconds(ms: int | None) -> float | None:
