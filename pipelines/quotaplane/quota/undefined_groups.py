@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.arrays import taken
+from quotaplane.arrow import one_chunk
 from quotaplane.model import IntArray
 
 QUIET_MS: Final = 3_600_000
@@ -104,11 +105,9 @@ def _keys(entries: pa.Table) -> _U64:
 
     Among 300,000 pairs two have the same key in 1 of 400 million cases; then one gets no letter.
     """
-    coded = entries["broker"].combine_chunks()
+    coded = one_chunk(entries["broker"])
     if not pa.types.is_dictionary(coded.type):
         coded = coded.dictionary_encode()
-    if isinstance(coded, pa.ChunkedArray):
-        coded = coded.chunk(0)
     code = coded.indices.to_numpy()
     broker = np.zeros(len(coded.dictionary), np.uint64)
     for index in np.unique(code).tolist():
