@@ -46,24 +46,25 @@ _MOST_WITHOUT_WINDOW_MS: Final = 60_000
 """A rate that was reported without its window holds for this long."""
 
 
-def by_dimension(values: Mapping[str, str]) -> str:
+def by_dimension(columns: str) -> str:
     """The ``UNPIVOT`` clause that makes a row per dimension.
 
-    ``values`` maps the new columns to those of the table, where ``{}`` stands for the dimension.
+    ``columns``: the new columns, each with that of the table; ``%`` stands for the dimension.
 
-    >>> print(by_dimension({"rate": "{}_per_s"})[:88])
+    >>> print(by_dimension("rate: %_per_s")[:88])
     UNPIVOT INCLUDE NULLS (rate FOR dimension IN (publish_messages_per_s AS publish_messages
     """
 
     def listed(names: Sequence[str]) -> str:
         return f"({', '.join(names)})" if len(names) > 1 else names[0]
 
+    pairs = [[name.strip() for name in pair.split(":")] for pair in columns.split(",")]
     of_dimensions = (
-        f"{listed([column.format(name) for column in values.values()])} AS {name}"
+        f"{listed([column.replace('%', name) for _, column in pairs])} AS {name}"
         for name in DIMENSIONS
     )
-    columns = listed(list(values))
-    return f"UNPIVOT INCLUDE NULLS ({columns} FOR dimension IN ({', '.join(of_dimensions)}))"
+    new = listed([name for name, _ in pairs])
+    return f"UNPIVOT INCLUDE NULLS ({new} FOR dimension IN ({', '.join(of_dimensions)}))"
 
 
 _BY_DIMENSION: Final = re.compile(r"by_dimension\(([^)]*)\)")
@@ -136,15 +137,10 @@ def _as_text(field: pa.Field) -> str:
 def _sql(name: str, **more: str) -> str:
     """The SQL of a file in ``view_sql/``, with the fragments that it names.
 
-    ``by_dimension(used: used_%)`` in it is the clause of that function.
+    It has ``by_dimension(used: used_%)`` where that function makes the clause.
     """
     text = (_FOLDER / f"{name}.sql").read_text("utf-8").format_map(_fragments() | more)
-
-    def clause(found: re.Match[str]) -> str:
-        pairs = (pair.split(":") for pair in found[1].replace("%", "{}").split(","))
-        return by_dimension({new.strip(): column.strip() for new, column in pairs})
-
-    return _BY_DIMENSION.sub(clause, text)
+    return _BY_DIMENSION.sub(lambda found: by_dimension(found[1]), text)
 
 
 @dataclass(frozen=True)
