@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import numpy as np
+import numpy.typing as npt
 
 from quotaplane.model import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Record = TypeVar("Record", bound="DataclassInstance")
+
+
+def map_arrays(change: Callable[..., npt.NDArray[Any]], record: Record, *others: Record) -> Record:
+    """The record with ``change(array, *those of the others)`` in place of every array.
+
+    Arrays of records within it are changed, too; all else stays.
+    """
+    changed: dict[str, Any] = {}
+    for field in fields(record):
+        value, *more = (getattr(each, field.name) for each in (record, *others))
+        if isinstance(value, np.ndarray):
+            changed[field.name] = change(value, *more)
+        elif is_dataclass(value):
+            changed[field.name] = map_arrays(change, value, *more)
+    return replace(record, **changed)
+
+
+def taken(record: Record, chosen: Any) -> Record:
+    """Select along the last axis of every array; ``chosen``: a mask, indexes or a slice."""
+    return map_arrays(lambda array: array[..., chosen], record)
 
 
 def to_single(rates: FloatArray) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,12 @@ def unpack(payload: bytes) -> list[pa.Table]:
         with pa.ipc.open_stream(source) as reader:
             tables.append(reader.read_all())
     return tables
+
+
+def one_chunk(column: pa.ChunkedArray) -> Any:
+    """The column as one array; of a dictionary ``combine_chunks`` makes a column of one chunk."""
+    joined = column.combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
 
 
 def bools(array: pa.BooleanArray | pa.ChunkedArray) -> BoolArray:

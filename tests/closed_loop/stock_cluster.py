@@ -27,6 +27,7 @@ from quotaplane.topics.topic_layout import SIDES, Layout
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.state_invariants import check_state
 
 START_MS: Final = 1_700_000_000_000
 TICKS_PER_S: Final = 10
@@ -193,7 +194,7 @@ class StockCluster:
             arrived["reports"] = [payload for _, payload in pack_reports(decoded, 1)]
         batch = Batch(0, self._tick, self._now_ms)
         self.state, outputs = self._program.run(self.state, arrived, batch)
-        self.state.check()
+        check_state(self.state)
         for output in outputs:
             if output.kind == "messages":
                 for value in unpack(output.payload)[0]["value"].to_pylist():

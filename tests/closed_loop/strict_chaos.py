@@ -25,6 +25,7 @@ from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.shard_inputs import GROUPS as GROUPS_SCHEMA
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.state_invariants import check_state
 from tests.unit.wire_cases import decode_fresh
 
 START_MS = 1_700_000_000_000
@@ -195,7 +196,7 @@ class Chaos:
         self.reports, self.published = [], []
         self.state, outputs = self.program.run(self.state, arrived, Batch(0, self.seq, self.now_ms))
         self.state = load(dump(self.state))
-        self.state.check()
+        check_state(self.state)
         self.seq += 1
         # As the history knows it: the last round plus its lease.
         self.over_ms = max(self.over_ms, self.now_ms + int(self.program.step.lease_ms))

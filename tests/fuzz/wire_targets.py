@@ -50,6 +50,7 @@ from tests.fuzz.mutators import (
     several,
 )
 from tests.fuzz.target import Target
+from tests.state_invariants import check_state
 from tests.unit.load_report_cases import BOUNDS, bundle_of, load_of, local_broker_data
 from tests.unit.step_cases import CONFIG
 from tests.unit.wire_cases import NOW_MS, REPORTS, own_report
@@ -246,7 +247,7 @@ def _step(value: bytes) -> None:
             events = replace(events, groups=unpack_groups(payloads))
         config = replace(CONFIG, transition=Transition.STRICT) if given["strict"] else CONFIG
         state, outcome = step(state, events, Round(epoch=1, seq=seq, now_ms=now_ms), config)
-        state.check()
+        check_state(state)
         state = load(dump(state))
         for name in outcome.limits.column_names:
             if name in RATE_COLUMNS:

@@ -24,6 +24,7 @@ from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
+from tests.state_invariants import check_state
 
 CONFIG = StepConfig(
     law=get_law("max_min"), stale_after_ms=10_000, expire_after_ms=15_000, price=0.0
@@ -141,7 +142,7 @@ class Shard:
         """Run one round, and write and read the state as a checkpoint does."""
         round_ = Round(epoch=self.epoch, seq=self.seq, now_ms=now_ms)
         self.state, outcome = step(self.state, events, round_, self.config)
-        self.state.check()
+        check_state(self.state)
         self.state = load(dump(self.state))
         self.seq += 1
         for row in outcome.limits.to_pylist():

@@ -25,6 +25,7 @@ from quotaplane.settings import parse_settings
 from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.loop import ArrivedReports
 from tests.examples import examples
+from tests.state_invariants import check_state
 from tests.unit.step_cases import CONFIG, T0, Shard, quotas, report, reports
 from tests.unit.step_stories import EPOCH, Story, change_payloads, events_of, report_payloads
 
@@ -247,7 +248,7 @@ def test_a_debt_is_the_same_after_a_restart_and_older_versions_have_none(seed: i
         now_ms, made, changed = story.round()
         events = events_of(report_payloads(made), change_payloads(changed))
         state, outcome = step(state, events, Round(EPOCH, seq, now_ms), story.config)
-        state.check()
+        check_state(state)
         again = load(dump(state)).overuse
         for name, values in vars(state.overuse).items():
             assert np.array_equal(getattr(again, name), values), name

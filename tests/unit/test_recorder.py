@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotaplane.errors import HistoryError, TransportError
+from quotaplane.history.left_out import left_out_stretch, skipped_stretches
 from quotaplane.history.table_parts import replacing
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, Round, group_id
@@ -24,8 +25,6 @@ from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.recorder import (
     Recorder,
-    left_out_stretch,
-    skipped_stretches,
 )
 from quotaplane.transport.base import READ_AGAIN
 from quotaplane.wire.reports import encode_report, encode_stock_report

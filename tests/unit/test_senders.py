@@ -20,6 +20,7 @@ from quotaplane.settings import Reports, parse_settings
 from quotaplane.settings.transports import belongs, brokers_of, topic_of
 from quotaplane.streams import sources
 from quotaplane.streams.sender_checks import SenderChecks
+from quotaplane.streams.sources import Undecoded
 from quotaplane.wire.intake import Intake
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
@@ -152,9 +153,9 @@ def test_the_same_holds_for_load_reports() -> None:
     values = [encode_load_report(load_of(name)) for name in ("a", "b", "c")]
     keys = pa.array([b"a", b"a", b"c"], pa.binary())
     allowed = AllowedBrokers("a, b", patterns=("a", "b"))
-    payloads, letters, bundles = load_decoder(load_bounds(settings))(
-        values, np.full(3, LOADED_MS), list("012"), LOADED_MS, SenderRules(keys, "key", allowed)
-    )
+    rules = SenderRules(keys, "key", allowed)
+    messages = Undecoded(values, np.full(3, LOADED_MS), list("012"), LOADED_MS, rules)
+    payloads, letters, bundles = load_decoder(load_bounds(settings))(messages)
     loads = unpack_loads([payload for _, payload in payloads])
     assert (loads.reports["broker"].to_pylist(), bundles) == (["a"], 1)
     assert letters["reason"].to_pylist() == ["other_broker", "broker_not_allowed"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotabalance.planning.split_positions import part_weights, split_positions
+from quotabalance.planning.split_positions import split_positions
 from quotaplane.errors import InputError
 from quotaplane.topics.bundle_names import FULL_RANGE, BundleName
 
@@ -22,6 +22,14 @@ def columns(topics: list[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:
         np.array([hashed for hashed, _ in topics], np.int64),
         np.array([weight for _, weight in topics], np.float64),
     )
+
+
+def part_weights(
+    boundaries: tuple[int, ...], hashes: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """The weight of each new bundle; shape (len(boundaries) + 1,)."""
+    part = np.searchsorted(np.asarray(boundaries, np.int64), hashes, side="right")
+    return np.bincount(part, weights, len(boundaries) + 1).astype(np.float64)
 
 
 @given(TOPICS, st.integers(2, 5))

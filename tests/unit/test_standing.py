@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from quotaplane.arrays import map_arrays
 from quotaplane.model import group_id
 from quotaplane.quota.shard import Shard as WorkingSet
 from quotaplane.quota.standing_counts import standing
@@ -25,7 +26,7 @@ def counted(state: ShardState) -> RoundCounts:
 def with_leases(shard: Shard, **arrays: object) -> ShardState:
     """A shard's state with other values in the dimension of publish messages."""
     leases = shard.state.leases
-    leases = leases.map_arrays(np.copy)
+    leases = map_arrays(np.copy, leases)
     for name, values in arrays.items():
         getattr(leases.estimates if name == "demand" else leases, name)[0] = values
     return replace(shard.state, leases=leases)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from quotaplane.arrays import map_arrays
 from quotaplane.groups import standing as rules
 from quotaplane.laws import get_law
 from quotaplane.model import (
@@ -41,7 +42,7 @@ def random_shard(seed: int) -> ShardState:
     brokers = [report(name, T0, dict.fromkeys(NAMES, 1.0)) for name in "klmn"]
     shard.run(reports(*brokers), now_ms=T0)
     state = shard.state
-    leases, groups = state.leases.map_arrays(np.copy), state.groups
+    leases, groups = map_arrays(np.copy, state.leases), state.groups
     n = len(leases)
     quota = np.minimum(groups.quota[0, leases.group], 200.0)
     of_quota = random.choice([0.1, 0.2, 0.24, 0.255, 0.26, 0.27, 0.4], n)

@@ -27,6 +27,7 @@ from quotaplane.streams.quota.program import QuotaProgram
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.coded import Throttles
 from tests.examples import examples
+from tests.state_invariants import check_state
 from tests.unit.step_cases import STRICT, T0, Shard, report, reports
 from tests.unit.step_stories import (
     EPOCH,
@@ -50,7 +51,7 @@ def told(story: Story) -> Iterator[tuple[Round, list[Row], list[Row], ShardState
         round_ = Round(EPOCH, seq, now_ms)
         events = events_of(report_payloads(made), change_payloads(changed))
         state, outcome = step(state, events, round_, story.config)
-        state.check()
+        check_state(state)
         yield round_, made, changed, state, outcome
         story.deliver(outcome, seq)
 

@@ -20,6 +20,7 @@ from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.state_invariants import check_state
 from tests.unit.test_rounds import PROGRAM, SETTINGS
 
 HARD = '{"*": {"mode": "hard"}}'
@@ -53,7 +54,7 @@ class Rounds:
             self.state, arrived, Batch(0, self.seq, self._now_ms)
         )
         self.state = load(dump(self.state))
-        self.state.check()
+        check_state(self.state)
         self.messages = [
             decode_limits(value)
             for output in outputs

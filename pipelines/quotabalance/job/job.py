@@ -18,7 +18,6 @@ from quotabalance.settings import BalanceSettings
 from quotabalance.wire.load_batch import LoadBounds, decode_load_reports, pack_loads
 from quotaplane.arrow import pack
 from quotaplane.history.tables import REJECTED_REPORTS
-from quotaplane.model import IntArray
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
@@ -28,11 +27,10 @@ from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_b
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.skipped_batches import SkippedInput
-from quotaplane.streams.sources import Decoder, decoded_events
+from quotaplane.streams.sources import Decoder, Undecoded, decoded_events
 from quotaplane.streams.status import JobStatus
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Topics, Transport
-from quotaplane.wire.sender_rules import SenderRules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,16 +48,8 @@ def load_bounds(settings: BalanceSettings) -> LoadBounds:
 def load_decoder(bounds: LoadBounds) -> Decoder:
     """Load reports as payloads for the only shard of Spark's operator."""
 
-    def decoder(
-        values: Sequence[bytes | None],
-        published_at_ms: IntArray,
-        positions: Sequence[str],
-        now_ms: int,
-        senders: SenderRules,
-    ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
-        decoded = decode_load_reports(
-            values, published_at_ms, positions, now_ms=now_ms, bounds=bounds, senders=senders
-        )
+    def decoder(messages: Undecoded) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
+        decoded = decode_load_reports(**messages._asdict(), bounds=bounds)
         reports = decoded.loads.reports.num_rows
         payloads = [(0, pack_loads(decoded.loads))] if reports else []
         return payloads, decoded.rejected, decoded.loads.bundles.num_rows

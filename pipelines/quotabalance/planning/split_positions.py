@@ -67,16 +67,6 @@ def split_positions(
     return tuple(cuts[cuts < bundle.high].tolist())
 
 
-def part_weights(boundaries: tuple[int, ...], hashes: IntArray, weights: FloatArray) -> FloatArray:
-    """The weight of each new bundle; shape (len(boundaries) + 1,).
-
-    >>> part_weights((31,), np.array([10, 50, 90]), np.array([6.0, 3.0, 3.0])).tolist()
-    [6.0, 6.0]
-    """
-    part = np.searchsorted(np.asarray(boundaries, np.int64), hashes, side="right")
-    return np.bincount(part, weights, len(boundaries) + 1).astype(np.float64)
-
-
 def _check(bundle: BundleName, hashes: IntArray, weights: FloatArray) -> None:
     if hashes.shape != weights.shape:
         raise InputError(f"bundle {bundle}: {len(hashes)} hashes, but {len(weights)} weights")

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
 
 from quotabalance.planning.reported_loads import (
     BUNDLES,
@@ -20,9 +19,9 @@ from quotabalance.planning.reported_loads import (
     ReportedLoads,
 )
 from quotaplane.deltalog.read import read_rows
-from quotaplane.errors import HistoryError, InputError
+from quotaplane.errors import InputError
 from quotaplane.history.damage import round_of_record
-from quotaplane.history.store import one_line, open_table
+from quotaplane.history.store import open_table, reading
 from quotaplane.model import IntArray
 from quotaplane.settings import History
 
@@ -128,10 +127,8 @@ def _read(history: History, name: str, since: datetime | None, until: datetime |
     conditions = [
         f"date {sign} '{at:%Y-%m-%d}'" for sign, at in ((">=", since), ("<=", until)) if at
     ]
-    try:
+    with reading(name):
         rows = read_rows(open_table(history, name), predicate=" AND ".join(conditions) or None)
-    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
-        raise HistoryError(f"history table {name}: {one_line(error)}") from None
     for keep, at in ((pc.greater_equal, since), (pc.less, until)):
         if at is not None:
             rows = rows.filter(

@@ -12,7 +12,7 @@ from quotabalance.planning.reported_loads import (
     RATE_COLUMNS,
     USAGE_COLUMNS,
 )
-from quotaplane.history.table_parts import TIMESTAMP, appended, column, list_of
+from quotaplane.history.table_parts import TIMESTAMP, appended, column, columns, list_of
 
 _CLUSTER: Final = column("cluster", pa.string(), "the setting balance.cluster")
 
@@ -30,17 +30,11 @@ LOAD: Final = appended(
         column("published_at", TIMESTAMP, "when the report was published", null=True),
         column("position", pa.string(), "where the report stood in its topic"),
         column("draining", pa.bool_(), "the report says that the broker is to be taken out"),
-        *(column(name, pa.float64(), "use, in the unit of its limit") for name in USAGE_COLUMNS),
-        *(
-            column(name, pa.float64(), "what the machine has; 0 = not known")
-            for name in LIMIT_COLUMNS
-        ),
+        *columns(USAGE_COLUMNS, "use, in the unit of its limit", null=False),
+        *columns(LIMIT_COLUMNS, "what the machine has; 0 = not known", null=False),
         column("bundles", list_of(pa.string()), "the bundles that it serves"),
-        *(column(name, list_of(pa.float32()), "of each bundle") for name in RATE_COLUMNS),
-        *(
-            column(name, list_of(pa.int32()), "of each bundle; -1 = not known")
-            for name in COUNT_COLUMNS
-        ),
+        *columns(RATE_COLUMNS, "of each bundle", list_of(pa.float32()), null=False),
+        *columns(COUNT_COLUMNS, "of each bundle; -1 = not known", list_of(pa.int32()), null=False),
     ],
     by_date=True,
 )

@@ -129,7 +129,7 @@ def _answered(args: argparse.Namespace, ask: Callable[[_Request], Answer]) -> in
         raise InputError(f"audit {request.audit.place}: {error}") from None
     print_answer(
         args,
-        lambda: json_lines([dict(zip(answer.columns, row, strict=True)) for row in answer.rows]),
+        lambda: json_lines(answer.dicts()),
         lambda: (answer.columns, answer.rows),
     )
     if not found:

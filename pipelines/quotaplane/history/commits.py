@@ -7,6 +7,7 @@ and is then repeated on the new version: no change is lost, none is made twice.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -58,17 +59,18 @@ def optimistically(
         HistoryError: the table can't be read or written, or other writers change it all the time.
     """
     with writing(history):
-        return with_reserve(history, lambda: _attempted(history, table, once, sleep))
+        synced = Synced(table_uri(history, table.name))
+        return with_reserve(history, lambda: attempted(history, table, once, synced, sleep))
 
 
-def _attempted(
+def attempted(
     history: History,
     table: Table,
     once: Callable[[DeltaTable], _Done],
-    sleep: Callable[[float], None],
+    synced: Synced,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> _Done:
-    uri = table_uri(history, table.name)
-    synced = Synced(uri)
+    """Run ``once`` as ``optimistically`` does, as one of several steps; ``synced``: of them all."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             opened = open_table(history, table.name)
@@ -76,14 +78,14 @@ def _attempted(
             done = once(opened)
             # Also if nothing had to be changed: the newest commit may be another writer's.
             keep(synced, opened, table.name, before=before)
-            _checkpoint_if_due(opened, uri, before)
+            _checkpoint_if_due(opened, table_uri(history, table.name), before)
             return done
         except (CommitFailedError, DeltaProtocolError) as error:
             if attempt == _ATTEMPTS:
                 raise not_written(history, table.name, error) from None
             # Writers in step would collide again and again.
             sleep(random.uniform(0, 0.02 * min(attempt, 10)))
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
             raise not_written(history, table.name, error) from None
     raise AssertionError("unreachable")
 

@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
-from quotaplane.errors import ConfigError, DeposedError, HistoryError
+from quotaplane.errors import ConfigError, DeposedError
 from quotaplane.history.cached_table import CachedTable
 from quotaplane.history.commits import merging, optimistically
-from quotaplane.history.store import one_line
+from quotaplane.history.store import reading
 from quotaplane.history.tables import LEADERS
 from quotaplane.settings import History
 from quotaplane.texts import utc_text
@@ -139,10 +138,8 @@ class Leadership:
         return DeposedError(f"{self._job} job: deposed: {why}")
 
     def _leader(self, opened: DeltaTable) -> JobLeader | None:
-        try:
+        with reading(LEADERS.name):
             rows = read_rows(opened, LEADERS.schema.names)
-        except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
-            raise HistoryError(f"history table leaders: {one_line(error)}") from None
         found: list[dict[str, Any]] = rows.filter(pc.equal(rows["job"], self._job)).to_pylist()
         return JobLeader(**found[0]) if found else None
 

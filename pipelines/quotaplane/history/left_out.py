@@ -15,11 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
-from quotaplane.errors import HistoryError
-from quotaplane.history.store import one_line, open_table
+from quotaplane.history.store import open_table, reading
 from quotaplane.history.tables import BROKERS, LEASES, LEFT_OUT, RESOURCE_GROUPS, USAGE
 from quotaplane.model import RATE_COLUMNS, BoolArray, FloatArray
 from quotaplane.settings import History
@@ -27,6 +25,11 @@ from quotaplane.settings import History
 RECORDER: Final = "quotaplane-recorder"
 """Delta's application of the commits with recorded reports; its version is the number of reports
 that are done."""
+
+
+SKIPPED_REPORTS: Final = 5000
+"""A backlog that a start passes over becomes stretches of at most so many reports. Of a stretch
+that a killed job had begun, the reports that are done are read once more."""
 
 
 class Stretch(NamedTuple):
@@ -48,6 +51,29 @@ class Stretch(NamedTuple):
     def last(self) -> int:
         """The number of reports that are done when these are."""
         return self.number + self.reports
+
+
+def skipped_stretches(begin: Any, end: Any, after_ms: float | None = None) -> list[Stretch]:
+    """The stretches of a backlog that a start passed over, between two of Kafka's offsets.
+
+    ``after_ms``: see ``Stretch``.
+
+    >>> [each.reports for each in skipped_stretches({"r": {"0": 5}}, {"r": {"0": 7005}})]
+    [5000, 2000]
+    """
+    found = []
+    for topic, offsets in end.items():
+        for part, last in offsets.items():
+            for at in range(begin[topic][part], last, SKIPPED_REPORTS):
+                until = min(at + SKIPPED_REPORTS, last)
+                between = {topic: {part: at}}, {topic: {part: until}}
+                found.append(Stretch(0, until - at, *between, after_ms=after_ms))
+    return found
+
+
+def left_out_stretch(positions: Sequence[str], begin: Any, end: Any) -> list[Stretch]:
+    """The stretch of a round that read its input but for the reports at these positions."""
+    return [Stretch(0, len(positions), begin, end, sorted(positions))] if positions else []
 
 
 class Waiting(NamedTuple):
@@ -179,7 +205,5 @@ class CountedWindows:
 def _read(
     history: History, name: str, columns: Sequence[str], predicate: str | None = None
 ) -> pa.Table:
-    try:
+    with reading(name):
         return read_rows(open_table(history, name), columns, predicate).select(list(columns))
-    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
-        raise HistoryError(f"history table {name}: {one_line(error)}") from None

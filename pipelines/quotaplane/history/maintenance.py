@@ -27,7 +27,6 @@ from typing import IO, Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
-from deltalake.exceptions import CommitFailedError, DeltaError
 
 from quotaplane.console.terminal import warn
 from quotaplane.deltalog.compare import compare
@@ -35,14 +34,12 @@ from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths, read_rows
 from quotaplane.errors import DamagedTableError, HistoryError
+from quotaplane.history.commits import attempted
 from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.group_order import sort_by_group, unsorted_days
 from quotaplane.history.store import (
     damaged,
-    keep,
     location_of,
-    not_written,
-    open_table,
     refuse_damage,
     table_uri,
     writing,
@@ -68,7 +65,6 @@ CLAIM_MS: Final = 3_600_000
 RELEASED: Final = 0
 _LOCK: Final = ".maintain.lock"
 
-_ATTEMPTS: Final = 10
 _PROPERTIES: Final = WriterProperties(
     compression="ZSTD", compression_level=1, column_properties=column_properties()
 )
@@ -164,23 +160,8 @@ def _maintain(
     synced = Synced(uri)
 
     def retried(work: Callable[[DeltaTable], _Result]) -> _Result:
-        return with_reserve(history, lambda: attempts(work))
-
-    def attempts(work: Callable[[DeltaTable], _Result]) -> _Result:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                opened = open_table(history, table.name)
-                version = opened.version()
-                result = work(opened)
-                # On disk before the next step deletes files that this one replaced.
-                keep(synced, opened, table.name, before=version)
-                return result
-            except CommitFailedError as error:
-                if attempt == _ATTEMPTS:
-                    raise not_written(history, table.name, error) from None
-            except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
-                raise not_written(history, table.name, error) from None
-        raise AssertionError("unreachable")
+        # On disk before the next step deletes files that this one replaced.
+        return with_reserve(history, lambda: attempted(history, table, work, synced))
 
     def finish(opened: DeltaTable) -> int:
         checkpoint(opened, uri)

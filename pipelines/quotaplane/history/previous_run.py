@@ -7,11 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
-from quotaplane.errors import HistoryError
-from quotaplane.history.store import one_line, open_table
+from quotaplane.history.store import open_table, reading
 from quotaplane.settings import History
 
 
@@ -37,10 +35,8 @@ def read_earlier(history: History, now_ms: float = np.inf) -> Earlier:
     Raises:
         HistoryError: the tables are missing or can't be read.
     """
-    try:
+    with reading("rounds"):
         rounds = read_rows(open_table(history, "rounds"), ["epoch", "round_at"])
-    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
-        raise HistoryError(f"history table rounds: {one_line(error)}") from None
     if not len(rounds):
         return Earlier(0, 0)
     # Not group_by(): it loads pyarrow.dataset, whose threads abort a process that ends early.

@@ -231,6 +231,19 @@ def damaged(history: History, name: str, fault: str) -> DamagedTableError:
     return DamagedTableError(f"history table {name} at {place}: {fault}; {DOCTOR}")
 
 
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn the errors of reading a table's rows into ours, of one line.
+
+    Raises:
+        HistoryError: they can't be read.
+    """
+    try:
+        yield
+    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
+        raise HistoryError(f"history table {name}: {one_line(error)}") from None
+
+
 def keep(synced: Synced, table: DeltaTable, name: str, *, before: int) -> None:
     """Wait until the commits of a table are on the disk, so that they may be acknowledged.
 

@@ -47,6 +47,13 @@ def column(name: str, kind: pa.DataType, comment: str, *, null: bool = False) ->
     return pa.field(name, kind, nullable=null, metadata={"comment": comment})
 
 
+def columns(
+    names: Iterable[str], comment: str, kind: pa.DataType | None = None, *, null: bool = True
+) -> list[pa.Field]:
+    """Columns of one meaning, for example one for each dimension; by default numbers."""
+    return [column(name, kind or pa.float64(), comment, null=null) for name in names]
+
+
 def list_of(kind: pa.DataType) -> pa.DataType:
     """A list type as Delta's: its items are called ``element``; DDL can't forbid nulls in it.
 

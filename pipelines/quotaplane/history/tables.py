@@ -22,7 +22,7 @@ from quotaplane.history.table_parts import HOT as HOT
 from quotaplane.history.table_parts import STAMP_COLUMNS as STAMP_COLUMNS
 from quotaplane.history.table_parts import TIMESTAMP as TIMESTAMP
 from quotaplane.history.table_parts import Table as Table
-from quotaplane.history.table_parts import appended, column, list_of, snapshot
+from quotaplane.history.table_parts import appended, column, columns, list_of, snapshot
 from quotaplane.model import (
     COUNTER_COLUMNS,
     DEMAND_COLUMNS,
@@ -34,11 +34,6 @@ from quotaplane.model import (
     USED_COLUMNS,
 )
 from quotaplane.round_counts import COLUMNS
-
-
-def _rates(meaning: str) -> list[pa.Field]:
-    return [column(name, pa.float64(), meaning, null=True) for name in RATE_COLUMNS]
-
 
 _POSITION: Final = column("position", pa.string(), "where the report stood in its topic")
 _PUBLISHED: Final = column(
@@ -80,22 +75,15 @@ USAGE: Final = appended(
             "once; null = true",
             null=True,
         ),
-        *_rates("used rate per second; null = unchanged since the last report, or not reported"),
-        *(
-            column(
-                name, pa.float64(), "refused or delayed per second; null = not reported", null=True
-            )
-            for name in THROTTLED_COLUMNS
+        *columns(
+            RATE_COLUMNS,
+            "used rate per second; null = unchanged since the last report, or not reported",
         ),
+        *columns(THROTTLED_COLUMNS, "refused or delayed per second; null = not reported"),
         column(
             "broker_started_at", TIMESTAMP, "the broker's start; null = not reported", null=True
         ),
-        *(
-            column(
-                name, pa.float64(), "used since broker_started_at; null = not counted", null=True
-            )
-            for name in COUNTER_COLUMNS
-        ),
+        *columns(COUNTER_COLUMNS, "used since broker_started_at; null = not counted"),
     ],
     by_date=True,
     by_group=True,
@@ -116,15 +104,9 @@ LIMITS: Final = appended(
             "false: only what the limits would be, the broker is not limited; null = true",
             null=True,
         ),
-        *_rates("limit per second; null = unlimited"),
-        *(
-            column(name, pa.float64(), "demand that the law was given; null = saturated", null=True)
-            for name in DEMAND_COLUMNS
-        ),
-        *(
-            column(name, pa.float64(), "quota that the law divided; null = none", null=True)
-            for name in QUOTA_COLUMNS
-        ),
+        *columns(RATE_COLUMNS, "limit per second; null = unlimited"),
+        *columns(DEMAND_COLUMNS, "demand that the law was given; null = saturated"),
+        *columns(QUOTA_COLUMNS, "quota that the law divided; null = none"),
         *(part for name in DIMENSIONS for part in _reason(name)),
         column(
             "ended_because",
@@ -231,18 +213,9 @@ LEASES: Final = snapshot(
             "when the lease ends if the limit is not sent again; null = not sent",
             null=True,
         ),
-        *(
-            column(name, pa.float64(), "used rate per second in the newest report", null=True)
-            for name in USED_COLUMNS
-        ),
-        *(
-            column(name, pa.float64(), "estimated demand; null = saturated, not known", null=True)
-            for name in DEMAND_COLUMNS
-        ),
-        *(
-            column(name, pa.float64(), "limit per second; null = unlimited", null=True)
-            for name in LIMIT_COLUMNS
-        ),
+        *columns(USED_COLUMNS, "used rate per second in the newest report"),
+        *columns(DEMAND_COLUMNS, "estimated demand; null = saturated, not known"),
+        *columns(LIMIT_COLUMNS, "limit per second; null = unlimited"),
     ],
     by="shard",
 )
@@ -291,17 +264,11 @@ USAGE_DAILY: Final = Table(
                 "times their windows",
                 null=True,
             ),
-            *(column(name, pa.float64(), _AMOUNT, null=True) for name in DIMENSIONS),
-            *(
-                column(
-                    f"throttled_{name}", pa.float64(), "refused or delayed on this day", null=True
-                )
-                for name in DIMENSIONS
+            *columns(DIMENSIONS, _AMOUNT),
+            *columns(
+                (f"throttled_{name}" for name in DIMENSIONS), "refused or delayed on this day"
             ),
-            *(
-                column(f"peak_{name}", pa.float64(), "highest reported rate per second", null=True)
-                for name in RATE_COLUMNS
-            ),
+            *columns((f"peak_{name}" for name in RATE_COLUMNS), "highest reported rate per second"),
         ]
     ),
     partition_by=("date",),
@@ -349,7 +316,7 @@ RESOURCE_GROUPS: Final = Table(
     pa.schema(
         [
             _GROUP,
-            *_rates("the group's global quota per second; null = unlimited"),
+            *columns(RATE_COLUMNS, "the group's global quota per second; null = unlimited"),
             *_POLICY,
             *_UPDATED,
         ]
@@ -382,8 +349,7 @@ ADMINISTRATOR_RATES: Final = Table(
             column("place", pa.string(), "full name of the topic, or the namespace: tenant/name"),
             column("kind", pa.string(), "publish or dispatch"),
             _GROUP,
-            column("messages_per_s", pa.float64(), "null = unlimited", null=True),
-            column("bytes_per_s", pa.float64(), "null = unlimited", null=True),
+            *columns(("messages_per_s", "bytes_per_s"), "null = unlimited"),
             column(
                 "policy",
                 pa.string(),

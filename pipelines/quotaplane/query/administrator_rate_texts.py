@@ -34,9 +34,7 @@ class AdministratorRateTexts:
         self, engine: DuckDBEngine, group: str | None, until: datetime | None = None
     ) -> None:
         self._texts: dict[tuple[str, str], list[str]] = defaultdict(list)
-        found = engine.ask(_SQL, {"resource_group": group or ""})
-        for values in found.rows:
-            row = dict(zip(found.columns, values, strict=True))
+        for row in engine.ask(_SQL, {"resource_group": group or ""}).dicts():
             if until is not None and row["seen_at"] > until:
                 continue
             for unit in ("messages", "bytes"):

@@ -12,6 +12,10 @@ class Answer(NamedTuple):
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
 
+    def dicts(self) -> list[dict[str, Any]]:
+        """The rows, each by the names of its columns."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
 
 def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
     """The names of columns, with a number behind those that repeat one.

@@ -15,13 +15,15 @@ RECENT: Final = timedelta(minutes=1)
 
 _JOB: Final = """
 SELECT
-  epoch, seq, round_at, duration_ms, lag_ms, brokers_live, law,
-  count(*) FILTER (WHERE round_at > :recent) OVER () AS rounds,
-  sum(reports) FILTER (WHERE round_at > :recent) OVER () AS reports,
-  sum(rejected) FILTER (WHERE round_at > :recent) OVER () AS rejected,
-  sum(duplicates + outdated) FILTER (WHERE round_at > :recent) OVER () AS outdated,
-  sum(limits_sent) FILTER (WHERE round_at > :recent) OVER () AS limits
-FROM rounds ORDER BY epoch DESC, seq DESC LIMIT 1
+  epoch, seq, round_at, duration_ms / 1000 AS duration_s, lag_ms / 1000 AS lag_s, law, brokers_live,
+  count(*) FILTER (WHERE is_recent) OVER () AS rounds,
+  CAST(coalesce(sum(reports) FILTER (WHERE is_recent) OVER (), 0) AS BIGINT) AS reports,
+  CAST(coalesce(sum(rejected) FILTER (WHERE is_recent) OVER (), 0) AS BIGINT) AS rejected,
+  CAST(coalesce(sum(duplicates + outdated) FILTER (WHERE is_recent) OVER (), 0) AS BIGINT)
+    AS outdated,
+  CAST(coalesce(sum(limits_sent) FILTER (WHERE is_recent) OVER (), 0) AS BIGINT) AS limits
+FROM (SELECT *, round_at > :recent AS is_recent FROM rounds) AS judged
+ORDER BY epoch DESC, seq DESC LIMIT 1
 """
 
 _REASONS: Final = """
@@ -102,28 +104,14 @@ def job_status(engine: DuckDBEngine, now: datetime) -> RoundStatus | None:
         row = _last_round(engine, recent)
     if row is None:
         return None
-    return RoundStatus(
-        epoch=row["epoch"],
-        seq=row["seq"],
-        round_at=row["round_at"],
-        age_s=(now - row["round_at"]).total_seconds(),
-        duration_s=_seconds(row["duration_ms"]),
-        lag_s=_seconds(row["lag_ms"]),
-        law=row["law"],
-        brokers_live=row["brokers_live"],
-        rounds=int(row["rounds"] or 0),
-        reports=int(row["reports"] or 0),
-        rejected=int(row["rejected"] or 0),
-        outdated=int(row["outdated"] or 0),
-        limits=int(row["limits"] or 0),
-    )
+    return RoundStatus(**row, age_s=(now - row["round_at"]).total_seconds())
 
 
 def _last_round(
     engine: DuckDBEngine, recent: datetime, read_since: datetime | None = None
 ) -> dict[str, Any] | None:
-    answer = engine.ask(_JOB, {"recent": recent}, read_since=read_since)
-    return dict(zip(answer.columns, answer.rows[0], strict=True)) if answer.rows else None
+    rows = engine.ask(_JOB, {"recent": recent}, read_since=read_since).dicts()
+    return rows[0] if rows else None
 
 
 def rejected_reasons(engine: DuckDBEngine, now: datetime) -> dict[str, int]:
@@ -146,9 +134,4 @@ def broker_status(engine: DuckDBEngine, now: datetime) -> list[dict[str, Any]]:
     Raises:
         HistoryError: the history can't be read.
     """
-    answer = engine.ask(_BROKERS, {"recent": now - RECENT})
-    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / 1000.0
+    return engine.ask(_BROKERS, {"recent": now - RECENT}).dicts()

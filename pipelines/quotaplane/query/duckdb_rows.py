@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Final
 
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from quotaplane.history.tables import Table
-
-_TYPES: Final = {
-    pa.int64(): "BIGINT",
-    pa.int32(): "INTEGER",
-    pa.float64(): "DOUBLE",
-    pa.float32(): "FLOAT",
-    pa.string(): "VARCHAR",
-    pa.binary(): "BLOB",
-    pa.bool_(): "BOOLEAN",
-    pa.date32(): "DATE",
-    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
-}
+from quotaplane.history.ddl import sql_type
+from quotaplane.history.tables import TIMESTAMP, Table
 
 
 def rows_of_files(table: Table) -> str:
@@ -78,8 +66,10 @@ def rows_of_copy(
 
 
 def type_name(kind: pa.DataType) -> str:
-    """DuckDB's name of a column type."""
-    return f"{_TYPES[kind.value_type]}[]" if pa.types.is_list(kind) else _TYPES[kind]
+    """DuckDB's name of a column type; it knows most of Spark's."""
+    if pa.types.is_list(kind):
+        return f"{type_name(kind.value_type)}[]"
+    return "TIMESTAMPTZ" if kind == TIMESTAMP else sql_type(kind)
 
 
 def quoted(text: str) -> str:

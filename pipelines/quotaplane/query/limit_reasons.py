@@ -11,7 +11,6 @@ from quotaplane.laws.explain import reason_text
 from quotaplane.laws.reason import Reason
 from quotaplane.laws.reason_numbers import NUMBERS
 from quotaplane.query.administrator_rate_texts import AdministratorRateTexts
-from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.texts import utc_text
 
@@ -86,13 +85,13 @@ def why(
         HistoryError: the history can't be read.
     """
     asked = {"resource_group": group, "broker": broker or "", "moment": moment}
-    quotas = {row["dimension"]: row for row in _rows(engine.ask(_QUOTA, asked))}
-    limits = _rows(engine.ask(_LIMITS, asked, until=moment, group=group))
+    quotas = {row["dimension"]: row for row in engine.ask(_QUOTA, asked).dicts()}
+    limits = engine.ask(_LIMITS, asked, until=moment, group=group).dicts()
     in_force = [row for row in limits if not row["ended"]]
     if not in_force:
         raise InputError(_nothing(group, broker, quotas, limits, moment))
     period = {"since": moment - _LOOK_BACK, "until": moment + _ARRIVES}
-    used = {_pair(row): row for row in _rows(engine.ask(_USED, asked, group=group, **period))}
+    used = {_pair(row): row for row in engine.ask(_USED, asked, group=group, **period).dicts()}
     laws = {
         (epoch, seq): _law(engine, epoch, seq)
         for epoch, seq in {(row["epoch"], row["seq"]) for row in in_force}
@@ -183,7 +182,3 @@ def _law(engine: DuckDBEngine, epoch: int, seq: int) -> str | None:
 
 def _pair(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["broker"], row["dimension"]
-
-
-def _rows(answer: Answer) -> list[dict[str, Any]]:
-    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]

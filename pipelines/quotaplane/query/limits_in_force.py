@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from quotaplane.laws.explain import reason_text
 from quotaplane.query.administrator_rate_texts import AdministratorRateTexts
-from quotaplane.query.answer import Answer
 from quotaplane.query.duckdb_engine import DuckDBEngine
 
 COLUMNS: Final = (
@@ -67,13 +66,13 @@ def limits_in_force(
         HistoryError: the history can't be read.
     """
     asked = {"resource_group": group or "", "broker": broker or "", "most": most}
-    leases = _rows(engine.ask(_LEASES, asked, group=group))
+    leases = engine.ask(_LEASES, asked, group=group).dicts()
     groups = sorted({lease["group"] for lease in leases})
     # Files and their parts are left out for single values, but not for a list in a parameter.
     of_groups = " OR ".join(f"resource_group = :group_{place}" for place in range(len(groups)))
     given = {f"group_{place}": name for place, name in enumerate(groups)}
     sql = _NEWEST.replace("{of_groups}", of_groups)
-    found = _rows(engine.ask(sql, given, group=group)) if groups else []
+    found = engine.ask(sql, given, group=group).dicts() if groups else []
     newest = {_key(limit): limit for limit in found}
     rows = [_in_force(lease, newest.get(_key(lease))) for lease in leases]
     administrators = AdministratorRateTexts(engine, group)
@@ -99,10 +98,6 @@ def _in_force(lease: Mapping[str, Any], newest: Mapping[str, Any] | None) -> dic
         newest["quota_per_s"],
     )
     return row
-
-
-def _rows(answer: Answer) -> list[dict[str, Any]]:
-    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:

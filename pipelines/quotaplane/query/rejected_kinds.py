@@ -34,7 +34,6 @@ def rejected_kinds(
     Raises:
         HistoryError: the history can't be read.
     """
-    answer = engine.ask(_KINDS, since=since, until=until, read_since=since)
-    rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-    total = rows[0]["total"] if rows else 0
-    return total, [{name: row[name] for name in answer.columns[:-1]} for row in rows]
+    rows = engine.ask(_KINDS, since=since, until=until, read_since=since).dicts()
+    totals = [row.pop("total") for row in rows]
+    return max(totals, default=0), rows

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from quotaplane.errors import InputError
 from quotaplane.history.store import open_table, table_uri
-from quotaplane.history.tables import TABLES, Table
 from quotaplane.query.answer import Answer, distinct_names
 from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.sql_functions import FUNCTIONS
@@ -36,18 +35,6 @@ def ask(
         HistoryError: a table is missing or has another schema.
     """
     register_views(spark, history, sql, since=since, until=until)
-    return select(spark, sql, parameters, since=since, until=until)
-
-
-def select(
-    spark: SparkSession,
-    sql: str,
-    parameters: Mapping[str, Any] | None = None,
-    *,
-    since: datetime = BEGINNING,
-    until: datetime | None = None,
-) -> DataFrame:
-    """Run a query on the views that are registered (``register_views``)."""
     times = {"since": since, "until": until or datetime.now(timezone.utc)}
     wanted = parameters_in(sql) - times.keys()
     values = {name: value for name, value in (parameters or {}).items() if name in wanted}
@@ -71,7 +58,8 @@ def register_views(
     for name, function in FUNCTIONS.items():
         spark.udf.register(name, function.call, "string")
     for name in sources.tables:
-        rows = _rows(spark, history, TABLES[name])
+        open_table(history, name)
+        rows = spark.read.format("delta").load(table_uri(history, name))
         if until is not None and "round_at" in rows.columns:
             rows = rows.where(seen_by(until, name))
         rows.createOrReplaceTempView(name)
@@ -79,12 +67,6 @@ def register_views(
         spark.createDataFrame(feed).createOrReplaceTempView(name)
     for view in sources.views:
         spark.sql(view.since(since)).createOrReplaceTempView(view.name)
-
-
-def _rows(spark: SparkSession, history: History, table: Table) -> DataFrame:
-    """The rows of a table."""
-    open_table(history, table.name)
-    return spark.read.format("delta").load(table_uri(history, table.name))
 
 
 def collected(rows: DataFrame) -> Answer:

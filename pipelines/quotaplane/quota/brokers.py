@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from quotaplane.arrays import map_arrays, taken
 from quotaplane.model import BoolArray, IntArray
 
 U64 = npt.NDArray[np.uint64]
@@ -83,24 +84,28 @@ class Brokers:
 
     def with_names(self, new: Sequence[str]) -> Brokers:
         """The brokers and new ones, which are stale until their first report counts."""
-        never, yes = np.full(len(new), -1, np.int64), np.ones(len(new), bool)
-        fresh = {
-            **dict.fromkeys(_ARRAYS, never),
-            "stale": yes,
-            "uses_ids": ~yes,
-            "known": np.zeros(len(new), np.uint64),
-        }
-        arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), array]) for name, array in fresh.items()
-        }
-        return Brokers(names=(*self.names, *new), **arrays)
+        both = map_arrays(lambda *arrays: np.concatenate(arrays), self, fresh_brokers(new))
+        return replace(both, names=(*self.names, *new))
 
     def without(self, gone: BoolArray) -> tuple[Brokers, IntArray]:
         """The brokers that stay, and the new index of each (b,)."""
         kept = ~gone
-        arrays: dict[str, Any] = {name: getattr(self, name)[kept] for name in _ARRAYS}
         names = tuple(np.array(self.names, dtype=object)[kept])
-        return Brokers(names=names, **arrays), np.cumsum(kept) - 1
+        return replace(taken(self, kept), names=names), np.cumsum(kept) - 1
 
 
-_ARRAYS: Final = tuple(field.name for field in fields(Brokers) if field.name != "names")
+def fresh_brokers(names: Sequence[str]) -> Brokers:
+    """Brokers of which no report has counted yet: they are stale."""
+    never, yes = np.full(len(names), -1, np.int64), np.ones(len(names), bool)
+    return Brokers(
+        names=tuple(names),
+        started_at_ms=never,
+        sequence=never,
+        seen_at_ms=never,
+        read_at_ms=never,
+        stale=yes,
+        uses_ids=~yes,
+        known=np.zeros(len(names), np.uint64),
+        reported_at_ms=never,
+        disputed_at_ms=never,
+    )

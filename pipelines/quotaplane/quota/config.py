@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.laws import Law
 from quotaplane.model import Transition
 from quotaplane.quota.lease_times import LeaseTimes
@@ -86,14 +85,8 @@ class StepConfig:
     """From a broker's last report until it counts as stale."""
     expire_after_ms: float = 15_000.0
     """From a broker's last report until others get its share, under ``fast``."""
-    throttled_by_noise: float = 0.01
-    """Fraction of its demand that noise may throttle of a broker below its fair share."""
     price: float = 0.05
     """Fraction of its fair share that a broker which is held back gives for that, at most."""
-    saturated_from: float = AT_LIMIT
-    """Fraction of its limit; a broker that uses as much counts as saturated: it may want more."""
-    significant_change: float = 0.05
-    """Fraction of a limit; smaller changes are not published (hysteresis)."""
     refresh_rounds: int = 10
     """Each limit is published again at least once in this many rounds."""
     lease_ms: float = 120_000.0

@@ -34,6 +34,8 @@ from quotaplane.quota.shard import Shard
 from quotaplane.quota.transition import grant, step_capped
 
 _ROUNDING: Final = 1e-9
+_SIGNIFICANT: Final = 0.05
+"""Fraction of a limit; smaller changes are not published (hysteresis)."""
 _NOISE_SIGMAS: Final = 1.0
 """A gain below this many standard deviations of the usage is noise."""
 _GROUP_PART: Final = 0.2
@@ -124,7 +126,7 @@ def divide(
     problem, answer = _solve(shard, status, dimension, part, even_totals, config)
     if status.debt is not None:
         answer = _raised(part, problem, answer)
-    significant[subject] = _significant(part, problem, answer.limits, config.significant_change)
+    significant[subject] = _significant(part, problem, answer.limits)
     problem, answer = as_explained(problem, answer, part.demand)
     limit[at], max_in_force[at], reasons[at] = _transition(
         part, answer, issued[at], in_use[at], status.on_hold[at], config
@@ -240,7 +242,6 @@ def _solve(
         part.reports_refused,
         probes(part.weight, part.reports_refused, part.segments, even_totals),
         part.parent,
-        throttled_by_noise=config.throttled_by_noise,
         price=config.price,
     )
     own = replace(own, demand=demand)
@@ -330,14 +331,12 @@ def _transition(
     return limit, np.maximum(in_use, limit), reasons.astype(np.uint8)
 
 
-def _significant(
-    part: _Part, problem: Problem, new: FloatArray, significant_change: float
-) -> BoolArray:
+def _significant(part: _Part, problem: Problem, new: FloatArray) -> BoolArray:
     """(g,) the new limits (m,) are worth a message (hysteresis).
 
     They are if brokers gain quota that they ask for, beyond noise: one of them more than
-    ``significant_change`` of its limit, or all together a fifth of ``significant_change`` of the
-    quota. They also are if more than twice ``significant_change`` of the quota moves, asked for or
+    ``_SIGNIFICANT`` of its limit, or all together a fifth of ``_SIGNIFICANT`` of the
+    quota. They also are if more than twice ``_SIGNIFICANT`` of the quota moves, asked for or
     not: a broker that wakes up should find an even share of the spare quota. A lower demand alone
     is no reason. Limits that exceed the quota always are one, and so is the limit of a broker that
     reports no refusals if its demand has become known to be above that: it is held back all the
@@ -352,8 +351,8 @@ def _significant(
     held_back = ~part.reports_refused & (old < part.demand)
     throttled = (new < asked - part.sigma) | held_back
     noise = np.where(throttled, 0.0, _NOISE_SIGMAS * part.sigma)
-    least = significant_change * old + noise + _ROUNDING * segments.spread(share)
-    least_in_group = _GROUP_PART * significant_change * share
+    least = _SIGNIFICANT * old + noise + _ROUNDING * segments.spread(share)
+    least_in_group = _GROUP_PART * _SIGNIFICANT * share
     least_in_group += np.sqrt(segments.total(noise * noise))
     rise = np.maximum(new - old, 0.0)
     total = segments.total(old)
@@ -363,7 +362,7 @@ def _significant(
     significant: BoolArray = (
         (segments.total(unlimited | too_low | (gain > least)) > 0)
         | (segments.total(gain) > least_in_group)
-        | (segments.total(rise) > _SPARE_PART * significant_change * share)
+        | (segments.total(rise) > _SPARE_PART * _SIGNIFICANT * share)
         | (total > part.most * (1.0 + _ROUNDING))
     )
     return significant

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import find
+from quotaplane.arrays import find, map_arrays
 from quotaplane.groups.hierarchy import parents_of
 from quotaplane.groups.option_kinds import OptionArray, read_numbers
 from quotaplane.groups.policy_options import ARRAYS
@@ -166,11 +165,8 @@ def _merged(
         return new
     kept = old.take(stays[old.group])
     kept = replace(kept, group=place[kept.group])
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(kept, name), getattr(new, name)], axis=-1)
-        for name in ("group", "weight", "priority", "floor", "ceiling")
-    }
-    both = Overrides(broker=pa.concat_arrays([kept.broker, new.broker]), **joined)
+    both = map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), kept, new)
+    both = replace(both, broker=pa.concat_arrays([kept.broker, new.broker]))
     return both.take(np.argsort(both.group, kind="stable"))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.arrays import taken
 from quotaplane.groups.hierarchy import binding_quota, least_on_path, roots_of
 from quotaplane.groups.option_kinds import OptionArray
 from quotaplane.groups.policy_options import ARRAYS
@@ -40,14 +41,7 @@ class Overrides:
     def take(self, chosen: BoolArray | IntArray) -> Overrides:
         """The rows that ``chosen`` (a mask, or positions in order) picks."""
         index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        return Overrides(
-            group=self.group[index],
-            broker=self.broker.take(pa.array(index)),
-            weight=self.weight[index],
-            priority=self.priority[index],
-            floor=self.floor[:, index],
-            ceiling=self.ceiling[:, index],
-        )
+        return replace(taken(self, index), broker=self.broker.take(pa.array(index)))
 
     def narrowed(self, dimensions: Sequence[int]) -> Overrides:
         """The same with these of the dimensions alone."""

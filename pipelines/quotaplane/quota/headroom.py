@@ -102,7 +102,6 @@ def with_headroom(
     probe: FloatArray,
     parent: IntArray | None = None,
     *,
-    throttled_by_noise: float = DEFAULT_THROTTLED_BY_NOISE,
     price: float = DEFAULT_PRICE,
 ) -> tuple[FloatArray, FloatArray | None]:
     """The demand to ask a law for: the estimate, plus headroom as far as its price allows.
@@ -127,7 +126,6 @@ def with_headroom(
         reports_refused: (n,) the broker reports what it refused.
         probe: (n,) see ``probes``.
         parent: (g,) index of the group above, -1 = none; None: no group has one.
-        throttled_by_noise: see ``wanted_headroom``.
         price: part of its share that a broker may lose.
 
     Returns:
@@ -141,7 +139,7 @@ def with_headroom(
     """
     rows = Segments(problem.starts)
     demand, weight = problem.demand, problem.weight
-    headroom = wanted_headroom(demand, sigma, reports_refused, throttled_by_noise)
+    headroom = wanted_headroom(demand, sigma, reports_refused)
     headroom = np.maximum(headroom, np.where(np.isfinite(demand), probe - demand, 0.0))
     held_back = without < demand * (1.0 - _ROUNDING)
     served = np.minimum(without, demand)

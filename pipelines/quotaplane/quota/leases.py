@@ -6,14 +6,14 @@ Arrow stores them. d counts only the dimensions that are in use (``shard``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quotaplane.arrays import to_single
+from quotaplane.arrays import map_arrays, taken, to_single
 from quotaplane.model import BASIC, PARTS, BoolArray, FloatArray, IntArray
 from quotaplane.quota.estimate.demand_estimates import Estimates
 
@@ -65,19 +65,11 @@ class Leases:
 
     def take(self, chosen: BoolArray | IntArray) -> Leases:
         """The leases that ``chosen`` (a mask, or ascending indexes) selects."""
-        return self.map_arrays(lambda array: array[..., chosen])
-
-    def map_arrays(self, change: Callable[..., npt.NDArray[Any]], *others: Leases) -> Leases:
-        """The leases with ``change(array, *those of others)`` in place of every array."""
-        arrays: dict[str, Any] = {
-            name: change(*(getattr(each, name) for each in (self, *others))) for name in _ARRAYS
-        }
-        estimates = self.estimates.map_arrays(change, *(each.estimates for each in others))
-        return replace(self, estimates=estimates, **arrays)
+        return taken(self, chosen)
 
     def merged(self, others: Leases) -> Leases:
         """These and ``others``, which are other pairs in the same dimensions."""
-        joined = self.map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), others)
+        joined = map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), self, others)
         pair = joined.group * (joined.broker.max(initial=0) + 1) + joined.broker
         return joined.take(np.argsort(pair, kind="stable"))
 
@@ -101,16 +93,12 @@ class Leases:
             return new
 
         blank = fresh_leases(self.group, self.broker, wanted)
-        leases = replace(self.map_arrays(selected, blank), dimensions=wanted)
+        leases = replace(map_arrays(selected, self, blank), dimensions=wanted)
         for place, dimension in enumerate(wanted):
             if dimension in PARTS and dimension not in self.dimensions:
                 total = to_single(self.usage[list(PARTS[dimension])].sum(axis=0))
                 leases.usage[place] = leases.estimates.demand[place] = total
         return leases
-
-
-_OTHERS: Final = ("dimensions", "estimates")
-_ARRAYS: Final = tuple(field.name for field in fields(Leases) if field.name not in _OTHERS)
 
 
 def fresh_leases(group: IntArray, broker: IntArray, dimensions: tuple[int, ...] = _BASIC) -> Leases:

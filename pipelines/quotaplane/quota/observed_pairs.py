@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.arrays import find
+from quotaplane.arrays import find, map_arrays, taken
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray, Round
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.shard import Shard
@@ -67,14 +66,7 @@ class ObservedPairs:
 
     def take(self, chosen: BoolArray | IntArray) -> ObservedPairs:
         """The pairs that ``chosen`` (a mask, or indexes) selects."""
-        return self.map_arrays(lambda _, array: array[..., chosen])
-
-    def map_arrays(
-        self, change: Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
-    ) -> ObservedPairs:
-        """The pairs with ``change(name, array)`` in place of every array."""
-        arrays: dict[str, Any] = {name: change(name, getattr(self, name)) for name in _ARRAYS}
-        return replace(self, **arrays)
+        return taken(self, chosen)
 
     def find(self, broker: IntArray, ids: IntArray) -> IntArray:
         """The index of each pair of a broker and a group id (m,); -1: it is not here.
@@ -185,9 +177,7 @@ def with_new_pairs(
     fresh.own_usage[:, leased] = shard.leases.usage[:BASIC, lease[leased]]
     reported = round_.now_ms - fresh.own_at_ms[leased] <= config.stale_after_ms
     fresh.misses[leased] = np.where(reported, MOST_MISSES, 0)
-    joined = pairs.map_arrays(
-        lambda name, array: np.concatenate([array, getattr(fresh, name)], axis=-1)
-    )
+    joined = map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), pairs, fresh)
     return joined.take(np.lexsort((joined.broker, joined.group_id)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +31,7 @@ class Outcome:
     """The outcome of a round."""
 
     limits: pa.Table
-    """A row per (broker, group) whose limit is sent now, or changed: see ``limit_schema``."""
+    """A row per (broker, group) whose limit is sent now, or changed: see ``limit_table``."""
     ended: pa.Table
     """A row per (broker, group) that is no longer limited, and ``why``."""
     usage: pa.Table | None
@@ -97,48 +96,16 @@ def _addressed(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[s
     }
 
 
-def limit_schema(dimensions: Sequence[int], *, throttle: bool = False) -> pa.Schema:
-    """The columns of ``Outcome.limits``.
-
-    ``dimensions``: indexes in ``model.DIMENSIONS``; ``throttle``: with throttle terms. Demand,
-    quota and numbers are null where the limit is only renewed.
-
-    >>> limit_schema([0]).names[5:8]
-    ['publish_messages_per_s', 'changed', 'enforced']
-    """
-    rate, code = pa.float64(), pa.dictionary(pa.int32(), pa.string())
-    names = [DIMENSIONS[d] for d in dimensions]
-    columns = [
-        ("broker", code, "receiver of the limit"),
-        ("uses_ids", pa.bool_(), "the broker names groups by id"),
-        (
-            "for_start_ms",
-            pa.int64(),
-            "strict: start time of the receiver; else 0",
-        ),
-        ("group", code, "name of the group"),
-        ("group_id", pa.int64(), "id of the group"),
-        *((RATE_COLUMNS[d], rate, "limit per second") for d in dimensions),
-        *([("throttle", code, "throttle terms as JSON")] if throttle else []),
-        ("changed", pa.bool_(), "the limit is new; else only renewed"),
-        ("enforced", pa.bool_(), "the broker must obey the limit; else it is only computed"),
-        ("published", pa.bool_(), "the limit is sent to the broker"),
-        ("with_safe_limit", pa.bool_(), "the message has the safe limit and the throttle terms"),
-        *((SAFE_COLUMNS[d], rate, "limit per second after the lease ended") for d in dimensions),
-        *((DEMAND_COLUMNS[d], rate, "demand that the law was given") for d in dimensions),
-        *((QUOTA_COLUMNS[d], rate, "quota that the law divided") for d in dimensions),
-        *((f"{name}_reason_code", pa.uint8(), "code of a laws.Reason") for name in names),
-        *((f"{name}_reason_numbers", pa.list_(rate), "numbers of the reason") for name in names),
-    ]
-    return pa.schema(
-        [pa.field(name, kind, metadata={"comment": comment}) for name, kind, comment in columns]
-    )
-
-
 def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Table:
-    """``Outcome.limits``: see ``limit_schema``.
+    """``Outcome.limits``: a row for each limit that is sent now, or changed.
 
-    It has throttle terms if a group has others than the defaults.
+    Columns: ``broker``, the receiver; ``uses_ids``: it names groups by id; ``for_start_ms``: under
+    strict its start time, else 0; ``group`` and ``group_id``. ``changed``: the limit is new, else
+    only renewed; ``enforced``: the broker must obey it, else it is only computed; ``published``: it
+    is sent; ``with_safe_limit``: and with it the safe limit and the throttle terms. By dimension,
+    per second: the limit, the safe limit, the demand that the law was given, the quota that it
+    divided; code and numbers of the reason. Demand, quota and numbers are null where the limit is
+    only renewed. ``throttle`` has terms as JSON, if a group has others than the defaults.
     """
     groups, leases = shard.groups, shard.leases
     chosen = issued.to_publish
@@ -147,8 +114,7 @@ def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Ta
         (RATE_COLUMNS[d], pa.array(rates[chosen]))
         for d, rates in zip(leases.dimensions, leases.limit, strict=True)
     )
-    throttle = groups.throttle.any_given
-    if throttle:
+    if groups.throttle.any_given:
         columns["throttle"] = groups.throttle.take(leases.group[chosen]).column()
     columns["changed"] = pa.array(issued.changed[chosen])
     columns["enforced"] = pa.array(leases.enforced[chosen])
@@ -169,8 +135,7 @@ def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Ta
         columns[DEMAND_COLUMNS[d]] = pa.array(explained.demand, from_pandas=True).take(index)
         columns[QUOTA_COLUMNS[d]] = pa.array(explained.quota, from_pandas=True).take(index)
         columns[f"{DIMENSIONS[d]}_reason_numbers"] = explained.numbers.take(index)
-    schema = limit_schema(leases.dimensions, throttle=throttle)
-    return pa.table(columns, schema=schema)
+    return pa.table(columns)
 
 
 def _safe_limits(shard: Shard, issued: IssuedLimits, config: StepConfig) -> FloatArray:

@@ -122,7 +122,6 @@ def apply_reports(
         measured,
         # A limit is small up to twice what an idle broker has.
         Surroundings(leases.dimensions, leases.group, 2.0 * BLIND_PROBE * even),
-        saturated_from=config.saturated_from,
     )
     leases = replace(settled, seen_at_ms=seen_at_ms, **known._asdict())
     use = None

@@ -71,7 +71,7 @@ def match_reports(
 
     report, ids = entries["report"].to_numpy(), entries["group_id"].to_numpy()
     group = find(shard.groups.ids, ids)
-    defined = _with_same_name(group, entries["group"], shard.groups.names)
+    defined = with_same_name(group, entries["group"], shard.groups.names)
     counts, recorded = ordered.counts[report], (ordered.recorded & ~ordered.counts)[report]
     # Sorted like the leases, then by time: later array operations read memory in order, and the
     # record does not depend on the order in which reports arrived.
@@ -111,7 +111,7 @@ def _joined(
     )
 
 
-def _with_same_name(group: IntArray, reported: pa.ChunkedArray, names: pa.StringArray) -> BoolArray:
+def with_same_name(group: IntArray, reported: pa.ChunkedArray, names: pa.StringArray) -> BoolArray:
     """The entries of a defined ``group`` (-1: of none) whose ``reported`` name is its, too.
 
     Two names may have the same id: such names can be constructed (docs/adr/0005). A name is null

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrays import find, last_values
+from quotaplane.arrays import find, last_values, taken
 from quotaplane.arrow import indices_of
 from quotaplane.model import BASIC, PARTS, RATE_COLUMNS, BoolArray, FloatArray, IntArray, Round
 from quotaplane.quota.brokers import Brokers
@@ -100,9 +100,7 @@ class _Entries:
     """(4, m) per second; NaN: unchanged."""
 
     def take(self, chosen: BoolArray | IntArray) -> _Entries:
-        return _Entries(
-            self.row[chosen], self.pair[chosen], self.report[chosen], self.usage[:, chosen]
-        )
+        return taken(self, chosen)
 
     @property
     def last(self) -> BoolArray:

@@ -6,13 +6,13 @@ Entries are sorted by lease, and those of one lease by time. NaN is "unchanged",
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.arrays import last_positions, last_values
+from quotaplane.arrays import last_positions, last_values, taken
 from quotaplane.model import (
     EVENTS,
     PARTS,
@@ -77,10 +77,7 @@ class ReportedUsage:
         usage[:, first] = np.take_along_axis(self.usage, last, axis=1)
         throttled[:, first] = np.take_along_axis(self.throttled, last, axis=1)
         used, filled = number >= 0, replace(self, usage=usage, throttled=throttled)
-        arrays: dict[str, Any] = {
-            each.name: getattr(filled, each.name)[..., used] for each in fields(self)
-        }
-        return ReportedUsage(**arrays), lease_index[used]
+        return taken(filled, used), lease_index[used]
 
 
 def read_usage(matched: MatchedReports, now_ms: int) -> ReportedUsage:

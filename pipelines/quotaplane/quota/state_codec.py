@@ -9,7 +9,6 @@ young limits only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from quotaplane.arrow import pack, unpack
 from quotaplane.errors import HistoryError
-from quotaplane.model import DIMENSIONS, BoolArray, FloatArray
+from quotaplane.model import DIMENSIONS, FloatArray
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.deleted_groups import DeletedReservations
 from quotaplane.quota.estimate.demand_estimates import Estimates
@@ -71,13 +70,13 @@ def dump(state: ShardState) -> bytes:
         },
         "group_names": {"name": state.groups.names},
         "overrides": override_columns(state.groups.overrides),
-        "brokers": _broker_columns(state.brokers),
+        "brokers": {**vars(state.brokers), "names": pa.array(state.brokers.names, pa.string())},
         "leases": _lease_columns(leases, base_ms),
         "rates": _rate_columns(leases),
         "young": _young_columns(leases),
         "estimates": _estimate_columns(leases.estimates),
         "deleted": _deleted_columns(state.deleted),
-        "undefined": _undefined_columns(state.undefined),
+        "undefined": vars(state.undefined),
         "doubts": _doubt_columns(leases.estimates),
         "overuse": _overuse_columns(state.overuse),
         "observed": state.observed.columns() if len(state.observed) else {},
@@ -148,66 +147,25 @@ def _in_memory(column: pa.ChunkedArray) -> Any:
     return column.combine_chunks() if pa.types.is_string(column.type) else column.to_numpy()
 
 
-def _broker_columns(brokers: Brokers) -> Columns:
-    return {
-        "names": pa.array(brokers.names, pa.string()),
-        "started_at_ms": brokers.started_at_ms,
-        "sequence": brokers.sequence,
-        "seen_at_ms": brokers.seen_at_ms,
-        "read_at_ms": brokers.read_at_ms,
-        "stale": brokers.stale,
-        "uses_ids": brokers.uses_ids,
-        "known": brokers.known,
-        "reported_at_ms": brokers.reported_at_ms,
-        "disputed_at_ms": brokers.disputed_at_ms,
-    }
+_FLAGS: Final = ("has_limit", "reports_refused", "enforced", "notified")
+"""Bits of a lease, from the lowest one; below them are those of saturation, one a dimension."""
 
 
-@dataclass(frozen=True)
-class _Flags:
-    """The bits of a lease, from the lowest one: saturated (one a dimension), then these."""
-
-    saturated: BoolArray
-    """(d, n)"""
-    has_limit: BoolArray
-    reports_refused: BoolArray
-    enforced: BoolArray
-    notified: BoolArray
-
-    def pack(self) -> npt.NDArray[Any]:
-        """(n,) as small as they fit."""
-        bits = (
-            *self.saturated,
-            self.has_limit,
-            self.reports_refused,
-            self.enforced,
-            self.notified,
-        )
-        kind = np.uint8 if len(bits) <= 8 else np.uint16
-        flags: npt.NDArray[Any] = np.zeros(len(self.has_limit), kind)
-        for place, bit in enumerate(bits):
-            flags = flags | bit * kind(1 << place)
-        return flags
-
-    @staticmethod
-    def unpack(flags: npt.NDArray[Any], d: int) -> _Flags:
-        """The flags of ``d`` dimensions."""
-        bits = [flags & (1 << place) != 0 for place in range(d + 4)]
-        return _Flags(np.stack(bits[:d]), *bits[d:])
+def _flags(leases: Leases) -> npt.NDArray[Any]:
+    """(n,) as small as they fit."""
+    bits = (*np.isinf(leases.estimates.demand), *(getattr(leases, name) for name in _FLAGS))
+    kind = np.uint8 if len(bits) <= 8 else np.uint16
+    flags: npt.NDArray[Any] = np.zeros(len(leases), kind)
+    for place, bit in enumerate(bits):
+        flags = flags | bit * kind(1 << place)
+    return flags
 
 
 def _lease_columns(leases: Leases, base_ms: int) -> Columns:
     age_ms = base_ms - leases.seen_at_ms
-    flags = _Flags(
-        saturated=np.isinf(leases.estimates.demand),
-        has_limit=leases.has_limit,
-        reports_refused=leases.reports_refused,
-        enforced=leases.enforced,
-        notified=leases.notified,
-    )
     return {
         "broker": leases.broker.astype(np.int32),
-        "flags": flags.pack(),
+        "flags": _flags(leases),
         "age_ms": age_ms.astype(np.int32 if age_ms.max(initial=0) <= _MOST_INT32 else np.int64),
     }
 
@@ -307,9 +265,9 @@ def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Grou
     rates: dict[str, FloatArray] = {
         name: array.astype(np.float64).reshape(d, n) for name, array in tables["rates"].items()
     }
-    flags = _Flags.unpack(columns["flags"], d)
+    bits = [columns["flags"] & (1 << place) != 0 for place in range(d + len(_FLAGS))]
     usage, limit = rates["usage"], rates["limit"]
-    demand = np.where(flags.saturated, np.inf, rates.get("demand", usage))
+    demand = np.where(np.stack(bits[:d]), np.inf, rates.get("demand", usage))
     estimates = _estimates(tables["estimates"], tables["doubts"], demand)
     leases = Leases(
         dimensions=dimensions,
@@ -317,16 +275,13 @@ def _leases(tables: Mapping[str, Columns], meta: Mapping[str, str], groups: Grou
         broker=columns["broker"].astype(np.int64),
         usage=usage,
         estimates=estimates,
-        reports_refused=flags.reports_refused,
         limit=limit,
         previous_limit=limit.copy(),
         max_in_force=limit.copy(),
-        has_limit=flags.has_limit,
-        enforced=flags.enforced,
-        notified=flags.notified,
         issued_at_ms=np.full(n, -1, np.int64),
         issued_seq=np.full(n, -1, np.int64),
         seen_at_ms=int(meta["base_ms"]) - columns["age_ms"].astype(np.int64),
+        **dict(zip(_FLAGS, bits[d:], strict=True)),
     )
     at = young["at"]
     leases.issued_at_ms[at] = young["issued_at_ms"]
@@ -351,14 +306,6 @@ def _deleted(columns: Columns) -> DeletedReservations:
     for name in columns.keys() - {"name", "until_ms"}:
         held[int(name.removeprefix("held_"))] = columns[name]
     return DeletedReservations(tuple(columns["name"].to_pylist()), columns["until_ms"], held)
-
-
-def _undefined_columns(undefined: UndefinedGroups) -> Columns:
-    return {
-        "key": undefined.key,
-        "quiet_until_ms": undefined.quiet_until_ms,
-        "reports": undefined.reports,
-    }
 
 
 def _overuse_columns(overuse: Overuse) -> Columns:

@@ -16,7 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.model import BoolArray, IntArray
+from quotaplane.arrays import taken
+from quotaplane.arrow import one_chunk
+from quotaplane.model import IntArray
 
 QUIET_MS: Final = 3_600_000
 """Time between two letters on the same broker and group."""
@@ -59,7 +61,8 @@ class UndefinedGroups:
         has a null name. Letters are rows of it with two more columns: the count ``reports``, and
         ``others``, which marks the letter that stands for all pairs beyond ``MOST_PAIRS``.
         """
-        kept = self._take(self.quiet_until_ms + QUIET_MS > now_ms)
+        recent = self.quiet_until_ms + QUIET_MS > now_ms
+        kept = self if recent.all() else taken(self, recent)
         if entries is None or not len(entries):
             return kept, None
         pair = _keys(entries)
@@ -86,11 +89,6 @@ class UndefinedGroups:
         after.quiet_until_ms[index[due]], after.reports[index[due]] = now_ms + QUIET_MS, 0
         return after, letters
 
-    def _take(self, chosen: BoolArray) -> UndefinedGroups:
-        if chosen.all():
-            return self
-        return UndefinedGroups(self.key[chosen], self.quiet_until_ms[chosen], self.reports[chosen])
-
     def _with_pairs(self, new: _U64, now_ms: int) -> UndefinedGroups:
         """A copy with new pairs, for which a letter is due at once."""
         order = np.argsort(np.concatenate([self.key, new]), kind="stable")
@@ -107,11 +105,9 @@ def _keys(entries: pa.Table) -> _U64:
 
     Among 300,000 pairs two have the same key in 1 of 400 million cases; then one gets no letter.
     """
-    coded = entries["broker"].combine_chunks()
+    coded = one_chunk(entries["broker"])
     if not pa.types.is_dictionary(coded.type):
         coded = coded.dictionary_encode()
-    if isinstance(coded, pa.ChunkedArray):
-        coded = coded.chunk(0)
     code = coded.indices.to_numpy()
     broker = np.zeros(len(coded.dictionary), np.uint64)
     for index in np.unique(code).tolist():

@@ -128,7 +128,7 @@ def steady_limits(
         leases,
         usage=used,
         limit=period.limit[at][:, pair, bucket],
-        estimates=replace(leases.estimates, demand=_demand(period, at, config)[:, pair, bucket]),
+        estimates=replace(leases.estimates, demand=_demand(period, at)[:, pair, bucket]),
         reports_refused=~nothing,  # the demand has headroom already
     )
     count = np.zeros(len(period.brokers), np.int64)
@@ -238,15 +238,10 @@ def by_broker(period: Period, pairs: BoolArray, rates: FloatArray) -> FloatArray
     return np.where(known > 0, sums, np.where(infinite > 0, np.inf, np.nan))
 
 
-def _demand(period: Period, dimensions: list[int], config: SteadyConfig) -> FloatArray:
+def _demand(period: Period, dimensions: list[int]) -> FloatArray:
     """(d, n, T) the demand as the job observes it; inf: saturated."""
     used = np.nan_to_num(period.used[dimensions])
-    seen = observe(
-        used,
-        period.limit[dimensions],
-        period.throttled[dimensions],
-        saturated_from=config.saturated_from,
-    )
+    seen = observe(used, period.limit[dimensions], period.throttled[dimensions])
     # A broker at its limit may be satisfied: then the law was given its demand with headroom, which
     # is more than the usage. The headroom for noise is not recorded by itself.
     given = period.demand[dimensions]

@@ -73,8 +73,7 @@ async def newest_rows(
 
     def read(engine: DuckDBEngine) -> list[dict[str, Any]]:
         given = {"most": limit, "begin": offset}
-        answer = engine.ask(_newest(table), given, since=begin, until=end, read_since=begin)
-        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        return engine.ask(_newest(table), given, since=begin, until=end, read_since=begin).dicts()
 
     key = (table.name, since, until, limit, offset)
     return finite_answer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ConfigError
@@ -18,6 +18,8 @@ from quotaplane.wire.broker_departures import DEPARTURES, pack_departures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from quotaplane.streams.checkpoint import CheckpointFolder
 
 _NOTE: Final = "listed_brokers.json"
 
@@ -60,7 +62,7 @@ def listed_by(
 
 
 def before_batch(
-    folder: Folder, newest: NewestList | None, *, departures: bool = False
+    folder: CheckpointFolder, newest: NewestList | None, *, departures: bool = False
 ) -> Callable[[DataFrame, int], None]:
     """A function that hands the list to each batch, also who left it if ``departures``.
 
@@ -80,18 +82,6 @@ def before_batch(
             hand_inputs(context, inputs)
 
     return hand_over
-
-
-class Folder(Protocol):
-    """Where the list is noted: a ``CheckpointFolder``."""
-
-    path: str
-
-    def read(self, name: str) -> str | None:
-        """A file's text; None: there is none."""
-
-    def write(self, name: str, text: str) -> None:
-        """Write or replace a file."""
 
 
 class ListedBrokers:
@@ -115,7 +105,7 @@ class ListedBrokers:
     True
     """
 
-    def __init__(self, folder: Folder, newest: NewestList) -> None:
+    def __init__(self, folder: CheckpointFolder, newest: NewestList) -> None:
         self._folder, self._newest = folder, newest
         text = folder.read(_NOTE)
         try:

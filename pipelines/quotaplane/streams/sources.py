@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -62,18 +62,19 @@ def packed_events(
     )
 
 
-class Decoder(Protocol):
-    """Decodes the messages of a batch."""
+class Undecoded(NamedTuple):
+    """Some messages of a batch; each has an element of the sequences."""
 
-    def __call__(
-        self,
-        values: Sequence[bytes | None],
-        published_at_ms: IntArray,
-        positions: Sequence[str],
-        now_ms: int,
-        senders: SenderRules,
-    ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
-        """Payloads by shard, dead letters (``REJECTED``), and the number of entries."""
+    values: Sequence[bytes | None]
+    published_at_ms: IntArray
+    positions: Sequence[str]
+    now_ms: int
+    senders: SenderRules
+    """The brokers that they may name."""
+
+
+Decoder = Callable[[Undecoded], tuple[list[tuple[int, bytes]], pa.Table, int]]
+"""Returns payloads by shard, dead letters (``REJECTED``), and the number of entries."""
 
 
 def _to_report_events(
@@ -85,22 +86,8 @@ def _to_report_events(
 ) -> Mapper:
     intake = intake or Intake.of(reports)
 
-    def decoder(
-        values: Sequence[bytes | None],
-        published_at_ms: IntArray,
-        positions: Sequence[str],
-        now_ms: int,
-        senders: SenderRules,
-    ) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
-        decoded = decode(
-            values,
-            published_at_ms,
-            positions,
-            now_ms=now_ms,
-            reports=reports,
-            senders=senders,
-            intake=intake,
-        )
+    def decoder(messages: Undecoded) -> tuple[list[tuple[int, bytes]], pa.Table, int]:
+        decoded = decode(**messages._asdict(), reports=reports, intake=intake)
         return pack_reports(decoded, shards), decoded.rejected, decoded.entries.num_rows
 
     old = f"published more than {oldest_s:g} s ago (limits.lease_s)"
@@ -282,13 +269,14 @@ def _to_decoded(
                 letters, left_out = rows.filter(pa.array(~later)), rows.filter(pa.array(later))
                 batch = batch.filter(pa.array(read))
                 named = None if named is None else named.filter(pa.array(read))
-            payloads, rejected, entries = decoder(
+            messages = Undecoded(
                 batch["value"].to_pylist(),
                 one.published_at_ms[read],
                 batch["position"].to_pylist(),
                 one.now_ms,
                 SenderRules(named, senders.source, allowed),
             )
+            payloads, rejected, entries = decoder(messages)
             # Small entries take more memory decoded than encoded.
             bytes_left -= max(entries * BYTES_PER_ENTRY - cost, 0)
             yield packed_events(kind, payloads, keys)

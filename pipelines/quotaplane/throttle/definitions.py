@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.arrow import indices_of
+from quotaplane.arrow import indices_of, one_chunk
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray, IntArray
 from quotaplane.throttle.broker_quotas import laws_and_quotas
 from quotaplane.throttle.types import Quotas
@@ -38,7 +38,7 @@ def quotas_of(
     >>> quotas.rate_per_s.tolist()
     [5.0, inf]
     """
-    place = indices_of(names, _whole(definitions["group"]))
+    place = indices_of(names, one_chunk(definitions["group"]))
     rows = definitions.take(pa.array(place, mask=place < 0))
     texts = np.full(len(names), "", dtype=object)
     if "throttle" in rows.column_names:
@@ -60,8 +60,3 @@ def _rates(rows: pa.Table, name: str) -> FloatArray:
     given: FloatArray = rows[name].cast(pa.float64()).fill_null(np.inf).to_numpy()
     known = np.where(np.isnan(given), np.inf, given)
     return np.where(np.isinf(known), np.inf, np.clip(known, 0.0, MAX_RATE))
-
-
-def _whole(column: pa.ChunkedArray) -> Any:
-    joined = column.combine_chunks()
-    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrow import one_chunk
 from quotaplane.model import DIMENSIONS, MAX_RATE, FloatArray, IntArray
 from quotaplane.throttle import bank as banks
 from quotaplane.throttle import meter as meters
@@ -242,8 +243,7 @@ def _entities_of(
     names: pa.ChunkedArray, dimension: IntArray
 ) -> tuple[IntArray, pa.StringArray, IntArray]:
     """The number of each event's entity (n,), and names and dimensions of the entities (e,)."""
-    joined = names.combine_chunks()
-    whole = joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
+    whole = one_chunk(names)
     other = pc.not_equal(whole[1:], whole[:-1]).to_numpy(zero_copy_only=False)
     begins = np.ones(len(whole), np.bool_)
     begins[1:] = other | (np.diff(dimension) != 0)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quotaplane.arrays import taken
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
@@ -113,13 +114,7 @@ class Quotas:
 
     def take(self, entities: BoolArray | IntArray) -> Quotas:
         """The quotas of some entities."""
-        return Quotas(
-            self.rate_per_s[entities],
-            self.samples[entities],
-            self.window_ms[entities],
-            self.hard[entities],
-            None if self.burst_units is None else self.burst_units[entities],
-        )
+        return taken(self, entities)
 
     @classmethod
     def of(

@@ -50,12 +50,14 @@ round_ends AS (
 ),
 changes AS (
   SELECT
-    l.broker, l.resource_group, l.dimension, l.epoch, l.seq, l.limit_per_s,
+    l.broker, l.resource_group, l.dimension, l.epoch, l.seq, l.limit_per_s, s.settle_ms,
     unix_millis(l.round_at) AS at_ms, unix_millis(coalesce(r.end_at, l.round_at)) AS end_ms,
     greatest(l.limit_per_s, lag(l.limit_per_s, 1, CAST('Infinity' AS DOUBLE)) OVER (
       PARTITION BY l.broker, l.resource_group, l.dimension ORDER BY l.epoch, l.seq
     )) AS highest_per_s
   FROM recent_limit_values AS l
+  JOIN suspects AS s
+    ON s.broker = l.broker AND s.resource_group = l.resource_group AND s.dimension = l.dimension
   LEFT JOIN round_ends AS r ON r.epoch = l.epoch AND r.seq = l.seq
 ),
 events AS (
@@ -67,18 +69,14 @@ events AS (
   WHERE is_suspect
   UNION ALL
   SELECT
-    c.broker, c.resource_group, c.dimension, NULL, NULL, c.at_ms, NULL, NULL,
-    NULL, NULL, c.epoch, c.seq, NULL, s.settle_ms, c.highest_per_s, NULL
-  FROM changes AS c
-  JOIN suspects AS s
-    ON s.broker = c.broker AND s.resource_group = c.resource_group AND s.dimension = c.dimension
+    broker, resource_group, dimension, NULL, NULL, at_ms, NULL, NULL, NULL, NULL, epoch, seq, NULL,
+    settle_ms, highest_per_s, NULL
+  FROM changes
   UNION ALL
   SELECT
-    c.broker, c.resource_group, c.dimension, NULL, NULL, c.end_ms, NULL, NULL,
-    NULL, NULL, c.epoch, c.seq, NULL, s.settle_ms, c.highest_per_s, c.limit_per_s
-  FROM changes AS c
-  JOIN suspects AS s
-    ON s.broker = c.broker AND s.resource_group = c.resource_group AND s.dimension = c.dimension
+    broker, resource_group, dimension, NULL, NULL, end_ms, NULL, NULL, NULL, NULL, epoch, seq, NULL,
+    settle_ms, highest_per_s, limit_per_s
+  FROM changes
 ),
 settled AS (
   SELECT
@@ -183,7 +181,13 @@ ranked AS (
 )
 SELECT
   r.broker, r.resource_group, r.dimension, r.first_at, r.last_at, r.reports, r.limit_per_s,
-  r.used_per_s AS worst_used_per_s, l.reason, r.enforced
+  r.used_per_s AS worst_used_per_s,
+  -- Not the view's own: that one would be made of every limit before the join.
+  limit_reason(
+    l.ended_because, l.reason_code, l.reason_numbers,
+    nullif(l.limit_per_s, CAST('Infinity' AS DOUBLE)), l.demand_per_s, l.quota_per_s
+  ) AS reason,
+  r.enforced
 FROM ranked AS r
 JOIN recent_limit_values AS l
   ON l.broker = r.broker AND l.resource_group = r.resource_group AND l.dimension = r.dimension

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.quota.estimate.demand_estimates import Estimates
 from quotaplane.quota.estimate.window import Window
@@ -40,9 +41,7 @@ _BELIEVED_MULTIPLE: Final = np.array([np.nan, np.nan, 1.5, 1.25])
 two refuted claims, anything is believed."""
 
 
-def discount_claims(
-    estimates: Estimates, window: Window, saturated_from: float
-) -> tuple[IntArray, FloatArray]:
+def discount_claims(estimates: Estimates, window: Window) -> tuple[IntArray, FloatArray]:
     """The distrust after a window, and what was used and refused in it, as far as it is believed.
 
     ``estimates``: the estimates before the window.
@@ -53,7 +52,7 @@ def discount_claims(
     if not claims.any() and not distrust.any():
         return distrust, seen
     # Usage from here on shows that the broker uses what it was given.
-    expected = saturated_from * np.minimum(estimates.level, limit)
+    expected = AT_LIMIT * np.minimum(estimates.level, limit)
     expected -= _by_chance(estimates.noise, expected)
     claimed = distrust % 2 == 1
     confirmed = claimed & (usage >= expected)

@@ -39,13 +39,11 @@ def observe(
     usage: FloatArray,
     limit: FloatArray,
     throttled: FloatArray | None = None,
-    *,
-    saturated_from: float = AT_LIMIT,
 ) -> FloatArray:
     """The demand that one window shows.
 
     - The broker reports what it refused or delayed: its usage plus that.
-    - It does not, and used less than ``saturated_from`` of its limit: its usage.
+    - It does not, and used less than ``AT_LIMIT`` of its limit: its usage.
     - It does not, and used that much: infinite (saturated). A fair law then gives it its fair share
       at once, where a guess would creep up from the old limit. One window later it either uses that
       share or is seen to be satisfied below it. At a limit of 0, where usage shows nothing, it is
@@ -55,7 +53,6 @@ def observe(
         usage: measured, never NaN (the caller has filled in what stock Pulsar leaves out).
         limit: in force while it was measured; inf = never limited.
         throttled: refused or delayed; NaN = unknown; None = unknown everywhere.
-        saturated_from: fraction of the limit.
 
     Returns:
         The demand, same shape; inf = saturated.
@@ -65,14 +62,14 @@ def observe(
     >>> observe(np.array([20.0, 20.0]), np.array([20.0, 20.0]), np.array([0.0, 30.0]))
     array([20., 50.])
     """
-    saturated = np.isfinite(limit) & (usage >= saturated_from * limit)
+    saturated = np.isfinite(limit) & (usage >= AT_LIMIT * limit)
     if throttled is None:
         return np.where(saturated, np.inf, usage)
     reported = ~np.isnan(throttled)
     return np.where(reported, usage + throttled, np.where(saturated, np.inf, usage))
 
 
-def learn(estimates: Estimates, window: Window, *, saturated_from: float = AT_LIMIT) -> Estimates:
+def learn(estimates: Estimates, window: Window) -> Estimates:
     """Update demand estimates with the observation of one window.
 
     *Noise.* The level is the mean of at most six windows, of short ones of more. A deviation of
@@ -97,7 +94,6 @@ def learn(estimates: Estimates, window: Window, *, saturated_from: float = AT_LI
         estimates: the estimates so far; see ``Estimates.blank``. Where ``noise`` is 0 (not known),
             every deviation is a change.
         window: what was measured.
-        saturated_from: see ``observe``.
 
     >>> estimates, before, unlimited = Estimates.blank((1,)), np.zeros(1), np.array([np.inf])
     >>> estimates = estimates.with_noise(np.ones(1))
@@ -114,16 +110,16 @@ def learn(estimates: Estimates, window: Window, *, saturated_from: float = AT_LI
     blocks = []
     for begin in range(0, window.usage.shape[-1], _BLOCK):
         chosen = slice(begin, begin + _BLOCK)
-        blocks.append(_learn_block(estimates.take(chosen), window.take(chosen), saturated_from))
+        blocks.append(_learn_block(estimates.take(chosen), window.take(chosen)))
     if len(blocks) < 2:
         return blocks[0] if blocks else estimates
     return joined(blocks)
 
 
-def _learn_block(estimates: Estimates, window: Window, saturated_from: float) -> Estimates:
+def _learn_block(estimates: Estimates, window: Window) -> Estimates:
     """``learn`` for one block of columns."""
-    distrust, seen = discount_claims(estimates, window, saturated_from)
-    reading = read(estimates, window, seen, saturated_from)
+    distrust, seen = discount_claims(estimates, window)
+    reading = read(estimates, window, seen)
     level, near = reading.level, reading.near
     changes, sums = find_changes(estimates, window, reading)
     base, windows = new_level(window, reading, changes, sums)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from quotaplane.arrays import map_arrays, taken
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
@@ -64,18 +64,9 @@ class Estimates:
         """Estimates before the first window: no demand, no noise, no distrust."""
         return Estimates(**{name: np.zeros(shape, kind) for name, kind in ESTIMATE_ARRAYS.items()})
 
-    def map_arrays(self, change: Callable[..., npt.NDArray[Any]], *others: Estimates) -> Estimates:
-        """The estimates with ``change(array, *those of others)`` in place of every array."""
-        return Estimates(
-            **{
-                name: change(*(getattr(each, name) for each in (self, *others)))
-                for name in ESTIMATE_ARRAYS
-            }
-        )
-
     def take(self, chosen: Any) -> Estimates:
         """The estimates that ``chosen`` selects along the last axis."""
-        return self.map_arrays(lambda array: array[..., chosen])
+        return taken(self, chosen)
 
     def put(self, chosen: Any, others: Estimates) -> None:
         """Overwrite the estimates that ``chosen`` selects along the last axis."""
@@ -99,7 +90,7 @@ class Estimates:
 
     def where(self, condition: BoolArray, other: Estimates) -> Estimates:
         """These estimates where the condition holds, else the other ones."""
-        return self.map_arrays(lambda own, others: np.where(condition, own, others), other)
+        return map_arrays(lambda own, others: np.where(condition, own, others), self, other)
 
 
 ESTIMATE_ARRAYS: Final[dict[str, type]] = {
@@ -110,5 +101,4 @@ ESTIMATE_ARRAYS: Final[dict[str, type]] = {
 
 def joined(blocks: Sequence[Estimates]) -> Estimates:
     """The tracks one behind the other, along the last axis."""
-    first, *others = blocks
-    return first.map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), *others)
+    return map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), *blocks)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quotaplane.arrays import to_single
+from quotaplane.arrays import map_arrays, to_single
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.estimate.demand import learn
 from quotaplane.quota.estimate.demand_estimates import Estimates
@@ -47,8 +47,6 @@ def estimate(
     lease_index: IntArray,
     measured: Measurements,
     around: Surroundings,
-    *,
-    saturated_from: float,
 ) -> Known:
     """Update the estimates with the measurements of m report entries.
 
@@ -57,16 +55,15 @@ def estimate(
         lease_index: (m,) each entry's lease, ascending; entries of one lease are sorted by time.
         measured: the m entries.
         around: the leases' groups.
-        saturated_from: see ``demand.observe``.
     """
     if not len(lease_index):
         return known
     noise = noise_of_groups(known.estimates.noise, around.group, around.small_limit.shape[1])
     after = Known(
-        known.usage.copy(), known.estimates.map_arrays(np.copy), known.reports_refused.copy()
+        known.usage.copy(), map_arrays(np.copy, known.estimates), known.reports_refused.copy()
     )
     for at, entries in _one_each(lease_index, measured, len(around.group)):
-        _learn(after, at, entries, noise[:, around.group[at]], around, saturated_from)
+        _learn(after, at, entries, noise[:, around.group[at]], around)
     return after
 
 
@@ -92,7 +89,6 @@ def _learn(
     measured: Measurements,
     noise_of_group: FloatArray,
     around: Surroundings,
-    saturated_from: float,
 ) -> None:
     """Update ``known``, in place, with one entry for each of the m leases ``at``.
 
@@ -102,7 +98,7 @@ def _learn(
     noise = prior_noise(before.noise, noise_of_group, measured)
     small_limit = around.small_limit[:, around.group[at]]
     window = window_of(measured, known.usage[:, at], small_limit, around.dimensions)
-    after = learn(before.with_noise(noise), window, saturated_from=saturated_from)
+    after = learn(before.with_noise(noise), window)
     unchanged, counted = np.isnan(measured.usage), ~np.isnan(measured.throttled)
     # Refusals must be reported in all dimensions: a broker that reports them gets little headroom,
     # so in a dimension without them it could not show that it wants more.

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.quota.estimate.demand_estimates import Doubt, Estimates
 from quotaplane.quota.estimate.noise import MOST_SIGMAS
@@ -66,14 +67,11 @@ class Reading(NamedTuple):
     """The window probably missed a part of the usage: it counts for nothing."""
 
 
-def read(estimates: Estimates, window: Window, seen: FloatArray, saturated_from: float) -> Reading:
+def read(estimates: Estimates, window: Window, seen: FloatArray) -> Reading:
     """Read a window; ``seen``: see ``Reading``."""
-    variance, base, blind = (
-        estimates.noise * estimates.noise,
-        estimates.level,
-        np.isnan(window.throttled),
-    )
-    near = _near_limit(window, base, estimates, blind & np.isfinite(window.limit), saturated_from)
+    variance, base = estimates.noise * estimates.noise, estimates.level
+    blind = np.isnan(window.throttled)
+    near = _near_limit(window, base, estimates, blind & np.isfinite(window.limit))
     level, taken_back = _without_false_alarm(
         estimates, _level_of(base, estimates.windows, variance), variance, seen, near
     )
@@ -107,7 +105,6 @@ def _near_limit(
     base: FloatArray,
     estimates: Estimates,
     may_be_near: BoolArray,
-    saturated_from: float,
 ) -> BoolArray:
     """Those of ``may_be_near``, limited brokers without refusals, that their limit may hold back.
 
@@ -116,7 +113,7 @@ def _near_limit(
     if not may_be_near.any():
         return may_be_near
     limit = window.limit
-    from_ = (saturated_from - np.where(window.short, _READ_ERROR, 0.0)) * limit
+    from_ = (AT_LIMIT - np.where(window.short, _READ_ERROR, 0.0)) * limit
     with np.errstate(invalid="ignore"):
         top = limit - _NEAR_LIMIT * (limit - base)
     from_ = np.where((limit > base) & ~estimates.suspected, np.maximum(from_, top), from_)

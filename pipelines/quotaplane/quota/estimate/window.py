@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from quotaplane.arrays import to_single
+from quotaplane.arrays import taken, to_single
 from quotaplane.model import DIMENSIONS, BoolArray, FloatArray, IntArray
 
 MOST_WINDOWS: Final = 6
@@ -47,8 +47,7 @@ class Measurements:
 
     def take(self, chosen: BoolArray) -> Measurements:
         """The measurements of the ``chosen`` (m,) entries."""
-        arrays: dict[str, Any] = {name: array[..., chosen] for name, array in vars(self).items()}
-        return Measurements(**arrays)
+        return taken(self, chosen)
 
 
 @dataclass(frozen=True)
@@ -85,11 +84,7 @@ class Window:
 
     def take(self, chosen: slice) -> Window:
         """The measurements that ``chosen`` selects along the last axis."""
-        arrays: dict[str, Any] = {
-            name: None if array is None else array[..., chosen]
-            for name, array in vars(self).items()
-        }
-        return Window(**arrays)
+        return taken(self, chosen)
 
 
 def window_of(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.arrow import unpack
-from quotaplane.history.left_out import Stretch
+from quotaplane.history.left_out import Stretch, left_out_stretch, skipped_stretches
 from quotaplane.history.table_parts import replaced_by, replacing
 from quotaplane.history.tables import LEFT_OUT
 from quotaplane.history.writer import HistoryWriter
@@ -25,12 +25,7 @@ from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.first_limits import FirstLimits
 from quotaplane.streams.quota.program import NOT_COUNTED
 from quotaplane.streams.quota.recorded_program import NO_SHARD, SETTINGS, recording_rows
-from quotaplane.streams.quota.recorder import (
-    BACKLOG_SKIPPED,
-    Recorder,
-    left_out_stretch,
-    skipped_stretches,
-)
+from quotaplane.streams.quota.recorder import BACKLOG_SKIPPED, Recorder
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED, Arrivals, ReportWatch
 from quotaplane.streams.quota.round_status import quota_status
 from quotaplane.streams.sink import Finished, Finisher, Packed, joined

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrow import one_chunk
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round
 from quotaplane.quota.outcome import Outcome
 from quotaplane.wire.limits import encode_limits
@@ -94,14 +95,14 @@ def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Tabl
     """
     if not len(table):
         return
-    column, names = as_dictionary(table["broker"]), as_dictionary(table["group"])
+    column, names = one_chunk(table["broker"]), one_chunk(table["group"])
     code = column.indices.to_numpy()
     order = np.argsort(code, kind="stable")
     code = code[order]
     sorted_table = table.take(pa.array(order))
     row_bytes = _text_bytes(names) + _BYTES_OF_LENGTHS + rate_bytes
     if _THROTTLE in table.column_names:
-        row_bytes = row_bytes + _text_bytes(as_dictionary(table[_THROTTLE])) + _BYTES_OF_LENGTHS
+        row_bytes = row_bytes + _text_bytes(one_chunk(table[_THROTTLE])) + _BYTES_OF_LENGTHS
     ends = np.cumsum(row_bytes[order])
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     before = np.r_[0, ends][first]  # bytes of the previous brokers, for each broker
@@ -119,10 +120,5 @@ def _text_bytes(coded: pa.DictionaryArray) -> IntArray:
 
 
 def _texts(column: pa.ChunkedArray) -> pa.StringArray:
-    coded = as_dictionary(column)
+    coded = one_chunk(column)
     return coded.dictionary.take(coded.indices)
-
-
-def as_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    joined = column.combine_chunks()
-    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

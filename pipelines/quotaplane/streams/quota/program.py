@@ -30,8 +30,8 @@ from quotaplane.settings import Settings
 from quotaplane.streams.letters import letters_of_senders, refused_reports
 from quotaplane.streams.new_brokers import beyond_max_brokers
 from quotaplane.streams.quota.dead_letters import bad_definitions, dead_letters
+from quotaplane.streams.quota.history_rows import limit_history, usage_history
 from quotaplane.streams.quota.id_collisions import without_clashes
-from quotaplane.streams.quota.limit_history import limit_history
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.wire.broker_departures import DEPARTURES, unpack_departures
@@ -236,13 +236,6 @@ class QuotaProgram:
         old = old[np.argsort(newest[old], kind="stable")][:MOST_NAMED]
         names = coded.dictionary.take(pa.array(old)).to_pylist()
         return dict(zip(names, ((round_.now_ms - newest[old]) / 1000).tolist(), strict=True))
-
-
-def usage_history(used: pa.Table) -> pa.Table:
-    """Rows of the history table ``usage``."""
-    return used.rename_columns(
-        ["resource_group" if name == "group" else name for name in used.column_names]
-    )
 
 
 def _message_rows(messages: Sequence[tuple[str, bytes]]) -> pa.Table:

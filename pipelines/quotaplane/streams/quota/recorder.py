@@ -19,6 +19,7 @@ from deltalake import Transaction
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import LOST, UNRECORDED
+from quotaplane.arrays import find
 from quotaplane.errors import TransportError
 from quotaplane.groups.ids import ids_of
 from quotaplane.history.left_out import (
@@ -34,13 +35,14 @@ from quotaplane.history.left_out import (
 from quotaplane.history.tables import REJECTED_REPORTS, USAGE
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, Round
+from quotaplane.quota.report_matching import with_same_name
 from quotaplane.quota.report_tables import summed, used_entries
 from quotaplane.settings import Settings
 from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.letters import letters_of, letters_of_senders
 from quotaplane.streams.new_brokers import beyond_max_brokers
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
-from quotaplane.streams.quota.program import usage_history
+from quotaplane.streams.quota.history_rows import usage_history
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.transport.base import Transport, is_stored
 from quotaplane.wire.reasons import GONE, TOO_MANY_BROKERS
@@ -52,10 +54,6 @@ from quotaplane.wire.shard_inputs import REJECTED, Decoded, some_reports
 MOST_REPORTS: Final = 1000
 MOST_BYTES: Final = 4 << 20
 """A portion ends after so many reports, or with the report that reaches so many bytes."""
-
-SKIPPED_REPORTS: Final = 5000
-"""A backlog that a start passes over becomes stretches of at most so many reports. Of a stretch
-that a killed job had begun, the reports that are done are read once more."""
 
 BACKLOG_SKIPPED: Final = "backlog_skipped"
 """Output of a batch that passes over its input; the payload is empty."""
@@ -400,35 +398,6 @@ class _Groups:
 
     def of(self, entries: pa.Table) -> tuple[IntArray, IntArray]:
         """(m,) rows of the entries of defined groups, and the index of each one's group."""
-        ids = entries["group_id"].to_numpy()
-        at = np.minimum(np.searchsorted(self._ids, ids), max(len(self._ids) - 1, 0))
-        if not len(self._ids):
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        # Two names may have one id; reports with ids have no name.
-        name = entries["group"].combine_chunks()
-        same = pc.fill_null(pc.equal(name, self.names.take(pa.array(at))), True)
-        chosen = np.flatnonzero((self._ids[at] == ids) & same.to_numpy(zero_copy_only=False))
-        return chosen, at[chosen]
-
-
-def skipped_stretches(begin: Any, end: Any, after_ms: float | None = None) -> list[Stretch]:
-    """The stretches of a backlog that a start passed over, between two of Kafka's offsets.
-
-    ``after_ms``: see ``Stretch``.
-
-    >>> [each.reports for each in skipped_stretches({"r": {"0": 5}}, {"r": {"0": 7005}})]
-    [5000, 2000]
-    """
-    found = []
-    for topic, offsets in end.items():
-        for part, last in offsets.items():
-            for at in range(begin[topic][part], last, SKIPPED_REPORTS):
-                until = min(at + SKIPPED_REPORTS, last)
-                between = {topic: {part: at}}, {topic: {part: until}}
-                found.append(Stretch(0, until - at, *between, after_ms=after_ms))
-    return found
-
-
-def left_out_stretch(positions: Sequence[str], begin: Any, end: Any) -> list[Stretch]:
-    """The stretch of a round that read its input but for the reports at these positions."""
-    return [Stretch(0, len(positions), begin, end, sorted(positions))] if positions else []
+        group = find(self._ids, entries["group_id"].to_numpy())
+        chosen = np.flatnonzero(with_same_name(group, entries["group"], self.names))
+        return chosen, group[chosen]

@@ -17,11 +17,11 @@ from quotaplane.agents.known_conditions import (
     NO_REPORTS,
     OTHER_TIME,
     REFUSED_SHARE,
+    SLOW_ROUNDS,
     UNUSABLE,
 )
 from quotaplane.errors import NoUsableReportsError
 from quotaplane.streams.quota.broker_clocks import BrokerClocks
-from quotaplane.streams.quota.slow_rounds import SlowRounds
 from quotaplane.streams.refused_brokers import REASONS, note_refused_brokers
 from quotaplane.streams.silence_watch import SilenceWatch
 from quotaplane.streams.status import by_reason
@@ -37,6 +37,8 @@ _HIGH_SHARE, _LOW_SHARE = 0.1, 0.05
 """Share of unusable reports at which the condition begins, and below which it does not go on."""
 _WINDOW_S: Final = 10.0
 _MAX_AGES: Final = 100
+_SLOW_IN_A_ROW: Final = 3
+"""The number of rounds that begin the condition, or end it: the first after a start take longer."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class ReportWatch:
         self.clocks = BrokerClocks(interval_s, PATIENCE_INTERVALS * interval_s)
         self._share = _RefusedShare()
         self._broker_from = broker_from
-        self._slow_rounds = SlowRounds(interval_s)
+        self._slow_rounds = _SlowRounds(interval_s)
 
     def check(self) -> None:
         """End the job if the previous rounds require it.
@@ -271,6 +273,30 @@ class _RefusedShare:
         if 2 * late > self._refused.total() and self._age_s is not None:
             text += f". Those refused for their time are {_off(self._age_s)}: compare clocks"
         conditions.note(REFUSED_SHARE, "", text, bad)
+
+
+class _SlowRounds:
+    """Rounds that read reports take longer than the reports' interval."""
+
+    def __init__(self, interval_s: float) -> None:
+        """``interval_s``: of reports."""
+        self._interval_s = interval_s
+        self._in_a_row = 0
+        """Rounds that are not as the condition says."""
+        self._is_slow = False
+
+    def after(self, took_s: float, conditions: Conditions) -> None:
+        """Add a round."""
+        differs = (took_s > self._interval_s) != self._is_slow
+        self._in_a_row = self._in_a_row + 1 if differs else 0
+        if self._in_a_row == _SLOW_IN_A_ROW:
+            self._in_a_row, self._is_slow = 0, not self._is_slow
+        text = (
+            f"they take {took_s:.1f} s, longer than reports.interval_s ({self._interval_s:g} s): "
+            "limits follow usage late. quotaplane_round_stage_seconds says which part takes long; "
+            "give the job more cores or a faster disk, or let brokers report less often"
+        )
+        conditions.note(SLOW_ROUNDS, "", text if self._is_slow else None)
 
 
 def _off(age_s: float) -> str:

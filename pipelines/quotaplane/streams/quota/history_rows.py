@@ -1,4 +1,4 @@
-"""A round's limits as rows of the history table ``limits``."""
+"""A round's usage and limits as rows of the history tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import pyarrow as pa
 from quotaplane.model import DEMAND_COLUMNS, DIMENSIONS, QUOTA_COLUMNS, RATE_COLUMNS
 from quotaplane.quota.outcome import Outcome
 from quotaplane.streams.quota.limit_messages import dimensions_of
+
+
+def usage_history(used: pa.Table) -> pa.Table:
+    """Rows of the history table ``usage``, or of another that names groups as it does."""
+    names = ["resource_group" if name == "group" else name for name in used.column_names]
+    return used.rename_columns(names)
 
 
 def limit_history(outcome: Outcome, lease_ms: int) -> pa.Table:
@@ -27,8 +33,7 @@ def limit_history(outcome: Outcome, lease_ms: int) -> pa.Table:
 
 
 def _with_constants(table: pa.Table, lease_ms: int, *, ended: bool) -> pa.Table:
-    table = table.rename_columns(
-        ["resource_group" if name == "group" else name for name in table.column_names]
+    table = usage_history(table).append_column(
+        "lease_ms", pa.repeat(pa.scalar(lease_ms, pa.int64()), len(table))
     )
-    table = table.append_column("lease_ms", pa.repeat(pa.scalar(lease_ms, pa.int64()), len(table)))
     return table.append_column("ended", pa.repeat(pa.scalar(ended), len(table)))

@@ -1,30 +1,13 @@
-"""The view ``covered_stretches``: the times covered by reports of each broker."""
-
-from __future__ import annotations
-
-from typing import Final
-
-_LONGEST_PAUSE_MS: Final = 60_000
-"""While the job runs, ``rounds`` has a row at least every half a minute."""
-
-
-def covered_stretches(reported_at: str, windows: int, without_window_ms: int) -> str:
-    """The SQL of the view, for both engines: a row for each time without interruption.
-
-    A broker is covered while its reports are in ``usage``: a report covers its window, and the time
-    since the report before it, if that is short. It is also covered while the job ran and saw it
-    live, as a broker without groups in use has no rows in ``usage``.
-
-    Args:
-        reported_at: SQL for the time of a report.
-        windows: length of a short time, in windows of the report.
-        without_window_ms: length of a short time before a report without a window.
-    """
-    return f"""
+-- Times covered by reports of each broker: a row for each time without interruption.
+--
+-- A broker is covered while its reports are in usage: a report covers its window, and the time since
+-- the report before it, if that is short. It is also covered while the job ran and saw it live, as a
+-- broker without groups in use has no rows in usage. While the job runs, rounds has a row at least
+-- every half a minute.
 WITH reports AS (
   SELECT DISTINCT
     broker, unix_millis({reported_at}) AS until_ms, coalesce(window_ms, 0) AS window_ms,
-    coalesce({windows} * window_ms, {without_window_ms}) AS longest_ms
+    coalesce({most_unreported} * window_ms, {without_window_ms}) AS longest_ms
   FROM usage
   WHERE date >= CAST(:usage_since AS DATE) AND round_at >= :usage_since
 ),
@@ -61,7 +44,7 @@ runs AS (
   FROM (
     SELECT
       at_ms,
-      sum(CASE WHEN at_ms - before_ms <= {_LONGEST_PAUSE_MS} THEN 0 ELSE 1 END) OVER (
+      sum(CASE WHEN at_ms - before_ms <= 60000 THEN 0 ELSE 1 END) OVER (
         ORDER BY at_ms ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
       ) AS run
     FROM rounds_in_order
@@ -100,4 +83,3 @@ SELECT
   broker, timestamp_millis(min(from_ms)) AS from_at, timestamp_millis(max(until_ms)) AS until_at
 FROM numbered
 GROUP BY broker, stretch
-"""
