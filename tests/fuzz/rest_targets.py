@@ -38,7 +38,7 @@ from quotaplane.pulsar_admin.http_answers import ChosenLines, HttpAnswer
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, propose
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
 from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
@@ -158,7 +158,7 @@ class FakeRest(Rest):
     ) -> HttpAnswer:
         for part in self.refuses:
             if part in path:
-                raise RefusedError("no such path", 404)
+                raise NotFoundError("no such path", 404)
         content = self.answers[self._turn % len(self.answers)]
         self._turn += 1
         if lines is not None:

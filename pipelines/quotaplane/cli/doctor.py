@@ -70,7 +70,6 @@ class _Table(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     add_history_options(parser)
     parser.add_argument("--mend", action="store_true", help="mend what can be mended")

@@ -79,6 +79,14 @@ def print_answer(
     print(answer_text(args, as_json, as_table, as_csv))
 
 
+def print_rows(
+    args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns: Columns
+) -> None:
+    """Print rows by column name; ``columns`` are those of a table, also of one without rows."""
+    cells = [tuple(row[name] for name in columns) for row in rows]
+    print_answer(args, lambda: json_lines(rows), lambda: (columns, cells))
+
+
 def table_text(columns: Columns, rows: Rows) -> str:
     r"""Rows as an aligned table; control characters are escaped, lists and objects are JSON.
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -34,9 +34,6 @@ from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.session import SHORT_LIVED, build_session
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.transport import open_broker_link
-
-if TYPE_CHECKING:
-    pass
 
 FOLDER = "data/demo"
 _MARK = ".quotaplane-demo"

@@ -32,7 +32,7 @@ from quotaplane.model import BASIC, PUBLISH, FloatArray
 from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
 from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
 from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, RefusedError, Rest
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.registry.table import delete_groups, put_groups
@@ -268,7 +268,7 @@ class GroupSync:
                 f"the cluster does not list the resource groups {some_of(existing)}, and yet has "
                 "them: they are not deleted from the table"
             )
-        deleted = [group for group, error in refused.items() if error.status == 404]
+        deleted = [group for group, error in refused.items() if isinstance(error, NotFoundError)]
         for group in deleted:
             await PublishQuotas(rest).drop_copy(group)
         # Another writer may have put one of them meanwhile: the next poll decides again.
@@ -280,7 +280,7 @@ class GroupSync:
                     f"the resource groups {some_of(deleted)} are gone from the cluster, and were "
                     "deleted from the table; `quotaplane groups restore --from-history` undoes that"
                 )
-        return [error for error in refused.values() if error.status != 404]
+        return [error for error in refused.values() if not isinstance(error, NotFoundError)]
 
     async def _drop_copies(self, rest: Rest, names: Collection[str], table: GroupSnapshot) -> None:
         """Delete copies of quotas whose groups neither the cluster nor the table has any more.
@@ -292,7 +292,7 @@ class GroupSync:
         lost = np.array(lost, object)[~known(lost, table.rows)].tolist()[: self._most]
         answers = await ask_each(rest, "GET", [group_path(group) for group in lost])
         for group, answer in zip(lost, answers, strict=True):
-            if isinstance(answer, RefusedError) and answer.status == 404:
+            if isinstance(answer, NotFoundError):
                 await PublishQuotas(rest).drop_copy(group)
 
     async def _give_back_if_gone(

@@ -7,6 +7,7 @@ and is then repeated on the new version: no change is lost, none is made twice.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -50,7 +51,7 @@ def optimistically(
     history: History,
     table: Table,
     once: Callable[[DeltaTable], _Done],
-    sleep: Callable[[float], None],
+    sleep: Callable[[float], None] = time.sleep,
 ) -> _Done:
     """Run ``once`` on the table's newest version, and again after a conflict with another writer.
 

@@ -14,7 +14,7 @@ from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar.client import MISSING, partitions_of
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.position import Id
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.settings import PulsarConnection
 
 _T = TypeVar("_T")
@@ -67,10 +67,8 @@ def is_there(place: PulsarConnection, topic: str) -> bool | None:
             path = api.path(domain, name, "partitions")
             try:
                 await api.get(path + "?checkAllowAutoCreation=false")
-            except RefusedError as error:
-                if error.status == 404:
-                    return False
-                raise
+            except NotFoundError:
+                return False
             return True
 
     return _now(asked())

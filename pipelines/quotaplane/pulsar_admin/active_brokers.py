@@ -58,7 +58,7 @@ class ActiveBrokers:
         """
         listed = await read_names(rest, rest.path("brokers"))
         if not listed:
-            raise ClusterError(f"Pulsar's REST API at {rest.url}: lists no brokers at all")
+            raise rest.failure("lists no brokers at all")
         failed: dict[str, ClusterError] = {}
         known = {each: self._name_of[each] for each in listed if each in self._name_of}
 

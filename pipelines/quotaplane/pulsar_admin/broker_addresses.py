@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from quotaplane.errors import ClusterError
 from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
 
@@ -41,6 +40,4 @@ def address_in(rest: Rest, path: str, answer: Any) -> BrokerAddress:
         name = answer.get("brokerUrl") or answer["brokerUrlTls"]
         return BrokerAddress(str(name), str(answer["httpUrlTls" if tls else "httpUrl"]))
     except MALFORMED:
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no URL of the broker"
-        ) from None
+        raise rest.failure(f"GET {path}: the answer has no URL of the broker") from None

@@ -20,7 +20,7 @@ from quotaplane.pulsar_admin.resource_groups import (
     TRANSPORT_CLASS,
     read_configuration,
 )
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.settings.transports import STOCK_REPORTS, is_per_broker
 
@@ -96,9 +96,8 @@ async def find_missing(
     try:
         return await _missing(rest, settings, transport, roles)
     except MALFORMED as error:
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: an answer about topics is malformed "
-            f"({type(error).__name__}: {str(error)[:200]})"
+        raise rest.failure(
+            f"an answer about topics is malformed ({type(error).__name__}: {str(error)[:200]})"
         ) from None
 
 
@@ -306,7 +305,5 @@ async def _read(rest: Rest, path: str) -> Any:
     """The answer; None: there is no such thing, or the answer is empty."""
     try:
         return await rest.get(path)
-    except RefusedError as error:
-        if error.status != 404:
-            raise
+    except NotFoundError:
         return None

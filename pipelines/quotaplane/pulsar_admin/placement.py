@@ -21,7 +21,7 @@ from quotaplane.pulsar_admin.broker_addresses import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.bundles import owners, tenant_bundle
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.topics.bundle_names import BundleName
 from quotaplane.topics.topic_layout import Layout
 
@@ -215,9 +215,8 @@ class Placement:
         try:
             policies = await self._rest.get(namespace_path(namespace))
             group = group_of(policies)
-        except RefusedError as error:
-            if error.status != 404:
-                raise
+        except NotFoundError:
+            pass
         known = self._namespaces.get(namespace)
         # A known namespace keeps its group, and so its rate, until ``_forget_detached`` removes it.
         kept = known.group if group is None and known is not None else group
@@ -244,8 +243,7 @@ class Placement:
         try:
             answer = await reading()
         except ClusterError as error:
-            absent = isinstance(error, RefusedError) and error.status == 404
-            expected = absent and gone is not _FAILED
+            expected = isinstance(error, NotFoundError) and gone is not _FAILED
             self._note(what, item, None if expected else error)
             self._failures[what] += not expected
             return gone if expected else _FAILED

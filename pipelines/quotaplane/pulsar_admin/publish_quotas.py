@@ -19,9 +19,8 @@ from quotaplane.groups.quota_copies import copy_of, is_copy, original_of
 from quotaplane.model import PUBLISH, BoolArray, FloatArray
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, rates_of, to_cluster
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 
-_NOT_FOUND: Final = 404
 _PUBLISH_RATES: Final = 2
 
 
@@ -42,9 +41,7 @@ class PublishQuotas:
         """
         try:
             return np.array(rates_of(await self._rest.get(group_path(group))))[PUBLISH]
-        except RefusedError as error:
-            if error.status != _NOT_FOUND:
-                raise
+        except NotFoundError:
             return np.full(_PUBLISH_RATES, np.nan)
 
     async def write(self, group: str, rates: FloatArray, which: BoolArray) -> None:

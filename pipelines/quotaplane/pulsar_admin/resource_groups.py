@@ -122,10 +122,7 @@ async def read_runtime(rest: Rest) -> Runtime:
     if configuration.get(TRANSPORT_CLASS):
         interval_s = _seconds(configuration.get(REPORT_INTERVAL, 60))
         if interval_s is None:
-            raise ClusterError(
-                f"Pulsar's REST API at {rest.url}: GET {_RUNTIME}: {REPORT_INTERVAL} is no number "
-                "of seconds"
-            )
+            raise rest.failure(f"GET {_RUNTIME}: {REPORT_INTERVAL} is no number of seconds")
     return Runtime(str(configuration["clusterName"]), interval_s, configuration)
 
 
@@ -137,9 +134,8 @@ async def read_configuration(rest: Rest) -> dict[str, Any]:
     """
     configuration = await rest.get(_RUNTIME)
     if not isinstance(configuration, dict) or not configuration.get("clusterName"):
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {_RUNTIME}: the answer has no clusterName; "
-            "check transport.admin_url"
+        raise rest.failure(
+            f"GET {_RUNTIME}: the answer has no clusterName; check transport.admin_url"
         )
     return configuration
 

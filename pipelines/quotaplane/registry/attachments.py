@@ -7,7 +7,6 @@ stays empty.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Final, Literal, NamedTuple
@@ -86,8 +85,6 @@ def attach(
     by: str,
     *,
     why: str | None = None,
-    dry_run: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Attached:
     """Attach a tenant or namespace to a group in place of the one that it has; None detaches it.
 
@@ -115,10 +112,8 @@ def attach(
     with only_one(history, LOCK):
         if group is not None:
             get_group(history, group)
-        if dry_run:
-            return Attached(_group_of(list_attachments(history), kind, name), group)
         ensure_table(history, ATTACHMENTS)
-        return optimistically(history, ATTACHMENTS, once, sleep)
+        return optimistically(history, ATTACHMENTS, once)
 
 
 def delete_unattached(

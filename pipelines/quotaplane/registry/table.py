@@ -164,7 +164,6 @@ def delete_groups(
     at_version: int | None = None,
     check: Callable[[pa.Table], None] = _ignore,
     dry_run: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> pa.Table:
     """Delete groups, all of them or none; the arguments are as in ``change_groups``.
 
@@ -193,7 +192,7 @@ def delete_groups(
 
     if dry_run:
         return once(open_table(history, RESOURCE_GROUPS.name))
-    return optimistically(history, RESOURCE_GROUPS, once, sleep)
+    return optimistically(history, RESOURCE_GROUPS, once)
 
 
 class GroupsRead(NamedTuple):

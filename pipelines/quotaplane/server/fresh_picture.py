@@ -24,7 +24,7 @@ from quotaplane.model import BoolArray
 from quotaplane.query.cluster_status import RECENT
 from quotaplane.server.access import belongs
 from quotaplane.server.refusals import AnswerError
-from quotaplane.server.workers import Workers
+from quotaplane.server.workers import Repeated, Workers
 from quotaplane.settings import History
 
 if TYPE_CHECKING:
@@ -53,8 +53,10 @@ class _Version(NamedTuple):
     """``deltalog.log.stamp``; None on an object store, or if the table changed meanwhile."""
 
 
-class FreshPicture:
+class FreshPicture(Repeated):
     """The newest ``ClusterPicture``. Without ``start``, each request reads the tables."""
+
+    thread_name = "server-picture"
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class FreshPicture:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
+        super().__init__()
         self._history, self._workers, self._timeout_s = history, workers, timeout_s
         self._clock, self._now = clock, now
         self._looking = threading.Lock()
@@ -73,23 +76,12 @@ class FreshPicture:
         self._made_at = self._looked_at = -float("inf")
         self._versions: list[_Version] | None = None
         self._failure: QuotaplaneError | None = None
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
         self._mine: tuple[ClusterPicture, dict[tuple[str, ...], BoolArray]] | None = None
 
-    def start(self) -> None:
-        """Start the thread that makes pictures, the first one at once."""
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, name="server-picture", daemon=True)
-        self._thread.start()
-
     def close(self, within_s: float = 1.0) -> bool:
-        """Stop the thread; False: its last picture is still under way."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(within_s)
-            if self._thread.is_alive():
-                return False
+        """Stop the thread and free the memory; False: its last picture is still under way."""
+        if not super().close(within_s):
+            return False
         if self._looking.acquire(blocking=False):
             if self._engine is not None:
                 self._engine.close()
@@ -145,10 +137,9 @@ class FreshPicture:
             self._looked_at = self._clock()
             return self._looked_at - begun
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            took_s = self.refresh()
-            self._stop.wait(max(EVERY_S, REST * took_s))
+    def repeat(self) -> float:
+        """See ``Repeated``."""
+        return max(EVERY_S, REST * self.refresh())
 
     def _is_due(self, now: float) -> bool:
         if self._versions is None or now - self._made_at > MOST_AGE_S:

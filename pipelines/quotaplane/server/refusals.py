@@ -35,7 +35,6 @@ _STATUS: Final[tuple[tuple[type[QuotaplaneError], int], ...]] = (
     (UnknownGroupError, 404),
     (GroupIdTakenError, 409),
     (CopyOfQuotaError, 409),
-    (CopyOfQuotaError, 409),
     (GroupInUseError, 412),
     (InputError, 400),
     (TableChangedError, 409),

@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import KEYS_OF_TOKENS
-from quotaplane.errors import ConfigError, QuotaplaneError
+from quotaplane.errors import ClusterError, ConfigError, QuotaplaneError
 from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
+from quotaplane.pulsar_admin.http_answers import UNCOMPRESSED, read_answer
 
 Fetch = Callable[[], Awaitable[bytes]]
 
@@ -31,6 +32,7 @@ _MOST_BYTES: Final = 1024 * 1024
 _FAILURES: Final = (
     httpx.HTTPError,
     httpx.InvalidURL,
+    ClusterError,  # an answer that is too large, or compressed
     OSError,
     ValueError,  # no JSON, or no keys
     asyncio.TimeoutError,  # before Python 3.11 no OSError
@@ -158,24 +160,13 @@ def from_url(url: str) -> Fetch:
 
     async def fetch() -> bytes:
         # Proxies of the environment and .netrc are ignored: the settings decide.
-        async with (
-            httpx.AsyncClient(
-                timeout=_FETCH_WITHIN_S,
-                verify=context,
-                headers={"Accept-Encoding": "identity"},
-                trust_env=False,
-            ) as client,
-            client.stream("GET", url) as answer,
-        ):
-            if answer.status_code != httpx.codes.OK:
-                raise ValueError(f"{url}: answers {answer.status_code}")
-            content = bytearray()
-            # Raw: a compressed part of 64 kB could become 64 MB before its size is checked.
-            async for part in answer.aiter_raw():
-                content += part
-                if len(content) > _MOST_BYTES:
-                    raise ValueError(f"{url}: is larger than {_MOST_BYTES} bytes")
-            return bytes(content)
+        async with httpx.AsyncClient(
+            timeout=_FETCH_WITHIN_S, verify=context, headers=UNCOMPRESSED, trust_env=False
+        ) as client:
+            answer = await read_answer(client, client.build_request("GET", url), _MOST_BYTES)
+        if answer.status != httpx.codes.OK:
+            raise ValueError(f"{url}: answers {answer.status}")
+        return answer.content
 
     return fetch
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -20,6 +22,41 @@ _MOST_WAITING: Final = 64
 """Writes that wait for the one before them; more are refused at once."""
 
 _Done = TypeVar("_Done")
+
+
+class Repeated(ABC):
+    """Work that a thread of its own repeats."""
+
+    thread_name: str
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def repeat(self) -> float:
+        """Do the work once; returns the seconds until it is due again."""
+
+    def start(self) -> None:
+        """Start the thread, which begins at once."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name=self.thread_name, daemon=True)
+        self._thread.start()
+
+    def close(self, within_s: float = 1.0) -> bool:
+        """Stop the thread; False: its last work is still under way.
+
+        The process must not end by itself meanwhile: native code that calls back into Python
+        during its shutdown crashes.
+        """
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(within_s)
+        return self._thread is None or not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._stop.wait(self.repeat())
 
 
 class Workers:

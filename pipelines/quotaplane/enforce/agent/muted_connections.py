@@ -23,7 +23,7 @@ from quotaplane.agents.pace import Bucket, Pace, at_once, start
 from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
 from quotaplane.errors import ClusterError, TransportError
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.pulsar_admin.topic_publishers import (
     Published,
     TopicPublishers,
@@ -46,7 +46,6 @@ _CHECKS_AT_ONCE: Final = 16
 CHECKS_SHARE: Final = 0.5
 """The part of the write budget for checks, as most of them find idle connections."""
 _TURN_POLL_S: Final = 0.05
-_NOT_FOUND: Final = 404
 
 
 class Probe(Protocol):
@@ -197,9 +196,10 @@ class MutedConnections:
             await self._reads.take()
             try:
                 found[part] = await read_publishers(self._rest, part)
+            except NotFoundError:
+                pass
             except ClusterError as error:
-                if not (isinstance(error, RefusedError) and error.status == _NOT_FOUND):
-                    failures.note(part, error)
+                failures.note(part, error)
 
         await at_once(_READS_AT_ONCE, look, parts)
         return found

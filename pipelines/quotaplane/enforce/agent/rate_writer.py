@@ -21,7 +21,7 @@ from quotaplane.enforce.rate_writes import Moves, in_turn
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.errors import HistoryError
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.pulsar_admin.topic_rates import (
     NO_RATE,
     OwnRate,
@@ -310,7 +310,7 @@ class RateWriter:
             # Any exception: otherwise the topic would count as in flight for ever.
             now_s = asyncio.get_running_loop().time()
             self._ledger.failed(topic, kind, now_s, wrote=wrote)
-            if _is_gone(error):
+            if isinstance(error, NotFoundError):
                 # Deleted a moment ago, which is no failure.
                 self._vanished += 1
                 self._ledger.mark_deleted(topic, kind)
@@ -320,7 +320,9 @@ class RateWriter:
                 self._failed += 1
             # For a topic that left its group only the removal of its rate matters now.
             left = topic not in self._ledger.layout.place
-            self._conditions.note(part, item, None if left or _is_gone(error) else error)
+            self._conditions.note(
+                part, item, None if left or isinstance(error, NotFoundError) else error
+            )
             return False
         self._conditions.note(part, item, None)
         return True
@@ -341,7 +343,7 @@ class RateWriter:
                     policy = found.without_mark(kind).policy
                 await give_back(self._rest, topic, kind, policy)
         except Exception as error:
-            if not _is_gone(error):
+            if not isinstance(error, NotFoundError):
                 self._failed += 1
                 self._conditions.note(WRITING_RATES, item, error)
                 if (topic, kind) in to_remove:
@@ -379,7 +381,3 @@ class RateWriter:
 
 def _named(topic: str, kind: int) -> str:
     return f"{topic} ({KINDS[kind]})"
-
-
-def _is_gone(error: Exception) -> bool:
-    return isinstance(error, RefusedError) and error.status == 404
