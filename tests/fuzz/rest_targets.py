@@ -25,9 +25,8 @@ from quotabalance.pulsar_admin.isolation import anti_affinity_group, read_isolat
 from quotaplane.groups.names import name_flaw
 from quotaplane.groups.pulsar_fields import PulsarFields, fields_in, read_fields
 from quotaplane.model import BASIC
-from quotaplane.pulsar_admin.broker_addresses import look_up_broker
+from quotaplane.pulsar_admin.active_brokers import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
-from quotaplane.pulsar_admin.bundles import tenant_bundle
 from quotaplane.pulsar_admin.configured_rates import (
     NO_RATES,
     TopicRates,
@@ -36,6 +35,7 @@ from quotaplane.pulsar_admin.configured_rates import (
 )
 from quotaplane.pulsar_admin.http_answers import ChosenLines, HttpAnswer
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
+from quotaplane.pulsar_admin.placement import tenant_bundle
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, propose
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
 from quotaplane.pulsar_admin.rest import NotFoundError, Rest

@@ -13,7 +13,7 @@ import pytest
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
-from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
+from quotaplane.enforce.agent.muted_connections import Producer, connections_of, silent_parts
 from quotaplane.errors import TransportError
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_publishers import published_in

@@ -22,14 +22,15 @@ from jwt.algorithms import RSAAlgorithm
 from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.server.access import Role
-from quotaplane.server.signing_keys import (
+from quotaplane.server.tokens import (
     LEAST_BETWEEN_S,
     KeySet,
     KeysUnavailableError,
+    TokenRefusedError,
+    Verifier,
     from_url,
     parse_key_set,
 )
-from quotaplane.server.tokens import TokenRefusedError, Verifier
 from quotaplane.settings.server import Authentication
 from tests.unit.cluster_cases import Answer, RestServer
 from tests.unit.server_cases import CONF, SECRET, Served, settings_with, token

@@ -12,7 +12,7 @@ import numpy as np
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
-from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, address_in
+from quotaplane.pulsar_admin.active_brokers import BrokerAddress, address_in
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 

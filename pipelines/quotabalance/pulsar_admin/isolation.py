@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from quotaplane.parsing.bounded_json import MALFORMED
-from quotaplane.pulsar_admin.rest import NotFoundError, Rest
+from quotaplane.pulsar_admin.rest import Rest
 
 
 class NamespaceIsolation(NamedTuple):
@@ -25,10 +25,7 @@ async def read_isolation(rest: Rest, cluster: str) -> list[NamespaceIsolation]:
         ClusterError: they can't be read.
     """
     path = Rest.path("clusters", cluster, "namespaceIsolationPolicies")
-    try:
-        answer = await rest.get(path)
-    except NotFoundError:
-        return []
+    answer = await rest.find(path)
     try:
         return [_isolation(answer[name]) for name in sorted(answer or {})]
     except MALFORMED:

@@ -7,7 +7,7 @@ import importlib
 from typing import Final, cast
 
 from quotaplane.cli import group_edits
-from quotaplane.cli.group_scopes import add_scope_options, groups_named
+from quotaplane.cli.group_edits import add_scope_options, groups_named
 from quotaplane.cli.group_tables import brief_rows, change_rows, one_row, whole_rows
 from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import (

@@ -43,13 +43,13 @@ def answer_form(args: argparse.Namespace) -> str:
     return args.form or (TABLE if sys.stdout.isatty() else JSON)
 
 
-def answer_text(
+def print_answer(
     args: argparse.Namespace,
     as_json: Callable[[], str],
     as_table: Callable[[], str | tuple[Columns, Rows]],
     as_csv: Callable[[], tuple[Columns, Rows]] | None = None,
-) -> str:
-    """An answer in the form that was asked for.
+) -> None:
+    """Print an answer in the form that was asked for.
 
     Args:
         args: has the options of ``add_answer_options``.
@@ -59,24 +59,14 @@ def answer_text(
     """
     form = answer_form(args)
     if form == JSON:
-        return as_json()
+        print(as_json())
+        return
     shown = (as_csv or as_table)() if form == CSV else as_table()
-    if isinstance(shown, str):
-        return shown
-    if form == TABLE:
-        return table_text(*shown)
-    columns, rows = shown
-    return render(columns, [[_cell(value) for value in row] for row in rows], CSV)
-
-
-def print_answer(
-    args: argparse.Namespace,
-    as_json: Callable[[], str],
-    as_table: Callable[[], str | tuple[Columns, Rows]],
-    as_csv: Callable[[], tuple[Columns, Rows]] | None = None,
-) -> None:
-    """Print what ``answer_text`` returns."""
-    print(answer_text(args, as_json, as_table, as_csv))
+    if not isinstance(shown, str):
+        columns, rows = shown
+        cells = [[_cell(value) for value in row] for row in rows]
+        shown = render(columns, cells, CSV) if form == CSV else table_text(columns, rows)
+    print(shown)
 
 
 def print_rows(

@@ -17,8 +17,7 @@ from rich.console import Console
 
 from quotaplane.console.command_output import INTERRUPTED
 from quotaplane.console.option_parser import OptionParser, whole_number
-from quotaplane.demo.cluster import SimulatedCluster
-from quotaplane.demo.director import Director
+from quotaplane.demo.cluster import Director, SimulatedCluster
 from quotaplane.demo.live import Screen, print_summary
 from quotaplane.demo.record import DemoRecord
 from quotaplane.demo.report import AuditAnswer, write_report

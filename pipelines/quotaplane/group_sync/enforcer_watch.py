@@ -19,8 +19,7 @@ from quotaplane.enforce.agent.custodian import bring
 from quotaplane.enforce.custody import Recorded, Wish
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.model import PUBLISH, RATE_COLUMNS
-from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
-from quotaplane.pulsar_admin.resource_groups import to_cluster
+from quotaplane.pulsar_admin.resource_groups import PublishQuotas, to_cluster
 from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 
 _AT_ONCE: Final = 8

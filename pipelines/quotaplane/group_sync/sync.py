@@ -26,12 +26,17 @@ from quotaplane.group_sync.changes import (
 )
 from quotaplane.group_sync.enforcer_watch import EnforcerWatch, give_back
 from quotaplane.group_sync.tenants import Tenants
+from quotaplane.groups.names import is_copy, original_of
 from quotaplane.groups.pulsar_fields import fields_in
-from quotaplane.groups.quota_copies import is_copy, original_of
 from quotaplane.model import BASIC, PUBLISH, FloatArray
 from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
-from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
-from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
+from quotaplane.pulsar_admin.resource_groups import (
+    GROUPS,
+    PublishQuotas,
+    group_path,
+    has_zero,
+    rates_of,
+)
 from quotaplane.pulsar_admin.rest import NotFoundError, RefusedError, Rest
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot

@@ -17,7 +17,7 @@ from quotaplane.agents.conditions import Say
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
-from quotaplane.pulsar_admin.broker_addresses import look_up_broker
+from quotaplane.pulsar_admin.active_brokers import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.configured_rates import (
     NO_RATES,

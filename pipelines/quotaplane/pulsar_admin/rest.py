@@ -119,6 +119,13 @@ class Rest:
         """
         return await self.ask("GET", path)
 
+    async def find(self, path: str) -> Any:
+        """Like ``get``; None also where the cluster has no such thing (404)."""
+        try:
+            return await self.get(path)
+        except NotFoundError:
+            return None
+
     async def ask(
         self, method: str, path: str, body: object = None, *, timeout_s: float | None = None
     ) -> Any:

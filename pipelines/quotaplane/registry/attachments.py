@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import GroupInUseError, HistoryError, InputError
-from quotaplane.groups.quota_copies import refuse_copies
+from quotaplane.groups.names import refuse_copies
 from quotaplane.history.commits import merging, optimistically
 from quotaplane.history.store import (
     ensure_table,
@@ -97,7 +97,7 @@ def attach(
     now = datetime.now(timezone.utc)
 
     def once(table: DeltaTable) -> Attached:
-        before = _group_of(_read(table), kind, name)
+        before = group_of(_read(table), kind, name)
         if before == group:
             return Attached(before, group)
         row = {"kind": kind, "name": name, "resource_group": group or "", "updated_at": now}
@@ -161,7 +161,8 @@ def _read(table: DeltaTable) -> pa.Table:
         raise HistoryError(f"history table {ATTACHMENTS.name}: {one_line(error)}") from None
 
 
-def _group_of(attachments: pa.Table, kind: Kind, name: str) -> str | None:
+def group_of(attachments: pa.Table, kind: Kind, name: str) -> str | None:
+    """The group of a tenant or namespace among ``attachments``; None: it has none itself."""
     mine = pc.and_(pc.equal(attachments["kind"], kind), pc.equal(attachments["name"], name))
     found = attachments.filter(mine)["resource_group"].to_pylist()
     return str(found[0]) if found else None

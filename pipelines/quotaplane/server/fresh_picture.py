@@ -1,7 +1,8 @@
-"""A picture of the job, its groups and brokers, kept for requests and renewed in the background.
+"""The state for requests: the groups, and a picture of the job, its groups and brokers.
 
-A request is answered from the newest picture. While the history can't be read, requests get an
-error, never an old picture.
+One read of the groups serves all requests of the same moment. The picture is renewed in the
+background, and a request is answered from the newest one. While the history can't be read, requests
+get an error, never an old picture.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from quotaplane.history.store import one_line, open_table, table_uri
 from quotaplane.history.tables import LEASES, RESOURCE_GROUPS, ROUNDS, USAGE
 from quotaplane.model import BoolArray
 from quotaplane.query.cluster_status import RECENT
+from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.server.access import belongs
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.workers import Repeated, Workers
@@ -168,3 +170,51 @@ class FreshPicture(Repeated):
             self._engine = DuckDBEngine(self._history, threads=1)
         now = self._now()
         return cluster_picture(self._engine, now - timedelta(microseconds=now.microsecond % 1000))
+
+
+FRESH_S: Final = 0.02
+"""Greatest age of the last read of the table, in seconds."""
+
+
+class FreshGroups:
+    """The groups, at most ``FRESH_S`` old; changes made by this server are always included."""
+
+    def __init__(
+        self,
+        current: CurrentGroups,
+        workers: Workers,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._current, self._workers, self._clock = current, workers, clock
+        self._groups: GroupSnapshot | None = None
+        self._fresh_until = -float("inf")
+        self._looking: asyncio.Task[GroupSnapshot] | None = None
+
+    async def get(self) -> GroupSnapshot:
+        """The groups.
+
+        Raises:
+            HistoryError: they can't be read.
+            AnswerError: not in time.
+        """
+        if self._groups is not None and self._clock() < self._fresh_until:
+            return self._groups
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        return await asyncio.shield(self._looking)
+
+    def expire(self) -> None:
+        """Drop the last read and one under way, after a change by this server."""
+        self._looking = None
+        self._fresh_until = -float("inf")
+
+    async def _look(self) -> GroupSnapshot:
+        begun, me = self._clock(), asyncio.current_task()
+        try:
+            groups = await self._workers.read(self._current.read)
+            if self._looking is me:
+                self._groups, self._fresh_until = groups, begun + FRESH_S
+            return groups
+        finally:
+            if self._looking is me:
+                self._looking = None

@@ -26,8 +26,7 @@ from quotaplane.errors import (
 )
 from quotaplane.pulsar_admin.rest import RefusedError
 from quotaplane.server.schemas import ErrorAnswer
-from quotaplane.server.signing_keys import KeysUnavailableError
-from quotaplane.server.tokens import TokenRefusedError
+from quotaplane.server.tokens import KeysUnavailableError, TokenRefusedError
 
 _STATUS: Final[tuple[tuple[type[QuotaplaneError], int], ...]] = (
     (TokenRefusedError, 401),

@@ -26,12 +26,11 @@ from quotaplane.pulsar.client import (
     open_client,
     partitions_of,
 )
-from quotaplane.pulsar.end_position import is_before, last_position
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import REDACTED, Options
 from quotaplane.pulsar.position import EARLIEST, Id
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
-from quotaplane.pulsar.reader import TopicReader
+from quotaplane.pulsar.reader import TopicReader, is_before, last_position
 from quotaplane.pulsar.replay import read_between
 from quotaplane.pulsar.topics import last_entry, must_be_there, topic_partitions
 from quotaplane.settings import PulsarConnection, PulsarTransport

@@ -310,8 +310,8 @@ class RateWriter:
             # Any exception: otherwise the topic would count as in flight for ever.
             now_s = asyncio.get_running_loop().time()
             self._ledger.failed(topic, kind, now_s, wrote=wrote)
-            if isinstance(error, NotFoundError):
-                # Deleted a moment ago, which is no failure.
+            deleted = isinstance(error, NotFoundError)
+            if deleted:  # a moment ago, which is no failure
                 self._vanished += 1
                 self._ledger.mark_deleted(topic, kind)
                 self._administrators.gone(topic, kind)
@@ -319,10 +319,8 @@ class RateWriter:
             elif wrote:
                 self._failed += 1
             # For a topic that left its group only the removal of its rate matters now.
-            left = topic not in self._ledger.layout.place
-            self._conditions.note(
-                part, item, None if left or isinstance(error, NotFoundError) else error
-            )
+            over = deleted or topic not in self._ledger.layout.place
+            self._conditions.note(part, item, None if over else error)
             return False
         self._conditions.note(part, item, None)
         return True
