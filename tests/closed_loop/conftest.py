@@ -20,9 +20,8 @@ from quotaplane.sim.world import Interval, World
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
-from quotaplane.wire.broker_departures import DEPARTURES, pack_departures
 from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
-from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from quotaplane.wire.shard_inputs import DEPARTURES, pack_departures, pack_groups, pack_reports
 from tests.unit.wire_cases import decode_fresh
 
 START_MS = 1_700_000_000_000

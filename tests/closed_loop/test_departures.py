@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from quotaplane.replay.verify import Verified, verify
 from quotaplane.settings import History
 from quotaplane.sim.broker_fleet import Report
-from quotaplane.wire.broker_departures import DEPARTURES
+from quotaplane.wire.shard_inputs import DEPARTURES
 from tests.closed_loop.conftest import START_MS, Loop, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
 

@@ -15,7 +15,7 @@ from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import TransportError
-from quotaplane.transport import delta, open_broker_link, open_transport
+from quotaplane.transport import delta, delta_topic, open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.contract.rigs import DeltaRig, drain, limits_of
 
@@ -32,7 +32,7 @@ def files_of(rig: DeltaRig, topic: str) -> int:
 def test_writers_compact_without_loss_or_doubling(
     delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
+    monkeypatch.setattr(delta_topic, "COMPACT_EVERY", 3)
     transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
     checkpoint = tmp_path / "checkpoint"
     reports, limits = [], []
@@ -85,7 +85,7 @@ def test_an_append_that_cannot_be_compacted_yet_was_no_failure(
     def no_space(_: Any, **options: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
+    monkeypatch.setattr(delta_topic, "COMPACT_EVERY", 3)
     transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
     sent = [Message("a", b"%d" % number) for number in range(6)]
     with monkeypatch.context() as patch:
@@ -102,7 +102,7 @@ def test_an_append_that_cannot_be_checkpointed_was_no_failure(
     delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deltalake package makes checkpoints of its own accord, after what it has committed."""
-    monkeypatch.setattr(delta, "COMPACT_EVERY", 8)
+    monkeypatch.setattr(delta_topic, "COMPACT_EVERY", 8)
     transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
     log = Path(delta_rig.settings().path) / "limits_topic" / "_delta_log"
     (log / "_last_checkpoint" / "in the way").mkdir(parents=True)
@@ -115,7 +115,7 @@ def test_an_append_that_cannot_be_checkpointed_was_no_failure(
 def test_the_log_is_checkpointed_while_it_is_written(
     delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta, "COMPACT_EVERY", 3)
+    monkeypatch.setattr(delta_topic, "COMPACT_EVERY", 3)
     link = open_broker_link(delta_rig.settings())
     for number in range(3):
         link.send_reports([("a", b"%d" % number, now_ms())])
@@ -171,7 +171,7 @@ def test_nobody_waits_for_the_other_topic_nor_for_files_to_be_deleted(
 def test_several_brokers_send_at_once(
     delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta, "COMPACT_EVERY", 4)
+    monkeypatch.setattr(delta_topic, "COMPACT_EVERY", 4)
     failures: list[BaseException] = []
 
     def send(broker: str) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import KafkaTransport
-from quotaplane.transport import kafka, open_broker_link, open_transport
+from quotaplane.transport import kafka, kafka_client, open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from quotaplane.transport.kafka_options import source_options
 from tests.contract.rigs import UNREACHABLE, KafkaRig, drain, limits_of
@@ -136,8 +136,8 @@ def test_an_unreachable_cluster_is_told_in_time(
 
         return open_client
 
-    for name in ("KafkaAdminClient", "KafkaConsumer"):
-        monkeypatch.setattr(kafka, name, noting(getattr(kafka, name)))
+    for module, name in ((kafka, "KafkaAdminClient"), (kafka_client, "KafkaConsumer")):
+        monkeypatch.setattr(module, name, noting(getattr(module, name)))
     settings = kafka_rig.settings(bootstrap_servers=UNREACHABLE, timeout_s=1.0)
     with pytest.raises(TransportError, match=rf"{UNREACHABLE}.*ECONNREFUSED") as caught:
         reach(settings)
@@ -223,7 +223,7 @@ def test_a_message_over_the_limit_is_refused(kafka_rig: KafkaRig) -> None:
 def test_a_link_follows_new_partitions(
     kafka_rig: KafkaRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, "METADATA_MAX_AGE_MS", 100)
+    monkeypatch.setattr(kafka_client, "METADATA_MAX_AGE_MS", 100)
     settings = kafka_rig.settings()
     link = open_broker_link(settings)
     transport = open_transport(settings)

@@ -35,7 +35,7 @@ from quotaplane.settings import DeltaTransport, History
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.sink import BatchSink, Finished, Finisher, Packed
 from quotaplane.streams.status import JobStatus, StatusUpdate
-from quotaplane.transport import delta, open_broker_link, open_transport
+from quotaplane.transport import delta_topic, open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.unit.history_cases import DAY_MS, limits, rounds, usage
 
@@ -252,7 +252,7 @@ def _publish(place: DataFolder) -> None:
 
 
 def _publish_and_compact(place: DataFolder) -> None:
-    delta.COMPACT_EVERY = 1  # type: ignore[misc]
+    delta_topic.COMPACT_EVERY = 1  # type: ignore[misc]
     _publish(place)
 
 

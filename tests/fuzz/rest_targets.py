@@ -25,9 +25,8 @@ from quotabalance.pulsar_admin.isolation import anti_affinity_group, read_isolat
 from quotaplane.groups.names import name_flaw
 from quotaplane.groups.pulsar_fields import PulsarFields, fields_in, read_fields
 from quotaplane.model import BASIC
-from quotaplane.pulsar_admin.broker_addresses import look_up_broker
+from quotaplane.pulsar_admin.active_brokers import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
-from quotaplane.pulsar_admin.bundles import tenant_bundle
 from quotaplane.pulsar_admin.configured_rates import (
     NO_RATES,
     TopicRates,
@@ -36,9 +35,10 @@ from quotaplane.pulsar_admin.configured_rates import (
 )
 from quotaplane.pulsar_admin.http_answers import ChosenLines, HttpAnswer
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates
+from quotaplane.pulsar_admin.placement import tenant_bundle
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, propose
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
 from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
@@ -158,7 +158,7 @@ class FakeRest(Rest):
     ) -> HttpAnswer:
         for part in self.refuses:
             if part in path:
-                raise RefusedError("no such path", 404)
+                raise NotFoundError("no such path", 404)
         content = self.answers[self._turn % len(self.answers)]
         self._turn += 1
         if lines is not None:

@@ -24,8 +24,8 @@ from quotaplane.parsing.strict_json import parse_case, parse_json
 from quotaplane.registry.group_files import read_group_files
 from quotaplane.registry.group_input import given_groups, read_group, read_groups
 from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
-from quotaplane.server.signing_keys import parse_key_set
-from quotaplane.server.what_if_schemas import WhatIfBody
+from quotaplane.server.tokens import parse_key_set
+from quotaplane.server.what_if_routes import WhatIfBody
 from quotaplane.settings import load_settings
 from tests.fuzz.mutators import TEXTS, changed_json, changed_text
 from tests.fuzz.target import Target

@@ -17,8 +17,8 @@ from quotaplane.settings import parse_settings
 from quotaplane.streams.job import StreamJob, prepare
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.transport import open_broker_link
-from quotaplane.wire.broker_departures import DEPARTURES
 from quotaplane.wire.reports import encode_report
+from quotaplane.wire.shard_inputs import DEPARTURES
 from tests.job import history_table, put_quotas
 
 INTERVAL_S = 8.0

@@ -8,7 +8,7 @@ import pytest
 
 from quotaplane.agents.known_conditions import ACCESS_REFUSED
 from quotaplane.errors import ClusterError
-from quotaplane.pulsar_admin.access_watch import AccessWatch
+from quotaplane.pulsar_admin.http_answers import AccessWatch
 from quotaplane.pulsar_admin.rest import Rest
 from tests.unit.cluster_cases import Answer, RestServer
 from tests.unit.condition_cases import Printed

@@ -16,7 +16,7 @@ from quotaplane.quota.config import Events
 from quotaplane.quota.headroom import wanted_headroom
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import next_due_ms
-from quotaplane.wire.broker_departures import pack_departures, unpack_departures
+from quotaplane.wire.shard_inputs import pack_departures, unpack_departures
 from tests.examples import examples
 from tests.unit.step_cases import (
     CONFIG,

@@ -14,9 +14,16 @@ import pytest
 from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
-from quotaplane.deltalog import compare as comparing
-from quotaplane.deltalog.checksums import CHECKSUMS, Checksums, Line, record, replace
-from quotaplane.deltalog.compare import EVERY_MS, compare
+from quotaplane.deltalog import checksums as comparing
+from quotaplane.deltalog.checksums import (
+    CHECKSUMS,
+    EVERY_MS,
+    Checksums,
+    Line,
+    compare,
+    record,
+    replace,
+)
 from quotaplane.deltalog.faults import find_fault
 from quotaplane.deltalog.log import LAST_CHECKPOINT, LOG, list_log
 from quotaplane.deltalog.read import live_paths

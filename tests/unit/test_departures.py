@@ -11,7 +11,7 @@ import pytest
 from quotaplane.model import Transition
 from quotaplane.quota.config import Events
 from quotaplane.quota.outcome import Outcome
-from quotaplane.wire.broker_departures import pack_departures, unpack_departures
+from quotaplane.wire.shard_inputs import pack_departures, unpack_departures
 from tests.unit.step_cases import CONFIG, NOTHING, T0, Shard, quotas, report, reports, started
 
 EVERY_MS = 5_000

@@ -20,7 +20,7 @@ from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError, HistoryError
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.registry import change_feed
 from quotaplane.registry.recorded_rates import AdministratorRate
 from tests.unit.cluster_cases import Answer
@@ -159,7 +159,7 @@ def test_what_is_gone_was_not_removed() -> None:
         rig = Rig(1)
         rig.settled(5.0)
         rig.has()
-        rig.rest.error = RefusedError("404", 404)
+        rig.rest.error = NotFoundError("404", 404)
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
         assert not rig.ledger.to_remove
@@ -178,7 +178,7 @@ def test_trouble_with_topics_that_are_gone_is_forgotten() -> None:
         await rig.writer.idle(5.0)
         rig.has("new")
         assert len(rig.lines) == 1  # its rate must be taken off still
-        rig.rest.error = RefusedError("404", 404)
+        rig.rest.error = NotFoundError("404", 404)
         rig.writer.begin(rig.moves(5.0)._replace(topic=np.zeros(0, np.int64)), 1.0)
         await rig.writer.idle(5.0)
         assert rig.lines[1:] == ["writing rates: over after 0 s"]

@@ -33,7 +33,7 @@ from quotaplane.pulsar_admin.topic_usage import (
     counters_in,
     stats_exposure,
 )
-from quotaplane.server.signing_keys import parse_key_set
+from quotaplane.server.tokens import parse_key_set
 from tests.fuzz.rest_targets import BUNDLE, FakeRest, done, with_answers
 from tests.unit.cluster_cases import transport_to
 from tests.unit.load_report_cases import local_broker_data

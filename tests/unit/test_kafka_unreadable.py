@@ -12,7 +12,7 @@ pytest.importorskip("kafka")
 from kafka import TopicPartition
 from kafka.errors import CorruptRecordError
 
-from quotaplane.transport.kafka import _records
+from quotaplane.transport.kafka_client import records_between
 
 PART = TopicPartition("r", 0)
 
@@ -72,7 +72,7 @@ def _record(offset: int) -> Any:
 
 
 def read(consumer: Any, since: int = 0, last: int = 10**9) -> list[int]:
-    batches = _records(consumer, PART, since, last, wait_s=5.0)
+    batches = records_between(consumer, PART, since, last, wait_s=5.0)
     return [offset for rows in batches for offset in rows["published_at_ms"].to_pylist()]
 
 

@@ -15,7 +15,7 @@ from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
 from quotaplane.enforce.agent.enforcer_status import EnforcerStatus
-from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
+from quotaplane.enforce.agent.muted_connections import Producer, connections_of, silent_parts
 from quotaplane.errors import TransportError
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_publishers import published_in

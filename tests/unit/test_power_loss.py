@@ -29,7 +29,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
-from quotaplane.transport import delta, open_broker_link, open_transport
+from quotaplane.transport import delta, delta_topic, open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.examples import in_soak
 from tests.histories import make_history
@@ -324,7 +324,7 @@ def test_commits_are_deleted_only_behind_a_checkpoint_that_is_on_the_disk(
     monkeypatch.setattr(Disk, "_synced", noted_fsync)
     monkeypatch.setattr(history_writer, "CHECKPOINT_INTERVAL", 2)
     monkeypatch.setattr(history_groups, "CHANGES_PER_CHECKPOINT", 2)
-    monkeypatch.setattr(delta, "COMPACT_EVERY", 1)
+    monkeypatch.setattr(delta_topic, "COMPACT_EVERY", 1)
     Disk(place.root, monkeypatch)
     WRITES[write][0](place)
     steps = [steps for steps in order.values() if "cleanup" in steps]

@@ -8,10 +8,9 @@ import pulsar
 import pytest
 
 from quotaplane.pulsar import reader as reading
-from quotaplane.pulsar.message import Row
+from quotaplane.pulsar.message import Row, batches
 from quotaplane.pulsar.position import EARLIEST, Id
 from quotaplane.pulsar.reader import TopicReader
-from quotaplane.pulsar.rows import batches
 from tests.unit.pulsar_cases import (
     DISCONNECTED,
     OPTIONS,

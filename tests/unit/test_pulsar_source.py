@@ -15,12 +15,11 @@ from pydantic import SecretStr
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.pulsar import topics
 from quotaplane.pulsar.client import open_client
-from quotaplane.pulsar.message import Row
+from quotaplane.pulsar.message import Row, batches
 from quotaplane.pulsar.options import full_name, must_read, parse_options
 from quotaplane.pulsar.position import EARLIEST, Id, Received, as_offset, from_time, ranges, time_of
 from quotaplane.pulsar.producer import check_columns
-from quotaplane.pulsar.rows import batches
-from quotaplane.settings import PulsarTransport, Settings, parse_settings
+from quotaplane.settings import PulsarConnection, PulsarTransport, Settings, parse_settings
 from quotaplane.streams.query_failures import known_failure
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.pulsar import PulsarLink, PulsarTopics, source_options
@@ -248,11 +247,11 @@ def test_a_link_goes_on_while_partitions_are_not_told(
 def test_a_ledger_without_an_entry_tells_nothing(
     monkeypatch: pytest.MonkeyPatch, said: str | None, found: Id | None
 ) -> None:
-    def answer(question: Any) -> dict[str, str]:
-        question.close()
+    def answer(place: PulsarConnection, path: str) -> dict[str, str]:
+        assert path.endswith("/persistent/public/default/a/internalStats")
         return {} if said is None else {"lastConfirmedEntry": said}
 
-    monkeypatch.setattr(topics, "_now", answer)
+    monkeypatch.setattr(topics, "_get", answer)
     options = parse_options({**URL, "admin_url": "http://host:8080", "topic": "a"})
     assert topics.last_entry(options, "persistent://public/default/a") == found
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.pulsar import source
+from quotaplane.pulsar.message import SCHEMA
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.position import Offset
-from quotaplane.pulsar.rows import SCHEMA
 from quotaplane.pulsar.source import PulsarStreamReader
 from quotaplane.pulsar.spool import Spool
 from quotaplane.transport.pulsar import PulsarTopics

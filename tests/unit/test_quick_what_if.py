@@ -14,7 +14,6 @@ from quotaplane.query.buckets import Grid
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.state import ShardState
-from quotaplane.replay.differences import less_and_more
 from quotaplane.replay.period import MOST_CELLS, Period, period_of
 from quotaplane.replay.quick_what_if import (
     SteadyConfig,
@@ -26,6 +25,7 @@ from quotaplane.replay.quick_what_if import (
     steady_limits,
     totals,
 )
+from quotaplane.replay.quota_what_if import less_and_more
 from tests.closed_loop.conftest import settings_with
 
 D, INF, NAN = len(DIMENSIONS), np.inf, np.nan

@@ -19,7 +19,7 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import GroupSnapshot
 from quotaplane.registry.table import get_group, list_groups, put_groups
 from quotaplane.server.cluster_groups import rates_to_set
-from quotaplane.server.fresh_groups import FreshGroups
+from quotaplane.server.fresh_picture import FreshGroups
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import Rig
 from tests.unit.server_cases import Served, WritableCluster, served_beside, settings_with

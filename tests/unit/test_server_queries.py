@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.server.queries import Queries
 from quotaplane.server.refusals import AnswerError
-from quotaplane.server.workers import Workers
+from quotaplane.server.workers import Queries, Workers
 from quotaplane.settings import History
 from tests.histories import ENDLESS, make_history
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from quotaplane.demo.director import Director
+from quotaplane.demo.cluster import Director
 from quotaplane.demo.live import Screen, print_summary, view
 from quotaplane.demo.record import DemoRecord, rate
 from quotaplane.demo.report import AuditAnswer, write_report

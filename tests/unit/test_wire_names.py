@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from quotaplane.groups import ids
 from quotaplane.groups.ids import NO_ID, NewNames, ids_of, ids_of_column
 from quotaplane.model import MAX_GROUP_CHARS, group_id
+from quotaplane.wire.raw import as_strings
 from quotaplane.wire.reports import encode_stock_report
-from quotaplane.wire.utf8 import as_strings
 from tests.unit.wire_cases import decode_now, own_report
 
 PIECES = st.one_of(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from quotabalance.planning.decisions import Move
 from quotabalance.pulsar_admin.bundle_actions import claim, owned_bundles, unload
 from quotaplane.errors import ClusterError
-from quotaplane.pulsar_admin.broker_addresses import BrokerAddress
+from quotaplane.pulsar_admin.active_brokers import BrokerAddress
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
 ATTEMPTS: Final = 3

@@ -9,7 +9,7 @@ from quotabalance.planning.decisions import Split
 from quotabalance.planning.split_positions import split_positions
 from quotabalance.pulsar_admin.bundle_actions import bundle_bounds, split, topic_weights
 from quotaplane.errors import ClusterError, InputError
-from quotaplane.pulsar_admin.broker_addresses import BrokerAddress
+from quotaplane.pulsar_admin.active_brokers import BrokerAddress
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.topics.bundle_names import parse_bundle
 

@@ -19,7 +19,7 @@ from quotabalance.pulsar_admin.isolation import (
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
-from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, look_up_broker
+from quotaplane.pulsar_admin.active_brokers import BrokerAddress, look_up_broker
 from quotaplane.pulsar_admin.bulk import READS_PER_S, read_names
 from quotaplane.pulsar_admin.rest import Rest
 

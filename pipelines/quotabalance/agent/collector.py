@@ -16,7 +16,7 @@ from quotaplane.agents.known_conditions import LIST_OF_BROKERS
 from quotaplane.agents.pace import at_once
 from quotaplane.agents.periodic import waited
 from quotaplane.errors import ClusterError, QuotaplaneError
-from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, look_up_broker
+from quotaplane.pulsar_admin.active_brokers import BrokerAddress, look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.resource_groups import read_configuration
 from quotaplane.pulsar_admin.rest import Rest

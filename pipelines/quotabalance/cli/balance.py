@@ -81,7 +81,6 @@ Strategy = Callable[[BalanceCase, str], Iterator[tuple[ClusterLoad, Decisions]]]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``quotaplane balance``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("cases", metavar="CASES", help="the file with the cases; - reads stdin")
     chosen = parser.add_mutually_exclusive_group()

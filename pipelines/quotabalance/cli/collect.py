@@ -22,7 +22,6 @@ See docs/balance-executor.md.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("--conf", metavar="FILE", required=True, help="the balance job's settings")
     parser.add_argument("--once", action="store_true", help="one round only")

@@ -38,7 +38,6 @@ class PlanRefusedError(QuotaplaneError):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("--conf", metavar="FILE", required=True, help="the balance job's settings")
     parser.add_argument(

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from quotabalance.planning.cluster_load import RESOURCES
 from quotaplane.errors import InputError
-from quotaplane.parsing.one_spelling import OneSpelling
+from quotaplane.parsing.decimals import OneSpelling
 from quotaplane.parsing.strict_json import first_error
 
 KEPT_SAMPLES: Final = 4

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.parsing.one_spelling import OneSpelling
+from quotaplane.parsing.decimals import OneSpelling
 from quotaplane.parsing.strict_json import check_expressions, first_error
 
 

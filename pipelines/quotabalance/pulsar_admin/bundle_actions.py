@@ -12,7 +12,7 @@ import numpy as np
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
-from quotaplane.pulsar_admin.broker_addresses import BrokerAddress, address_in
+from quotaplane.pulsar_admin.active_brokers import BrokerAddress, address_in
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
 
@@ -30,7 +30,7 @@ async def owned_bundles(rest: Rest, cluster: str, broker: str) -> set[str]:
     path = Rest.path("brokers", cluster, broker, "ownedNamespaces")
     answer = await rest.get(path)
     if not isinstance(answer, dict):
-        raise ClusterError(f"Pulsar's REST API at {rest.url}: GET {path}: not a list of bundles")
+        raise rest.failure(f"GET {path}: not a list of bundles")
     return set(answer)
 
 
@@ -106,9 +106,7 @@ async def bundle_bounds(rest: Rest, namespace: str) -> list[int]:
     try:
         return sorted(int(bound, 16) for bound in answer["boundaries"])
     except MALFORMED:
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no boundaries"
-        ) from None
+        raise rest.failure(f"GET {path}: the answer has no boundaries") from None
 
 
 async def topic_weights(rest: Rest, bundle: str, broker_url: str) -> tuple[IntArray, FloatArray]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from quotaplane.errors import ClusterError
 from quotaplane.parsing.bounded_json import MALFORMED
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import Rest
 
 
 class NamespaceIsolation(NamedTuple):
@@ -26,18 +25,11 @@ async def read_isolation(rest: Rest, cluster: str) -> list[NamespaceIsolation]:
         ClusterError: they can't be read.
     """
     path = Rest.path("clusters", cluster, "namespaceIsolationPolicies")
-    try:
-        answer = await rest.get(path)
-    except RefusedError as error:
-        if error.status == 404:
-            return []
-        raise
+    answer = await rest.find(path)
     try:
         return [_isolation(answer[name]) for name in sorted(answer or {})]
     except MALFORMED:
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no isolation policies"
-        ) from None
+        raise rest.failure(f"GET {path}: the answer has no isolation policies") from None
 
 
 def _isolation(policy: dict[str, Any]) -> NamespaceIsolation:

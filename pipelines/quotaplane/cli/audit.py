@@ -50,7 +50,6 @@ class _Request(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that all audits have."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", help="an audit, a FILE.sql, or: list")
     parser.add_argument("--conf", metavar="FILE", help="the job's settings; history.path is used")

@@ -1,18 +1,22 @@
-"""``quotaplane doctor``: checks the tables and checkpoints on disk, and mends broken tables."""
+"""``quotaplane doctor``: checks the tables and checkpoints on disk, and mends broken tables.
+
+A checkpoint is whole if its streaming query can continue from it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from quotaplane.cli.doctor_checkpoint import checkpoint_findings
 from quotaplane.cli.history_options import add_history_options, history_at
 from quotaplane.console.answers import (
     TABLE,
@@ -32,7 +36,7 @@ from quotaplane.errors import ConfigError, HistoryError, QuotaplaneError, Transp
 from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.store import location_of, nobody_writing, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES
-from quotaplane.registry.put_warnings import unreported_names
+from quotaplane.registry.rows_after import unreported_names
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History, Settings, load_settings
 from quotaplane.transport.base import REPORTS_AND_LIMITS
@@ -70,7 +74,6 @@ class _Table(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     add_history_options(parser)
     parser.add_argument("--mend", action="store_true", help="mend what can be mended")
@@ -186,10 +189,9 @@ def _doubts(tables: Sequence[_Table], problems: Sequence[tuple[object, ...]]) ->
 
 
 def _checkpoints_of(settings: Settings) -> Iterator[Path]:
-    for path in (settings.checkpoint, f"{settings.checkpoint.rstrip('/')}-throttle"):
-        folder = local_folder(path)
-        if folder is not None and folder.is_dir() and any(folder.iterdir()):
-            yield folder
+    folder = local_folder(settings.checkpoint)
+    if folder is not None and folder.is_dir() and any(folder.iterdir()):
+        yield folder
 
 
 def _diagnosed(table: _Table) -> Diagnosis:
@@ -253,3 +255,69 @@ def _lock_topic(locks: ExitStack, folder: Path) -> None:
         raise TransportError(f"{folder}: something is writing to it: stop it first") from None
     except OSError as error:
         raise TransportError(f"{folder}: can't be mended: {with_advice(error)}") from None
+
+
+_LOSS: Final = "can't be mended: start the job with a new checkpoint folder (docs/runbook.md)"
+_NOTE: Final = "quotaplane.json"
+_VERSION: Final = "v1"
+"""The first line of each file in Spark's logs of a query."""
+
+
+def checkpoint_findings(folder: Path, tables: Sequence[Path]) -> list[Finding]:
+    """The problems of a checkpoint folder; ``tables`` are those that its query may read.
+
+    Spark does not wait for the disk, so after a power loss the newest files may be empty, or the
+    checkpoint and the tables may not match.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    problems = dict(_problems(folder, tables))
+    return [Finding(file, problem, _LOSS) for file, problem in problems.items()]
+
+
+def _problems(folder: Path, tables: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    for name in (_NOTE, "metadata"):
+        try:
+            json.loads((folder / name).read_bytes())
+        except FileNotFoundError:
+            yield name, "is missing"
+        except ValueError:
+            yield name, "is empty or cut off"
+    for log in ("offsets", "commits"):
+        for file in _newest(folder / log):
+            lines = file.read_text("utf-8", "replace").splitlines()
+            if not lines or lines[0] != _VERSION:
+                yield f"{log}/{file.name}", "is empty or cut off"
+    for file in _newest(folder / "offsets")[:1]:
+        yield from _ahead(file, tables)
+
+
+def _newest(folder: Path) -> list[Path]:
+    """The two newest files of one of Spark's logs, the newest first."""
+    files = [file for file in folder.glob("*") if file.name.isdigit()]
+    return sorted(files, key=lambda file: int(file.name), reverse=True)[:2]
+
+
+def _ahead(offsets: Path, tables: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """Tables that end before what the query has read: it would skip their next rows."""
+    read: dict[str, int] = {}
+    for line in offsets.read_text("utf-8", "replace").splitlines():
+        try:
+            source: Any = json.loads(line)
+            read[source["reservoirId"]] = int(source["reservoirVersion"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    for folder in tables:
+        try:
+            table = DeltaTable(folder)
+            version, identity = table.version(), str(table.metadata().id)
+        except (DeltaError, OSError):
+            continue
+        # Offsets name the next version to read, so one version more is correct.
+        if read.get(identity, 0) > version + 1:
+            yield (
+                f"offsets/{offsets.name}",
+                f"says that {folder.name} was read up to version {read[identity]}, but its newest "
+                f"version is {version}",
+            )

@@ -31,7 +31,6 @@ docs/enforcer.md.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     clusters = parser.add_subparsers(dest="cluster", metavar="CLUSTER", required=True)
     pulsar = clusters.add_parser("pulsar", help="stock Pulsar: rates of topics, over its REST API")

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from quotaplane.cli.group_scopes import add_scope_options, groups_named
-from quotaplane.cli.group_tables import change_rows, diff_rows
+from quotaplane.cli.group_tables import GroupDiff, change_rows, diff_rows, diffs_of
 from quotaplane.console.answers import (
     add_answer_options,
     json_lines,
@@ -19,15 +18,15 @@ from quotaplane.console.answers import (
 )
 from quotaplane.console.option_parser import OptionParser, whole_number
 from quotaplane.console.terminal import inform, warn
-from quotaplane.errors import ConfigError
+from quotaplane.errors import ConfigError, InputError
 from quotaplane.groups.option_kinds import ChoiceOption
 from quotaplane.groups.policy_options import BY_COLUMN, POLICY_COLUMNS
+from quotaplane.groups.scope import DEFAULT, scope_of
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.parsing.point_in_time import parse_since
 from quotaplane.registry.apply import apply_groups
 from quotaplane.registry.attachments import delete_unattached
-from quotaplane.registry.group_diff import GroupDiff, diffs_of
 from quotaplane.registry.group_files import read_group_files
 from quotaplane.registry.group_input import (
     JSON_COLUMNS,
@@ -321,3 +320,44 @@ def author_of(args: argparse.Namespace) -> str:
     if not name.isprintable():
         raise ConfigError(f"the login name {name!r} can't be printed: name the author with --by")
     return name
+
+
+def add_scope_options(parser: argparse.ArgumentParser) -> None:
+    """``--user`` and ``--client``, in place of a group's name."""
+    for who in ("user", "client"):
+        parser.add_argument(
+            f"--{who}", metavar="NAME", help=f"in place of GROUP; {DEFAULT}: any without a quota"
+        )
+
+
+def groups_named(args: argparse.Namespace) -> list[str]:
+    """The groups named by GROUP, or by ``--user`` and ``--client``; empty if none is named.
+
+    Raises:
+        ConfigError: both are given.
+        InputError: a name can't be one.
+    """
+    named = [args.group] if isinstance(args.group, str) else args.group or []
+    scope = scope_named(args.user, args.client)
+    if scope is None:
+        return named
+    if named:
+        raise ConfigError("GROUP does not go with --user or --client")
+    return [scope]
+
+
+def scope_named(user: str | None, client: str | None) -> str | None:
+    """The group that the options name, None if they are not given.
+
+    >>> scope_named("CN=alice", None)
+    'user=CN%3Dalice'
+
+    Raises:
+        InputError: a name can't be one.
+    """
+    if user is None and client is None:
+        return None
+    try:
+        return str(scope_of(user, client))
+    except InputError as error:
+        raise InputError(f"--{error}") from None

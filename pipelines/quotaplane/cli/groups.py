@@ -7,10 +7,16 @@ import importlib
 from typing import Final, cast
 
 from quotaplane.cli import group_edits
-from quotaplane.cli.group_scopes import add_scope_options, groups_named
+from quotaplane.cli.group_edits import add_scope_options, groups_named
 from quotaplane.cli.group_tables import brief_rows, change_rows, one_row, whole_rows
 from quotaplane.cli.history_options import add_history_options, history_of
-from quotaplane.console.answers import add_answer_options, json_lines, json_of, print_answer
+from quotaplane.console.answers import (
+    add_answer_options,
+    json_lines,
+    json_of,
+    print_answer,
+    print_rows,
+)
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import ConfigError
 from quotaplane.groups.quota_text import QUOTA_FORM
@@ -20,7 +26,6 @@ from quotaplane.registry.group_files import group_file
 from quotaplane.registry.group_json import shown, shown_changes
 from quotaplane.registry.scopes import resolved
 from quotaplane.registry.table import get_group, list_groups
-from quotaplane.settings import History
 
 _EPILOG: Final = """\
 examples:
@@ -94,13 +99,14 @@ _EDITS: Final = {
 }
 
 
+_RESOLVED: Final = ("dimension", "rate_per_s", "group", "mode", "terms", "shared_by")
+
 _SOURCES: Final = {"pulsar": "quotaplane.cli.import_pulsar"}
 """By source of an import, the module that runs it; only this one is imported."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG.replace("QUOTA_FORM", QUOTA_FORM)
     place = OptionParser(add_help=False)
     add_history_options(place)
@@ -185,20 +191,11 @@ def run(args: argparse.Namespace) -> int:
             lambda: whole_rows(rows),
         )
     elif args.action == "resolve":
-        _print_resolved(history, args)
+        found = list(resolved(list_groups(history), args.user, args.client))
+        print_rows(args, found, _RESOLVED)
     else:
         found = group_changes(history, args.group)
         if args.group is not None and not found:
             get_group(history, args.group)  # raises if there is none
         print_answer(args, lambda: json_lines(shown_changes(found)), lambda: change_rows(found))
     return 0
-
-
-def _print_resolved(history: History, args: argparse.Namespace) -> None:
-    found = list(resolved(list_groups(history), args.user, args.client))
-    columns = ("dimension", "rate_per_s", "group", "mode", "terms", "shared_by")
-    print_answer(
-        args,
-        lambda: json_lines(found),
-        lambda: (columns, [tuple(row[name] for name in columns) for row in found]),
-    )

@@ -7,6 +7,7 @@ import argparse
 from pydantic import ValidationError
 
 from quotaplane.errors import ConfigError
+from quotaplane.history.store import require_history
 from quotaplane.parsing.strict_json import explain
 from quotaplane.settings import History, load_settings
 
@@ -25,6 +26,18 @@ def history_of(args: argparse.Namespace) -> History:
         ConfigError: the settings, or the path, are wrong.
     """
     return load_settings(args.conf).history if args.history is None else history_at(args.history)
+
+
+def existing_history(args: argparse.Namespace) -> History:
+    """The history that the options name, which must exist.
+
+    Raises:
+        ConfigError: the settings, or the path, are wrong; or there is no history.
+        HistoryError: it can't be looked at.
+    """
+    history = history_of(args)
+    require_history(history)
+    return history
 
 
 def history_at(path: str) -> History:

@@ -110,7 +110,6 @@ def build_parser(chosen: str | None = None, words: Sequence[str] = ()) -> argpar
         usage="quotaplane COMMAND ...",
         description="One global quota, shared fairly among many brokers.",
         epilog=_commands_by_purpose(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"quotaplane {__version__}")
     subparsers = parser.add_subparsers(

@@ -7,14 +7,13 @@ import json
 from dataclasses import asdict, fields
 from datetime import datetime, timezone
 
-from quotaplane.cli.history_options import add_history_options, history_of
+from quotaplane.cli.history_options import add_history_options, existing_history
 from quotaplane.console.answers import add_answer_options, print_answer
 from quotaplane.console.option_parser import number
 from quotaplane.console.terminal import warn
 from quotaplane.errors import ConfigError, DamagedTableError
 from quotaplane.history.disk_reserve import keep_reserves, with_reserve
 from quotaplane.history.maintenance import KEEP_DAYS, Maintained, maintain
-from quotaplane.history.store import require_history
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import DeltaTransport, load_settings
 from quotaplane.transport.delta import maintain as maintain_topics
@@ -51,8 +50,7 @@ def run(args: argparse.Namespace) -> int:
             f"--keep-days must be more than 0 and at most 36500, not {args.keep_days:g}"
         )
     settings = load_settings(args.conf) if args.conf else None
-    history = history_of(args)
-    require_history(history)
+    history = existing_history(args)
     now = datetime.now(timezone.utc)
     with_reserve(history, lambda: roll_up(history, now))  # before the usage expires
     damaged: list[DamagedTableError] = []

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from quotaplane.cli.history_options import add_history_options, history_of
+from quotaplane.cli.history_options import add_history_options, existing_history
 from quotaplane.console.answers import (
     add_answer_options,
     json_lines,
@@ -21,7 +21,6 @@ from quotaplane.console.answers import (
 from quotaplane.console.terminal import one_line
 from quotaplane.console.text_table import render
 from quotaplane.errors import ConfigError, InputError, OutputError
-from quotaplane.history.store import require_history
 from quotaplane.parsing.point_in_time import parse_since, parse_until
 from quotaplane.parsing.strict_yaml import read_value
 from quotaplane.registry.group_input import read_groups
@@ -53,7 +52,6 @@ takes. For an answer about one group within milliseconds, not exact, ask `quotap
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     add_history_options(parser)
     parser.add_argument(
@@ -85,8 +83,7 @@ def run(args: argparse.Namespace) -> int:
         ConfigError, InputError: an option is wrong, or nothing was recorded in that time.
         HistoryError: the record can't be read.
     """
-    history = history_of(args)
-    require_history(history)
+    history = existing_history(args)
     now = datetime.now(timezone.utc)
     since = parse_since(args.since, now, "--from")
     until = parse_until(args.until, now, "--to") if args.until is not None else now

@@ -22,7 +22,6 @@ finish; a second signal ends it at once.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("--conf", metavar="FILE", required=True, help="the jobs' settings")
     parser.add_argument(

@@ -25,7 +25,6 @@ failure, and makes nothing that is there. See docs/pulsar.md.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     clusters = parser.add_subparsers(dest="cluster", metavar="CLUSTER", required=True)
     pulsar = clusters.add_parser("pulsar", help="topics, retention and rights, over its REST API")

@@ -6,11 +6,10 @@ import argparse
 from datetime import datetime, timezone
 from typing import Final
 
-from quotaplane.cli.history_options import add_history_options, history_of
-from quotaplane.console.answers import add_answer_options, json_lines, print_answer
+from quotaplane.cli.history_options import add_history_options, existing_history
+from quotaplane.console.answers import add_answer_options, print_rows
 from quotaplane.console.option_parser import whole_number
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.history.store import require_history
 from quotaplane.query.cluster_status import broker_status
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.limits_in_force import COLUMNS, limits_in_force
@@ -45,14 +44,12 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.top < 1:
         raise ConfigError(f"--top must be 1 or more, not {args.top}")
-    history = history_of(args)
-    require_history(history)
+    history = existing_history(args)
     with DuckDBEngine(history) as engine:
         found = limits_in_force(engine, args.group, args.broker, args.top)
         if not found:
             _check_names(history, engine, args.group, args.broker)
-    rows = [tuple(row.values()) for row in found]
-    print_answer(args, lambda: json_lines(found), lambda: (COLUMNS, rows))
+    print_rows(args, found, COLUMNS)
     return 0
 
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.cli.history_options import add_history_options, history_of
+from quotaplane.cli.history_options import add_history_options, existing_history
 from quotaplane.console.answers import add_answer_options, json_of, print_answer, table_text
 from quotaplane.console.option_parser import whole_number
 from quotaplane.errors import ConfigError
 from quotaplane.groups.standing import OVER_QUOTA, UNFAIR
-from quotaplane.history.store import location_of, require_history
+from quotaplane.history.store import location_of
 from quotaplane.laws.explain import short
 from quotaplane.model import BoolArray
 from quotaplane.query.cluster_status import (
@@ -48,7 +48,6 @@ old.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     add_history_options(parser)
     parser.add_argument(
@@ -70,8 +69,7 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.top < 0:
         raise ConfigError(f"--top must be 0 or more, not {args.top}")
-    history = history_of(args)
-    require_history(history)
+    history = existing_history(args)
     now = datetime.now(timezone.utc)
     with DuckDBEngine(history) as engine:
         job = job_status(engine, now)

@@ -6,9 +6,8 @@ import argparse
 from datetime import datetime, timezone
 from typing import Any
 
-from quotaplane.cli.history_options import add_history_options, history_of
+from quotaplane.cli.history_options import add_history_options, existing_history
 from quotaplane.console.answers import add_answer_options, json_lines, print_answer
-from quotaplane.history.store import require_history
 from quotaplane.laws.explain import short
 from quotaplane.parsing.point_in_time import parse_since
 from quotaplane.query.duckdb_engine import DuckDBEngine
@@ -37,9 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """
     now = datetime.now(timezone.utc)
     moment = parse_since(args.at, now, "--at") if args.at is not None else now
-    history = history_of(args)
-    require_history(history)
-    with DuckDBEngine(history) as engine:
+    with DuckDBEngine(existing_history(args)) as engine:
         found = why(engine, args.group, args.broker, moment)
     columns = list(found[0]) if found else []
     rows = [tuple(row.values()) for row in found]

@@ -75,7 +75,6 @@ class SimulationCase(CaseModel):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     width = max(map(len, MEANINGS))
     parser.epilog = _EXAMPLE + "\n".join(f"  {k:<{width}}  {v}" for k, v in MEANINGS.items())
     parser.add_argument("scenario", metavar="SCENARIO.json", help="the scenario; - is stdin")

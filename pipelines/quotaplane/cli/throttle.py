@@ -98,7 +98,6 @@ def _windows(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``quotaplane throttle``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLE
     parser.add_argument("case", metavar="CASE.json", help="law, quota and requests; - reads stdin")
     add_answer_options(parser)

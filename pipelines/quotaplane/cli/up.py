@@ -49,7 +49,6 @@ _NUMBERS: Final = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = re.sub("|".join(_NUMBERS), lambda found: _NUMBERS[found[0]], _EPILOG)
     parser.add_argument("--conf", metavar="FILE", required=True, help="the settings of all parts")
 

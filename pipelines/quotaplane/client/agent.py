@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.client.receiver import ReceivedLimits, issued_on_steady_clock
+from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
 from quotaplane.groups.ids import NO_ID, ids_of
@@ -247,5 +247,5 @@ class BrokerClient:
         now_ms = self._now_ms()
         if message.broker == self.broker and message.issued_at_ms + message.lease_ms < now_ms:
             self.over_on_arrival += 1
-        issued_ms = issued_on_steady_clock(message.issued_at_ms, now_ms, self._steady_ms())
+        issued_ms = message.issued_on(wall_ms=now_ms, steady_ms=self._steady_ms())
         return self._received.apply(message, issued_ms=issued_ms).changed

@@ -24,20 +24,6 @@ _NO_END: Final = int(np.iinfo(np.int64).max)
 _NO_COLUMNS: Final = np.empty(0, np.int64)
 
 
-def issued_on_steady_clock(issued_at_ms: int, wall_ms: float, steady_ms: float) -> int:
-    """The time of issue of a message that arrives now, on a reader's clock that can't be set.
-
-    Not later than now, so no limit holds for longer than a lease after it arrived, however wrong
-    the reader's clock or the job's is.
-
-    >>> issued_on_steady_clock(9_000, wall_ms=10_000, steady_ms=500)
-    -500
-    >>> issued_on_steady_clock(3_610_000, wall_ms=10_000, steady_ms=500)
-    500
-    """
-    return int(steady_ms - max(wall_ms - issued_at_ms, 0.0))
-
-
 class Applied(NamedTuple):
     """Changes that a message made for its broker; groups are given as columns of the arrays."""
 
@@ -155,14 +141,11 @@ class ReceivedLimits:
         """The columns of groups by name; -1: not known."""
         return self._groups.of_names(names)
 
-    def add_broker(self, broker: str, started_at_ms: int = 0) -> int:
-        """Keep a broker's limits from now on; returns its row.
-
-        ``started_at_ms``: when it started, as in its reports; 0: not reported.
-        """
+    def add_broker(self, broker: str) -> int:
+        """Keep a broker's limits from now on, whose start is not known; returns its row."""
         if broker not in self._row:
             self._row[broker] = len(self._row)
-            self._started_at_ms.append(started_at_ms)
+            self._started_at_ms.append(0)
             self._make_room()
         return self._row[broker]
 
@@ -190,7 +173,7 @@ class ReceivedLimits:
         even if its version is lower. None: only versions are compared.
 
         ``issued_ms``: time of issue on the clock of the calls of ``all``, see
-        ``issued_on_steady_clock``. None: the time in the message.
+        ``LimitsMessage.issued_on``. None: the time in the message.
         """
         until_ms = int(message.issued_at_ms if issued_ms is None else issued_ms) + message.lease_ms
         row = self._row.get(message.broker)

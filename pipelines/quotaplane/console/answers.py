@@ -43,13 +43,13 @@ def answer_form(args: argparse.Namespace) -> str:
     return args.form or (TABLE if sys.stdout.isatty() else JSON)
 
 
-def answer_text(
+def print_answer(
     args: argparse.Namespace,
     as_json: Callable[[], str],
     as_table: Callable[[], str | tuple[Columns, Rows]],
     as_csv: Callable[[], tuple[Columns, Rows]] | None = None,
-) -> str:
-    """An answer in the form that was asked for.
+) -> None:
+    """Print an answer in the form that was asked for.
 
     Args:
         args: has the options of ``add_answer_options``.
@@ -59,24 +59,22 @@ def answer_text(
     """
     form = answer_form(args)
     if form == JSON:
-        return as_json()
+        print(as_json())
+        return
     shown = (as_csv or as_table)() if form == CSV else as_table()
-    if isinstance(shown, str):
-        return shown
-    if form == TABLE:
-        return table_text(*shown)
-    columns, rows = shown
-    return render(columns, [[_cell(value) for value in row] for row in rows], CSV)
+    if not isinstance(shown, str):
+        columns, rows = shown
+        cells = [[_cell(value) for value in row] for row in rows]
+        shown = render(columns, cells, CSV) if form == CSV else table_text(columns, rows)
+    print(shown)
 
 
-def print_answer(
-    args: argparse.Namespace,
-    as_json: Callable[[], str],
-    as_table: Callable[[], str | tuple[Columns, Rows]],
-    as_csv: Callable[[], tuple[Columns, Rows]] | None = None,
+def print_rows(
+    args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], columns: Columns
 ) -> None:
-    """Print what ``answer_text`` returns."""
-    print(answer_text(args, as_json, as_table, as_csv))
+    """Print rows by column name; ``columns`` are those of a table, also of one without rows."""
+    cells = [tuple(row[name] for name in columns) for row in rows]
+    print_answer(args, lambda: json_lines(rows), lambda: (columns, cells))
 
 
 def table_text(columns: Columns, rows: Rows) -> str:

@@ -40,6 +40,7 @@ class OptionParser(argparse.ArgumentParser):
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
+        settings = {"formatter_class": argparse.RawDescriptionHelpFormatter, **settings}
         super().__init__(*args, **{**settings, "allow_abbrev": False})
         for name in (None, "store"):
             self.register("action", name, _StoreOnce)

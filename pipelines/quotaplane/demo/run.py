@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.console.command_output import INTERRUPTED
 from quotaplane.console.option_parser import OptionParser, whole_number
-from quotaplane.demo.cluster import SimulatedCluster
-from quotaplane.demo.director import Director
+from quotaplane.demo.cluster import Director, SimulatedCluster
 from quotaplane.demo.live import Screen, print_summary
 from quotaplane.demo.record import DemoRecord
 from quotaplane.demo.report import AuditAnswer, write_report
@@ -35,9 +34,6 @@ from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.session import SHORT_LIVED, build_session
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.transport import open_broker_link
-
-if TYPE_CHECKING:
-    pass
 
 FOLDER = "data/demo"
 _MARK = ".quotaplane-demo"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from quotaplane.client.receiver import ReceivedLimits, issued_on_steady_clock
+from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.groups.ids import ids_of
 from quotaplane.model import BASIC, UNLIMITED, BoolArray, FloatArray, IntArray
 
@@ -83,8 +83,8 @@ class ClusterLimits:
             self.ignored += 1
             return 0
         self._limits.add_broker(message.broker)
-        issued_ms = issued_on_steady_clock(
-            message.issued_at_ms, now_ms if wall_ms is None else wall_ms, now_ms
+        issued_ms = message.issued_on(
+            wall_ms=now_ms if wall_ms is None else wall_ms, steady_ms=now_ms
         )
         applied = self._limits.apply(message, now_ms, issued_ms=issued_ms)
         self.safe_changes += applied.safe_changed

@@ -19,12 +19,10 @@ from quotaplane.enforce.agent.custodian import bring
 from quotaplane.enforce.custody import Recorded, Wish
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.model import PUBLISH, RATE_COLUMNS
-from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
-from quotaplane.pulsar_admin.resource_groups import to_cluster
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.resource_groups import PublishQuotas, to_cluster
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 
 _AT_ONCE: Final = 8
-_NOT_FOUND: Final = 404
 
 
 class EnforcerWatch:
@@ -54,11 +52,11 @@ class EnforcerWatch:
         domain, _, name = self._topic.partition("://")
         try:
             stats: Any = await rest.get(rest.path(domain, name, "stats"))
-        except ClusterError as error:
+        except NotFoundError:  # no enforcer that could lead was ever there
             self._beat_at_s = self._clock()
-            if isinstance(error, RefusedError) and error.status == _NOT_FOUND:
-                # No enforcer that could lead was ever there.
-                return False
+            return False
+        except ClusterError:
+            self._beat_at_s = self._clock()
             raise
         beats = stats.get("msgInCounter") if isinstance(stats, dict) else None
         if beats != self._beats:

@@ -37,13 +37,18 @@ from quotaplane.group_sync.changes import (
 )
 from quotaplane.group_sync.enforcer_watch import EnforcerWatch, give_back
 from quotaplane.group_sync.tenants import Tenants
+from quotaplane.groups.names import is_copy, original_of
 from quotaplane.groups.pulsar_fields import fields_in
-from quotaplane.groups.quota_copies import is_copy, original_of
 from quotaplane.model import BASIC, PUBLISH, FloatArray
 from quotaplane.pulsar_admin.bulk import READS_PER_S, InTurn, ask_each, read_names
-from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
-from quotaplane.pulsar_admin.resource_groups import GROUPS, group_path, has_zero, rates_of
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.resource_groups import (
+    GROUPS,
+    PublishQuotas,
+    group_path,
+    has_zero,
+    rates_of,
+)
+from quotaplane.pulsar_admin.rest import NotFoundError, RefusedError, Rest
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.registry.table import delete_groups, put_groups
@@ -276,7 +281,7 @@ class GroupSync:
         refused = {g: a for g, a in zip(names, answers, strict=True) if isinstance(a, RefusedError)}
         existing = sorted(set(names).difference(refused))
         self._conditions.set(UNLISTED_GROUPS, existing)
-        deleted = [group for group, error in refused.items() if error.status == 404]
+        deleted = [group for group, error in refused.items() if isinstance(error, NotFoundError)]
         for group in deleted:
             await PublishQuotas(rest).drop_copy(group)
         # Another writer may have put one of them meanwhile: the next poll decides again.
@@ -288,7 +293,7 @@ class GroupSync:
                     f"the resource groups {some_of(deleted)} are gone from the cluster, and were "
                     "deleted from the table; `quotaplane groups restore --from-history` undoes that"
                 )
-        return [error for error in refused.values() if error.status != 404]
+        return [error for error in refused.values() if not isinstance(error, NotFoundError)]
 
     async def _drop_copies(self, rest: Rest, names: Collection[str], table: GroupSnapshot) -> None:
         """Delete copies of quotas whose groups neither the cluster nor the table has any more.
@@ -300,7 +305,7 @@ class GroupSync:
         lost = np.array(lost, object)[~known(lost, table.rows)].tolist()[: self._most]
         answers = await ask_each(rest, "GET", [group_path(group) for group in lost])
         for group, answer in zip(lost, answers, strict=True):
-            if isinstance(answer, RefusedError) and answer.status == 404:
+            if isinstance(answer, NotFoundError):
                 await PublishQuotas(rest).drop_copy(group)
 
     async def _give_back_if_gone(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.bulk import InTurn, ask_each, read_names
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, RefusedError, Rest
 
 
 class Tenants:
@@ -39,11 +39,10 @@ class Tenants:
                 continue
             try:
                 namespaces = await read_names(rest, namespace_path(tenant))
+            except NotFoundError:
+                self.waiting[tenant] = f"{where}: there is no such tenant yet"
             except RefusedError as error:
-                if error.status == 404:
-                    self.waiting[tenant] = f"{where}: there is no such tenant yet"
-                else:
-                    self.failing.append(error)
+                self.failing.append(error)
             else:
                 group_for |= dict.fromkeys(namespaces, group)
         attached = await self._policies.read(rest, group_for)
@@ -53,6 +52,6 @@ class Tenants:
         ]
         answers = await ask_each(rest, "POST", paths)
         refused = [answer for answer in answers if isinstance(answer, RefusedError)]
-        # 404: the namespace was deleted meanwhile, which is no failure.
-        self.failing += [error for error in refused if error.status != 404]
+        # That a namespace was deleted meanwhile is no failure.
+        self.failing += [error for error in refused if not isinstance(error, NotFoundError)]
         self.failing += self._policies.failing.values()

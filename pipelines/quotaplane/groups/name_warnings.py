@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.groups.names import called
-from quotaplane.groups.quota_copies import is_copy, original_of
+from quotaplane.groups.names import called, is_copy, original_of
 from quotaplane.groups.scope import FORMS, is_scope
 from quotaplane.groups.terms_by_broker import ALL_BROKERS, read_terms
 from quotaplane.model import BoolArray

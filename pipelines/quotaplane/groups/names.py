@@ -3,12 +3,13 @@ and none that leads elsewhere (``..``).
 
 A name that looks like a scope (``user=...``, ``client=...``) must be one. ``check_name`` refuses a
 name, ``flawed_names`` finds the bad ones among many, ``usable`` is the part that concerns reports.
+Names of copies are those in which a Pulsar cluster keeps publish quotas that were taken over.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.errors import InputError
+from quotaplane.errors import CopyOfQuotaError, InputError
 from quotaplane.groups.scope import SCOPE_KEYS, is_scope, parse_scope
 from quotaplane.model import MAX_GROUP_CHARS, SEPARATOR, BoolArray
 
@@ -128,3 +129,38 @@ def _printable() -> BoolArray:
     """For every character of Unicode whether it is printable, as ``str.isprintable`` says."""
     characters = map(chr, range(sys.maxunicode + 1))
     return np.fromiter(map(str.isprintable, characters), bool, sys.maxunicode + 1)
+
+
+_COPY: Final = ".taken-over"
+
+
+def copy_of(group: str) -> str:
+    """The group that has the copy of a group's quota.
+
+    >>> copy_of("orders"), is_copy("orders.taken-over"), original_of("orders.taken-over")
+    ('orders.taken-over', True, 'orders')
+    """
+    return f"{group}{_COPY}"
+
+
+def is_copy(group: str) -> bool:
+    """Whether a group of the cluster is such a copy."""
+    return group.endswith(_COPY) and group != _COPY
+
+
+def original_of(copy: str) -> str:
+    """The group whose quota a copy has."""
+    return copy.removesuffix(_COPY)
+
+
+def refuse_copies(groups: Iterable[str]) -> None:
+    """Leave the enforcer's copies of quotas alone: a quota would be given back wrong.
+
+    Raises:
+        CopyOfQuotaError: a group has the name of one.
+    """
+    for group in filter(is_copy, groups):
+        raise CopyOfQuotaError(
+            f"group {group!r} keeps the quota of group {original_of(group)!r} for the enforcer, "
+            "which alone changes it"
+        )

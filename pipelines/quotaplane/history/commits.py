@@ -51,7 +51,7 @@ def optimistically(
     history: History,
     table: Table,
     once: Callable[[DeltaTable], _Done],
-    sleep: Callable[[float], None],
+    sleep: Callable[[float], None] = time.sleep,
 ) -> _Done:
     """Run ``once`` on the table's newest version, and again after a conflict with another writer.
 

@@ -83,7 +83,7 @@ class Leadership:
             self._write(opened, epoch, checkpoint_id)
             return epoch
 
-        return optimistically(self._history, LEADERS, claim, time.sleep)
+        return optimistically(self._history, LEADERS, claim)
 
     def claim(self, checkpoint_id: str, epoch: int) -> None:
         """Lead with an existing checkpoint; nothing is written if this process leads already.
@@ -102,7 +102,7 @@ class Leadership:
                 self._check_is_newest(leader, checkpoint_id, epoch)
             self._write(opened, epoch, checkpoint_id)
 
-        optimistically(self._history, LEADERS, claim, time.sleep)
+        optimistically(self._history, LEADERS, claim)
 
     def check(self) -> None:
         """Check that this process still leads; call this in each round, before anything is written.

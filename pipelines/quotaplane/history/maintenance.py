@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
 
 from quotaplane.console.terminal import warn
-from quotaplane.deltalog.compare import compare
+from quotaplane.deltalog.checksums import compare
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths, read_rows

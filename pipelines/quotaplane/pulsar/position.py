@@ -14,7 +14,7 @@ Spark compares offsets as JSON. An offset is ``{topic partition: position}``, so
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from quotaplane.errors import TransportError
@@ -48,12 +48,7 @@ class Id(NamedTuple):
         Raises:
             TransportError: the text is not an id.
         """
-        match = re.fullmatch(r"(-?\d+):(-?\d+):(-?\d+)", text)
-        if match is None:
-            raise TransportError(
-                f"{text!r} is not a position in a Pulsar topic: not this checkpoint's"
-            )
-        return Id(*map(int, match.groups()))
+        return Id(*_numbers(r"(-?\d+):(-?\d+):(-?\d+)", text, "a Pulsar topic"))
 
 
 class Received(NamedTuple):
@@ -76,12 +71,14 @@ class Received(NamedTuple):
         Raises:
             TransportError: the text is not one.
         """
-        match = re.fullmatch(r"(\d+)#(\d+)", text)
-        if match is None:
-            raise TransportError(
-                f"{text!r} is not a position in a live topic: not this checkpoint's"
-            )
-        return Received(*map(int, match.groups()))
+        return Received(*_numbers(r"(\d+)#(\d+)", text, "a live topic"))
+
+
+def _numbers(form: str, text: str, where: str) -> Iterator[int]:
+    match = re.fullmatch(form, text)
+    if match is None:
+        raise TransportError(f"{text!r} is not a position in {where}: not this checkpoint's")
+    return map(int, match.groups())
 
 
 def from_time(since_ms: int) -> str:

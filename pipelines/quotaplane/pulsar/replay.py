@@ -18,13 +18,11 @@ from quotaplane.pulsar.client import (
     open_client,
     unreachable,
 )
-from quotaplane.pulsar.end_position import is_before, rows_until
-from quotaplane.pulsar.message import Row
+from quotaplane.pulsar.message import Row, batches
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.outages import PATIENCE_S, RETRY_S, loss_policy
 from quotaplane.pulsar.position import Id, Offset, ranges, time_of
-from quotaplane.pulsar.reader import TopicReader
-from quotaplane.pulsar.rows import batches
+from quotaplane.pulsar.reader import TopicReader, is_before, rows_until
 from quotaplane.pulsar.spool import Spool
 
 

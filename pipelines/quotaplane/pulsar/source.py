@@ -20,12 +20,12 @@ from pyspark.sql.types import Row, StructType
 from quotaplane.console.terminal import log_to_stderr
 from quotaplane.errors import ConfigError
 from quotaplane.pulsar.client import as_transport_error, close_quietly, open_client
-from quotaplane.pulsar.end_position import last_position
+from quotaplane.pulsar.message import DDL, batches
 from quotaplane.pulsar.options import Options, must_read, parse_options
 from quotaplane.pulsar.position import EARLIEST, Id, Offset, from_time
 from quotaplane.pulsar.producer import check_columns, write_rows
+from quotaplane.pulsar.reader import last_position
 from quotaplane.pulsar.replay import read_between, read_range
-from quotaplane.pulsar.rows import DDL, batches
 from quotaplane.pulsar.spool import Spool
 from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.pulsar.topics import topic_partitions

@@ -23,9 +23,8 @@ import pyarrow as pa
 from quotaplane.arrow import pack, unpack
 from quotaplane.errors import TransportError
 from quotaplane.files import fsync
-from quotaplane.pulsar.message import Row
+from quotaplane.pulsar.message import Row, batches
 from quotaplane.pulsar.position import Offset, Received
-from quotaplane.pulsar.rows import batches
 from quotaplane.settings.transports import is_live
 
 _SUFFIX: Final = ".spool"

@@ -14,7 +14,6 @@ from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import LIST_OF_TOPICS
 from quotaplane.errors import TransportError
 from quotaplane.pulsar.client import close_quietly, open_client
-from quotaplane.pulsar.end_position import last_position
 from quotaplane.pulsar.live_reader import LiveReader
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import Options
@@ -27,7 +26,7 @@ from quotaplane.pulsar.position import (
     as_offset,
     from_time,
 )
-from quotaplane.pulsar.reader import TopicReader
+from quotaplane.pulsar.reader import TopicReader, last_position
 from quotaplane.pulsar.topics import must_be_there, topic_partitions
 from quotaplane.settings.transports import is_live
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pulsar
 
@@ -14,10 +13,8 @@ from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar.client import MISSING, partitions_of
 from quotaplane.pulsar.options import Options
 from quotaplane.pulsar.position import Id
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.settings import PulsarConnection
-
-_T = TypeVar("_T")
 
 
 def topic_partitions(client: pulsar.Client, options: Options) -> list[str]:
@@ -36,13 +33,8 @@ def topic_partitions(client: pulsar.Client, options: Options) -> list[str]:
 def _matching(place: PulsarConnection, pattern: str) -> list[str]:
     domain, _, rest = pattern.partition("://")
     tenant, namespace, wanted = rest.split("/", 2)
-
-    async def listed() -> Any:
-        async with Rest(place) as api:
-            return await api.get(api.path(domain, tenant, namespace))
-
     name = re.compile(wanted)
-    topics = _now(listed())
+    topics = _get(place, Rest.path(domain, tenant, namespace))
     # Pulsar's own topics begin with two underscores.
     return sorted(
         topic
@@ -62,18 +54,13 @@ def is_there(place: PulsarConnection, topic: str) -> bool | None:
         return None
     domain, _, name = topic.partition("://")
 
-    async def asked() -> bool:
-        async with Rest(place) as api:
-            path = api.path(domain, name, "partitions")
-            try:
-                await api.get(path + "?checkAllowAutoCreation=false")
-            except RefusedError as error:
-                if error.status == 404:
-                    return False
-                raise
-            return True
-
-    return _now(asked())
+    try:
+        _get(place, Rest.path(domain, name, "partitions") + "?checkAllowAutoCreation=false")
+    except TransportError as error:
+        if isinstance(error.__cause__, NotFoundError):
+            return False
+        raise
+    return True
 
 
 def must_be_there(place: PulsarConnection, topic: str) -> None:
@@ -95,34 +82,27 @@ def last_entry(place: PulsarConnection, topic: str) -> Id | None:
     if place.admin_url is None:
         return None
     domain, _, name = topic.partition("://")
-
-    async def asked() -> Any:
-        async with Rest(place) as api:
-            return await api.get(api.path(domain, name, "internalStats"))
-
     try:
-        last = Id.parse(f"{_now(asked())['lastConfirmedEntry']}:-1")
+        stats = _get(place, Rest.path(domain, name, "internalStats"))
+        last = Id.parse(f"{stats['lastConfirmedEntry']}:-1")
     except (TransportError, KeyError, TypeError):
         return None
     return last if last.entry >= 0 else None
 
 
-def _now(question: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine in a thread: a notebook's thread already runs an event loop."""
-    answers: list[_T] = []
-    errors: list[BaseException] = []
+def _get(place: PulsarConnection, path: str) -> Any:
+    """GET from the REST API, in a thread: a notebook's thread already runs an event loop.
 
-    def ask() -> None:
+    Raises:
+        TransportError: the REST API does not answer or refuses; the cause says which.
+    """
+
+    async def asked() -> Any:
+        async with Rest(place) as api:
+            return await api.get(path)
+
+    with ThreadPoolExecutor(1) as thread:
         try:
-            answers.append(asyncio.run(question))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    if not errors:
-        return answers[0]
-    if isinstance(errors[0], ClusterError):
-        raise TransportError(str(errors[0])) from None
-    raise errors[0]
+            return thread.submit(asyncio.run, asked()).result()
+        except ClusterError as error:
+            raise TransportError(str(error)) from error

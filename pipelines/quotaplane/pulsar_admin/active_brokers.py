@@ -1,4 +1,7 @@
-"""Follows a cluster's own list of active brokers: reports of others do not count."""
+"""Follows a cluster's own list of active brokers: reports of others do not count.
+
+Each broker has a name in its reports, and an address of its own REST API.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from quotaplane.agents.background_task import BackgroundTask, background_task
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import ADDRESS_OF_BROKERS, LIST_OF_BROKERS
 from quotaplane.agents.pace import at_once
 from quotaplane.errors import ClusterError
-from quotaplane.pulsar_admin.broker_addresses import look_up_broker
+from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
 from quotaplane.pulsar_admin.rest import Rest
@@ -58,7 +62,7 @@ class ActiveBrokers:
         """
         listed = await read_names(rest, rest.path("brokers"))
         if not listed:
-            raise ClusterError(f"Pulsar's REST API at {rest.url}: lists no brokers at all")
+            raise rest.failure("lists no brokers at all")
         failed: dict[str, ClusterError] = {}
         known = {each: self._name_of[each] for each in listed if each in self._name_of}
 
@@ -148,3 +152,37 @@ def _note(conditions: Conditions, failed: dict[str, ClusterError]) -> None:
     for broker, error in failed.items():
         conditions.note(ADDRESS_OF_BROKERS, broker, error)
     conditions.retain(ADDRESS_OF_BROKERS, failed.__contains__)
+
+
+class BrokerAddress(NamedTuple):
+    """Where a broker can be reached."""
+
+    name: str
+    """As in its usage reports: the URL of its binary protocol."""
+    url: str
+    """The URL of its own REST API."""
+
+
+async def look_up_broker(rest: Rest, broker: str) -> BrokerAddress:
+    """The addresses of a broker ``host:port`` of the cluster's list.
+
+    Raises:
+        ClusterError: it does not answer, or the answer has no addresses.
+    """
+    # A broker owns its own heartbeat topic, so looking that up returns its addresses.
+    path = f"/lookup/v2/topic/persistent/pulsar/{quote(broker)}/healthcheck"
+    return address_in(rest, path, await rest.get(path))
+
+
+def address_in(rest: Rest, path: str, answer: Any) -> BrokerAddress:
+    """The broker in the answer to a lookup.
+
+    Raises:
+        ClusterError: there is none.
+    """
+    tls = rest.url.startswith("https:")
+    try:
+        name = answer.get("brokerUrl") or answer["brokerUrlTls"]
+        return BrokerAddress(str(name), str(answer["httpUrlTls" if tls else "httpUrl"]))
+    except MALFORMED:
+        raise rest.failure(f"GET {path}: the answer has no URL of the broker") from None

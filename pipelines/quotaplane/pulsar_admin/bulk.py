@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from quotaplane.agents.pace import at_once
 from quotaplane.errors import ClusterError
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, RefusedError, Rest
 
 _AT_ONCE: Final = 8
 READS_PER_S: Final = 50
@@ -41,9 +41,7 @@ async def read_names(rest: Rest, path: str) -> list[str]:
     """
     names = await rest.get(path)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {path}: the answer is not a list of names"
-        )
+        raise rest.failure(f"GET {path}: the answer is not a list of names")
     return names
 
 
@@ -88,7 +86,7 @@ class InTurn(Generic[Read]):
                     raise answer
                 results[name] = self._parse(answer)
             except ClusterError as error:
-                if not (isinstance(error, RefusedError) and error.status == 404):
+                if not isinstance(error, NotFoundError):
                     failing[name] = error
         self.failing = failing
         return results

@@ -20,7 +20,7 @@ from quotaplane.pulsar_admin.resource_groups import (
     TRANSPORT_CLASS,
     read_configuration,
 )
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.settings.transports import STOCK_REPORTS, is_per_broker
 
@@ -96,9 +96,8 @@ async def find_missing(
     try:
         return await _missing(rest, settings, transport, roles)
     except MALFORMED as error:
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: an answer about topics is malformed "
-            f"({type(error).__name__}: {str(error)[:200]})"
+        raise rest.failure(
+            f"an answer about topics is malformed ({type(error).__name__}: {str(error)[:200]})"
         ) from None
 
 
@@ -194,19 +193,19 @@ async def _places(rest: Rest, topics: Mapping[str, int], cluster: str) -> AsyncI
     tenants = dict.fromkeys(name.partition("/")[0] for name in namespaces)
     for tenant in tenants:
         path = rest.path("tenants", tenant)
-        if await _read(rest, path) is None:
+        if await rest.find(path) is None:
             body = {"adminRoles": [], "allowedClusters": [cluster]}
             yield Step(f"tenant {tenant}", ("tenants", "create", tenant), "PUT", path, body)
     for namespace in namespaces:
         path = rest.path("namespaces", namespace)
-        if await _read(rest, path) is None:
+        if await rest.find(path) is None:
             command = ("namespaces", "create", namespace)
             yield Step(f"namespace {namespace}", command, "PUT", path, {})
 
 
 async def _topic(rest: Rest, topic: str) -> AsyncIterator[Step]:
     path = rest.path("persistent", topic.removeprefix(_PERSISTENT))
-    if await _read(rest, f"{path}/partitions?checkAllowAutoCreation=false") is None:
+    if await rest.find(f"{path}/partitions?checkAllowAutoCreation=false") is None:
         yield Step(f"topic {topic}", ("topics", "create", topic), "PUT", path)
 
 
@@ -214,7 +213,7 @@ async def _policies(rest: Rest, topic: str, minutes: int) -> AsyncIterator[Step]
     """A topic's policies: our readers have no subscription that would keep its messages."""
     path = rest.path("persistent", topic.removeprefix(_PERSISTENT))
     # ``applied``: with what the topic gets from its namespace and broker.
-    kept = await _read(rest, f"{path}/retention?applied=true") or {}
+    kept = await rest.find(f"{path}/retention?applied=true") or {}
     time_min = int(kept.get("retentionTimeInMinutes", 0))
     if kept.get("retentionSizeInMB", 0) != -1 or 0 <= time_min < minutes:
         time_min = time_min if time_min < 0 else max(time_min, minutes)
@@ -226,7 +225,7 @@ async def _policies(rest: Rest, topic: str, minutes: int) -> AsyncIterator[Step]
             f"{path}/retention",
             {"retentionTimeInMinutes": time_min, "retentionSizeInMB": -1},
         )
-    inactive = await _read(rest, f"{path}/inactiveTopicPolicies?applied=true")
+    inactive = await rest.find(f"{path}/inactiveTopicPolicies?applied=true")
     if not isinstance(inactive, dict) or inactive.get("deleteWhileInactive", True):
         yield Step(
             f"{topic} is not deleted while it is idle",
@@ -243,7 +242,7 @@ async def _policies(rest: Rest, topic: str, minutes: int) -> AsyncIterator[Step]
                 "deleteWhileInactive": False,
             },
         )
-    if await _read(rest, f"{path}/compactionThreshold?applied=true"):
+    if await rest.find(f"{path}/compactionThreshold?applied=true"):
         yield Step(
             f"{topic} is never compacted",
             ("topicPolicies", "set-compaction-threshold", "--threshold", "0", topic),
@@ -277,7 +276,7 @@ async def _grants(rest: Rest, role: str, rights: Mapping[str, set[str]]) -> Asyn
     for topic, actions in rights.items():
         path = f"{rest.path(topic.replace('://', '/', 1))}/permissions"
         # A grant replaces what the role has on the topic.
-        has = {*((await _read(rest, path) or {}).get(role) or [])}
+        has = {*((await rest.find(path) or {}).get(role) or [])}
         if not actions <= has:
             granted = sorted(actions | has)
             listed = ",".join(granted)
@@ -300,13 +299,3 @@ def _superusers(settings: Settings, roles: Roles, superusers: set[str]) -> list[
         for role, program in needed.items()
         if role is not None and role not in superusers
     ]
-
-
-async def _read(rest: Rest, path: str) -> Any:
-    """The answer; None: there is no such thing, or the answer is empty."""
-    try:
-        return await rest.get(path)
-    except RefusedError as error:
-        if error.status != 404:
-            raise
-        return None

@@ -1,4 +1,4 @@
-"""Reads answers of HTTP servers with a bound on their size.
+"""Reads answers of HTTP servers with a bound on their size, and states which requests are refused.
 
 Nothing is decompressed: a server of which a compressed answer came could make 1 GB of 1 MB. Clients
 ask for ``identity``, which also spares a broker the work of compressing its statistics.
@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import ACCESS_REFUSED
 from quotaplane.errors import ClusterError
 from quotaplane.parsing.bounded_json import parse_bounded
 
@@ -23,6 +25,8 @@ _MOST_LINED_BYTES: Final = 2 << 30
 subscription 12 kB."""
 _MOST_LINE_BYTES: Final = 1 << 20
 """Lines of which this much came without an end are refused."""
+
+_REFUSALS: Final = (401, 403)
 
 UNCOMPRESSED: Final = {"Accept-Encoding": "identity"}
 """Headers of every request."""
@@ -119,7 +123,7 @@ async def _content(response: httpx.Response, most_bytes: int, lines: ChosenLines
         if not response.is_success:  # the status says enough
             return b""
         raise ClusterError(
-            f"Pulsar's REST API: {_place(response)}: the answer is compressed ({encoding[:20]!r}), "
+            f"{_place(response)}: the answer is compressed ({encoding[:20]!r}), "
             "which was not asked for; a proxy before the brokers must leave Accept-Encoding as it "
             "is"
         )
@@ -130,7 +134,7 @@ async def _content(response: httpx.Response, most_bytes: int, lines: ChosenLines
         if len(content) > most_bytes or read_bytes > _MOST_LINED_BYTES:
             most = most_bytes if len(content) > most_bytes else _MOST_LINED_BYTES
             raise ClusterError(
-                f"Pulsar's REST API: {_place(response)}: the answer has more than {most} bytes "
+                f"{_place(response)}: the answer has more than {most} bytes "
                 "and was not read to its end"
             )
     if lines is not None:
@@ -141,3 +145,28 @@ async def _content(response: httpx.Response, most_bytes: int, lines: ChosenLines
 def _place(response: httpx.Response) -> str:
     url = response.request.url
     return f"{response.request.method} {url.scheme}://{url.netloc.decode('ascii')}{url.path}"
+
+
+class AccessWatch:
+    """States which requests are refused with 401 or 403.
+
+    A refusal at the start ends a program with an error. So only refusals after a request that the
+    cluster admitted count: a token has expired, or a right was taken away or never given.
+    """
+
+    def __init__(self, url: str, conditions: Conditions) -> None:
+        self._url, self._conditions = url, conditions
+        self._admitted = False
+
+    def record(self, method: str, path: str, status: int) -> None:
+        """Record the status of the cluster's answer to a request."""
+        refused = status in _REFUSALS
+        self._admitted = self._admitted or not refused
+        if self._admitted:
+            text = (
+                f"{status} of Pulsar's REST API at {self._url}; the token has expired or a right "
+                "is missing; requests are repeated, and nothing changes until they are admitted "
+                "(docs/runbook.md, Access is refused)"
+            )
+            request = f"{method} {path.partition('?')[0]}"
+            self._conditions.note(ACCESS_REFUSED, request, text if refused else None, times=1)

@@ -1,11 +1,11 @@
-"""Reads the topics of attached namespaces, and which broker owns each of them now."""
+"""Reads the topics of attached namespaces, and by the bundles, which broker owns each now."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,14 +15,13 @@ from quotaplane.agents.conditions import Condition
 from quotaplane.agents.deletion_check import TIMES, DeletionCheck, some_of
 from quotaplane.agents.known_conditions import ATTACHMENTS, BROKERS, NAMESPACES, TOPICS
 from quotaplane.agents.pace import Pace, at_once
-from quotaplane.errors import ClusterError
+from quotaplane.errors import ClusterError, InputError
 from quotaplane.model import IntArray
-from quotaplane.pulsar_admin.broker_addresses import look_up_broker
+from quotaplane.pulsar_admin.active_brokers import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
-from quotaplane.pulsar_admin.bundles import owners, tenant_bundle
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
-from quotaplane.topics.bundle_names import BundleName
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
+from quotaplane.topics.bundle_names import BundleName, parse_bundle
 from quotaplane.topics.topic_layout import Layout
 
 _PERSISTENT: Final = "persistent://"
@@ -215,9 +214,8 @@ class Placement:
         try:
             policies = await self._rest.get(namespace_path(namespace))
             group = group_of(policies)
-        except RefusedError as error:
-            if error.status != 404:
-                raise
+        except NotFoundError:
+            pass
         known = self._namespaces.get(namespace)
         # A known namespace keeps its group, and so its rate, until ``_forget_detached`` removes it.
         kept = known.group if group is None and known is not None else group
@@ -244,8 +242,7 @@ class Placement:
         try:
             answer = await reading()
         except ClusterError as error:
-            absent = isinstance(error, RefusedError) and error.status == 404
-            expected = absent and gone is not _FAILED
+            expected = isinstance(error, NotFoundError) and gone is not _FAILED
             self._note(what, item, None if expected else error)
             self._failures[what] += not expected
             return gone if expected else _FAILED
@@ -322,3 +319,58 @@ def _base(part: str) -> str:
     """The topic of a part."""
     match = _PARTITION.match(part)
     return match[1] if match else part
+
+
+_BITS: Final = 32
+
+
+def tenant_bundle(owned: str) -> BundleName | None:
+    """Parse the name of a bundle that a broker owns; None if it is not of a tenant's namespace.
+
+    >>> tenant_bundle("acme/orders/0xc0000000_0xffffffff")
+    BundleName(namespace='acme/orders', low=3221225472, high=4294967295)
+    >>> tenant_bundle("sla-monitor/test/b1:8080/0x00000000_0xffffffff")
+    """
+    try:
+        bundle = parse_bundle(owned)
+    except InputError:
+        return None
+    return bundle if bundle.namespace.count("/") == 1 else None
+
+
+def owners(
+    namespace: IntArray,
+    hashed: IntArray,
+    names: Sequence[str],
+    bundles: Sequence[Sequence[BundleName]],
+) -> IntArray:
+    """The index of the broker that owns each of p topics; -1 = no broker.
+
+    Args:
+        namespace: (p,) index of each topic's namespace in ``names``.
+        hashed: (p,) CRC32 of each topic's full name, which decides its bundle.
+        names: the namespaces.
+        bundles: the bundles of each broker.
+
+    >>> bundles = [[BundleName("a/b", 0, 100)], [BundleName("a/b", 100, 201)]]
+    >>> owners(np.zeros(3, np.int64), np.array([100, 99, 201]), ["a/b"], bundles).tolist()
+    [1, 0, -1]
+    """
+    place = {name: index for index, name in enumerate(names)}
+    first, last, owner = [], [], []
+    for broker, owned in enumerate(bundles):
+        for bundle in owned:
+            at = place.get(bundle.namespace)
+            if at is not None:
+                first.append(at << _BITS | bundle.low)
+                last.append(at << _BITS | bundle.last)
+                owner.append(broker)
+    if not first:
+        return np.full(len(hashed), -1, np.int64)
+    starts, ends = np.array(first), np.array(last)
+    order = np.argsort(starts, kind="stable")
+    starts, ends, broker_of = starts[order], ends[order], np.array(owner, np.int64)[order]
+    key = (namespace << _BITS) | hashed
+    index = np.maximum(np.searchsorted(starts, key, side="right") - 1, 0)
+    inside = (starts[index] <= key) & (key <= ends[index])
+    return np.where(inside, broker_of[index], -1)

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.groups.quota_copies import is_copy
+from quotaplane.groups.names import is_copy
 from quotaplane.model import BASIC, DIMENSIONS, SEPARATOR, FloatArray
 from quotaplane.pulsar_admin.configured_rates import NO_RATES, SUBSCRIPTION, TopicRates, per_s
 from quotaplane.pulsar_admin.resource_groups import to_cluster

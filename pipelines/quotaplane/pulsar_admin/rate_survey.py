@@ -17,7 +17,7 @@ from quotaplane.agents.conditions import Say
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError
 from quotaplane.model import BASIC, FloatArray
-from quotaplane.pulsar_admin.broker_addresses import look_up_broker
+from quotaplane.pulsar_admin.active_brokers import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.configured_rates import (
     NO_RATES,
@@ -32,7 +32,7 @@ from quotaplane.pulsar_admin.configured_rates import (
 from quotaplane.pulsar_admin.placement import SYSTEM_TOPIC
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path, read_runtime
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.pulsar_admin.topic_usage import Snapshots, stats_exposure
 from quotaplane.topics.rate_marks import Mark, mark_of
 
@@ -123,9 +123,7 @@ class _Reader:
         await self._pace.take()
         try:
             return await read_names(self._rest, path)
-        except RefusedError as error:
-            if not _is_not_found(error):
-                raise
+        except NotFoundError:
             return None
 
     async def _read_topics(self) -> None:
@@ -146,11 +144,11 @@ class _Reader:
                 return
             try:
                 own = await self._topic_rates(topic)
+            except NotFoundError:
+                deleted.add(topic)
+                return
             except ClusterError as error:
-                if _is_not_found(error):
-                    deleted.add(topic)
-                else:
-                    self._failed(name, error)
+                self._failed(name, error)
                 return
             if own != NO_RATES:
                 rates[name][topic] = own
@@ -203,14 +201,10 @@ class _Reader:
             self._found[name] = replace(self._found[name], used=usage)
 
     def _failed(self, name: str, error: ClusterError) -> None:
-        if _is_not_found(error):
+        if isinstance(error, NotFoundError):
             self._found.pop(name, None)
         else:
             self._found[name] = ConfiguredNamespace(name, failure=str(error))
-
-
-def _is_not_found(error: ClusterError) -> bool:
-    return isinstance(error, RefusedError) and error.status == 404
 
 
 def _topic_of(part: str, partitioned: set[str]) -> str | None:

@@ -1,7 +1,15 @@
-"""Parses a cluster's answers about resource groups, attached namespaces and configuration."""
+"""Parses a cluster's answers about resource groups, attached namespaces and configuration.
+
+Reads and writes publish quotas of groups, and their copies. A quota that is taken over is set to
+unlimited in the cluster, so that the brokers' own calculator does not throttle. A copy of it stays
+in the cluster, in a group of its own that nothing is attached to: ``orders.taken-over`` has the
+quota of ``orders``. It outlives our table and its history, and ``pulsar-admin resourcegroups get``
+shows it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +18,12 @@ from typing import Any, Final
 import numpy as np
 
 from quotaplane.errors import ClusterError
+from quotaplane.groups.names import copy_of, is_copy, original_of
 from quotaplane.groups.pulsar_fields import RATE_KEYS
-from quotaplane.model import MAX_RATE, UNLIMITED, FloatArray
+from quotaplane.model import MAX_RATE, PUBLISH, UNLIMITED, BoolArray, FloatArray
 from quotaplane.parsing.bounded_json import MALFORMED
-from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.pulsar_admin.bulk import read_names
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 
 MOST_RATES: Final = (2**31 - 1, int(MAX_RATE)) * 2
 """The highest of ``RATE_KEYS`` that Pulsar can store and its clients can read: messages have 32
@@ -122,10 +132,7 @@ async def read_runtime(rest: Rest) -> Runtime:
     if configuration.get(TRANSPORT_CLASS):
         interval_s = _seconds(configuration.get(REPORT_INTERVAL, 60))
         if interval_s is None:
-            raise ClusterError(
-                f"Pulsar's REST API at {rest.url}: GET {_RUNTIME}: {REPORT_INTERVAL} is no number "
-                "of seconds"
-            )
+            raise rest.failure(f"GET {_RUNTIME}: {REPORT_INTERVAL} is no number of seconds")
     return Runtime(str(configuration["clusterName"]), interval_s, configuration)
 
 
@@ -137,9 +144,8 @@ async def read_configuration(rest: Rest) -> dict[str, Any]:
     """
     configuration = await rest.get(_RUNTIME)
     if not isinstance(configuration, dict) or not configuration.get("clusterName"):
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {_RUNTIME}: the answer has no clusterName; "
-            "check transport.admin_url"
+        raise rest.failure(
+            f"GET {_RUNTIME}: the answer has no clusterName; check transport.admin_url"
         )
     return configuration
 
@@ -151,3 +157,71 @@ def _seconds(given: object) -> float | None:
     except MALFORMED:
         return None
     return time_s if 0 < time_s < math.inf else None
+
+
+_PUBLISH_RATES: Final = 2
+
+
+class PublishQuotas:
+    """Reads and writes the publish quotas of one cluster.
+
+    Quotas are (2,) messages and bytes per second; inf = unlimited, NaN = no such group.
+    """
+
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+
+    async def read(self, group: str) -> FloatArray:
+        """A group's quotas in the cluster.
+
+        Raises:
+            ClusterError: they can't be read.
+        """
+        try:
+            return np.array(rates_of(await self._rest.get(group_path(group))))[PUBLISH]
+        except NotFoundError:
+            return np.full(_PUBLISH_RATES, np.nan)
+
+    async def write(self, group: str, rates: FloatArray, which: BoolArray) -> None:
+        """Write those quotas of a group that ``which`` (2,) names; the others stay.
+
+        Raises:
+            ClusterError: the cluster refuses, or does not answer.
+        """
+        # Pulsar merges: fields that are missing from the body stay.
+        body = {
+            key: int(rate) if np.isfinite(rate) else -1
+            for key, rate, named in zip(RATE_KEYS[PUBLISH], to_cluster(rates), which, strict=True)
+            if named
+        }
+        await self._rest.ask("PUT", group_path(group), body)
+
+    async def copied(self) -> set[str]:
+        """The groups with a copy.
+
+        Raises:
+            ClusterError: the groups can't be listed.
+        """
+        names = await read_names(self._rest, GROUPS)
+        return {original_of(name) for name in names if is_copy(name)}
+
+    async def read_copy(self, group: str) -> FloatArray:
+        """The copy of a group's quotas; NaN: there is none.
+
+        Raises:
+            ClusterError: it can't be read.
+        """
+        return await self.read(copy_of(group))
+
+    async def write_copy(self, group: str, rates: FloatArray) -> None:
+        """Write the copy of a group's quotas.
+
+        Raises:
+            ClusterError: the cluster refuses, or does not answer.
+        """
+        await self.write(copy_of(group), rates, np.full(_PUBLISH_RATES, True))
+
+    async def drop_copy(self, group: str) -> None:
+        """Delete the copy, as the group has its quota again; a failure leaves it there."""
+        with contextlib.suppress(ClusterError):
+            await self._rest.ask("DELETE", group_path(copy_of(group)))

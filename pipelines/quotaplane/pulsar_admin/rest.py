@@ -31,9 +31,9 @@ try:
 except ImportError:
     raise ConfigError("a Pulsar cluster needs httpx: pip install quotaplane[pulsar]") from None
 
-from quotaplane.pulsar_admin.access_watch import AccessWatch  # isort: skip
 from quotaplane.pulsar_admin.http_answers import (  # isort: skip
     UNCOMPRESSED,
+    AccessWatch,
     ChosenLines,
     HttpAnswer,
     read_answer,
@@ -58,6 +58,10 @@ class RefusedError(ClusterError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+class NotFoundError(RefusedError):
+    """The cluster has no such thing (404)."""
 
 
 class Rest:
@@ -115,6 +119,13 @@ class Rest:
         """
         return await self.ask("GET", path)
 
+    async def find(self, path: str) -> Any:
+        """Like ``get``; None also where the cluster has no such thing (404)."""
+        try:
+            return await self.get(path)
+        except NotFoundError:
+            return None
+
     async def ask(
         self, method: str, path: str, body: object = None, *, timeout_s: float | None = None
     ) -> Any:
@@ -125,9 +136,7 @@ class Rest:
         try:
             return answer.json()
         except JsonBoundsError as error:
-            raise ClusterError(
-                f"Pulsar's REST API at {self.url}: {method} {path}: the answer has {error}"
-            ) from None
+            raise self.failure(f"{method} {path}: the answer has {error}") from None
         except ValueError:
             # Pulsar answers a single name as plain text.
             return answer.text()
@@ -180,16 +189,18 @@ class Rest:
                 raise self._unanswered(where, why) from None
         self._access.record(method, path, answer.status)
         if answer.status >= 300:
-            raise RefusedError(
+            refusal = NotFoundError if answer.status == 404 else RefusedError
+            raise refusal(
                 f"Pulsar's REST API at {self.url}: {where}: {_reason(answer)}", answer.status
             )
         return answer
 
+    def failure(self, text: str) -> ClusterError:
+        """An error about an answer of this API."""
+        return ClusterError(f"Pulsar's REST API at {self.url}: {text}")
+
     def _unanswered(self, where: str, why: str) -> ClusterError:
-        return ClusterError(
-            f"Pulsar's REST API at {self.url}: {where}: {why}; check transport.admin_url and "
-            "transport.security"
-        )
+        return self.failure(f"{where}: {why}; check transport.admin_url and transport.security")
 
     async def _follow(
         self,
@@ -212,15 +223,15 @@ class Rest:
                 if url == base + path:
                     raise
                 why = " ".join(str(error).split()) or type(error).__name__
-                raise ClusterError(
-                    f"Pulsar's REST API at {self.url}: {method} {path}: redirects to "
-                    f"{urlsplit(url).netloc}, which does not answer: {why}"
+                to = urlsplit(url).netloc
+                raise self.failure(
+                    f"{method} {path}: redirects to {to}, which does not answer: {why}"
                 ) from None
             if answer.status != 307:
                 return answer
             url = answer.next_url or ""
             await self._check(url)
-        raise ClusterError(f"Pulsar's REST API at {self.url}: {method} {path}: too many redirects")
+        raise self.failure(f"{method} {path}: too many redirects")
 
     async def _check(self, url: str) -> None:
         """Check that the token would go to one of the cluster's brokers, and encrypted if ours is.
@@ -232,20 +243,19 @@ class Rest:
         if to.hostname not in self._hosts:
             await self._learn_hosts()
         if to.hostname not in self._hosts:
-            raise ClusterError(
-                f"Pulsar's REST API at {self.url}: redirects to {to.hostname}, which is not one of "
-                "the cluster's brokers; check transport.admin_url"
+            raise self.failure(
+                f"redirects to {to.hostname}, which is not one of the cluster's brokers; check "
+                "transport.admin_url"
             )
         if to.scheme != "https" and self.url.startswith("https:"):
-            raise ClusterError(
-                f"Pulsar's REST API at {self.url}: redirects to {to.hostname} without TLS; "
-                "check the brokers' webServicePortTls"
+            raise self.failure(
+                f"redirects to {to.hostname} without TLS; check the brokers' webServicePortTls"
             )
         # The settings were checked for admin_url's host only, which may be a tunnel on loopback.
         if self._has_token and clear_to(url) is not None and clear_to(self.url) is None:
-            raise ClusterError(
-                f"Pulsar's REST API at {self.url}: redirects to {to.hostname}, where the token "
-                "would go in clear text; use https, or let transport.admin_url name a broker"
+            raise self.failure(
+                f"redirects to {to.hostname}, where the token would go in clear text; use https, "
+                "or let transport.admin_url name a broker"
             )
 
     async def _learn_hosts(self) -> None:

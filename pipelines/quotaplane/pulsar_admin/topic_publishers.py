@@ -64,9 +64,7 @@ async def read_publishers(rest: Rest, part: str) -> TopicPublishers:
         lately = answer.get("msgRateIn", 0) > 0 or answer.get("publishRateLimitedTimes", 0) > 0
         return TopicPublishers(int(answer["msgInCounter"]), lately, producers)
     except MALFORMED:
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no producers"
-        ) from None
+        raise rest.failure(f"GET {path}: the answer has no producers") from None
 
 
 async def read_published(rest: Rest, broker_url: str) -> Published:

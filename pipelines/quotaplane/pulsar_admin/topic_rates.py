@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
@@ -126,14 +125,12 @@ async def read_rate(rest: Rest, topic: str, kind: int) -> OwnRate:
     Raises:
         ClusterError: it can't be read.
     """
-    policy = await rest.get(rate_path(topic, kind))
+    path = rate_path(topic, kind)
+    policy = await rest.get(path)
     try:
         return own_rate(policy, kind)
     except MALFORMED:
-        path = rate_path(topic, kind)
-        raise ClusterError(
-            f"Pulsar's REST API at {rest.url}: GET {path}: the answer has no valid rates"
-        ) from None
+        raise rest.failure(f"GET {path}: the answer has no valid rates") from None
 
 
 async def write_rate(

@@ -25,7 +25,7 @@ class Events:
     groups: pa.Table | None = None
     """Changes of the table resource_groups."""
     departures: pa.Table | None = None
-    """A row per broker that left the cluster's list; columns: ``wire.broker_departures``."""
+    """A row per broker that left the cluster's list; columns: ``wire.shard_inputs``."""
     aside: tuple[pa.Table, pa.Table] | None = None
     """Headers and entries of reports that limits are not decided with; they are recorded only."""
 

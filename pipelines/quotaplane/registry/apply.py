@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
@@ -21,8 +20,6 @@ from quotaplane.texts import first_few
 CLUSTER_WRITER: Final = "pulsar:"
 """Prefix of the author of groups that were copied from a Pulsar cluster."""
 
-"""Most names in a message about groups that would be deleted."""
-
 
 def _ignore(_: str) -> None:
     pass
@@ -40,7 +37,6 @@ def apply_groups(
     ready: Callable[[History], None] = ensure_history,
     warn: Callable[[str], None] = _ignore,
     say: Callable[[str], None] = _ignore,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> GroupsPut:
     """Create or change the given groups; with ``prune`` delete all others.
 
@@ -81,7 +77,6 @@ def apply_groups(
             dry_run=dry_run,
             ready=begin,
             warn=warn,
-            sleep=sleep,
         )
     if spared:
         say(

@@ -7,7 +7,6 @@ stays empty.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Final, Literal, NamedTuple
@@ -19,7 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import GroupInUseError, HistoryError, InputError
-from quotaplane.groups.quota_copies import refuse_copies
+from quotaplane.groups.names import refuse_copies
 from quotaplane.history.commits import merging, optimistically
 from quotaplane.history.store import (
     ensure_table,
@@ -86,8 +85,6 @@ def attach(
     by: str,
     *,
     why: str | None = None,
-    dry_run: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Attached:
     """Attach a tenant or namespace to a group in place of the one that it has; None detaches it.
 
@@ -100,7 +97,7 @@ def attach(
     now = datetime.now(timezone.utc)
 
     def once(table: DeltaTable) -> Attached:
-        before = _group_of(_read(table), kind, name)
+        before = group_of(_read(table), kind, name)
         if before == group:
             return Attached(before, group)
         row = {"kind": kind, "name": name, "resource_group": group or "", "updated_at": now}
@@ -115,10 +112,8 @@ def attach(
     with only_one(history, LOCK):
         if group is not None:
             get_group(history, group)
-        if dry_run:
-            return Attached(_group_of(list_attachments(history), kind, name), group)
         ensure_table(history, ATTACHMENTS)
-        return optimistically(history, ATTACHMENTS, once, sleep)
+        return optimistically(history, ATTACHMENTS, once)
 
 
 def delete_unattached(
@@ -166,7 +161,8 @@ def _read(table: DeltaTable) -> pa.Table:
         raise HistoryError(f"history table {ATTACHMENTS.name}: {one_line(error)}") from None
 
 
-def _group_of(attachments: pa.Table, kind: Kind, name: str) -> str | None:
+def group_of(attachments: pa.Table, kind: Kind, name: str) -> str | None:
+    """The group of a tenant or namespace among ``attachments``; None: it has none itself."""
     mine = pc.and_(pc.equal(attachments["kind"], kind), pc.equal(attachments["name"], name))
     found = attachments.filter(mine)["resource_group"].to_pylist()
     return str(found[0]) if found else None

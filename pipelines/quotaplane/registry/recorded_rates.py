@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -87,4 +86,4 @@ def change_administrator_rates(
         merge.when_not_matched_insert_all(stays, except_cols=[_DOOMED]).execute()
 
     ensure_table(history, ADMINISTRATOR_RATES)
-    optimistically(history, ADMINISTRATOR_RATES, once, time.sleep)
+    optimistically(history, ADMINISTRATOR_RATES, once)

@@ -47,7 +47,6 @@ def restore_groups(
     at: datetime | None = None,
     version: int | None = None,
     why: str | None = None,
-    check: Callable[[Mapping[str, State]], None] = _ignore,
     dry_run: bool = False,
     warn: Callable[[str], None] = _ignore,
 ) -> list[Restored]:
@@ -61,7 +60,6 @@ def restore_groups(
         version: restore the state at this version of the table. Without a time or version: the
             state before each group's last change.
         why: the reason, for the table's log.
-        check: takes the present states right before the change, and raises to prevent it.
         dry_run: change nothing.
         warn: as in ``change_groups``.
 
@@ -74,7 +72,6 @@ def restore_groups(
         table = read_groups(history)
         changes = [c for c in group_changes(history) if c["version"] <= table.version]
         current = {row["group"]: _state(row) for row in table.rows.to_pylist()}
-        check(current)
         versions = _versions(history, table.version)
         named = list(dict.fromkeys(groups))
         if at is None and version is None:

@@ -23,15 +23,14 @@ from quotaplane.errors import (
     UnknownGroupError,
 )
 from quotaplane.groups.hierarchy import ancestors, parents_of
-from quotaplane.groups.quota_copies import refuse_copies
+from quotaplane.groups.names import refuse_copies
 from quotaplane.history.commits import merging, optimistically
 from quotaplane.history.store import ensure_history, one_line, open_table, refuse_damage
 from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import BoolArray, FloatArray
 from quotaplane.registry.change_feed import GROUP
 from quotaplane.registry.group_input import GivenGroups
-from quotaplane.registry.put_warnings import warnings_about
-from quotaplane.registry.rows_after import ROWS, checked, rows_after, with_parents
+from quotaplane.registry.rows_after import ROWS, checked, rows_after, warnings_about, with_parents
 from quotaplane.settings import History
 
 _DOOMED: Final = "doomed"
@@ -164,7 +163,6 @@ def delete_groups(
     at_version: int | None = None,
     check: Callable[[pa.Table], None] = _ignore,
     dry_run: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> pa.Table:
     """Delete groups, all of them or none; the arguments are as in ``change_groups``.
 
@@ -193,7 +191,7 @@ def delete_groups(
 
     if dry_run:
         return once(open_table(history, RESOURCE_GROUPS.name))
-    return optimistically(history, RESOURCE_GROUPS, once, sleep)
+    return optimistically(history, RESOURCE_GROUPS, once)
 
 
 class GroupsRead(NamedTuple):

@@ -30,9 +30,9 @@ from quotaplane.quota.groups import Groups
 from quotaplane.quota.leases import fresh_leases
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.state import ShardState
-from quotaplane.replay.differences import Totals, differences, less_and_more
 from quotaplane.replay.period import Period, read_period
 from quotaplane.replay.player import changed_groups
+from quotaplane.replay.quota_what_if import Totals, differences, less_and_more
 from quotaplane.settings import Settings
 from quotaplane.streams.quota.program import quota_program
 

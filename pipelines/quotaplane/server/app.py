@@ -33,7 +33,7 @@ from quotaplane.server.request_parts import only_known_parameters, operation_id,
 from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
 from quotaplane.server.services import Services, authenticated
 from quotaplane.server.spellings import Spellings, fixed_paths
-from quotaplane.server.what_if_schemas import WhatIfBody
+from quotaplane.server.what_if_routes import WhatIfBody
 from quotaplane.settings import Server, Settings
 
 _TITLE: Final = "quotaplane"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.registry.change_feed import GROUP, ChangeFeed, changes_in, read_feed
-from quotaplane.registry.group_json import shown
+from quotaplane.registry.group_json import shown_changes
 from quotaplane.server.access import belongs
 from quotaplane.server.workers import Workers
 from quotaplane.settings import History
@@ -70,7 +70,7 @@ class ChangeLog:
         keys = zip(
             chosen_rows["_commit_version"].to_pylist(), chosen_rows[GROUP].to_pylist(), strict=True
         )
-        return Page(len(places), [_as_answer(found[key]) for key in keys])
+        return Page(len(places), shown_changes([found[key] for key in keys]))
 
 
 def newest_of(feed: ChangeFeed, most_rows: int) -> ChangeFeed:
@@ -82,7 +82,3 @@ def newest_of(feed: ChangeFeed, most_rows: int) -> ChangeFeed:
     left_out = min(left_out, versions[-1].as_py() - 1)
     log = {version: entry for version, entry in feed.log.items() if version > left_out}
     return feed._replace(rows=feed.rows.filter(pc.greater(versions, left_out)), log=log)
-
-
-def _as_answer(change: dict[str, Any]) -> dict[str, Any]:
-    return {k: shown(v) if k in ("from", "to") and v else v for k, v in change.items()}

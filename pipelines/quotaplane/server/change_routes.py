@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import pyarrow.compute as pc
 from fastapi import APIRouter, Query, Request
@@ -14,8 +13,8 @@ from quotaplane.errors import InputError
 from quotaplane.history.store import require_history
 from quotaplane.parsing.point_in_time import parse_since
 from quotaplane.registry.group_input import given_state
-from quotaplane.registry.group_json import shown
-from quotaplane.registry.restore import Restored, State, restore_groups
+from quotaplane.registry.group_json import shown_changes
+from quotaplane.registry.restore import Restored, restore_groups
 from quotaplane.registry.scopes import resolved
 from quotaplane.server.access import Role, belongs
 from quotaplane.server.group_writer import ChangeRequest
@@ -115,15 +114,9 @@ async def roll_back(
             _, doubts = await served.group_writer.put(group, given_state(state), change)
             warnings += doubts
     served.groups.expire()
-    changed = [
-        {"group": group, "from": _state(before), "to": _state(after)}
-        for group, before, after in restored
-    ]
-    return json_answer({"changed": changed, "dry_run": dry_run, "warnings": warnings})
-
-
-def _state(state: State | None) -> Mapping[str, Any] | None:
-    return None if state is None else shown(state)
+    changed = [{"group": group, "from": before, "to": to} for group, before, to in restored]
+    answer = {"changed": shown_changes(changed), "dry_run": dry_run, "warnings": warnings}
+    return json_answer(answer)
 
 
 @routes.get("/resolve", response_model=list[ResolvedQuota], responses=answers(), tags=["groups"])

@@ -23,7 +23,7 @@ from quotaplane.pulsar_admin.resource_groups import (
     rates_of,
     to_cluster,
 )
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 
 
 def rates_to_set(
@@ -91,10 +91,8 @@ class ClusterGroups:
             return None
         try:
             answer = await self._rest.get(group_path(group))
-        except RefusedError as error:
-            if error.status == 404:
-                return None
-            raise
+        except NotFoundError:
+            return None
         return ClusterGroup(np.array(rates_of(answer)), read_fields(fields_in(answer)))
 
     async def put(self, group: str, fields: Mapping[str, Any]) -> None:

@@ -1,7 +1,8 @@
-"""A picture of the job, its groups and brokers, kept for requests and renewed in the background.
+"""The state for requests: the groups, and a picture of the job, its groups and brokers.
 
-A request is answered from the newest picture. While the history can't be read, requests get an
-error, never an old picture.
+One read of the groups serves all requests of the same moment. The picture is renewed in the
+background, and a request is answered from the newest one. While the history can't be read, requests
+get an error, never an old picture.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from quotaplane.history.store import one_line, open_table, table_uri
 from quotaplane.history.tables import LEASES, RESOURCE_GROUPS, ROUNDS, USAGE
 from quotaplane.model import BoolArray
 from quotaplane.query.cluster_status import RECENT
+from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.server.access import belongs
 from quotaplane.server.refusals import AnswerError
-from quotaplane.server.workers import Workers
+from quotaplane.server.workers import Repeated, Workers
 from quotaplane.settings import History
 
 if TYPE_CHECKING:
@@ -53,8 +55,10 @@ class _Version(NamedTuple):
     """``deltalog.log.stamp``; None on an object store, or if the table changed meanwhile."""
 
 
-class FreshPicture:
+class FreshPicture(Repeated):
     """The newest ``ClusterPicture``. Without ``start``, each request reads the tables."""
+
+    thread_name = "server-picture"
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class FreshPicture:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
+        super().__init__()
         self._history, self._workers, self._timeout_s = history, workers, timeout_s
         self._clock, self._now = clock, now
         self._looking = threading.Lock()
@@ -73,23 +78,12 @@ class FreshPicture:
         self._made_at = self._looked_at = -float("inf")
         self._versions: list[_Version] | None = None
         self._failure: QuotaplaneError | None = None
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
         self._mine: tuple[ClusterPicture, dict[tuple[str, ...], BoolArray]] | None = None
 
-    def start(self) -> None:
-        """Start the thread that makes pictures, the first one at once."""
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, name="server-picture", daemon=True)
-        self._thread.start()
-
     def close(self, within_s: float = 1.0) -> bool:
-        """Stop the thread; False: its last picture is still under way."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(within_s)
-            if self._thread.is_alive():
-                return False
+        """Stop the thread and free the memory; False: its last picture is still under way."""
+        if not super().close(within_s):
+            return False
         if self._looking.acquire(blocking=False):
             if self._engine is not None:
                 self._engine.close()
@@ -145,10 +139,9 @@ class FreshPicture:
             self._looked_at = self._clock()
             return self._looked_at - begun
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            took_s = self.refresh()
-            self._stop.wait(max(EVERY_S, REST * took_s))
+    def repeat(self) -> float:
+        """See ``Repeated``."""
+        return max(EVERY_S, REST * self.refresh())
 
     def _is_due(self, now: float) -> bool:
         if self._versions is None or now - self._made_at > MOST_AGE_S:
@@ -177,3 +170,51 @@ class FreshPicture:
             self._engine = DuckDBEngine(self._history, threads=1)
         now = self._now()
         return cluster_picture(self._engine, now - timedelta(microseconds=now.microsecond % 1000))
+
+
+FRESH_S: Final = 0.02
+"""Greatest age of the last read of the table, in seconds."""
+
+
+class FreshGroups:
+    """The groups, at most ``FRESH_S`` old; changes made by this server are always included."""
+
+    def __init__(
+        self,
+        current: CurrentGroups,
+        workers: Workers,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._current, self._workers, self._clock = current, workers, clock
+        self._groups: GroupSnapshot | None = None
+        self._fresh_until = -float("inf")
+        self._looking: asyncio.Task[GroupSnapshot] | None = None
+
+    async def get(self) -> GroupSnapshot:
+        """The groups.
+
+        Raises:
+            HistoryError: they can't be read.
+            AnswerError: not in time.
+        """
+        if self._groups is not None and self._clock() < self._fresh_until:
+            return self._groups
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        return await asyncio.shield(self._looking)
+
+    def expire(self) -> None:
+        """Drop the last read and one under way, after a change by this server."""
+        self._looking = None
+        self._fresh_until = -float("inf")
+
+    async def _look(self) -> GroupSnapshot:
+        begun, me = self._clock(), asyncio.current_task()
+        try:
+            groups = await self._workers.read(self._current.read)
+            if self._looking is me:
+                self._groups, self._fresh_until = groups, begun + FRESH_S
+            return groups
+        finally:
+            if self._looking is me:
+                self._looking = None

@@ -1,4 +1,7 @@
-"""Changes groups for requests: in the table; a group that a cluster has, in the cluster first."""
+"""Changes groups for requests: in the table; a group that a cluster has, in the cluster first.
+
+Attachments are the cluster's, or else the table's.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,21 @@ from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.groups.pulsar_fields import fields_to_set, read_fields
 from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
-from quotaplane.registry.attachments import delete_unattached
+from quotaplane.registry.attachments import (
+    Kind,
+    attach,
+    check_attachable,
+    delete_unattached,
+    group_of,
+    list_attachments,
+)
 from quotaplane.registry.group_input import GivenGroup, given_groups
 from quotaplane.registry.table import GroupsPut, change_groups
 from quotaplane.server.cluster_groups import ClusterGroups, rates_to_set
-from quotaplane.server.fresh_groups import FreshGroups
+from quotaplane.server.fresh_picture import FreshGroups
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.workers import Workers
-from quotaplane.settings import Settings
+from quotaplane.settings import History, Settings
 
 
 class ChangeRequest(NamedTuple):
@@ -228,3 +238,65 @@ def _stock_rates(before: pa.Table) -> FloatArray:
         return np.full(BASIC, np.inf)
     row = before.to_pylist()[0]
     return np.array([np.inf if row[c] is None else row[c] for c in RATE_COLUMNS[:BASIC]])
+
+
+_KEPT_THERE = (
+    "this Pulsar cluster keeps its attachments: pulsar-admin namespaces get-resource-group"
+)
+
+
+class AttachmentWriter:
+    """Reads and changes the attachments of one server."""
+
+    def __init__(
+        self, history: History, workers: Workers, cluster: ClusterGroups | None, conf: str
+    ) -> None:
+        self._history, self._workers, self._cluster = history, workers, cluster
+        self._conf = conf
+
+    async def all(self) -> pa.Table:
+        """All attachments, with the columns of the table.
+
+        Raises:
+            AnswerError: a cluster keeps them.
+        """
+        if self._cluster is not None:
+            raise AnswerError(409, _KEPT_THERE)
+        return await self._workers.read(lambda: list_attachments(self._history))
+
+    async def group_of(self, kind: Kind, name: str) -> str | None:
+        """The group that this is attached to itself, None for none.
+
+        Raises:
+            InputError: the name can't be one.
+            ClusterError: the cluster does not answer or refuses.
+        """
+        check_attachable(kind, name)
+        if self._cluster is not None:
+            if kind == "tenant":
+                return self._cluster.tenants.get(name)
+            return await self._cluster.group_of(name)
+        return group_of(await self.all(), kind, name)
+
+    async def attach(
+        self, kind: Kind, name: str, group: str | None, by: str, why: str | None
+    ) -> None:
+        """Attach this to a group, in place of another one; None detaches it.
+
+        Raises:
+            InputError: the name can't be one.
+            UnknownGroupError: there is no such group.
+            AnswerError: the settings decide, or it took too long.
+            ClusterError: the cluster does not answer or refuses.
+        """
+        check_attachable(kind, name)
+        if self._cluster is None:
+            await self._workers.write(lambda: attach(self._history, kind, name, group, by, why=why))
+        elif kind == "tenant":
+            raise AnswerError(
+                409,
+                "tenants of a Pulsar cluster are attached in the settings: cluster.tenants in "
+                f"{self._conf}",
+            )
+        else:
+            await self._cluster.attach(name, group)

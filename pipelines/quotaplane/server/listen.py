@@ -1,4 +1,7 @@
-"""Listens and serves until it is stopped; prints both on stderr."""
+"""Listens and serves until it is stopped; prints both on stderr.
+
+Connections are bounded, so that idle ones never use up the server's open files.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import socket
 import ssl
 from collections.abc import Generator
@@ -16,17 +20,12 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import CONNECTIONS
 from quotaplane.console.terminal import warn, write_line
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import location_of
 from quotaplane.server.app import create_app
-from quotaplane.server.connection_bound import (
-    BACKLOG,
-    REFUSAL,
-    ConnectionBound,
-    connections_within,
-    raise_open_files,
-)
 from quotaplane.server.services import Services
 from quotaplane.settings import Server, Settings
 from quotaplane.settings.server import Tls
@@ -203,3 +202,71 @@ def _ready(settings: Settings, server: Server, conf: str, listening: socket.sock
 def _say(line: str) -> None:
     now = datetime.now(timezone.utc)
     write_line(f"{utc_text(now)} quotaplane: {line}")
+
+
+MOST_CONNECTIONS: Final = 1000
+BACKLOG: Final = 128
+"""Connections that the kernel keeps until they are accepted; asyncio accepts as many in a row."""
+_OTHER_FILES: Final = 256
+_ACCEPTED_IN_ADVANCE: Final = 4 * BACKLOG
+"""Spare connections: asyncio accepts more of them between the refusal of one and its end."""
+_FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+REFUSAL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+    b"Connection: close\r\nContent-Length: 34\r\n\r\n"
+    b'{"reason": "too many connections"}'
+)
+
+
+def connections_within(open_files: int) -> int:
+    """The most connections with a limit of open files.
+
+    >>> connections_within(20_000), connections_within(1024), connections_within(256)
+    (1000, 256, 16)
+    """
+    return min(MOST_CONNECTIONS, max(16, open_files - _OTHER_FILES - _ACCEPTED_IN_ADVANCE))
+
+
+def raise_open_files() -> int:
+    """Raise the process's limit of open files as far as is needed and allowed; returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + _OTHER_FILES + _ACCEPTED_IN_ADVANCE
+    if resource.RLIM_INFINITY in (soft, hard) or soft >= wanted:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    soft = min(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
+class ConnectionBound:
+    """Admits ``most`` connections, and states whether more are refused.
+
+    >>> bound = ConnectionBound(2, Conditions(print))
+    >>> [bound.admits(number) for number in (2, 3, 4)]
+    connections: 2 are open: more are refused (503) until some are closed
+    [True, False, False]
+    """
+
+    def __init__(self, most: int, conditions: Conditions) -> None:
+        self._most, self._conditions = most, conditions
+
+    def admits(self, connections: int) -> bool:
+        """Whether a new connection may stay; it is among these."""
+        if connections > self._most:
+            self._full(f"{self._most} are open: more are refused (503) until some are closed")
+            return False
+        if connections <= self._most // 2:
+            self._conditions.note(CONNECTIONS, "", None)
+        return True
+
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Handle an error of the event loop: that no connection can be accepted is one line."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in _FULL:
+            self._full(f"none can be accepted: {error.strerror}; check `ulimit -n`")
+        else:
+            loop.default_exception_handler(context)
+
+    def _full(self, text: str) -> None:
+        self._conditions.note(CONNECTIONS, "", text)

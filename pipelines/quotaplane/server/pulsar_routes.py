@@ -34,7 +34,6 @@ from quotaplane.server.services import Caller, Served, Services, allow, allow_gr
 
 routes: Final = APIRouter(prefix="/admin/v2", tags=["pulsar"])
 
-_DONE: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "Done."}}
 _NAME: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The group's name.",
@@ -42,6 +41,14 @@ _NAME: Final[dict[int | str, dict[str, Any]]] = {
     },
     204: {"description": "Not attached to a group."},
 }
+
+
+def _changes(*statuses: int) -> dict[str, Any]:
+    """Arguments of a route that changes something: it answers 204, or one of these errors."""
+    responses = {204: {"description": "Done."}, **answers(404, 409, *statuses)}
+    return {"status_code": 204, "response_class": Response, "responses": responses}
+
+
 _GROUPS: Final = "/resourcegroups"
 _NAMESPACE: Final = "/namespaces/{tenant}/{namespace}/resourcegroup"
 _TENANT: Final = "/tenants/{tenant}/resourcegroup"
@@ -82,10 +89,8 @@ async def get_group(group: GroupName, caller: Caller, served: Served) -> Respons
 
 @routes.put(
     _GROUPS + "/{group:path}",
-    status_code=204,
-    response_class=Response,
-    responses={**_DONE, **answers(404, 409, 412, 413, 415, 502)},
     openapi_extra=body_schema(PulsarGroup),
+    **_changes(412, 413, 415, 502),
 )
 async def put_group(
     group: GroupName, request: Request, caller: Caller, served: Served, why: WhyHeader = None
@@ -108,12 +113,7 @@ async def put_group(
     return Response(status_code=204)
 
 
-@routes.delete(
-    _GROUPS + "/{group:path}",
-    status_code=204,
-    response_class=Response,
-    responses={**_DONE, **answers(404, 409, 412, 502)},
-)
+@routes.delete(_GROUPS + "/{group:path}", **_changes(412, 502))
 async def delete_group(
     group: GroupName, caller: Caller, served: Served, why: WhyHeader = None
 ) -> Response:
@@ -130,12 +130,7 @@ async def get_namespace(tenant: str, namespace: str, caller: Caller, served: Ser
     return await _get("namespace", f"{tenant}/{namespace}", caller, served)
 
 
-@routes.post(
-    _NAMESPACE + "/{group:path}",
-    status_code=204,
-    response_class=Response,
-    responses={**_DONE, **answers(404, 409, 412, 502)},
-)
+@routes.post(_NAMESPACE + "/{group:path}", **_changes(412, 502))
 async def attach_namespace(
     tenant: str,
     namespace: str,
@@ -149,12 +144,7 @@ async def attach_namespace(
     return await _attach("namespace", name, group, caller, served, reason_of(why))
 
 
-@routes.delete(
-    _NAMESPACE,
-    status_code=204,
-    response_class=Response,
-    responses={**_DONE, **answers(404, 409, 412, 502)},
-)
+@routes.delete(_NAMESPACE, **_changes(412, 502))
 async def detach_namespace(
     tenant: str, namespace: str, caller: Caller, served: Served, why: WhyHeader = None
 ) -> Response:
@@ -169,12 +159,7 @@ async def get_tenant(tenant: str, caller: Caller, served: Served) -> Response:
     return await _get("tenant", tenant, caller, served)
 
 
-@routes.post(
-    _TENANT + "/{group:path}",
-    status_code=204,
-    response_class=Response,
-    responses={**_DONE, **answers(404, 409, 412)},
-)
+@routes.post(_TENANT + "/{group:path}", **_changes(412))
 async def attach_tenant(
     tenant: str, group: GroupName, caller: Caller, served: Served, why: WhyHeader = None
 ) -> Response:
@@ -182,12 +167,7 @@ async def attach_tenant(
     return await _attach("tenant", tenant, group, caller, served, reason_of(why))
 
 
-@routes.delete(
-    _TENANT,
-    status_code=204,
-    response_class=Response,
-    responses={**_DONE, **answers(404, 409)},
-)
+@routes.delete(_TENANT, **_changes())
 async def detach_tenant(
     tenant: str, caller: Caller, served: Served, why: WhyHeader = None
 ) -> Response:

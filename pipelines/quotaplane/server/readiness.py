@@ -5,7 +5,6 @@ A check may hang with the disk; the answer, which needs memory only, then report
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -21,6 +20,7 @@ from quotaplane.agents.known_conditions import CLOCK_OF_JOB, HISTORY
 from quotaplane.errors import QuotaplaneError
 from quotaplane.history.store import one_line, open_table
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS
+from quotaplane.server.workers import Repeated
 from quotaplane.settings import History
 
 EVERY_S: Final = 2.0
@@ -39,8 +39,10 @@ class CheckState(NamedTuple):
     age_s: float | None
 
 
-class Readiness:
-    """The state of the history and of the job, checked in a thread of its own."""
+class Readiness(Repeated):
+    """The state of the history and of the job, checked every ``EVERY_S`` seconds."""
+
+    thread_name = "server-readiness"
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Readiness:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
+        super().__init__()
         self._history, self._max_round_age_s = history, max_round_age_s
         self._conditions = conditions
         self._clock, self._now = clock, now
@@ -58,26 +61,6 @@ class Readiness:
         self._looked_at: float | None = None
         self._last_round: datetime | None = None
         self._version, self._new_round_at = -1, clock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin to check, every ``EVERY_S`` seconds."""
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, name="server-readiness", daemon=True)
-        self._thread.start()
-
-    def close(self, within_s: float = 1.0) -> bool:
-        """Stop checking; False: the last check hangs.
-
-        The process must not end by itself during a check: native code that calls back into Python
-        during its shutdown crashes.
-        """
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(within_s)
-            return not self._thread.is_alive()
-        return True
 
     def checks(self) -> list[CheckState]:
         """The results of the last check, from memory."""
@@ -103,10 +86,10 @@ class Readiness:
             return CheckState("job", False, late, age_s)
         return CheckState("job", True, "ok", age_s)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self.check_once()
-            self._stop.wait(EVERY_S)
+    def repeat(self) -> float:
+        """See ``Repeated``."""
+        self.check_once()
+        return EVERY_S
 
     def check_once(self) -> None:
         """Check once."""
@@ -139,16 +122,8 @@ class Readiness:
         self._conditions.note(CLOCK_OF_JOB, "", text if ahead_s > _AHEAD_S else None)
 
 
-def last_round(history: History) -> datetime | None:
-    """The time of the newest recorded round, from the files' statistics; None: there is none.
-
-    Raises:
-        HistoryError: the table is missing or can't be read.
-    """
-    return _newest(open_table(history, ROUNDS.name))
-
-
 def _newest(rounds: DeltaTable) -> datetime | None:
+    """The time of the newest recorded round, from the files' statistics; None: there is none."""
     files = pa.table(rounds.get_add_actions(flatten=True))
     if not len(files) or "max.round_at" not in files.column_names:
         return None

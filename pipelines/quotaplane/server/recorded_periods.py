@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.model import SEPARATOR
-from quotaplane.server.queries import Queries
+from quotaplane.server.workers import Queries
 from quotaplane.settings import Settings
 
 if TYPE_CHECKING:

@@ -26,15 +26,13 @@ from quotaplane.errors import (
 )
 from quotaplane.pulsar_admin.rest import RefusedError
 from quotaplane.server.schemas import ErrorAnswer
-from quotaplane.server.signing_keys import KeysUnavailableError
-from quotaplane.server.tokens import TokenRefusedError
+from quotaplane.server.tokens import KeysUnavailableError, TokenRefusedError
 
 _STATUS: Final[tuple[tuple[type[QuotaplaneError], int], ...]] = (
     (TokenRefusedError, 401),
     (KeysUnavailableError, 503),
     (UnknownGroupError, 404),
     (GroupIdTakenError, 409),
-    (CopyOfQuotaError, 409),
     (CopyOfQuotaError, 409),
     (GroupInUseError, 412),
     (InputError, 400),

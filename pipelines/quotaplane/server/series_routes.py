@@ -14,10 +14,9 @@ from quotaplane.query.group_series import group_series
 from quotaplane.query.rejected_kinds import rejected_kinds
 from quotaplane.server.access import Role
 from quotaplane.server.history_parts import A_DAY_AGO, Since, Until, period
-from quotaplane.server.history_schemas import RejectedSummary
+from quotaplane.server.history_schemas import RejectedSummary, SeriesAnswer
 from quotaplane.server.refusals import answers
 from quotaplane.server.request_parts import finite_answer
-from quotaplane.server.series_schemas import SeriesAnswer
 from quotaplane.server.services import Caller, Served, allow, allow_group
 
 routes: Final = APIRouter(prefix="/api/v1", tags=["history"])

@@ -13,19 +13,16 @@ from quotaplane.agents.conditions import Conditions
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.current_groups import CurrentGroups
 from quotaplane.server.access import ANONYMOUS, Principal, Role, tenant_of
-from quotaplane.server.attachment_writer import AttachmentWriter
 from quotaplane.server.change_log import ChangeLog
 from quotaplane.server.cluster_groups import ClusterGroups
-from quotaplane.server.fresh_groups import FreshGroups
-from quotaplane.server.fresh_picture import FreshPicture
-from quotaplane.server.group_writer import GroupWriter
-from quotaplane.server.queries import Queries
+from quotaplane.server.fresh_picture import FreshGroups, FreshPicture
+from quotaplane.server.group_writer import AttachmentWriter, GroupWriter
 from quotaplane.server.readiness import Readiness
 from quotaplane.server.recorded_periods import RecordedPeriods
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.request_metrics import RequestMetrics
 from quotaplane.server.tokens import Verifier
-from quotaplane.server.workers import Workers
+from quotaplane.server.workers import Queries, Workers
 from quotaplane.settings import PulsarTransport, Server, Settings
 
 _LEAST_ROUND_AGE_S: Final = 120.0

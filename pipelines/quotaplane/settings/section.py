@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from quotaplane.parsing.one_spelling import OneSpelling
+from quotaplane.parsing.decimals import OneSpelling
 
 
 class Section(OneSpelling):

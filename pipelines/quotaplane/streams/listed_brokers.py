@@ -14,7 +14,7 @@ from quotaplane.settings import Cluster, PulsarTransport, Settings
 from quotaplane.settings.usage_reports import CLUSTER
 from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.sender_checks import LISTED_BROKERS
-from quotaplane.wire.broker_departures import DEPARTURES, pack_departures
+from quotaplane.wire.shard_inputs import DEPARTURES, pack_departures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,17 +20,20 @@ stores nothing.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from quotaplane.settings.transports import is_live
+from quotaplane.settings.transports import is_live, topic_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Starting = Literal["earliest", "latest"]
+
+_REDACTION: Final = "spark.sql.redaction.options.regex"
 
 
 class Topics(NamedTuple):
@@ -99,6 +102,18 @@ def is_stored(position: str) -> bool:
     False
     """
     return not is_live(position)
+
+
+def report_topic(topics: Sequence[str], broker: str) -> str:
+    """The topic of a broker's reports: always the same one, so that they stay in order."""
+    return topic_of(topics[zlib.crc32(broker.encode()) % len(topics)], broker)
+
+
+def redact(spark: SparkSession, options: str) -> None:
+    """Keep options of a source, which may hold secrets, out of Spark's plans and errors."""
+    before = spark.conf.get(_REDACTION) or ""  # Spark's default, unless it was set
+    if options not in before:
+        spark.conf.set(_REDACTION, f"{before}|{options}" if before else options)
 
 
 class Transport(Protocol):

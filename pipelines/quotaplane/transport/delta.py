@@ -8,28 +8,20 @@ file and one version of the table.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import time
-import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import DeltaTable
 
-from quotaplane.deltalog.checksums import Checksums
-from quotaplane.deltalog.compare import compare
-from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
-from quotaplane.deltalog.error_text import DOCTOR, with_advice
-from quotaplane.deltalog.faults import find_fault
+from quotaplane.deltalog.checksums import compare
+from quotaplane.deltalog.durable import COMMIT_ONLY
 from quotaplane.deltalog.log import Log, read_commit
 from quotaplane.deltalog.read import live_paths, read_changes, refuse
-from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
 from quotaplane.transport.base import (
     PORTION_BYTES,
@@ -41,21 +33,10 @@ from quotaplane.transport.base import (
     Starting,
     Topics,
 )
+from quotaplane.transport.delta_topic import FAILURES, TOPIC_SCHEMA, Topic, as_transport_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-TOPIC_SCHEMA: Final = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("value", pa.binary(), nullable=False),
-        pa.field("published_at_ms", pa.int64(), nullable=False),
-        pa.field("append_id", pa.string(), nullable=False),
-        pa.field("row", pa.int32(), nullable=False),
-    ]
-)
-"""``key`` is the broker. ``append_id`` (of the send) and ``row`` (in the send) identify a message
-for ever: Delta's streaming reads have no row numbers, and compaction moves rows to other files."""
 
 _CONTRACT: Final = (
     *("value", "published_at_ms", "concat(append_id, '#', row) AS position"),
@@ -72,26 +53,14 @@ PORTION_VERSIONS: Final = 100
 _VERSIONS_AT_ONCE: Final = 20
 """Versions that are read again together; each has the reports of one send."""
 
-COMPACT_EVERY: Final = 32
-"""Appends of one writer between compactions: an append takes 4 ms at 20 files, 40 ms at 300."""
-
-_PROPERTIES: Final[dict[str, str | None]] = {
-    # Brokers read limits from the change feed, which compaction does not change.
-    "delta.enableChangeDataFeed": "true",
-    # Statistics of opaque bytes are useless, and would copy parts of them into the log.
-    "delta.dataSkippingNumIndexedCols": "0",
-    "delta.logRetentionDuration": "interval 2 days",
-    "delta.deletedFileRetentionDuration": "interval 2 days",
-}
-
 
 class DeltaTopics:
     """The control plane's interface of the embedded transport."""
 
     def __init__(self, settings: DeltaTransport, topics: Topics) -> None:
         self._settings = settings
-        self._limits = _Topic(settings, topics.outgoing)
-        self._reports = _Topic(settings, topics.incoming)
+        self._limits = Topic(settings, topics.outgoing)
+        self._reports = Topic(settings, topics.incoming)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
         """Create missing tables; there are no warnings.
@@ -137,7 +106,7 @@ class DeltaTopics:
         # An index of a file is inclusive; a negative one is before the version's first file.
         within = end.get("isStartingVersion", False) or end["index"] >= 0
         last = end["reservoirVersion"] if within else end["reservoirVersion"] - 1
-        with _as_transport_error(self._reports.uri):
+        with as_transport_error(self._reports.uri):
             table = self._reports.open()
             table.update_incremental()
         for since in range(first, last + 1, _VERSIONS_AT_ONCE):
@@ -153,9 +122,9 @@ class DeltaTopics:
         try:
             yield _inserted(table, since, until)
             return
-        except _FAILURES:
+        except FAILURES:
             there = [v for v in range(since, until + 1) if _is_whole(self._reports.uri, v)]
-        with _as_transport_error(self._reports.uri):
+        with as_transport_error(self._reports.uri):
             for version in there:
                 yield _inserted(table, version, version)
 
@@ -180,9 +149,9 @@ class DeltaLink:
     """A broker's interface of the embedded transport; not thread-safe."""
 
     def __init__(self, settings: DeltaTransport, limits_from: Starting, topics: Topics) -> None:
-        self._limits = _Topic(settings, topics.outgoing)
-        self._reports = _Topic(settings, topics.incoming)
-        with _as_transport_error(self._limits.uri):
+        self._limits = Topic(settings, topics.outgoing)
+        self._reports = Topic(settings, topics.incoming)
+        with as_transport_error(self._limits.uri):
             self._opened_at = self._limits.open().version()
         self._version = self._opened_at if limits_from == "latest" else 0
         self._versions_at_once = 1
@@ -209,7 +178,7 @@ class DeltaLink:
         Raises:
             TransportError: the table can't be read, or the next versions were cleaned up.
         """
-        with _as_transport_error(self._limits.uri):
+        with as_transport_error(self._limits.uri):
             table = self._limits.open()
             table.update_incremental()
             newest = table.version()
@@ -251,13 +220,13 @@ def maintain(
     oldest_ms = int((time.time() - keep_s) * 1000)
     hours = math.ceil(keep_s / 3600)
     for name in topics:
-        topic = _Topic(settings, name)
-        with _as_transport_error(topic.uri):
+        topic = Topic(settings, name)
+        with as_transport_error(topic.uri):
             there = DeltaTable.is_deltatable(topic.uri)
         if not there:
             continue
         table = topic.open()
-        with _as_transport_error(topic.uri):
+        with as_transport_error(topic.uri):
             table.update_incremental()
             refuse(compare(Path(topic.uri), live_paths(table), time.time_ns() // 1_000_000))
             with topic.lock():
@@ -303,131 +272,3 @@ def _is_whole(uri: str, version: int) -> bool:
 def _polled(rows: pa.Table) -> list[Polled]:
     columns = (rows[name].to_pylist() for name in ("key", "value", "position"))
     return [Polled(*each) for each in zip(*columns, strict=True)]
-
-
-class _Topic:
-    """One table: opened (or created) on first use, compacted while it is written."""
-
-    def __init__(self, settings: DeltaTransport, name: str) -> None:
-        if "://" in settings.path:
-            raise ConfigError(
-                f"transport.path: {settings.path}: the embedded transport needs a local folder"
-            )
-        self._root = Path(settings.path).absolute()
-        self._lock_file = self._root / f".{name}.lock"
-        self.uri = str(self._root / name)
-        self._table: DeltaTable | None = None
-        self._synced = Synced(self.uri)
-        self._appends = 0
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Lock the table against all other writers.
-
-        The deltalake package does not detect conflicts between two compactions (or creations):
-        without a lock both would succeed, and every row would occur twice. It does retry
-        conflicting appends, but a few simultaneous writers exceed any number of retries.
-        """
-        with self._lock_file.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    def open(self) -> DeltaTable:
-        """Return the table, in the version of its last use.
-
-        Raises:
-            TransportError: it can't be created or read, or is not a topic.
-        """
-        if self._table is None:
-            with _as_transport_error(self.uri):
-                self._root.mkdir(parents=True, exist_ok=True)
-                table = self._create_or_open()
-                columns = {field.name for field in table.schema().fields}
-            if missing := [name for name in TOPIC_SCHEMA.names if name not in columns]:
-                raise TransportError(
-                    f"{self.uri}: is not a topic of quotaplane (column {missing[0]} is missing); "
-                    "point transport.path at a folder of its own"
-                )
-            self._table = table
-        return self._table
-
-    def append(self, keys: list[str], values: list[bytes], published_at_ms: list[int]) -> None:
-        if not keys:
-            return
-        table = self.open()
-        size = len(keys)
-        append_id = uuid.uuid4().hex
-        columns = [keys, values, published_at_ms, [append_id] * size, list(range(size))]
-        rows = pa.table(columns, schema=TOPIC_SCHEMA)
-        with _as_transport_error(self.uri), self.lock():
-            table.update_incremental()
-            before = table.version()
-            write_deltalake(table, rows, mode="append", post_commithook_properties=COMMIT_ONLY)
-        # Without the lock, so that several writers can wait for the disk at the same time.
-        self.keep(before)
-        self._appends += 1
-        if self._appends % COMPACT_EVERY == 0:
-            # The rows are committed, so a failure here must not make the caller send them again.
-            # The next turn compacts what this one did not.
-            with suppress(*_FAILURES):
-                self.compact()
-
-    def compact(self) -> None:
-        """Merge small files, and write a checkpoint, from which readers then start."""
-        table = self.open()
-        with self.lock():
-            table.update_incremental()
-            before = table.version()
-            self.check()
-            table.optimize.compact(post_commithook_properties=COMMIT_ONLY)
-            self.keep(before)
-            checkpoint(table, self.uri)
-
-    def check(self) -> None:
-        """Check the bytes of all files before they are rewritten: then damage would be in the new
-        ones, too.
-
-        Raises:
-            OSError: they are damaged.
-        """
-        refuse(Checksums(Path(self.uri)).first_fault(live_paths(self.open())))
-
-    def keep(self, before: int) -> None:
-        """Wait until commits are on the disk, and so may be acknowledged.
-
-        ``before`` is a version from before the caller's own commits.
-
-        Raises:
-            TransportError: the disk did not accept them.
-        """
-        table = self.open()
-        try:
-            self._synced.upto(table.version(), before=before)
-        except OSError as error:
-            raise TransportError(
-                f"{self.uri}: version {table.version()} is committed but the disk did not keep it "
-                f"({error}); check the disk, then run `quotaplane doctor`"
-            ) from error
-
-    def _create_or_open(self) -> DeltaTable:
-        # delta-rs and Spark silently read what a power loss left of a log, so check it first.
-        fault = find_fault(self.uri)
-        if fault is not None:
-            raise TransportError(f"{self.uri}: {fault}; {DOCTOR}")
-        with suppress(TableNotFoundError):
-            return DeltaTable(self.uri)
-        with self.lock():
-            with suppress(TableNotFoundError):
-                return DeltaTable(self.uri)
-            return DeltaTable.create(self.uri, TOPIC_SCHEMA, configuration=_PROPERTIES)
-
-
-_FAILURES: Final = (DeltaError, OSError, pa.ArrowException)
-
-
-@contextmanager
-def _as_transport_error(uri: str) -> Iterator[None]:
-    try:
-        yield
-    except _FAILURES as error:
-        raise TransportError(f"{uri}: {with_advice(error)}") from error

@@ -8,30 +8,33 @@ never created here: their replication and retention are the cluster owner's deci
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
-from quotaplane.settings.transports import belongs, is_per_broker, topic_of
+from quotaplane.settings.transports import belongs, is_per_broker
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
-    READ_AGAIN,
     Message,
     Polled,
     Portion,
     Starting,
+    redact,
+    report_topic,
 )
 from quotaplane.transport.kafka_client import (
     KafkaOutbox,
     OutgoingRecord,
     as_transport_error,
     client_log,
+    consumer_of,
+    position_of,
+    records_between,
     unreachable,
 )
 from quotaplane.transport.kafka_options import (
@@ -43,12 +46,10 @@ from quotaplane.transport.kafka_options import (
 )
 
 # Imported last, so that kafka_client reports a missing package in one line.
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition  # isort: skip
+from kafka import KafkaAdminClient, TopicPartition  # isort: skip
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec  # isort: skip
 from kafka.errors import (  # isort: skip
-    CorruptRecordError,
     KafkaError,
-    KafkaTimeoutError,
     NoError,
     UnknownTopicOrPartitionError,
     for_code,
@@ -56,11 +57,6 @@ from kafka.errors import (  # isort: skip
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-METADATA_MAX_AGE_MS = 60_000
-"""Time until a link notices new partitions."""
-
-_REDACTION: Final = "spark.sql.redaction.options.regex"
 
 
 class KafkaTopics:
@@ -169,11 +165,7 @@ class KafkaTopics:
         ``position`` is ``topic/partition@offset``. A record without a value comes as an empty one.
         """
         if self._settings.security.protocol != "PLAINTEXT":
-            # Plans and analysis errors print a source's options; these hold keys and passwords.
-            before = spark.conf.get(_REDACTION, "") or ""
-            if REDACTED_OPTIONS not in before:
-                both = f"{before}|{REDACTED_OPTIONS}" if before else REDACTED_OPTIONS
-                spark.conf.set(_REDACTION, both)
+            redact(spark, REDACTED_OPTIONS)
         return (
             spark.readStream.format("kafka")
             .options(**source_options(self._settings))
@@ -193,7 +185,7 @@ class KafkaTopics:
             TransportError: no server answers within ``timeout_s``.
         """
         wait_s = self._settings.timeout_s
-        with _consumer(self._settings) as consumer:
+        with consumer_of(self._settings) as consumer:
             for topic, offsets in end.items():
                 first = (begin or {}).get(topic, {})
                 there = consumer.partitions_for_topic(topic) or set()  # empty: it was deleted
@@ -201,7 +193,7 @@ class KafkaTopics:
                     part = TopicPartition(topic, number)
                     since, last = first.get(str(number), 0), offsets[str(number)]
                     with as_transport_error(self._settings, "reports can't be read again"):
-                        yield from _records(consumer, part, since, last, wait_s)
+                        yield from records_between(consumer, part, since, last, wait_s)
 
     def publish(self, messages: Sequence[Message]) -> None:
         """Send the limits and wait until every in-sync replica has them.
@@ -228,7 +220,7 @@ class KafkaLink:
         self._outbox = KafkaOutbox(settings)
         self._wait_ms = int(settings.timeout_s * 1000)
         self._resources = ExitStack()
-        self._consumer = self._resources.enter_context(_consumer(settings))
+        self._consumer = self._resources.enter_context(consumer_of(settings))
         with as_transport_error(settings, "can't be reached"), client_log():
             self._assign(limits_from)
             partitions = list(self._partitions())
@@ -240,8 +232,9 @@ class KafkaLink:
         Raises:
             TransportError: some were not accepted within ``publish_timeout_s``.
         """
+        topics = self._settings.report_topics
         self._outbox.send(
-            OutgoingRecord(self._topic_of(broker), broker, value, published_at_ms)
+            OutgoingRecord(report_topic(topics, broker), broker, value, published_at_ms)
             for broker, value, published_at_ms in reports
         )
 
@@ -287,10 +280,6 @@ class KafkaLink:
         self._resources.close()
         self._outbox.close()
 
-    def _topic_of(self, broker: str) -> str:
-        topics = self._settings.report_topics
-        return topic_of(topics[zlib.crc32(broker.encode()) % len(topics)], broker)
-
     def _is_before(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether messages remain to be read before these offsets."""
         return any(self._consumer.position(part) < end for part, end in ends.items())
@@ -317,109 +306,6 @@ class KafkaLink:
             self._consumer.seek(partition, offset)
 
 
-@contextmanager
-def _consumer(settings: KafkaTransport) -> Iterator[KafkaConsumer]:
-    """A consumer without partitions or a group, which is closed at the end."""
-    wait_ms = int(settings.timeout_s * 1000)
-    with as_transport_error(settings, "can't be reached"), client_log() as log:
-        try:
-            consumer = KafkaConsumer(
-                **client_options(settings),
-                group_id=None,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                allow_auto_create_topics=False,
-                # A fetch that waits longer would delay requests for the end offsets.
-                fetch_max_wait_ms=20,
-                max_poll_records=10_000,
-                metadata_max_age_ms=METADATA_MAX_AGE_MS,
-                bootstrap_timeout_ms=wait_ms,
-            )
-        except KafkaError as error:
-            raise TransportError(unreachable(settings, log.reason or str(error))) from None
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def _records(
-    consumer: KafkaConsumer, part: TopicPartition, since: int, last: int, wait_s: float
-) -> Iterator[pa.RecordBatch]:
-    """The records of a partition from an offset to before another, as ``READ_AGAIN``.
-
-    Without those that the client can't read, though Kafka's own can: see ``_readable_from``.
-    """
-    consumer.assign([part])
-    wait_ms = int(wait_s * 1000)
-    since = max(since, consumer.beginning_offsets([part], timeout_ms=wait_ms)[part])
-    last = min(last, consumer.end_offsets([part], timeout_ms=wait_ms)[part])
-    consumer.seek(part, since)
-    deadline = time.monotonic() + wait_s
-    while consumer.position(part) < last:
-        # A fetch has at most 1 MB of a partition, or one record.
-        try:
-            polled = consumer.poll(timeout_ms=100, max_records=1000).get(part, [])
-        except CorruptRecordError:
-            bad = consumer.position(part)
-            consumer.seek(part, _readable_from(consumer, part, bad, last, wait_s))
-            deadline = time.monotonic() + wait_s
-            continue
-        rows = [record for record in polled if record.offset < last]
-        if rows:
-            yield _read_again(rows)
-            deadline = time.monotonic() + wait_s
-        elif time.monotonic() > deadline:
-            raise KafkaTimeoutError(f"no more from {part.topic}/{part.partition}@{since}")
-
-
-def _readable_from(
-    consumer: KafkaConsumer, part: TopicPartition, bad: int, last: int, wait_s: float
-) -> int:
-    """The first offset behind a record that can't be read from which others can; at most ``last``.
-
-    A batch is read from its beginning, so the rest of it is lost, too: for example behind a record
-    whose header has a name that is not UTF-8. Where the batch ends is found by trying.
-    """
-    good = bad + 1
-    while good < last and not _can_read(consumer, part, good, wait_s):
-        bad, good = good, min(good + 2 * (good - bad), last)
-    while good - bad > 1:
-        middle = (bad + good) // 2
-        if _can_read(consumer, part, middle, wait_s):
-            good = middle
-        else:
-            bad = middle
-    return good
-
-
-def _can_read(consumer: KafkaConsumer, part: TopicPartition, offset: int, wait_s: float) -> bool:
-    consumer.seek(part, offset)
-    deadline = time.monotonic() + wait_s
-    try:
-        while not consumer.poll(timeout_ms=100, max_records=1):
-            if consumer.position(part) != offset:  # a batch without records
-                break
-            if time.monotonic() > deadline:
-                raise KafkaTimeoutError(f"no more from {part.topic}/{part.partition}@{offset}")
-    except CorruptRecordError:
-        return False
-    return True
-
-
-def _read_again(records: Sequence[Any]) -> pa.RecordBatch:
-    return pa.record_batch(
-        [
-            [record.value or b"" for record in records],
-            [record.timestamp for record in records],
-            [_position(record) for record in records],
-            [record.key for record in records],
-            [record.topic for record in records],
-        ],
-        schema=READ_AGAIN,
-    )
-
-
 def _size_configs(admin: KafkaAdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """``SIZE_CONFIGS`` of topics; empty for each without the right to read them."""
     kind, names = ConfigResourceType.TOPIC, list(SIZE_CONFIGS)
@@ -436,8 +322,4 @@ def _size_configs(admin: KafkaAdminClient, topics: Sequence[str]) -> dict[str, d
 
 def _polled(record: Any) -> Polled:
     key = (record.key or b"").decode(errors="replace")
-    return Polled(key, record.value or b"", _position(record))
-
-
-def _position(record: Any) -> str:
-    return f"{record.topic}/{record.partition}@{record.offset}"
+    return Polled(key, record.value or b"", position_of(record))

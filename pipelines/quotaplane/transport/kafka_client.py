@@ -1,24 +1,30 @@
-"""Wrapper of kafka-python: one producer, and errors that name the cluster and the reason."""
+"""Wrapper of kafka-python: a producer, a consumer, and errors that name cluster and reason."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
 
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import KafkaTransport
+from quotaplane.transport.base import READ_AGAIN
 from quotaplane.transport.kafka_options import client_options
 
 try:
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.errors import CorruptRecordError, KafkaError, KafkaTimeoutError
 except ImportError:
     raise ConfigError(
         "transport.kind: kafka needs kafka-python; install it with `pip install quotaplane[kafka]`"
     ) from None
 
+METADATA_MAX_AGE_MS = 60_000
+"""Time until a link notices new partitions."""
 _LINGER_MS: Final = 2
 _BATCH_BYTES: Final = 1024 * 1024
 _MOST_BYTES: Final = 16 * 1024 * 1024
@@ -161,3 +167,111 @@ def as_transport_error(settings: KafkaTransport, what: str) -> Iterator[None]:
     except (KafkaError, OSError, ValueError) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise TransportError(f"Kafka at {settings.bootstrap_servers}: {what}: {why}") from None
+
+
+@contextmanager
+def consumer_of(settings: KafkaTransport) -> Iterator[KafkaConsumer]:
+    """A consumer without partitions or a group, which is closed at the end."""
+    wait_ms = int(settings.timeout_s * 1000)
+    with as_transport_error(settings, "can't be reached"), client_log() as log:
+        try:
+            consumer = KafkaConsumer(
+                **client_options(settings),
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                allow_auto_create_topics=False,
+                # A fetch that waits longer would delay requests for the end offsets.
+                fetch_max_wait_ms=20,
+                max_poll_records=10_000,
+                metadata_max_age_ms=METADATA_MAX_AGE_MS,
+                bootstrap_timeout_ms=wait_ms,
+            )
+        except KafkaError as error:
+            raise TransportError(unreachable(settings, log.reason or str(error))) from None
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def records_between(
+    consumer: KafkaConsumer, part: TopicPartition, since: int, last: int, wait_s: float
+) -> Iterator[pa.RecordBatch]:
+    """The records of a partition from an offset to before another, as ``READ_AGAIN``.
+
+    Without those that the client can't read, though Kafka's own can: see ``_readable_from``.
+    """
+    consumer.assign([part])
+    wait_ms = int(wait_s * 1000)
+    since = max(since, consumer.beginning_offsets([part], timeout_ms=wait_ms)[part])
+    last = min(last, consumer.end_offsets([part], timeout_ms=wait_ms)[part])
+    consumer.seek(part, since)
+    deadline = time.monotonic() + wait_s
+    while consumer.position(part) < last:
+        # A fetch has at most 1 MB of a partition, or one record.
+        try:
+            polled = consumer.poll(timeout_ms=100, max_records=1000).get(part, [])
+        except CorruptRecordError:
+            bad = consumer.position(part)
+            consumer.seek(part, _readable_from(consumer, part, bad, last, wait_s))
+            deadline = time.monotonic() + wait_s
+            continue
+        rows = [record for record in polled if record.offset < last]
+        if rows:
+            yield _read_again(rows)
+            deadline = time.monotonic() + wait_s
+        elif time.monotonic() > deadline:
+            raise KafkaTimeoutError(f"no more from {part.topic}/{part.partition}@{since}")
+
+
+def _readable_from(
+    consumer: KafkaConsumer, part: TopicPartition, bad: int, last: int, wait_s: float
+) -> int:
+    """The first offset behind a record that can't be read from which others can; at most ``last``.
+
+    A batch is read from its beginning, so the rest of it is lost, too: for example behind a record
+    whose header has a name that is not UTF-8. Where the batch ends is found by trying.
+    """
+    good = bad + 1
+    while good < last and not _can_read(consumer, part, good, wait_s):
+        bad, good = good, min(good + 2 * (good - bad), last)
+    while good - bad > 1:
+        middle = (bad + good) // 2
+        if _can_read(consumer, part, middle, wait_s):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _can_read(consumer: KafkaConsumer, part: TopicPartition, offset: int, wait_s: float) -> bool:
+    consumer.seek(part, offset)
+    deadline = time.monotonic() + wait_s
+    try:
+        while not consumer.poll(timeout_ms=100, max_records=1):
+            if consumer.position(part) != offset:  # a batch without records
+                break
+            if time.monotonic() > deadline:
+                raise KafkaTimeoutError(f"no more from {part.topic}/{part.partition}@{offset}")
+    except CorruptRecordError:
+        return False
+    return True
+
+
+def _read_again(records: Sequence[Any]) -> pa.RecordBatch:
+    return pa.record_batch(
+        [
+            [record.value or b"" for record in records],
+            [record.timestamp for record in records],
+            [position_of(record) for record in records],
+            [record.key for record in records],
+            [record.topic for record in records],
+        ],
+        schema=READ_AGAIN,
+    )
+
+
+def position_of(record: Any) -> str:
+    """A record's position, in this transport's notation."""
+    return f"{record.topic}/{record.partition}@{record.offset}"

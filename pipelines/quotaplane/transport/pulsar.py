@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,16 +26,15 @@ from quotaplane.pulsar.client import (
     open_client,
     partitions_of,
 )
-from quotaplane.pulsar.end_position import is_before, last_position
 from quotaplane.pulsar.message import Row
 from quotaplane.pulsar.options import REDACTED, Options
 from quotaplane.pulsar.position import EARLIEST, Id
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
-from quotaplane.pulsar.reader import TopicReader
+from quotaplane.pulsar.reader import TopicReader, is_before, last_position
 from quotaplane.pulsar.replay import read_between
 from quotaplane.pulsar.topics import last_entry, must_be_there, topic_partitions
 from quotaplane.settings import PulsarConnection, PulsarTransport
-from quotaplane.settings.transports import is_live, is_per_broker, pattern_of, topic_of
+from quotaplane.settings.transports import is_live, is_per_broker, pattern_of
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
@@ -45,6 +43,8 @@ from quotaplane.transport.base import (
     Polled,
     Portion,
     Starting,
+    redact,
+    report_topic,
 )
 
 # Imported last, so that pulsar/client.py reports a missing package in one line.
@@ -65,8 +65,6 @@ _log = logging.getLogger(__name__)
 _PREFETCHED: Final = 64
 """Messages that the client fetches ahead, per topic partition. It knows no bound in bytes, so this
 is one: 64 messages of at most 5 MB, unless the broker's ``maxMessageSize`` was changed."""
-
-_REDACTION: Final = "spark.sql.redaction.options.regex"
 
 
 class PulsarTopics:
@@ -124,10 +122,7 @@ class PulsarTopics:
         from quotaplane.pulsar.source import PulsarDataSource
 
         spark.dataSource.register(PulsarDataSource)
-        # Plans and analysis errors print a source's options; these may hold tokens.
-        before = spark.conf.get(_REDACTION) or ""  # Spark's default, unless it was set
-        if REDACTED not in before:
-            spark.conf.set(_REDACTION, f"{before}|{REDACTED}" if before else REDACTED)
+        redact(spark, REDACTED)
         return (
             spark.readStream.format("pulsar")
             .options(**options)
@@ -209,9 +204,10 @@ class PulsarLink:
         Raises:
             TransportError: some were not accepted within ``publish_timeout_s``.
         """
+        topics = self._settings.report_topics
         self._outbox.send(
             [
-                Outgoing(self._topic_of(broker), broker, value, published_at_ms)
+                Outgoing(report_topic(topics, broker), broker, value, published_at_ms)
                 for broker, value, published_at_ms in reports
             ]
         )
@@ -253,10 +249,6 @@ class PulsarLink:
         """Close the readers and the producers."""
         self._outbox.close()
         close_quietly(self._client)
-
-    def _topic_of(self, broker: str) -> str:
-        topics = self._settings.report_topics
-        return topic_of(topics[zlib.crc32(broker.encode()) % len(topics)], broker)
 
     def _follow(self, starting: Starting) -> None:
         """Open a reader on each partition that has none."""

@@ -58,6 +58,14 @@ class LimitsMessage:
     removed_group_ids: IntArray
     """Removed groups may come by name and by id in one message."""
 
+    def issued_on(self, *, wall_ms: float, steady_ms: float) -> int:
+        """When it was issued, as it arrives now, on a reader's clock that can't be set.
+
+        Not later than now, so no limit holds for longer than a lease after it arrived, however
+        wrong the reader's clock or the job's is.
+        """
+        return int(steady_ms - max(wall_ms - self.issued_at_ms, 0.0))
+
 
 def encode_limits(
     *,

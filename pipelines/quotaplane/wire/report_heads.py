@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.model import MAX_BROKER_CHARS, BoolArray, IntArray
-from quotaplane.wire.raw import PAD, U64, number, pieces, words_of
+from quotaplane.wire.raw import PAD, U64, as_strings, number, pieces, words_of
 from quotaplane.wire.reasons import UnusableReportError, check_broker
 from quotaplane.wire.report_own import FAMILY, REPORT_HEAD, SIGNED_LIMIT
-from quotaplane.wire.utf8 import as_strings
 
 _OWN_BROKER, _STOCK_BROKER = 0x12, 0x0A
 _TAGS: Final = {

@@ -2,12 +2,13 @@
 
 A payload of reports is two Arrow IPC streams, one after the other: the headers of all reports of
 the batch, then one shard's entries. Thus every shard sees every broker's heartbeat, whatever groups
-the broker uses.
+the broker uses. Brokers that left their cluster's list are an input of their own: JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -244,3 +245,33 @@ def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:
     unknown: Any = pa.array(np.full(entries.num_rows, np.nan))
     columns = [entries[name] if name in entries.column_names else unknown for name in schema.names]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+DEPARTURES: Final = "departures"
+"""Kind of the input."""
+
+_COLUMNS: Final = pa.schema(
+    [
+        pa.field("broker", pa.string(), nullable=False),
+        pa.field("left_at_ms", pa.int64(), nullable=False),
+    ]
+)
+"""A row per broker that is not in the cluster's list and was there; ``left_at_ms``: when the first
+list without it was read."""
+
+
+def pack_departures(left_at_ms: Mapping[str, int]) -> bytes:
+    """Encode the departures by broker."""
+    return json.dumps(left_at_ms, sort_keys=True).encode()
+
+
+def unpack_departures(payloads: Sequence[bytes]) -> pa.Table:
+    """Decode departures; each broker has one row.
+
+    >>> unpack_departures([pack_departures({"b1": 7})]).to_pylist()
+    [{'broker': 'b1', 'left_at_ms': 7}]
+    """
+    left_at_ms: dict[str, int] = {}
+    for payload in payloads:
+        left_at_ms |= json.loads(payload)
+    return pa.table([list(left_at_ms), list(left_at_ms.values())], schema=_COLUMNS)

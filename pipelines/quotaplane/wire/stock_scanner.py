@@ -27,8 +27,7 @@ import pyarrow as pa
 
 from quotaplane.model import BASIC, BoolArray, FloatArray, IntArray
 from quotaplane.wire.intake import BYTES_PER_ENTRY, LEAST_STOCK, DenseEntries
-from quotaplane.wire.raw import PAD, U8, U64, number, pieces, words_of
-from quotaplane.wire.utf8 import as_strings
+from quotaplane.wire.raw import PAD, U8, U64, as_strings, number, pieces, words_of
 
 _ENTRY, _OWNER, _PUBLISH, _DISPATCH, _STORAGE = 0x12, 0x0A, 0x12, 0x1A, 0x22
 _FIRST_NUMBER, _SECOND_NUMBER = 0x08, 0x10

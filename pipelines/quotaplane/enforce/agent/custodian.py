@@ -34,8 +34,7 @@ from quotaplane.enforce.custody import (
 from quotaplane.enforce.quota_caps import TableQuotas
 from quotaplane.errors import ClusterError
 from quotaplane.model import PUBLISH, FloatArray
-from quotaplane.pulsar_admin.publish_quotas import PublishQuotas
-from quotaplane.pulsar_admin.resource_groups import to_cluster
+from quotaplane.pulsar_admin.resource_groups import PublishQuotas, to_cluster
 from quotaplane.pulsar_admin.rest import Rest
 
 _AT_ONCE: Final = 4

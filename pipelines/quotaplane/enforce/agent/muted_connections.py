@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from quotaplane.agents.deletion_check import some_of
 from quotaplane.agents.known_conditions import MUTED_PRODUCERS
 from quotaplane.agents.pace import Bucket, Pace, at_once, ended, start
 from quotaplane.enforce.agent.observer import Observer
-from quotaplane.enforce.muted_producers import Producer, connections_of, silent_parts
 from quotaplane.errors import ClusterError, TransportError
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.pulsar_admin.topic_publishers import (
     Published,
     TopicPublishers,
@@ -46,7 +45,6 @@ _CHECKS_AT_ONCE: Final = 16
 CHECKS_SHARE: Final = 0.5
 """The part of the write budget for checks, as most of them find idle connections."""
 _TURN_POLL_S: Final = 0.05
-_NOT_FOUND: Final = 404
 
 
 class Probe(Protocol):
@@ -195,9 +193,10 @@ class MutedConnections:
             await self._reads.take()
             try:
                 found[part] = await read_publishers(self._rest, part)
+            except NotFoundError:
+                pass
             except ClusterError as error:
-                if not (isinstance(error, RefusedError) and error.status == _NOT_FOUND):
-                    failures.note(part, error)
+                failures.note(part, error)
 
         await at_once(_READS_AT_ONCE, look, parts)
         return found
@@ -279,3 +278,43 @@ def _parts_of(groups: Collection[str], layout: Layout) -> dict[str, str]:
         layout.parts[part]: layout.groups[group]
         for part, group in zip(at.tolist(), groups_at, strict=True)
     }
+
+
+class Producer(NamedTuple):
+    """A producer, and where it publishes."""
+
+    part: str
+    """The topic or partition."""
+    name: str
+
+
+def silent_parts(
+    before: Mapping[str, int], now: Mapping[str, int], lately: Container[str]
+) -> list[str]:
+    """Topics and partitions to which nothing was published between two looks.
+
+    Those of ``lately`` come first: a muted producer published a message not long ago, and it should
+    not wait until thousands of idle ones are checked. Where nothing was published ever, nobody is
+    muted.
+
+    Whether the broker counts them as throttled is no criterion: it forgets that whenever it updates
+    its statistics, and the producer stays muted.
+
+    >>> silent_parts({"t": 5, "u": 5, "v": 0, "w": 1}, {"t": 5, "u": 6, "v": 0, "w": 1}, {"w"})
+    ['w', 't']
+    """
+    silent = [part for part, count in now.items() if 0 < count == before.get(part)]
+    return sorted(silent, key=lambda part: part not in lately)
+
+
+def connections_of(producers: Mapping[str, Mapping[str, str]]) -> dict[str, Producer]:
+    """Connections, and a producer on each, from the producers of each topic or partition.
+
+    >>> connections_of({"t": {"/10.0.0.1:4711": "p"}, "u": {"/10.0.0.1:4711": "q"}})
+    {'/10.0.0.1:4711': Producer(part='t', name='p')}
+    """
+    found: dict[str, Producer] = {}
+    for part, name_of in producers.items():
+        for address, name in name_of.items():
+            found.setdefault(address, Producer(part, name))
+    return found

@@ -23,7 +23,7 @@ from quotaplane.pulsar_admin.namespace_rates import (
     write_namespace_rates,
 )
 from quotaplane.pulsar_admin.resource_groups import namespace_path
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.texts import first_few
 from quotaplane.topics.topic_layout import KINDS, SIDES, Layout
 
@@ -206,7 +206,7 @@ class NamespaceDefaults:
                 self.written += 1
         except Exception as error:
             # Any exception: otherwise the namespace would count as in flight for ever.
-            if policies is None and isinstance(error, RefusedError) and error.status == 404:
+            if policies is None and isinstance(error, NotFoundError):
                 self._forget(namespace)
                 return
             self._conditions.note(WRITING_NAMESPACES, namespace, error)

@@ -22,7 +22,7 @@ from quotaplane.enforce.rate_writes import Moves, in_turn
 from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.errors import HistoryError
 from quotaplane.model import BoolArray, FloatArray
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.pulsar_admin.topic_rates import (
     NO_RATE,
     OwnRate,
@@ -301,8 +301,8 @@ class RateWriter:
             # Any exception: otherwise the topic would count as in flight for ever.
             now_s = asyncio.get_running_loop().time()
             self._ledger.failed(topic, kind, now_s, wrote=wrote)
-            if _is_gone(error):
-                # Deleted a moment ago, which is no failure.
+            deleted = isinstance(error, NotFoundError)
+            if deleted:  # a moment ago, which is no failure
                 self.counts["vanished"] += 1
                 self._ledger.mark_deleted(topic, kind)
                 self._administrators.gone(topic, kind)
@@ -310,8 +310,8 @@ class RateWriter:
             elif wrote:
                 self.counts["failed"] += 1
             # For a topic that left its group only the removal of its rate matters now.
-            left = topic not in self._ledger.layout.topic_index
-            self._conditions.note(part, item, None if left or _is_gone(error) else error)
+            over = deleted or topic not in self._ledger.layout.topic_index
+            self._conditions.note(part, item, None if over else error)
             return False
         self._conditions.note(part, item, None)
         return True
@@ -332,7 +332,7 @@ class RateWriter:
                     policy = found.without_mark(kind).policy
                 await give_back(self._rest, topic, kind, policy)
         except Exception as error:
-            if not _is_gone(error):
+            if not isinstance(error, NotFoundError):
                 self.counts["failed"] += 1
                 self._conditions.note(WRITING_RATES, item, error)
                 if (topic, kind) in to_remove:
@@ -365,7 +365,3 @@ class RateWriter:
 
 def _named(topic: str, kind: int) -> str:
     return f"{topic} ({KINDS[kind]})"
-
-
-def _is_gone(error: Exception) -> bool:
-    return isinstance(error, RefusedError) and error.status == 404

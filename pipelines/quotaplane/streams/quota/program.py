@@ -34,7 +34,6 @@ from quotaplane.streams.quota.history_rows import limit_history, usage_history
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.quota.limit_messages import limit_messages
 from quotaplane.streams.shard_program import Arrived, Batch, Output
-from quotaplane.wire.broker_departures import DEPARTURES, unpack_departures
 from quotaplane.wire.reasons import (
     OTHER_INCARNATION,
     STALE,
@@ -42,12 +41,14 @@ from quotaplane.wire.reasons import (
     TWO_INCARNATIONS,
 )
 from quotaplane.wire.shard_inputs import (
+    DEPARTURES,
     ENTRIES,
     HEADERS,
     OBSERVED,
     REJECTED,
     senders,
     some_reports,
+    unpack_departures,
     unpack_groups,
     unpack_reports,
 )
