@@ -128,17 +128,17 @@ class EnforcerKnowledge:
         for process in self.world.enforcers:
             if process is None or not process.parts.leads():
                 continue
-            ledger = process.parts.ledger
-            for at, topic in enumerate(ledger.layout.topics):
+            topic_rates = process.parts.topic_rates
+            for at, topic in enumerate(topic_rates.layout.topics):
                 place = topic.removeprefix("persistent://")
                 knows_ms = self._knows_ms.get((process.loop.name, place), -1)
                 if (
                     not self._on_the_way[place]
                     and knows_ms > self._changed_ms.get(place, -1)
-                    and ledger.is_known(at, _PUBLISH)
-                    and not ledger._uncertain[at, _PUBLISH]
+                    and topic_rates.is_known(at, _PUBLISH)
+                    and not topic_rates._uncertain[at, _PUBLISH]
                 ):
-                    self._check_rate(process.name, topic, float(ledger.in_force[at, 0]))
+                    self._check_rate(process.name, topic, float(topic_rates.in_force[at, 0]))
 
     def _check_rate(self, name: str, topic: str, counted: float) -> None:
         rate = self.world.cluster.own_rate_of(topic)

@@ -60,8 +60,8 @@ class Cluster:
         self.patient = patient
         self.limits = only_messages(limits)
         self.wants = np.array([wants.get(name, 0.0) for name in layout.parts])
-        self.ledger, self.usage = RatesInForce(), PartUsage(lag_s=0.0)
-        self.ledger.carry(layout)
+        self.topic_rates, self.usage = RatesInForce(), PartUsage(lag_s=0.0)
+        self.topic_rates.carry(layout)
         self.usage.carry(layout)
         self.now_s = 0.0
         self.written: list[tuple[str, int, float]] = []
@@ -70,18 +70,18 @@ class Cluster:
         if fresh:
             for name in layout.topics:
                 for kind in (0, 1):
-                    self.ledger.confirmed(name, kind, np.array([np.inf, np.inf]), wrote=True)
+                    self.topic_rates.confirmed(name, kind, np.array([np.inf, np.inf]), wrote=True)
 
     def rates(self) -> dict[str, float]:
         """The rate in force on each topic."""
-        return dict(zip(self.layout.topics, self.ledger.in_force[:, 0].tolist(), strict=True))
+        return dict(zip(self.layout.topics, self.topic_rates.in_force[:, 0].tolist(), strict=True))
 
     def used(self) -> FloatArray:
         """(p,) usage of each part."""
         return np.minimum(self.wants, np.nan_to_num(self._of_parts(), nan=np.inf))
 
     def _of_parts(self) -> FloatArray:
-        rates: FloatArray = self.ledger.in_force[self.layout.topic, 0]
+        rates: FloatArray = self.topic_rates.in_force[self.layout.topic, 0]
         return rates
 
     def measure(self) -> None:
@@ -100,7 +100,7 @@ class Cluster:
             self.layout,
             self.limits,
             self.divided(),
-            self.ledger.rates(self.now_s),
+            self.topic_rates.rates(self.now_s),
             significant_change=self.significant_change,
             patient=self.patient,
         )
@@ -108,21 +108,21 @@ class Cluster:
     def tick(self, most: int = 1000) -> Moves:
         """One tick: plan, write, and confirm the writes or let them fail."""
         self.now_s += 1.0
-        self.usage.note_rates(self.ledger.in_force, self.now_s)
+        self.usage.note_rates(self.topic_rates.in_force, self.now_s)
         moves = self.planned()
-        self.ledger.note_wanted(self.divided().rates, self.now_s)
+        self.topic_rates.note_wanted(self.divided().rates, self.now_s)
         count = min(most, len(moves.topic))
-        self.ledger.start(moves, count, self.now_s)
+        self.topic_rates.start(moves, count, self.now_s)
         for topic, kind, rates in zip(
             moves.topic[:count], moves.kind[:count].tolist(), moves.rates[:count], strict=True
         ):
             name = self.layout.topics[topic]
             if name in self.failing:
-                self.ledger.failed(name, kind, self.now_s, wrote=True)
+                self.topic_rates.failed(name, kind, self.now_s, wrote=True)
                 continue
             self.written.append((name, kind, float(rates[0])))
-            self.ledger.confirmed(name, kind, rates, wrote=True)
-        self.usage.note_rates(self.ledger.in_force, self.now_s)
+            self.topic_rates.confirmed(name, kind, rates, wrote=True)
+        self.usage.note_rates(self.topic_rates.in_force, self.now_s)
         self.sums.append(self.sum_in_force())
         return moves
 

@@ -1,4 +1,4 @@
-"""A rate writer with its ledger, whose requests go nowhere."""
+"""A rate writer with its topic_rates, whose requests go nowhere."""
 
 from __future__ import annotations
 
@@ -43,34 +43,34 @@ class Rig:
     """A writer of so many topics of one broker."""
 
     def __init__(self, topics: int, **enforce: Any) -> None:
-        self.rest, self.ledger, self.lines = Stub(), RatesInForce(), list[str]()
+        self.rest, self.topic_rates, self.lines = Stub(), RatesInForce(), list[str]()
         self.trouble = Conditions(self.lines.append)
         settings = Enforce(**enforce)
         reads = Pace(settings.max_reads_per_s)
         rest: Any = self.rest
         record = self.record = AdministratorRates(
-            History(path="none"), self.ledger, self.trouble, self.lines.append, lambda: 0.0
+            History(path="none"), self.topic_rates, self.trouble, self.lines.append, lambda: 0.0
         )
         record.only_in_memory()
         self.writer = RateWriter(
-            *(rest, self.ledger, record, reads, settings, self.trouble), lambda _: None
+            *(rest, self.topic_rates, record, reads, settings, self.trouble), lambda _: None
         )
         self.names = [f"t{i:04}" for i in range(topics)]
         self.has(*self.names)
 
     def has(self, *names: str) -> None:
         """These topics are there."""
-        self.ledger.carry(layout_of(dict.fromkeys(names, "b"), "g"))
+        self.topic_rates.carry(layout_of(dict.fromkeys(names, "b"), "g"))
         self.writer.forget_deleted()
 
     def settled(self, rate: float = np.inf) -> None:
         """On all of them this is in force."""
         for name in self.names:
-            self.ledger.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
+            self.topic_rates.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
 
     def moves(self, rate: float, first: int = 0, count: int | None = None) -> Moves:
         """A write of publish on each topic, or on so many."""
-        topics = len(self.ledger.layout.topics)
+        topics = len(self.topic_rates.layout.topics)
         count = topics if count is None else count
         rates = np.tile([rate, np.inf], (count, 1))
         unread = np.zeros((topics, 2), np.bool_)
@@ -78,7 +78,7 @@ class Rig:
 
     def unread(self) -> Moves:
         """The publish rate of all topics must be read."""
-        unread = np.zeros((len(self.ledger.layout.topics), 2), np.bool_)
+        unread = np.zeros((len(self.topic_rates.layout.topics), 2), np.bool_)
         unread[:, 0] = True
         none = np.zeros(0, np.int64)
         return Moves(none, none, np.zeros((0, 2)), unread)

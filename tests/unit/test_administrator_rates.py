@@ -174,10 +174,10 @@ def test_a_topic_without_a_limit_gets_no_rate_and_keeps_its_administrators() -> 
     assert division.rates.tolist() == [[INF, INF, 10.0, 900.0]]
     assert division.unlimited.tolist() == [[True, True, False, True]]
     cluster = Cluster(layout, [INF], {})
-    cluster.ledger.read(
+    cluster.topic_rates.read(
         *("a", 0, np.array([5.0, INF]), np.array([5.0, INF])), administrators=True, recorded=True
     )
-    moves = plan(layout, limits, division, cluster.ledger.rates(1.0), significant_change=0.0)
+    moves = plan(layout, limits, division, cluster.topic_rates.rates(1.0), significant_change=0.0)
     assert moves.kind.tolist() == [1]
 
 
@@ -250,7 +250,7 @@ def test_a_higher_rate_is_recorded_before_ours_is_in_its_place_and_comes_back(
     assert published(cluster.rates[full("b"), "publishRate"]) == (10, 999_975)
 
     async def again(running: Running, _: Link) -> None:
-        await running.until(lambda: running.enforcer.parts.ledger.recorded.sum() == 2)
+        await running.until(lambda: running.enforcer.parts.topic_rates.recorded.sum() == 2)
         await running.ticks()
 
     assert enforced(cluster, tmp_path, again, on_exit="remove") == []
@@ -379,7 +379,7 @@ def test_an_administrators_rate_of_a_topic_that_leaves_is_let_be(
         cluster.rates[full("a"), "publishRate"] = administrators(7)
         cluster.namespaces[NAMESPACE] = None
         await running.until(lambda: set(cluster.published()) == {"a"})
-        await running.until(lambda: not running.enforcer.parts.ledger.to_remove)
+        await running.until(lambda: not running.enforcer.parts.topic_rates.to_remove)
 
     enforced(cluster, tmp_path, scene)
     assert cluster.rates == {(full("a"), "publishRate"): administrators(7)}
@@ -431,7 +431,7 @@ def test_a_lost_table_is_said_and_no_rate_is_raised(cluster: FakePulsar, tmp_pat
     async def again(running: Running, _: Link) -> None:
         await running.until(lambda: cluster.published().get("a", 0) > 200)
         await running.until(lambda: "b" in recorded(tmp_path))
-        await running.until(lambda: not running.enforcer.parts.ledger.administrators.any())
+        await running.until(lambda: not running.enforcer.parts.topic_rates.administrators.any())
         assert cluster.published()["b"] == 30
 
     lines = enforced(cluster, tmp_path, again, on_exit="remove")
@@ -581,10 +581,10 @@ async def requests(administered: bool, seconds: int) -> dict[str, int]:
     rig.rest.rate = administrators(5000) if administered else None
     await rig.record.look()
     for name in rig.names:
-        rig.ledger.begin_read(name, 0)
+        rig.topic_rates.begin_read(name, 0)
         await rig.writer._look(name, 0)
     await rig.record.look()
-    assert not rig.ledger.held.any()
+    assert not rig.topic_rates.held.any()
     assert len(rig.record) == administered * 5000
     for second in range(seconds):
         rig.writer.begin(rig.moves(10.0 + second, first=30 * second, count=30), float(second))

@@ -299,7 +299,7 @@ def test_what_a_topic_without_a_rate_is_held_to_counts_as_its_rate(
     async def scene(running: Running, _: Link) -> None:
         await running.until(lambda: running.enforcer.status().namespaces == 1)
         defaults = running.enforcer.parts.defaults
-        layout = running.enforcer.parts.ledger.layout
+        layout = running.enforcer.parts.topic_rates.layout
         rates = np.array([[INF] * 4, [INF, 900.0, INF, INF], [np.nan] * 4])
         held = defaults.effective_rates(layout, rates)
         np.testing.assert_array_equal(

@@ -70,7 +70,7 @@ def test_reads_that_hang_let_no_more_of_them_begin() -> None:
         assert len(rig.rest.asked) == 16
         assert not rig.writer.at_rest
         # What only waits for its turn can be written.
-        assert rig.ledger.rates(0.0).idle[:, 0].sum() == 3000 - 16
+        assert rig.topic_rates.rates(0.0).idle[:, 0].sum() == 3000 - 16
         rig.rest.answers.set()
         await rig.writer.idle(0.0)
 
@@ -81,7 +81,7 @@ def test_rates_are_read_in_turn_by_group() -> None:
     async def scene() -> None:
         rig = Rig(0)
         group = {f"a{n:04}": "large" for n in range(1000)} | {"y": "small", "z": "small"}
-        rig.ledger.carry(layout_of(dict.fromkeys(group, "b"), group))
+        rig.topic_rates.carry(layout_of(dict.fromkeys(group, "b"), group))
         rig.writer.read_unknown(rig.unread())
         await asyncio.sleep(0.05)
         assert [asked.split("/")[3] for asked in rig.rest.asked[:4]] == ["a0000", "y", "a0001", "z"]
@@ -94,7 +94,7 @@ def test_odd_ones_are_read_within_the_same_bounds() -> None:
     async def scene() -> None:
         rig = Rig(3000)
         rig.settled(5.0)
-        rig.ledger.in_force[:] = 5.0
+        rig.topic_rates.in_force[:] = 5.0
         rig.rest.answers.clear()
         nothing = rig.unread()._replace(unread=np.zeros((3000, 2), np.bool_))
         for _ in range(3):
@@ -113,14 +113,14 @@ def test_a_mistake_of_ours_leaves_no_topic_under_way() -> None:
         rig.rest.error = ZeroDivisionError("oops")
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
-        assert rig.ledger.rates(np.float64(1e12)).idle.all()
+        assert rig.topic_rates.rates(np.float64(1e12)).idle.all()
         assert rig.lines == ["writing rates: t0000 (publish): ZeroDivisionError: oops; retrying"]
         rig.has()
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
         # Neither does one whose rate is taken off.
-        assert set(rig.ledger.to_remove) == {("t0000", 0)}
-        assert max(rig.ledger.to_remove.values()) < np.inf
+        assert set(rig.topic_rates.to_remove) == {("t0000", 0)}
+        assert max(rig.topic_rates.to_remove.values()) < np.inf
 
     run(scene)
 
@@ -136,13 +136,13 @@ def test_a_topic_that_leaves_after_a_write_that_failed_loses_its_rate(when: str)
             rig.has()
         await rig.writer.idle(5.0)
         rig.has()
-        assert set(rig.ledger.to_remove) == {("t0000", 0), ("t0001", 0)}
+        assert set(rig.topic_rates.to_remove) == {("t0000", 0), ("t0001", 0)}
         rig.rest.error, rig.rest.rate = None, ours_of(5)
         rig.rest.asked.clear()
         rig.writer.begin(rig.moves(5.0), 1.0)
         await rig.writer.idle(5.0)
         assert sorted(asked.split()[0] for asked in rig.rest.asked) == ["DELETE"] * 2 + ["GET"] * 2
-        assert not rig.ledger.to_remove
+        assert not rig.topic_rates.to_remove
         assert rig.writer.counts["removed"] == 2
 
     run(scene)
@@ -151,7 +151,7 @@ def test_a_topic_that_leaves_after_a_write_that_failed_loses_its_rate(when: str)
 def test_topics_that_never_had_limits_are_let_be_when_they_leave() -> None:
     rig = Rig(2)
     rig.has()
-    assert not rig.ledger.to_remove
+    assert not rig.topic_rates.to_remove
 
 
 def test_what_is_gone_was_not_removed() -> None:
@@ -162,7 +162,7 @@ def test_what_is_gone_was_not_removed() -> None:
         rig.rest.error = NotFoundError("404", 404)
         rig.writer.begin(rig.moves(5.0), 0.0)
         await rig.writer.idle(5.0)
-        assert not rig.ledger.to_remove
+        assert not rig.topic_rates.to_remove
         assert rig.writer.counts["removed"] == 0
         assert not rig.lines
 

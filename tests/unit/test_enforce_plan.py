@@ -70,7 +70,7 @@ def test_a_lowering_that_fails_holds_back_what_it_would_have_freed() -> None:
     cluster.failing = set()
     cluster.now_s += LONGEST_WAIT_S
     assert cluster.planned().unread[0, 0]
-    cluster.ledger.confirmed("a", 0, np.array([95.0, np.inf]), wrote=True)
+    cluster.topic_rates.confirmed("a", 0, np.array([95.0, np.inf]), wrote=True)
     cluster.settle()
     assert cluster.rates() == {"a": 50, "b": 50}
 
@@ -87,7 +87,7 @@ def test_a_topic_that_cannot_be_written_holds_back_only_what_it_would_have_freed
         cluster.settle(1)
         cluster.now_s += LONGEST_WAIT_S
         if cluster.planned().unread[0, 0]:  # read: what it was
-            cluster.ledger.confirmed("t0", 0, cluster.ledger.in_force[0, :2], wrote=False)
+            cluster.topic_rates.confirmed("t0", 0, cluster.topic_rates.in_force[0, :2], wrote=False)
     assert cluster.used()[1] >= 100 - 8 * 8 - 16
     assert cluster.used().sum() <= 105
 
@@ -200,7 +200,7 @@ def test_a_small_step_down_that_a_raise_needs_does_not_wait() -> None:
 def test_the_budget_goes_to_the_largest_steps_down_and_everybody_has_a_turn() -> None:
     cluster = three(a=100, b=100, c=100)
     for name, rate in (("a", 40.0), ("b", 500.0), ("c", 90.0)):
-        cluster.ledger.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
+        cluster.topic_rates.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
     order = []
     while len(cluster.tick(most=1).topic):
         order.append(cluster.written[-1][0])
@@ -212,10 +212,10 @@ def test_who_waits_long_enough_goes_before_larger_steps() -> None:
     layout = layout_of({f"t{i}": "x" for i in range(5)} | {"old": "y"}, "g")
     cluster = Cluster(layout, [50.0, 100.0], {"old": 100.0})
     cluster.tick()
-    cluster.ledger.confirmed("old", 0, np.array([40.0, np.inf]), wrote=True)
+    cluster.topic_rates.confirmed("old", 0, np.array([40.0, np.inf]), wrote=True)
     for _ in range(100):  # its raise goes last
         for i in range(5):  # somebody raises these again and again
-            cluster.ledger.confirmed(f"t{i}", 0, np.array([1000.0, np.inf]), wrote=True)
+            cluster.topic_rates.confirmed(f"t{i}", 0, np.array([1000.0, np.inf]), wrote=True)
         cluster.tick(most=1)
         if cluster.written[-1][0] == "old":
             break
@@ -226,38 +226,38 @@ def test_what_is_under_way_is_not_written_twice() -> None:
     cluster = three(a=80, b=80, c=80)
     moves = cluster.planned()
     assert sorted(moves.topic.tolist()) == [0, 1, 2]
-    cluster.ledger.start(moves, 2, 0.0)
+    cluster.topic_rates.start(moves, 2, 0.0)
     left = cluster.planned()
     assert left.topic.tolist() == [moves.topic[2]]
-    cluster.ledger.start(left, 1, 0.0)
+    cluster.topic_rates.start(left, 1, 0.0)
     assert not len(cluster.planned().topic)
     # Until a raise is confirmed it counts, until a lowering is confirmed it does not.
-    assert np.isinf(cluster.ledger.in_force[:, 0]).all()
+    assert np.isinf(cluster.topic_rates.in_force[:, 0]).all()
     for name in "abc":
-        cluster.ledger.confirmed(name, 0, np.array([30.0, np.inf]), wrote=True)
+        cluster.topic_rates.confirmed(name, 0, np.array([30.0, np.inf]), wrote=True)
     assert not len(cluster.planned().topic)
 
 
 def test_a_step_down_under_way_is_not_asked_of_others_too() -> None:
     cluster = Cluster(layout_of({"a": "x", "b": "x", "c": "x"}, "g"), [90.0], {})
     for name, rate in (("a", 60.0), ("b", 30.0), ("c", 9.0)):
-        cluster.ledger.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
+        cluster.topic_rates.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
     moves = cluster.planned()
     assert [cluster.layout.topics[i] for i in moves.topic] == ["a"]
-    cluster.ledger.start(moves, 1, 0.0)
+    cluster.topic_rates.start(moves, 1, 0.0)
     assert not len(cluster.planned().topic)
 
 
 def test_nothing_is_raised_beside_what_nobody_knows() -> None:
     cluster = Cluster(layout_of({"a": "x", "b": "x"}, "g"), [90.0], {}, fresh=False)
     for kind in (0, 1):
-        cluster.ledger.confirmed(
+        cluster.topic_rates.confirmed(
             "a", kind, np.array([10.0, np.inf]) if kind == 0 else NONE, wrote=True
         )
     moves = cluster.planned()
     assert not len(moves.topic)
     assert moves.unread.tolist() == [[False, False], [True, True]]
-    cluster.ledger.confirmed("b", 0, np.array([45.0, np.inf]), wrote=True)
+    cluster.topic_rates.confirmed("b", 0, np.array([45.0, np.inf]), wrote=True)
     moves = cluster.planned()
     assert moves.topic.tolist() == [0]
     assert moves.rates.tolist() == [[45.0, np.inf]]
@@ -294,15 +294,15 @@ def test_a_raise_in_messages_waits_while_bytes_come_down() -> None:
     cluster = Cluster(layout_of({"a": "x", "b": "x"}, "g"), [100.0], {})
     cluster.limits = np.array([[100.0, 1e6, np.inf, np.inf]])
     # Marked bytes are 37 modulo 64.
-    cluster.ledger.confirmed("a", 0, np.array([10.0, 899_941.0]), wrote=True)
-    cluster.ledger.confirmed("b", 0, np.array([90.0, 99_941.0]), wrote=True)
+    cluster.topic_rates.confirmed("a", 0, np.array([10.0, 899_941.0]), wrote=True)
+    cluster.topic_rates.confirmed("b", 0, np.array([90.0, 99_941.0]), wrote=True)
     moves = cluster.planned()
     assert {int(t): r for t, r in zip(moves.topic, moves.rates.tolist(), strict=True)} == {
         0: [10.0, 499_941.0],
         1: [50.0, 99_941.0],
     }
     cluster.settle(2)
-    assert cluster.ledger.in_force[:, :2].tolist() == [[50, 499_941], [50, 499_941]]
+    assert cluster.topic_rates.in_force[:, :2].tolist() == [[50, 499_941], [50, 499_941]]
 
 
 def test_partitions_on_several_brokers_are_raised_when_all_have_room() -> None:
@@ -344,42 +344,44 @@ def test_limits_are_kept_on_the_way_and_all_get_what_is_fair(data: st.DataObject
 
 
 def test_topics_that_leave_are_remembered_while_they_have_rates_of_ours() -> None:
-    ledger = RatesInForce()
-    ledger.carry(layout_of({"a": "x", "b": "x", "c": "x"}, "g"))
-    ledger.confirmed("a", 0, np.array([10.0, np.inf]), wrote=True)
-    ledger.confirmed("b", 1, np.array([np.inf, 20.0]), wrote=True)
-    ledger.confirmed("c", 0, NONE, wrote=True)
-    ledger.carry(layout_of({"b": "x"}, "g"))
-    assert list(ledger.to_remove) == [("a", 0)]
-    assert ledger.in_force.tolist()[0][2:] == [np.inf, 20.0]
-    ledger.carry(layout_of({"a": "y"}, "g"))
-    assert list(ledger.to_remove) == [("b", 1)]
-    assert np.isnan(ledger.in_force).all()
-    ledger.confirmed("late", 0, np.array([5.0, 5.0]), wrote=True)
-    assert ("late", 0) in ledger.to_remove
+    topic_rates = RatesInForce()
+    topic_rates.carry(layout_of({"a": "x", "b": "x", "c": "x"}, "g"))
+    topic_rates.confirmed("a", 0, np.array([10.0, np.inf]), wrote=True)
+    topic_rates.confirmed("b", 1, np.array([np.inf, 20.0]), wrote=True)
+    topic_rates.confirmed("c", 0, NONE, wrote=True)
+    topic_rates.carry(layout_of({"b": "x"}, "g"))
+    assert list(topic_rates.to_remove) == [("a", 0)]
+    assert topic_rates.in_force.tolist()[0][2:] == [np.inf, 20.0]
+    topic_rates.carry(layout_of({"a": "y"}, "g"))
+    assert list(topic_rates.to_remove) == [("b", 1)]
+    assert np.isnan(topic_rates.in_force).all()
+    topic_rates.confirmed("late", 0, np.array([5.0, 5.0]), wrote=True)
+    assert ("late", 0) in topic_rates.to_remove
 
 
 def test_a_failure_waits_twice_as_long_each_time() -> None:
-    ledger = RatesInForce()
-    ledger.carry(layout_of({"a": "x"}, "g"))
+    topic_rates = RatesInForce()
+    topic_rates.carry(layout_of({"a": "x"}, "g"))
     waits = []
     for _ in range(9):
-        ledger.failed("a", 0, 100.0, wrote=True)
-        waits.append(next(s for s in np.arange(0, 60, 0.5) if ledger.rates(100 + s).idle[0, 0]))
+        topic_rates.failed("a", 0, 100.0, wrote=True)
+        waits.append(
+            next(s for s in np.arange(0, 60, 0.5) if topic_rates.rates(100 + s).idle[0, 0])
+        )
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    ledger.confirmed("a", 0, NONE, wrote=True)
-    ledger.failed("a", 0, 100.0, wrote=True)
-    assert ledger.rates(100.5).idle[0, 0]
+    topic_rates.confirmed("a", 0, NONE, wrote=True)
+    topic_rates.failed("a", 0, 100.0, wrote=True)
+    assert topic_rates.rates(100.5).idle[0, 0]
 
 
 def test_a_topic_that_moved_is_tried_at_once() -> None:
-    ledger = RatesInForce()
-    ledger.carry(layout_of({"a": "x", "b": "x", "p": ["x", "y"]}, "g"))
+    topic_rates = RatesInForce()
+    topic_rates.carry(layout_of({"a": "x", "b": "x", "p": ["x", "y"]}, "g"))
     for name in "abp":
-        ledger.failed(name, 0, 100.0, wrote=True)
-    assert not ledger.rates(100.1).idle[:, 0].any()
-    ledger.carry(layout_of({"a": "y", "b": "x", "p": ["x", ""]}, "g"))
-    assert ledger.rates(100.1).idle[:, 0].tolist() == [True, False, True]
+        topic_rates.failed(name, 0, 100.0, wrote=True)
+    assert not topic_rates.rates(100.1).idle[:, 0].any()
+    topic_rates.carry(layout_of({"a": "y", "b": "x", "p": ["x", ""]}, "g"))
+    assert topic_rates.rates(100.1).idle[:, 0].tolist() == [True, False, True]
 
 
 def test_a_raise_in_the_middle_of_a_window_does_not_look_unused() -> None:
@@ -462,7 +464,7 @@ def test_a_group_of_many_topics_holds_up_no_other() -> None:
     # The large one has waited for minutes already.
     waiting = np.full((len(cluster.layout.topics), 2), False)
     waiting[:2_000, 0] = True
-    cluster.ledger._since_s = np.where(waiting, -300.0, np.inf)
+    cluster.topic_rates._since_s = np.where(waiting, -300.0, np.inf)
     cluster.tick(most=10)
     assert sum(name.startswith("z") for name, _, _ in cluster.written) == 5
     for _ in range(500):
@@ -476,7 +478,7 @@ def test_of_topics_without_a_rate_the_one_that_waited_longest_is_first() -> None
     cluster = Cluster(layout_of(dict.fromkeys(names, "b"), "g"), [400.0], {})
     cluster.measure()
     order = np.random.default_rng(1).permutation(40)
-    cluster.ledger._since_s[:, 0] = -order
+    cluster.topic_rates._since_s[:, 0] = -order
     for _ in range(5):
         cluster.tick(most=8)
     longest_first = [names[at] for at in np.argsort(-order)]

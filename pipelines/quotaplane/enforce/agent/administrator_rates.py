@@ -54,7 +54,7 @@ class AdministratorRates:
 
     Args:
         history: has the table.
-        ledger: receives the recorded rates.
+        topic_rates: receives the recorded rates.
         conditions: reports failures to read and write the table.
         say: prints a line when rates were found.
         now_ms: the wall clock.
@@ -63,12 +63,12 @@ class AdministratorRates:
     def __init__(
         self,
         history: History,
-        ledger: RatesInForce,
+        topic_rates: RatesInForce,
         conditions: Conditions,
         say: Say,
         now_ms: Callable[[], float],
     ) -> None:
-        self._history, self._ledger, self._conditions = history, ledger, conditions
+        self._history, self._topic_rates, self._conditions = history, topic_rates, conditions
         self._say, self._now_ms = say, now_ms
         self._by = f"enforcer, process {os.getpid()} on host {socket.gethostname()}"
         self._rows: dict[Key, AdministratorRate] = {}
@@ -118,7 +118,7 @@ class AdministratorRates:
 
     def leave_others(self) -> None:
         """Give back the recorded topics that are in no attached namespace any more."""
-        layout, to_remove = self._ledger.layout, self._ledger.to_remove
+        layout, to_remove = self._topic_rates.layout, self._topic_rates.to_remove
         if layout is self._left_others_of or not self.loaded:
             return
         self._left_others_of = layout
@@ -128,8 +128,8 @@ class AdministratorRates:
 
     def drop_given_back(self) -> None:
         """Drop the rows of rates that are in force again."""
-        for topic, kind in np.argwhere(self._ledger.administrators).tolist():
-            self.gone(self._ledger.layout.topics[topic], kind)
+        for topic, kind in np.argwhere(self._topic_rates.administrators).tolist():
+            self.gone(self._topic_rates.layout.topics[topic], kind)
         for place, kind in list(self._rows):
             if "://" not in place:
                 self.gone(place, KINDS.index(kind))
@@ -207,7 +207,7 @@ class AdministratorRates:
             rows = await asyncio.to_thread(list_administrator_rates, self._history, self.cluster)
             self._rows = {(row.place, row.kind): row for row in rows if _is_usable(row)}
             self.loaded = True
-            self._ledger.forget_held()
+            self._topic_rates.forget_held()
             for key, row in self._rows.items():
                 if _same(row, self._changes.get(key)):
                     del self._changes[key]
@@ -233,9 +233,9 @@ class AdministratorRates:
                 continue
             self._rows[key] = row
             if newest is row and row.policy is not None:
-                self._ledger.note_recorded(row.place, KINDS.index(row.kind))
+                self._topic_rates.note_recorded(row.place, KINDS.index(row.kind))
                 if key in self._replaced:  # read again, it is what it is: ours
-                    self._ledger.mark_unknown(row.place, KINDS.index(row.kind))
+                    self._topic_rates.mark_unknown(row.place, KINDS.index(row.kind))
                     self._replaced.discard(key)
 
     def _report(self, now_s: float) -> None:

@@ -65,7 +65,7 @@ async def give_back(parts: EnforcerParts) -> GivenBack:
             )
         parts.refresh(asyncio.get_running_loop().time())
         parts.administrators.leave_others()
-        rates = len(KINDS) * len(parts.ledger.layout.topics)
+        rates = len(KINDS) * len(parts.topic_rates.layout.topics)
         reads_s = 2.0 * rates / parts.settings.max_reads_per_s
         left = await _CleanStop(parts, "--remove").remove(_GIVEN_BACK_WITHIN_S + reads_s)
     writes = parts.writer.counts
@@ -102,7 +102,11 @@ class _CleanStop:
 
     def __init__(self, parts: EnforcerParts, cause: str) -> None:
         self._parts, self._cause = parts, cause
-        self._ledger, self._writer, self._defaults = parts.ledger, parts.writer, parts.defaults
+        self._topic_rates, self._writer, self._defaults = (
+            parts.topic_rates,
+            parts.writer,
+            parts.defaults,
+        )
 
     async def safe(self) -> None:
         """Bring the safe limits into force.
@@ -128,7 +132,7 @@ class _CleanStop:
         until_s = loop.time() + within_s
         await self._writer.idle(_PATIENCE_S)
         # The brokers' own calculator takes over before our rates go: no topic is unlimited between.
-        groups, custodian = self._ledger.layout.groups, self._parts.custodian
+        groups, custodian = self._topic_rates.layout.groups, self._parts.custodian
         without_quota = await custodian.give_all_back(groups, _GIVE_BACK_WITHIN_S)
         if without_quota:
             self._parts.say(
@@ -138,7 +142,8 @@ class _CleanStop:
         # Namespaces before topics: a topic without a rate is held to its namespace's default.
         namespaces = await self._remove_defaults(without_quota, (until_s - loop.time()) / 2.0)
         rates = await self._write_all(
-            lambda rates: removal(self._ledger.layout, rates, without_quota), until_s - loop.time()
+            lambda rates: removal(self._topic_rates.layout, rates, without_quota),
+            until_s - loop.time(),
         )
         administrators.drop_given_back()
         await administrators.look()
@@ -150,7 +155,7 @@ class _CleanStop:
         until_s = loop.time() + within_s
         await self._defaults.idle(_PATIENCE_S)
         while True:
-            remaining = self._defaults.begin_removal(self._ledger.layout, stay, loop.time())
+            remaining = self._defaults.begin_removal(self._topic_rates.layout, stay, loop.time())
             if not remaining or loop.time() > until_s:
                 break
             await self._defaults.idle(max(until_s - loop.time(), 0.0))
@@ -174,11 +179,11 @@ class _CleanStop:
     async def _until_written(self, moves_of: Callable[[Rates], Moves]) -> None:
         loop = asyncio.get_running_loop()
         self._writer.hurry()
-        self._ledger.retry_now()
+        self._topic_rates.retry_now()
         while True:
             now_s = loop.time()
             self._parts.refresh(now_s)
-            moves = moves_of(self._ledger.rates(now_s))
+            moves = moves_of(self._topic_rates.rates(now_s))
             if not len(moves.topic) and self._writer.at_rest and not self._remaining(moves_of):
                 return
             self._writer.begin(moves, now_s)
@@ -187,8 +192,8 @@ class _CleanStop:
 
     def _remaining(self, moves_of: Callable[[Rates], Moves]) -> int:
         """How many rates are wrong or unknown, including those paused after a failure."""
-        rates = self._ledger.rates(0.0)
+        rates = self._topic_rates.rates(0.0)
         moves = moves_of(rates._replace(idle=np.ones_like(rates.idle)))
         open_rates = moves.unread.copy()
         open_rates[moves.topic, moves.kind] = True
-        return int(open_rates.sum()) + len(self._ledger.to_remove)
+        return int(open_rates.sum()) + len(self._topic_rates.to_remove)

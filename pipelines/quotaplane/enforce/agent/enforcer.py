@@ -124,12 +124,12 @@ class Enforcer:
     def _do(self, division: TopicDivision, now_s: float) -> None:
         """Begin what a division wants."""
         parts = self.parts
-        layout, moves, self._memory = parts.ledger.layout, division.moves, division.memory
+        layout, moves, self._memory = parts.topic_rates.layout, division.moves, division.memory
         if division.keep_defaults is None:
             parts.defaults.begin(layout, division.memory.default_rates, now_s)
         else:
             parts.defaults.begin_removal(layout, division.keep_defaults, now_s)
-        parts.ledger.note_wanted(division.wanted.rates, now_s)
+        parts.topic_rates.note_wanted(division.wanted.rates, now_s)
         self._waiting = parts.writer.begin(division.writes, now_s)
         implausible = parts.observer.usage.take_implausible()
         parts.writer.read_unknown(moves, implausible, division.wanted.limited)
@@ -188,7 +188,7 @@ class Enforcer:
         parts = self.parts
         if not self._led:
             return
-        layout = parts.ledger.layout
+        layout = parts.topic_rates.layout
         parts.job.look(parts.listener.arrived_ms / 1000.0, parts.steady_ms() / 1000.0)
         if parts.job.gone:
             await parts.custodian.tend(layout.groups, layout.groups, {})
@@ -203,7 +203,7 @@ class Enforcer:
     def status(self) -> EnforcerStatus:
         """Counts since the start and the current state."""
         parts = self.parts
-        layout, writes, reports = parts.ledger.layout, parts.writer.counts, parts.reports
+        layout, writes, reports = parts.topic_rates.layout, parts.writer.counts, parts.reports
         age_s = round(parts.listener.age_ms() / 1000.0, 1)
         return EnforcerStatus(
             leads=parts.leads(),
@@ -212,7 +212,7 @@ class Enforcer:
             groups=len(layout.groups),
             topics=len(layout.topics),
             administrators_rates=len(parts.administrators),
-            limited=int(np.isfinite(parts.ledger.in_force).any(axis=1).sum()),
+            limited=int(np.isfinite(parts.topic_rates.in_force).any(axis=1).sum()),
             waiting=self._waiting,
             written=writes["written"],
             removed=writes["removed"],

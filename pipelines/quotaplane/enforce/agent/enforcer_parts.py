@@ -85,15 +85,15 @@ class EnforcerParts:
             only_recorded=enforce.take_over,
             over=settings.limits.over,
         )
-        self.ledger = RatesInForce()
+        self.topic_rates = RatesInForce()
         self.job = JobWatch(enforce, self.conditions)
         most_groups = math.ceil(_TAKE_OVER_READS_S * enforce.max_reads_per_s)
         self.custodian = Custodian(rest, self.quotas, reads, self.conditions, most_groups)
         self.administrators = AdministratorRates(
-            settings.history, self.ledger, self.conditions, say, now_ms
+            settings.history, self.topic_rates, self.conditions, say, now_ms
         )
         self.writer = RateWriter(
-            *(rest, self.ledger, self.administrators, reads, enforce, self.conditions),
+            *(rest, self.topic_rates, self.administrators, reads, enforce, self.conditions),
             self._forget_topic,
         )
         self.defaults = NamespaceDefaults(rest, self.writer.budget, self.conditions)
@@ -145,7 +145,7 @@ class EnforcerParts:
 
     async def begin_to_lead(self) -> None:
         """Forget rates and what was given back: another enforcer may have changed that."""
-        self.ledger.forget()
+        self.topic_rates.forget()
         self.administrators.forget()
         self.custodian.forget()
         self.job = JobWatch(self.settings, self.conditions)
@@ -156,16 +156,16 @@ class EnforcerParts:
         """Apply a changed layout of topics; record the rates in force, for judging usage."""
         layout = self.observer.changed()
         if layout is not None:
-            self.ledger.carry(layout)
+            self.topic_rates.carry(layout)
             self.writer.forget_deleted()
             self.listener.received.expect(layout.brokers, layout.groups)
-        layout = self.ledger.layout
-        effective = self.defaults.effective_rates(layout, self.ledger.in_force)
+        layout = self.topic_rates.layout
+        effective = self.defaults.effective_rates(layout, self.topic_rates.in_force)
         self.observer.usage.note_rates(effective, now_s)
 
     def readings(self, now_s: float, now_ms: float) -> DivisionReadings:
         """All that a division reads; ``now_ms``: for leases, inf = safe limits."""
-        layout, usage = self.ledger.layout, self.observer.usage
+        layout, usage = self.topic_rates.layout, self.observer.usage
         return DivisionReadings(
             layout=layout,
             limits=self.allowed.limits(layout, now_ms, now_s),
@@ -173,8 +173,8 @@ class EnforcerParts:
             decided_ms=self.listener.received.decided_ms(layout.groups),
             usage=usage.usage,
             saturated=usage.saturated,
-            rates=self.ledger.rates(now_s),
-            own_rates=self.ledger.ceiling,
+            rates=self.topic_rates.rates(now_s),
+            own_rates=self.topic_rates.ceiling,
             other_rates=self.defaults.ceilings(layout),
             has_default=self.defaults.has_default(layout),
             limited_by_cluster=self.custodian.limited,

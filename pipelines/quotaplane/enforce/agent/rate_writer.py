@@ -53,14 +53,14 @@ class RateWriter:
     def __init__(
         self,
         rest: Rest,
-        ledger: RatesInForce,
+        topic_rates: RatesInForce,
         administrators: AdministratorRates,
         reads: Pace,
         enforce: Enforce,
         conditions: Conditions,
         gone: Callable[[str], None],
     ) -> None:
-        self._rest, self._ledger, self._reads = rest, ledger, reads
+        self._rest, self._topic_rates, self._reads = rest, topic_rates, reads
         self._administrators = administrators
         self.budget = Bucket(enforce.max_writes_per_s)
         """Write budget, shared with ``NamespaceDefaults``."""
@@ -81,12 +81,12 @@ class RateWriter:
     @property
     def at_rest(self) -> bool:
         """Whether no request is in flight or waiting."""
-        return not (self._writing or self._reading or self._to_read or self._ledger.to_remove)
+        return not (self._writing or self._reading or self._to_read or self._topic_rates.to_remove)
 
     def forget_deleted(self) -> None:
         """Drop the failures of topics that don't exist any more."""
-        place = self._ledger.layout.topic_index
-        named = {_named(*key) for key in self._ledger.to_remove}
+        place = self._topic_rates.layout.topic_index
+        named = {_named(*key) for key in self._topic_rates.to_remove}
         for part in (WRITING_RATES, READING_RATES):
             self._conditions.retain(
                 part, lambda item: item.rpartition(" (")[0] in place or item in named
@@ -103,22 +103,22 @@ class RateWriter:
 
         An administrator's rate that is not recorded yet is not overwritten.
         """
-        ledger, wanted = self._ledger, len(moves.topic)
-        moves = moves.without(ledger.held)
+        topic_rates, wanted = self._topic_rates, len(moves.topic)
+        moves = moves.without(topic_rates.held)
         room = max(min(self.budget.room(now_s), self._at_once - len(self._writing)), 0)
         count = min(room, len(moves.topic))
-        ledger.start(moves, count, now_s)
+        topic_rates.start(moves, count, now_s)
         for topic, kind, rates in zip(
             moves.topic[:count].tolist(), moves.kind[:count].tolist(), moves.rates, strict=False
         ):
             check = self._checks_of_writes.room(now_s) > 0
             self._checks_of_writes.take(check)
-            in_place = bool(ledger.recorded[topic, kind])
-            work = self._write(ledger.layout.topics[topic], kind, rates, in_place, check)
+            in_place = bool(topic_rates.recorded[topic, kind])
+            work = self._write(topic_rates.layout.topics[topic], kind, rates, in_place, check)
             start(self._writing, work)
-        removals = [key for key, at_s in ledger.to_remove.items() if at_s <= now_s]
+        removals = [key for key, at_s in topic_rates.to_remove.items() if at_s <= now_s]
         for topic, kind in removals[: room - count]:
-            ledger.to_remove[topic, kind] = np.inf
+            topic_rates.to_remove[topic, kind] = np.inf
             start(self._writing, self._remove(topic, kind))
         begun = count + min(len(removals), room - count)
         self.budget.take(begun)
@@ -135,15 +135,15 @@ class RateWriter:
         Rates that will be limited come first (``limited`` (u, 2) by kind; None: all are), then the
         newest topics: an older one was limited before, or is one of too many in any case.
         """
-        place = self._ledger.layout.topic_index
+        place = self._topic_rates.layout.topic_index
         for topic in implausible:
             if topic in place:
                 self._check(place[topic], range(len(KINDS)))
-        layout = self._ledger.layout
+        layout = self._topic_rates.layout
         unread = np.argwhere(moves.unread)
         topic, kind = unread.T
         later = np.zeros(len(topic), np.bool_) if limited is None else ~limited[topic, kind]
-        unread = unread[np.lexsort((-self._ledger.born[topic], later))]
+        unread = unread[np.lexsort((-self._topic_rates.born[topic], later))]
         unread = unread[in_turn(layout.group[unread[:, 0]])]
         first = [(layout.topics[at], kind) for at, kind in unread[: self._reads_at_once].tolist()]
         # What waits from earlier calls goes behind these, and is dropped where there is no room.
@@ -153,7 +153,7 @@ class RateWriter:
 
     def check(self, now_s: float) -> None:
         """Read some of the known rates, in turn: somebody else may have changed them."""
-        rates = len(KINDS) * len(self._ledger.layout.topics)
+        rates = len(KINDS) * len(self._topic_rates.layout.topics)
         passed_s = max(now_s - self._checked_s, 0.0)
         self._checked_s = now_s
         self._due += passed_s * min(self._checks_per_s, rates / _CHECKED_EVERY_S)
@@ -166,11 +166,11 @@ class RateWriter:
         self._start_reading()
 
     def _check(self, topic: int, kinds: Iterable[int]) -> None:
-        ledger = self._ledger
+        topic_rates = self._topic_rates
         for kind in kinds:
             # A lookup of a topic without a broker would make Pulsar load it.
-            if ledger.is_known(topic, kind) and ledger.is_owned(topic):
-                self._queue(ledger.layout.topics[topic], kind)
+            if topic_rates.is_known(topic, kind) and topic_rates.is_owned(topic):
+                self._queue(topic_rates.layout.topics[topic], kind)
 
     def _queue(self, topic: str, kind: int) -> None:
         """Queue a read, unless the queue is longer than what one tick can read."""
@@ -189,7 +189,7 @@ class RateWriter:
             # Marked as in flight only now: a queued topic can be written, and may leave.
             topic, kind = next(iter(self._to_read))
             del self._to_read[topic, kind]
-            if self._ledger.begin_read(topic, kind):
+            if self._topic_rates.begin_read(topic, kind):
                 await self._look(topic, kind)
 
     async def _write(
@@ -223,12 +223,12 @@ class RateWriter:
             self.counts["read"] += 1
         elif removes:
             given = own_rate(policy, kind)
-            self._ledger.confirmed(
+            self._topic_rates.confirmed(
                 *(topic, kind, given.rates), wrote=True, administrators=policy is not None
             )
             self._count_removal(policy)
         else:
-            self._ledger.confirmed(topic, kind, rates, wrote=True)
+            self._topic_rates.confirmed(topic, kind, rates, wrote=True)
             self.counts["written"] += 1
 
     async def _look(self, topic: str, kind: int) -> None:
@@ -243,26 +243,26 @@ class RateWriter:
 
     def _is_known(self, topic: str, kind: int, found: OwnRate) -> bool:
         """Whether a topic has a rate of the writer, administrator or enforcer, that we know."""
-        ledger = self._ledger
-        at = ledger.layout.topic_index.get(topic)
+        topic_rates = self._topic_rates
+        at = topic_rates.layout.topic_index.get(topic)
         if at is None:
             return True
         if found.policy is not None:
-            known = np.array_equal(ledger.ceiling[at, SIDES[kind]], found.rates)
-            return bool(ledger.administrators[at, kind]) and known
-        recorded = bool(ledger.recorded[at, kind])
+            known = np.array_equal(topic_rates.ceiling[at, SIDES[kind]], found.rates)
+            return bool(topic_rates.administrators[at, kind]) and known
+        recorded = bool(topic_rates.recorded[at, kind])
         return not recorded if found.mark is Mark.NONE else recorded or found.mark is Mark.OURS
 
     def _take_in(self, topic: str, kind: int, found: OwnRate) -> None:
         """Take in a rate that was read."""
-        ledger, record = self._ledger, self._administrators
-        at = ledger.layout.topic_index.get(topic)
+        topic_rates, record = self._topic_rates, self._administrators
+        at = topic_rates.layout.topic_index.get(topic)
         if at is None:
-            ledger.confirmed(
+            topic_rates.confirmed(
                 *(topic, kind, found.rates), wrote=False, administrators=found.policy is not None
             )
             return
-        group = ledger.layout.groups[ledger.layout.group[at]]
+        group = topic_rates.layout.groups[topic_rates.layout.group[at]]
         ceiling, recorded = NO_RATE.rates, False
         if found.mark is not Mark.NONE:
             # Also without that mark: a write that an earlier leader had sent may have come late.
@@ -281,7 +281,7 @@ class RateWriter:
                 recorded = record.found(topic, kind, group, found.rates, found.policy)
         elif found.mark is Mark.NONE:
             record.gone(topic, kind)
-        ledger.read(
+        topic_rates.read(
             *(topic, kind, found.rates, ceiling),
             administrators=found.policy is not None,
             recorded=recorded,
@@ -295,22 +295,22 @@ class RateWriter:
         try:
             await work
         except asyncio.CancelledError:
-            self._ledger.failed(topic, kind, -np.inf, wrote=wrote)
+            self._topic_rates.failed(topic, kind, -np.inf, wrote=wrote)
             raise
         except Exception as error:
             # Any exception: otherwise the topic would count as in flight for ever.
             now_s = asyncio.get_running_loop().time()
-            self._ledger.failed(topic, kind, now_s, wrote=wrote)
+            self._topic_rates.failed(topic, kind, now_s, wrote=wrote)
             deleted = isinstance(error, NotFoundError)
             if deleted:  # a moment ago, which is no failure
                 self.counts["vanished"] += 1
-                self._ledger.mark_deleted(topic, kind)
+                self._topic_rates.mark_deleted(topic, kind)
                 self._administrators.gone(topic, kind)
                 self._gone(topic)
             elif wrote:
                 self.counts["failed"] += 1
             # For a topic that left its group only the removal of its rate matters now.
-            over = deleted or topic not in self._ledger.layout.topic_index
+            over = deleted or topic not in self._topic_rates.layout.topic_index
             self._conditions.note(part, item, None if over else error)
             return False
         self._conditions.note(part, item, None)
@@ -318,7 +318,7 @@ class RateWriter:
 
     async def _remove(self, topic: str, kind: int) -> None:
         """Give a topic that left its group back: remove our rate, if it still has one."""
-        to_remove, record = self._ledger.to_remove, self._administrators
+        to_remove, record = self._topic_rates.to_remove, self._administrators
         item = _named(topic, kind)
         policy = None
         try:
@@ -346,9 +346,9 @@ class RateWriter:
         to_remove.pop((topic, kind), None)
         # The topic may be in a group again by now; then its rate must be written again, and a write
         # in place of the administrator's may be under way.
-        if topic not in self._ledger.layout.topic_index:
+        if topic not in self._topic_rates.layout.topic_index:
             record.gone(topic, kind)
-        self._ledger.mark_unknown(topic, kind)
+        self._topic_rates.mark_unknown(topic, kind)
 
     def _count_removal(self, policy: Mapping[str, Any] | None) -> None:
         """Count a rate of ours that is gone; ``policy``: what is there now."""
