@@ -26,7 +26,7 @@ def check_state(state: ShardState) -> None:
     assert (np.diff(pair) > 0).all(), "leases are sorted by group, then broker, each pair once"
     names = ("usage", "limit", "previous_limit", "max_in_force")
     all_rates = {
-        "demand": leases.track.demand,
+        "demand": leases.estimates.demand,
         **{each: getattr(leases, each) for each in names},
     }
     for name, rates in all_rates.items():
@@ -36,7 +36,7 @@ def check_state(state: ShardState) -> None:
     assert (leases.max_in_force >= leases.limit)[:, leases.enforced].all(), (
         "max_in_force is too low"
     )
-    distrust = leases.track.distrust
+    distrust = leases.estimates.distrust
     assert ((distrust >= 0) & (distrust <= 255)).all(), "distrust fits a byte"
     observed = state.observed
     pair = np.stack([observed.group_id, observed.broker])

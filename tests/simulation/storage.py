@@ -217,6 +217,6 @@ class MemoryLeadership(Leadership):
         self._claimed = opened.row
 
 
-def claimed_at_once(history: Any, table: Any, claim: Callable[[Any], Any], sleep: Any) -> Any:
+def claimed_at_once(history: Any, table: Any, claim: Callable[[Any], Any]) -> Any:
     """In place of ``commits.optimistically``."""
     return claim(history)

@@ -75,9 +75,9 @@ class TestGroups:
         rig.sync(self.lists(rig), rig.cluster.answers.clear, lambda: None)
         assert list(rig.table()) == list(NAMES)
         told, over = rig.told
-        assert over == "check groups: over after 0 s"
+        assert over == "vanished groups: over after 0 s"
         assert told.startswith(
-            "check groups: the cluster lists 0 of 8 resource groups; missing: 'a', 'b', "
+            "vanished groups: the cluster lists 0 of 8 resource groups; missing: 'a', 'b', "
         )
 
     def test_many_that_are_missing_three_times_are_deleted_and_that_is_told(self, rig: Rig) -> None:
@@ -149,7 +149,7 @@ class TestGroups:
         # 4 of our 8, and not of 28, are too many at once.
         rig.sync(self.loses(rig, *"abcd"))
         assert set(rig.table()) == {*NAMES, *anns}
-        assert rig.told[0].startswith("check groups: the cluster lists 4 of 8 resource groups")
+        assert rig.told[0].startswith("vanished groups: the cluster lists 4 of 8 resource groups")
 
     def test_a_row_that_somebody_puts_while_it_is_deleted_stays(
         self, rig: Rig, monkeypatch: pytest.MonkeyPatch

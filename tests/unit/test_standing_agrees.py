@@ -9,7 +9,6 @@ import pytest
 
 from quotaplane.arrays import map_arrays
 from quotaplane.groups import standing as rules
-from quotaplane.laws import get_law
 from quotaplane.model import (
     DEMAND_COLUMNS,
     LIMIT_COLUMNS,
@@ -22,7 +21,6 @@ from quotaplane.model import (
 from quotaplane.query.audit import list_audits
 from quotaplane.query.cluster_picture import ClusterPicture
 from quotaplane.query.group_status import StandingLeases, group_status
-from quotaplane.quota.config import StepConfig
 from quotaplane.quota.lease_snapshot import lease_snapshot
 from quotaplane.quota.shard import Shard as WorkingSet
 from quotaplane.quota.standing_counts import standing
@@ -160,7 +158,6 @@ def test_audits_and_the_step_have_the_same_numbers() -> None:
         assert 1 + declared[name]["tolerance"].default == pytest.approx(rules.OVER_QUOTA)
     for name in ("starvation", "throttled"):
         assert declared[name]["saturated_from"].default == rules.AT_LIMIT
-    assert StepConfig(get_law("max_min")).saturated_from == rules.AT_LIMIT
 
 
 def test_fair_shares_need_no_pairs() -> None:
