@@ -49,9 +49,7 @@ def one_thread() -> Iterator[None]:
     ipc = SimpleNamespace(
         new_stream=pa.ipc.new_stream, open_stream=partial(pa.ipc.open_stream, options=reading)
     )
-    arrow = SimpleNamespace(
-        ipc=ipc, BufferOutputStream=pa.BufferOutputStream, BufferReader=pa.BufferReader
-    )
+    arrow = SimpleNamespace(**{**vars(pa), "ipc": ipc})
     cores = pa.cpu_count()
     pa.set_cpu_count(1)
     gc.disable()  # by hand between seeds: it would look at all modules again and again
