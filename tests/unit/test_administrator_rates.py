@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,9 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.cli.main import main
 from quotaplane.enforce.agent.administrator_rates import AdministratorRates
 from quotaplane.enforce.rate_writes import plan
+from quotaplane.enforce.rates_in_force import RatesInForce
 from quotaplane.enforce.subdivide import Divide, subdivide
 from quotaplane.errors import HistoryError
 from quotaplane.history.tables import ADMINISTRATOR_RATES
@@ -569,6 +572,36 @@ def test_remove_gives_everything_back_and_says_so_in_a_line(
     }
     assert cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
     assert cluster.namespace_rates == {}
+    assert recorded(tmp_path) == {}
+
+
+def test_a_stop_writes_also_what_changed_while_the_table_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = history_in(tmp_path)
+    goes_on = threading.Event()
+
+    def slow(*args: Any) -> None:
+        goes_on.wait(10.0)
+        change_administrator_rates(*args)
+
+    async def scene() -> None:
+        record = AdministratorRates(
+            history, RatesInForce(), Conditions(print), print, lambda: 1_000_000.0
+        )
+        record.cluster = "blue"
+        await record.look()
+        record.found(full("b"), 0, "g", np.array([400.0, INF]), administrators(400))
+        monkeypatch.setattr(f"{AdministratorRates.__module__}.change_administrator_rates", slow)
+        periodic = asyncio.create_task(record.look())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        periodic.cancel()  # as at a stop; the write goes on
+        record.gone(full("b"), 0)
+        goes_on.set()
+        await record.finish()
+
+    asyncio.run(scene())
     assert recorded(tmp_path) == {}
 
 

@@ -202,6 +202,12 @@ class AdministratorRates:
         self.looked = True
         self._report(asyncio.get_running_loop().time())
 
+    async def finish(self) -> None:
+        """Write all that the table must still get; a look under way may have begun before some."""
+        if self._task is not None:
+            await self.look()
+        await self.look()
+
     async def _look(self) -> None:
         if not self.loaded:
             rows = await asyncio.to_thread(list_administrator_rates, self._history, self.cluster)

@@ -146,7 +146,7 @@ class _CleanStop:
             until_s - loop.time(),
         )
         administrators.drop_given_back()
-        await administrators.look()
+        await administrators.finish()
         return len(without_quota) + namespaces + rates
 
     async def _remove_defaults(self, stay: set[str], within_s: float) -> int:
