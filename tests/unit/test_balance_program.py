@@ -45,6 +45,12 @@ def payload(*reports: BrokerLoad, now_ms: int = NOW_MS) -> dict[str, list[bytes]
     return {"loads": [pack_loads(decoded(*map(encode_load_report, reports), now_ms=now_ms).loads)]}
 
 
+def test_reports_that_are_gone_before_the_next_round_are_refused() -> None:
+    assert balance_program(Balance(round_interval_s=3599.0), EPOCH)
+    with pytest.raises(ConfigError, match=r"balance.round_interval_s: 3600 s is too long"):
+        balance_program(Balance(round_interval_s=3600.0), EPOCH)
+
+
 class Run:
     """A program fed by hand; its state goes through bytes after every batch."""
 

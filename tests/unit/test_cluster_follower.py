@@ -300,6 +300,17 @@ class TestTenants:
         ]
         assert rig.cluster.namespaces == {"acme/a": "rg"}
 
+    def test_a_tenant_waits_on_while_the_cluster_does_not_answer(self, rig: Rig) -> None:
+        rig.tenants = {"acme": "none", "else": "rg"}
+        rig.cluster.namespaces["else/a"] = "rg"
+
+        def fail() -> None:
+            rig.cluster.answers["GET namespaces/else"] = Answer(cut=True)
+
+        failures = rig.run(lambda: None, fail, lambda: None)
+        assert [len(each) for each in failures] == [0, 1, 1]
+        assert rig.told == ["tenants: cluster.tenants: acme: there is no resource group 'none' yet"]
+
     def test_what_goes_wrong_there_does_not_hold_up_groups(self, rig: Rig) -> None:
         namespaces = rig.cluster.namespaces
         namespaces |= dict.fromkeys([f"acme/{name}" for name in ("a", "b", "c", "d", "gone")])

@@ -162,7 +162,7 @@ def test_two_clusters_that_write_the_same_groups_are_told(rig: Rig) -> None:
         lambda: None, lambda: put_groups(rig.history, ["rg"], quota(1), "pulsar:green"), *[str] * 2
     )
     (told,) = rig.told
-    assert told.startswith("other clusters: 'pulsar:green': quotas are written into this history")
+    assert told.startswith("other clusters: pulsar:green: quotas are written into this history")
 
 
 def test_policies_survive_what_the_cluster_does_not_tell(rig: Rig) -> None:

@@ -70,6 +70,24 @@ def test_failures_of_items_are_one_condition_and_are_counted() -> None:
     ]
 
 
+def test_a_line_names_new_items_first() -> None:
+    heard = Printed()
+    waits = {name: f"{name} waits" for name in "abcdef"}
+    heard.conditions.set_each(PLAIN, waits)
+    heard.now_s = 60.0
+    heard.conditions.set_each(PLAIN, waits | {"g": "g waits"})
+    declared = PLAIN._replace(text="{} wait")
+    heard.conditions.set(declared, "ab")
+    heard.now_s = 120.0
+    heard.conditions.set(declared, "abc")
+    assert [line for _, line in heard.lines()] == [
+        "slow: a waits, b waits, c waits, d waits, e waits and 1 more",
+        "slow: still: g waits, a waits, b waits, c waits, d waits and 2 more",
+        "slow: 'a', 'b' wait",
+        "slow: still: 'c', 'a', 'b' wait",
+    ]
+
+
 def test_a_flood_of_names_is_bounded() -> None:
     heard = Printed()
     for number in range(10_100):

@@ -121,12 +121,15 @@ def test_unread_rates_are_read_those_to_be_limited_first() -> None:
 
 
 def test_default_rates_stay_until_safe_limits_are_due() -> None:
-    before = DivisionMemory(default_rates=np.full((2, 4), 9.0))
+    before = DivisionMemory(groups=("g", "h"), default_rates=np.full((2, 4), 9.0))
     assert divided(readings_of(), before).memory.default_rates is before.default_rates
     safe = np.full((1, 2, 4), 60.0)
     made = divided(readings_of(safe_limits=safe), before)
     assert made.memory.default_rates[:, 0].tolist() == [20.0, 30.0]
     assert made.keep_defaults is None
+    # Those of other groups are no rates of these.
+    others = divided(readings_of(), before._replace(groups=("g", "i")))
+    assert np.isnan(others.memory.default_rates).all()
     assert divided(readings_of(job_gone=True)).keep_defaults == {"g", "h"}
 
 

@@ -255,6 +255,12 @@ def balance_program(balance: Balance, epoch: int, max_brokers: int | None = None
             made[key] = read(getattr(balance, key))
         except InputError as error:
             raise ConfigError(f"balance.{key}.{error}") from None
+    gone_after_s = made["options"].gone_after_s
+    if gone_after_s <= balance.round_interval_s:
+        raise ConfigError(
+            f"balance.round_interval_s: {balance.round_interval_s:g} s is too long: numbers that "
+            f"are {gone_after_s:g} s old (3 x balance.options.stale_after_s) do not count any more"
+        )
     # The program goes to Spark's executors; the driver signs.
     unsigned = balance.model_copy(update={"signing": None})
     return BalanceProgram(epoch, unsigned, made["options"], made["policies"], max_brokers)

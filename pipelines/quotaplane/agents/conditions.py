@@ -9,12 +9,12 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from quotaplane.agents.deletion_check import some_of
 from quotaplane.errors import QuotaplaneError
+from quotaplane.texts import first_few
 
 Say = Callable[[str], None]
 
@@ -95,10 +95,18 @@ class Conditions:
             for gone in standing.items.keys() - about:
                 del standing.items[gone]
             if about:
-                text = text or what.text.format(some_of(about))
+                new_first = sorted(about, key=lambda item: (item in standing.said, item))
+                text = text or what.text.format(first_few(map(repr, new_first)))
                 self._go_on(what, standing, frozenset(about), text, now_s)
             else:
                 self._end(what, standing, now_s)
+
+    def set_each(self, what: Condition, wrong: Mapping[str, str]) -> None:
+        """As ``set``, with a text for each item; a line has those of new items first."""
+        with self._lock:
+            said = self._now(what)[1].said
+            new_first = sorted(wrong, key=lambda item: (item in said, item))
+            self.set(what, wrong, first_few(wrong[item] for item in new_first))
 
     def note(
         self, what: Condition, item: str, wrong: str | Exception | None, times: int = 0

@@ -55,7 +55,7 @@ TWO_INCARNATIONS: Final = _refused(
     "two_incarnations", "of a second program in the name of a broker"
 )
 
-SPARK_LOG: Final = Condition("log of Spark", "it can't be written, and is lost until it can")
+SPARK_LOG: Final = Condition("log of Spark", "it can't be written: its lines are lost meanwhile")
 
 # A Pulsar cluster
 ACCESS_REFUSED: Final = Condition(
@@ -103,9 +103,8 @@ NO_COPIES: Final = Condition(
 )
 OTHER_CLUSTERS: Final = Condition(
     "other clusters",
-    "clusters whose quotas are written into the same history",
-    text="{}: quotas are written into this history from there, too: two clusters would overwrite "
-    "each other's quotas; give each a history of its own",
+    "clusters whose quotas were written into the same history within the last hour",
+    forget_s=3600.0,
 )
 NO_ENFORCER: Final = Condition(
     "no enforcer",

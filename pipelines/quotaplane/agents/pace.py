@@ -63,12 +63,11 @@ def start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> No
 
 async def ended(tasks: Collection[asyncio.Task[None]], patience_s: float = 0.0) -> None:
     """Wait for tasks, and cancel those that take longer."""
-    late = set(tasks)
-    if late:
-        _, late = await asyncio.wait(late, timeout=patience_s)
-    for task in late:
-        task.cancel()
-    await asyncio.gather(*late, return_exceptions=True)
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=patience_s)
+        for task in late:
+            task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def at_once(

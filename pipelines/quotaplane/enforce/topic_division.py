@@ -68,6 +68,7 @@ class DivisionReadings(NamedTuple):
 class DivisionMemory(NamedTuple):
     """State that a division leaves to the next one."""
 
+    groups: tuple[str, ...] = ()
     default_rates: FloatArray = np.zeros((0, BASIC))
     """(g, 4) rates for topics that have none yet; NaN = leave them as they are."""
     crowded: CrowdedGroups = CrowdedGroups()
@@ -101,12 +102,14 @@ def divide(
     default = memory.default_rates
     if readings.safe_limits is not None:
         default = default_rates(layout, readings.safe_limits, settings.most_raised)
+    elif memory.groups != layout.groups:
+        default = np.full((len(layout.groups), BASIC), np.nan)
     keep: frozenset[str] | None = None
     if readings.job_gone:
         keep = frozenset(layout.groups).difference(readings.limited_by_cluster)
         division, moves = without_rates(layout, keep), removal(layout, rates, keep)
     else:
-        division, moves = _planned(readings, settings)
+        division, moves = planned(readings, settings)
     ours = np.where(division.unlimited, np.inf, division.rates)
     in_force = memory.in_force.after(layout, ours, rates, moves, readings.decided_ms)
     return TopicDivision(
@@ -114,11 +117,12 @@ def divide(
         writes=moves.without_removals(readings.has_default),
         wanted=division,
         keep_defaults=keep,
-        memory=DivisionMemory(default, crowded, in_force),
+        memory=DivisionMemory(layout.groups, default, crowded, in_force),
     )
 
 
-def _planned(readings: DivisionReadings, settings: DivisionSettings) -> tuple[Subdivision, Moves]:
+def planned(readings: DivisionReadings, settings: DivisionSettings) -> tuple[Subdivision, Moves]:
+    """The rates that topics are to have by the limits, and the writes that this needs."""
     layout, pairs = readings.layout, readings.layout.pairs
     limits = raised_limits(
         readings.limits, pairs.group, np.diff(pairs.starts), settings.most_raised

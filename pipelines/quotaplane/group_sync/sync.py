@@ -53,7 +53,6 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Cluster, PulsarTransport, Settings
-from quotaplane.texts import first_few
 
 _ATTEMPTS: Final = 10
 _AT_ONCE: Final = 8
@@ -99,8 +98,6 @@ class GroupSync:
         """Groups that are left out because another one has their id, and why."""
         self._zeros: set[str] = set()
         """Groups with a quota of 0."""
-        self._rivals: set[str] = set()
-        """Other clusters that are synced into the same table."""
         self._watch = EnforcerWatch(_leader_topic(settings), settings.enforce.give_back_after_s)
 
     async def sync(self, rest: Rest) -> list[QuotaplaneError]:
@@ -154,16 +151,13 @@ class GroupSync:
         try:
             await self._tenants.attach(rest, listed)
             failures += self._tenants.failing
+            self._conditions.set_each(WAITING_TENANTS, self._tenants.waiting)
         except ClusterError as error:
             failures.append(error)
         taken_over = {original_of(name) for name in names if is_copy(name)}
         # The names of copies were read between the two.
         self._conditions.set(NO_COPIES, hidden & self._hidden - self._zeros - taken_over)
-        self._conditions.set(OTHER_CLUSTERS, self._rivals)
-        problems |= self._taken
-        self._conditions.set(LEFT_OUT_GROUPS, problems, first_few(problems.values()))
-        waiting = [*self._tenants.waiting.values()]
-        self._conditions.set(WAITING_TENANTS, waiting, first_few(waiting))
+        self._conditions.set_each(LEFT_OUT_GROUPS, problems | self._taken)
         return failures
 
     def _note(self, listed: Sequence[str], read: Mapping[str, _Read]) -> None:
@@ -234,7 +228,8 @@ class GroupSync:
                     )
                 except TableChangedError:
                     continue
-                self._rivals |= rivals(self._by, plan.groups, table.rows)
+                for rival in rivals(self._by, plan.groups, table.rows):
+                    self._conditions.note(OTHER_CLUSTERS, rival, _TWO_CLUSTERS)
                 table = self._table.read()
             self._hidden = self._hidden.difference(groups).union(plan.hidden)
             if plan.revived:
@@ -317,12 +312,18 @@ class GroupSync:
             ClusterError: whether one leads can't be found out.
         """
         gone = await self._watch.gone(rest)
-        self._conditions.set(NO_ENFORCER, [""] if gone else [])
+        self._conditions.set(NO_ENFORCER, [""] if gone and self._hidden else [])
         if not gone or table is None:
             return []
         names = sorted(self._hidden)[: self._most]
         self._rates.again(names)
         return await give_back(rest, names, table.rows)
+
+
+_TWO_CLUSTERS: Final = (
+    "quotas are written into this history from there, too: two clusters would overwrite each "
+    "other's quotas; give each a history of its own"
+)
 
 
 def _leader_topic(settings: Settings) -> str:

@@ -69,8 +69,13 @@ def attempted(
     once: Callable[[DeltaTable], _Done],
     synced: Synced,
     sleep: Callable[[float], None] = time.sleep,
+    *,
+    again: tuple[type[DeltaError], ...] = (CommitFailedError, DeltaProtocolError),
 ) -> _Done:
-    """Run ``once`` as ``optimistically`` does, as one of several steps; ``synced``: of them all."""
+    """Run ``once`` as ``optimistically`` does, as one of several steps; ``synced``: of them all.
+
+    ``again``: the errors after which it runs again.
+    """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             opened = open_table(history, table.name)
@@ -80,12 +85,12 @@ def attempted(
             keep(synced, opened, table.name, before=before)
             _checkpoint_if_due(opened, table_uri(history, table.name), before)
             return done
-        except (CommitFailedError, DeltaProtocolError) as error:
+        except again as error:
             if attempt == _ATTEMPTS:
                 raise not_written(history, table.name, error) from None
             # Writers in step would collide again and again.
             sleep(random.uniform(0, 0.02 * min(attempt, 10)))
-        except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
+        except (DeltaError, OSError, pa.ArrowException) as error:
             raise not_written(history, table.name, error) from None
     raise AssertionError("unreachable")
 

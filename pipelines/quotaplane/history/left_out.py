@@ -28,7 +28,7 @@ that are done."""
 
 
 SKIPPED_REPORTS: Final = 5000
-"""A backlog that a start passes over becomes stretches of at most so many reports. Of a stretch
+"""A backlog that a start skips becomes stretches of at most this many reports. Of a stretch
 that a killed job had begun, the reports that are done are read once more."""
 
 
@@ -54,7 +54,7 @@ class Stretch(NamedTuple):
 
 
 def skipped_stretches(begin: Any, end: Any, after_ms: float | None = None) -> list[Stretch]:
-    """The stretches of a backlog that a start passed over, between two of Kafka's offsets.
+    """The stretches of a backlog that a start skipped, between two of Kafka's offsets.
 
     ``after_ms``: see ``Stretch``.
 

@@ -27,6 +27,7 @@ from typing import IO, Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
+from deltalake.exceptions import CommitFailedError
 
 from quotaplane.console.terminal import warn
 from quotaplane.deltalog.checksums import compare
@@ -161,7 +162,9 @@ def _maintain(
 
     def retried(work: Callable[[DeltaTable], _Result]) -> _Result:
         # On disk before the next step deletes files that this one replaced.
-        return with_reserve(history, lambda: attempted(history, table, work, synced))
+        return with_reserve(
+            history, lambda: attempted(history, table, work, synced, again=(CommitFailedError,))
+        )
 
     def finish(opened: DeltaTable) -> int:
         checkpoint(opened, uri)

@@ -124,8 +124,7 @@ async def _content(response: httpx.Response, most_bytes: int, lines: ChosenLines
             return b""
         raise ClusterError(
             f"{_place(response)}: the answer is compressed ({encoding[:20]!r}), "
-            "which was not asked for; a proxy before the brokers must leave Accept-Encoding as it "
-            "is"
+            "which was not asked for; a proxy in between must leave Accept-Encoding as it is"
         )
     content, read_bytes = bytearray(), 0
     async for part in response.aiter_bytes():

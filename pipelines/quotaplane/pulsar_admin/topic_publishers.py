@@ -53,7 +53,7 @@ async def read_publishers(rest: Rest, part: str) -> TopicPublishers:
     """Read the producers of a topic or partition that a broker has loaded.
 
     Raises:
-        RefusedError: with status 404, it does not exist.
+        NotFoundError: it does not exist.
         ClusterError: they can't be read.
     """
     domain, _, name = part.partition("://")

@@ -201,7 +201,7 @@ _NIBBLE: Final = 16
 
 
 def _estimate_columns(estimates: Estimates) -> Columns:
-    """``estimates.Estimates`` without its doubts."""
+    """``demand_estimates.Estimates`` without its doubts."""
     columns: dict[str, npt.NDArray[Any]] = {
         "noise": estimates.noise.astype(np.float16),
         "last_deviation": estimates.last_deviation.astype(np.float16),

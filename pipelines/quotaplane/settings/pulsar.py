@@ -65,5 +65,6 @@ class Enforce(Section):
 
     @property
     def concurrency(self) -> int:
-        """Most requests at once: as many as let the cluster take 160 ms for each write."""
-        return min(max(16, math.ceil(0.16 * self.max_writes_per_s)), 256)
+        """Most requests at once: enough for both budgets if a write takes 160 ms, and a read 80."""
+        most = max(0.16 * self.max_writes_per_s, 0.08 * self.max_reads_per_s)
+        return min(max(16, math.ceil(most)), 256)

@@ -321,7 +321,7 @@ def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -
 def _skipped_backlog(
     spec: JobSpec, folder: CheckpointFolder, epoch: int, transport: Transport
 ) -> SingleBatch | None:
-    """The batch to run alone if there is a backlog to pass over; None: there is none."""
+    """The batch to run alone if there is a backlog to skip; None: there is none."""
     if spec.oldest_s is None:
         return None
     alone = skip_backlog(folder, transport, spec.oldest_s, spec.most_per_batch)

@@ -84,6 +84,7 @@ class SparkLog:
         self._lock = threading.Lock()
         self._file: BinaryIO | None = None
         self._size = 0
+        self._failing = False
         self._reader: threading.Thread | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +109,10 @@ class SparkLog:
                 self._size += len(data)
             except OSError as error:
                 wrong = f"{self.path} can't be written: {error.strerror}; what comes is lost"
-        self._conditions.note(SPARK_LOG, "", wrong)
+        # Only at a change: the thread that reads the JVM's pipe must not wait for other lines.
+        if wrong is not None or self._failing:
+            self._failing = wrong is not None
+            self._conditions.note(SPARK_LOG, "", wrong)
 
     def collect(self) -> int:
         """The writing end of a pipe into the log; the caller closes it."""
@@ -125,7 +129,7 @@ class SparkLog:
             self._reader.join(at_most_s)
 
     def take_python_logs(self) -> None:
-        """Also log what libraries of this process log; our own modules' warnings go to ``warn``."""
+        """Also log what libraries of this process log; our own modules' warnings are printed."""
         logging.captureWarnings(True)
         logging.getLogger().addHandler(_Handler(self.write, self._conditions.say))
 

@@ -13,7 +13,7 @@ from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
 from quotaplane.enforce.agent.enforcer_status import GivenBack
 from quotaplane.enforce.agent.leader_election import taking_part
 from quotaplane.enforce.rate_writes import Moves, Rates
-from quotaplane.enforce.topic_division import DivisionMemory, divide, removal
+from quotaplane.enforce.topic_division import planned, removal
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.texts import first_few
 from quotaplane.topics.topic_layout import KINDS
@@ -102,11 +102,8 @@ class _CleanStop:
 
     def __init__(self, parts: EnforcerParts, cause: str) -> None:
         self._parts, self._cause = parts, cause
-        self._topic_rates, self._writer, self._defaults = (
-            parts.topic_rates,
-            parts.writer,
-            parts.defaults,
-        )
+        self._topic_rates, self._writer = parts.topic_rates, parts.writer
+        self._defaults = parts.defaults
 
     async def safe(self) -> None:
         """Bring the safe limits into force.
@@ -118,7 +115,7 @@ class _CleanStop:
         def moves_of(rates: Rates) -> Moves:
             now_s = asyncio.get_running_loop().time()
             readings = self._parts.readings(now_s, np.inf)._replace(rates=rates, job_gone=False)
-            return divide(readings, DivisionMemory(), settings).moves
+            return planned(readings, settings)[1]
 
         await self._writer.idle(_PATIENCE_S)
         await self._write_all(moves_of, _WITHIN_S)

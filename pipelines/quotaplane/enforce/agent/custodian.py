@@ -137,7 +137,7 @@ class Custodian:
         """Look at the next groups, and act for them.
 
         The cluster gets the quotas of the groups in ``give``; those of the others are hidden once
-        their limits are in force (decision times, see ``GroupsInForce.groups``).
+        their limits are in force (decision times, see ``GroupsInForce.since_ms``).
         """
         due = self._next(groups)
         read: dict[str, FloatArray] = {}

@@ -14,7 +14,9 @@ import numpy as np
 
 from quotaplane.agents.known_conditions import (
     CROWDED_GROUPS,
+    CUT_GROUPS,
     ENFORCER,
+    JOB_GONE,
     MISSING_GROUPS,
     STUCK_GROUPS,
 )
@@ -33,7 +35,10 @@ _TAKE_OVER_EVERY_S: Final = 2.0
 _QUOTAS_EVERY_S: Final = 2.0
 _ADMINISTRATORS_EVERY_S: Final = 1.0
 _QUIET_TICKS: Final = 3
-"""A dry run ends after so many divisions in a row without anything to write."""
+"""A dry run ends after this many divisions in a row without anything to write."""
+
+_OF_THE_LEADER: Final = (MISSING_GROUPS, CROWDED_GROUPS, STUCK_GROUPS, CUT_GROUPS, JOB_GONE)
+"""Conditions that only the leader looks for."""
 
 
 class Enforcer:
@@ -113,6 +118,9 @@ class Enforcer:
         now_s = asyncio.get_running_loop().time()
         parts.refresh(now_s)
         if not parts.leads():
+            if self._led:
+                for what in _OF_THE_LEADER:
+                    self._conditions.set(what, [])
             self._waiting, self._led = 0, False
             return
         if not self._led:
@@ -129,6 +137,7 @@ class Enforcer:
             parts.defaults.begin(layout, division.memory.default_rates, now_s)
         else:
             parts.defaults.begin_removal(layout, division.keep_defaults, now_s)
+        self._conditions.set(CROWDED_GROUPS, division.memory.crowded.groups)
         parts.topic_rates.note_wanted(division.wanted.rates, now_s)
         self._waiting = parts.writer.begin(division.writes, now_s)
         implausible = parts.observer.usage.take_implausible()
@@ -194,7 +203,6 @@ class Enforcer:
             await parts.custodian.tend(layout.groups, layout.groups, {})
         elif self._enforce.take_over:
             self._conditions.set(MISSING_GROUPS, parts.allowed.lost(layout))
-            self._conditions.set(CROWDED_GROUPS, self._memory.crowded.groups)
             in_force = self._memory.in_force.since_ms
             await parts.custodian.tend(layout.groups, self._memory.crowded.groups, in_force)
             parts.muted.begin(parts.custodian.hidden, layout)

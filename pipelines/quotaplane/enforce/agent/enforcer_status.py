@@ -15,7 +15,7 @@ class EnforcerStatus(NamedTuple):
     """The state now, and counts since the start; the keys of the status line, in its order."""
 
     leads: bool  # this enforcer writes, and not another one
-    waits_for: str | None  # is missing before rates can be written; None: nothing is
+    waits_for: str | None  # the input that rates can't be written without; None: all are there
     brokers: int  # of the cluster
     groups: int  # with attached namespaces
     topics: int  # in these
@@ -23,13 +23,13 @@ class EnforcerStatus(NamedTuple):
     limited: int  # topics with a rate
     waiting: int  # rates that are to be written, and are not yet
     written: int  # rates of topics, since the start
-    removed: int  # the same
-    given_back: int  # the same, by the administrators' ones
+    removed: int  # rates of topics that were removed, since the start
+    given_back: int  # rates of topics that became the administrators' again, since the start
     read: int  # rates of topics, since the start
     vanished: int  # topics that were gone when they were to be written, since the start
     failed: int  # writes of topics' rates, since the start
-    taken_over: int  # publish quotas of groups, since the start
-    quotas_given_back: int  # the same
+    taken_over: int  # publish quotas of groups, hidden in the cluster, since the start
+    quotas_given_back: int  # publish quotas of groups, since the start
     closed_connections: int  # of muted producers, since the start
     namespaces: int  # writes of namespaces' rates, since the start
     refused_messages: int  # limits messages that were not used, since the start

@@ -27,7 +27,7 @@ _LEFT_MS: Final = 300_000
 nothing. Otherwise the job would keep its share until the broker's own reports show it, which takes
 a stock broker up to five intervals of, by default, 60 s."""
 _MOST_LONG: Final = 2
-"""Windows in a row that are too long, from which on that is a condition."""
+"""After this many windows in a row that are too long, it is a condition."""
 
 
 class Outbox(Protocol):

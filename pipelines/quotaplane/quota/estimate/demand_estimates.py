@@ -100,5 +100,5 @@ ESTIMATE_ARRAYS: Final[dict[str, type]] = {
 
 
 def joined(blocks: Sequence[Estimates]) -> Estimates:
-    """The tracks one behind the other, along the last axis."""
+    """The estimates one behind the other, along the last axis."""
     return map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), *blocks)

@@ -1,7 +1,7 @@
 """The estimator's entry: what m report entries measured becomes the demand of n leases.
 
 A lease's entries are used one by one, in the order in which they were measured: each is a window
-(``estimates.Window``) that ``demand.learn`` compares with what was known before it.
+(``window.Window``) that ``demand.learn`` compares with what was known before it.
 """
 
 from __future__ import annotations

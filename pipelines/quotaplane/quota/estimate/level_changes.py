@@ -75,7 +75,7 @@ class DemandChanges(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The deviations that add up; see ``estimates.Estimates``."""
+    """The deviations that add up; see ``demand_estimates.Estimates``."""
 
     rise: FloatArray
     rise_windows: IntArray

@@ -56,7 +56,7 @@ MOST_BYTES: Final = 4 << 20
 """A portion ends after so many reports, or with the report that reaches so many bytes."""
 
 BACKLOG_SKIPPED: Final = "backlog_skipped"
-"""Output of a batch that passes over its input; the payload is empty."""
+"""Output of a batch that skips its input; the payload is empty."""
 
 _MOST_STRETCHES: Final = 8
 """Stretches of a portion: to begin one may take a tenth of a second, for a new connection."""
