@@ -65,6 +65,6 @@ class Enforce(Section):
 
     @property
     def concurrency(self) -> int:
-        """Most requests at once: enough for both budgets if a write takes 160 ms, and a read 80."""
-        most = max(0.16 * self.max_writes_per_s, 0.08 * self.max_reads_per_s)
+        """Most requests at once: enough for both budgets if a write takes 160 ms, and a read 16."""
+        most = max(0.16 * self.max_writes_per_s, 0.016 * self.max_reads_per_s)
         return min(max(16, math.ceil(most)), 256)
