@@ -28,3 +28,12 @@ def first_few(texts: Iterable[str], most: int = 5) -> str:
     shown = list(texts)
     more = len(shown) - most
     return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def some_of(names: Iterable[str]) -> str:
+    """The first few names in order, in quotes, for a line of output.
+
+    >>> some_of({"b", "a"})
+    "'a', 'b'"
+    """
+    return first_few(map(repr, sorted(names)))

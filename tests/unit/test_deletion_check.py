@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.agents.deletion_check import TIMES, DeletionCheck, some_of
+from quotaplane.agents.deletion_check import TIMES, DeletionCheck
 from quotaplane.errors import ClusterError
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, put_groups
+from quotaplane.texts import some_of
 from tests.unit.cluster_cases import Answer
 from tests.unit.follower_cases import Rig, hide
 from tests.unit.groups_cases import quota

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
-
-from quotaplane.texts import first_few
 
 TIMES: Final = 3
 """Answers in a row that must agree if many objects are missing."""
@@ -43,8 +41,3 @@ class DeletionCheck:
     def begin_again(self) -> None:
         """Reset the counts: there was no answer, or nothing was missing."""
         self._times.clear()
-
-
-def some_of(names: Iterable[str]) -> str:
-    """The first few names in order, in quotes, for a line of output."""
-    return first_few(map(repr, sorted(names)))

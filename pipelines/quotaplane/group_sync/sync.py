@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.agents.conditions import Conditions
-from quotaplane.agents.deletion_check import FEW, TIMES, DeletionCheck, some_of
+from quotaplane.agents.deletion_check import FEW, TIMES, DeletionCheck
 from quotaplane.agents.known_conditions import (
     LEFT_OUT_GROUPS,
     NO_COPIES,
@@ -53,6 +53,7 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import CurrentGroups, GroupSnapshot
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Cluster, PulsarTransport, Settings
+from quotaplane.texts import some_of
 
 _ATTEMPTS: Final = 10
 _AT_ONCE: Final = 8

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from quotaplane.agents.conditions import Condition
-from quotaplane.agents.deletion_check import TIMES, DeletionCheck, some_of
+from quotaplane.agents.deletion_check import TIMES, DeletionCheck
 from quotaplane.agents.known_conditions import ATTACHMENTS, BROKERS, NAMESPACES, TOPICS
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError, InputError
@@ -21,6 +21,7 @@ from quotaplane.pulsar_admin.active_brokers import look_up_broker
 from quotaplane.pulsar_admin.bulk import read_names
 from quotaplane.pulsar_admin.resource_groups import group_of, namespace_path
 from quotaplane.pulsar_admin.rest import NotFoundError, Rest
+from quotaplane.texts import some_of
 from quotaplane.topics.bundle_names import BundleName, parse_bundle
 from quotaplane.topics.topic_layout import Layout
 

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from quotaplane.agents.conditions import Conditions, Say
-from quotaplane.agents.deletion_check import some_of
 from quotaplane.agents.known_conditions import MUTED_PRODUCERS
 from quotaplane.agents.pace import Bucket, Pace, at_once, ended, start
 from quotaplane.enforce.agent.observer import Observer
@@ -30,6 +29,7 @@ from quotaplane.pulsar_admin.topic_publishers import (
     read_publishers,
 )
 from quotaplane.settings import PulsarConnection
+from quotaplane.texts import some_of
 from quotaplane.topics.topic_layout import Layout
 
 _SETTLES_S: Final = 0.5
