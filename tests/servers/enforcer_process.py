@@ -23,6 +23,9 @@ from quotaplane.wire.limits import encode_limits
 from tests.job import ROOT, write_conf
 from tests.servers.pulsar_server import PulsarServer
 
+LEASE_S = 3600.0
+"""The usual lease: it outlasts every test, so a slow machine does not bring the safe limits."""
+
 
 class Limits:
     """Publishes limits of one broker and group."""
@@ -40,9 +43,9 @@ class Limits:
         publish_bytes: float = np.inf,
         safe_publish: float = np.inf,
         safe_dispatch: float = np.inf,
-        lease_s: float = 60.0,
+        lease_s: float = LEASE_S,
     ) -> None:
-        """Publish limits, in messages but for one; the default lease is a minute."""
+        """Publish limits, in messages but for one."""
         self._seq += 1
         value = encode_limits(
             broker=self._broker,
@@ -131,7 +134,8 @@ def conf_for(server: PulsarServer, folder: Path, limits_topic: str, **enforce: A
         "limits_topic": limits_topic,
     }
     usual = {"interval_s": 0.2, "take_over": False, "leader_topic": f"{limits_topic}-leader"}
-    return write_conf(folder, transport, enforce={**usual, **enforce})
+    limits = {"lease_s": LEASE_S}
+    return write_conf(folder, transport, limits=limits, enforce={**usual, **enforce})
 
 
 def settings_in(conf: Path) -> Settings:
