@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from quotaplane.deltalog.durable import Synced
 from quotaplane.deltalog.reserve import Reserve
 from quotaplane.errors import HistoryError, QuotaplaneError
+from quotaplane.history.commits import optimistically
 from quotaplane.history.disk_reserve import (
     OF_COMMANDS,
     OF_JOBS,
@@ -23,6 +25,7 @@ from quotaplane.history.disk_reserve import (
     with_reserve,
 )
 from quotaplane.history.maintenance import maintain
+from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History
@@ -93,6 +96,25 @@ def test_jobs_and_commands_have_a_reserve_each(
         with_reserve(history, lambda: (_ for _ in ()).throw(FULL))
     assert len(attempts) == 2
     keep_reserves(History(path="s3://bucket/history"))
+
+
+def test_a_commit_that_the_disk_did_not_keep_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second attempt of a conditional change met its own first one: a conflict, yet written."""
+    history = History(path=str(tmp_path), reserve_mb=2)
+    make_history(history)
+    keep_reserves(history)
+    attempts = []
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Synced, "upto", full)
+    with pytest.raises(HistoryError, match=r"is committed but the disk did not keep it"):
+        optimistically(history, RESOURCE_GROUPS, attempts.append)
+    assert len(attempts) == 1
+    assert (tmp_path / OF_COMMANDS).exists()
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def optimistically(
     """
     with writing(history):
         synced = Synced(table_uri(history, table.name))
-        return with_reserve(history, lambda: attempted(history, table, once, synced, sleep))
+        return attempted(history, table, once, synced, sleep)
 
 
 def attempted(
@@ -76,22 +76,30 @@ def attempted(
 
     ``again``: the errors after which it runs again.
     """
-    for attempt in range(1, _ATTEMPTS + 1):
+
+    def on_newest() -> tuple[DeltaTable, int, _Done]:
         try:
             opened = open_table(history, table.name)
-            before = opened.version()
-            done = once(opened)
-            # Also if nothing had to be changed: the newest commit may be another writer's.
-            keep(synced, opened, table.name, before=before)
-            _checkpoint_if_due(opened, table_uri(history, table.name), before)
-            return done
+            return opened, opened.version(), once(opened)
+        except again:
+            raise
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise not_written(history, table.name, error) from None
+
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            opened, before, done = with_reserve(history, on_newest)
         except again as error:
             if attempt == _ATTEMPTS:
                 raise not_written(history, table.name, error) from None
             # Writers in step would collide again and again.
             sleep(random.uniform(0, 0.02 * min(attempt, 10)))
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise not_written(history, table.name, error) from None
+            continue
+        # Also if nothing had to be changed: the newest commit may be another writer's. Without the
+        # reserve: it is committed, and ``once`` must not run on its own commit.
+        keep(synced, opened, table.name, before=before)
+        _checkpoint_if_due(opened, table_uri(history, table.name), before)
+        return done
     raise AssertionError("unreachable")
 
 

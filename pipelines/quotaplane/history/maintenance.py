@@ -36,7 +36,6 @@ from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths, read_rows
 from quotaplane.errors import DamagedTableError, HistoryError
 from quotaplane.history.commits import attempted
-from quotaplane.history.disk_reserve import with_reserve
 from quotaplane.history.group_order import sort_by_group, unsorted_days
 from quotaplane.history.store import (
     damaged,
@@ -162,9 +161,7 @@ def _maintain(
 
     def retried(work: Callable[[DeltaTable], _Result]) -> _Result:
         # On disk before the next step deletes files that this one replaced.
-        return with_reserve(
-            history, lambda: attempted(history, table, work, synced, again=(CommitFailedError,))
-        )
+        return attempted(history, table, work, synced, again=(CommitFailedError,))
 
     def finish(opened: DeltaTable) -> int:
         checkpoint(opened, uri)
