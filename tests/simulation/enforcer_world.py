@@ -12,7 +12,6 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
-import httpx
 import numpy as np
 
 from quotaplane.agents.conditions import Conditions
@@ -69,8 +68,8 @@ class EnforcerProcess:
             settings.transport,  # type: ignore[arg-type]
             concurrency=world.scenario.requests_at_once,
             conditions=conditions,
+            wire=SimulatedWire(world, self.loop),
         )
-        world.over_the_wire(self._rest, self.loop)
         election = LeaderElection(self.seat, conditions, say, self.loop.time)
         self._rest.election = election
         self.parts = EnforcerParts(
@@ -175,8 +174,7 @@ class EnforcerWorld:
 
     async def _run_job(self, loop: ProcessLoop) -> None:
         settings = self.scenario.settings
-        rest = Rest(settings.transport)  # type: ignore[arg-type]
-        self.over_the_wire(rest, loop)
+        rest = Rest(settings.transport, wire=SimulatedWire(self, loop))  # type: ignore[arg-type]
         assert settings.cluster is not None
 
         def say(line: str) -> None:
@@ -233,10 +231,6 @@ class EnforcerWorld:
         self.knowledge.published_ms |= dict.fromkeys(pairs, now_ms)
 
     # --- the network ------------------------------------------------------------------------------
-
-    def over_the_wire(self, rest: Rest, loop: ProcessLoop) -> None:
-        """Let a client of the REST API send to this cluster."""
-        rest._client = httpx.AsyncClient(transport=SimulatedWire(self, loop), timeout=None)
 
     def requested(
         self, loop: ProcessLoop, method: str, path: str, body: str

@@ -12,13 +12,11 @@ import math
 import selectors
 import warnings
 from asyncio import events
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Coroutine
+from typing import Any
 
 from tests.simulation.virtual_time import START_MS, Timeline
-
-_EXECUTOR_MS: Final = 2
-"""What a call in a thread takes."""
+from tests.virtual_loop import LoopWithoutInput
 
 
 class _NothingToRead(selectors.SelectSelector):
@@ -28,7 +26,7 @@ class _NothingToRead(selectors.SelectSelector):
         return []
 
 
-class ProcessLoop(asyncio.SelectorEventLoop):
+class ProcessLoop(LoopWithoutInput):
     """The event loop of one process."""
 
     def __init__(self, timeline: Timeline, name: str) -> None:
@@ -39,15 +37,6 @@ class ProcessLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = 0.0011
         self.errors: list[BaseException] = []
         self._dead: list[asyncio.Task[Any]] = []
-
-    def _make_self_pipe(self) -> None:
-        pass
-
-    def _close_self_pipe(self) -> None:
-        pass
-
-    def _write_to_self(self) -> None:
-        pass
 
     def time(self) -> float:
         """Seconds since the run began, which also pass while the process is frozen."""
@@ -81,23 +70,6 @@ class ProcessLoop(asyncio.SelectorEventLoop):
                 self.errors.append(error)
 
         task.add_done_callback(ended)
-
-    def run_in_executor(  # type: ignore[override]
-        self, executor: Any, func: Callable[..., Any], *args: Any
-    ) -> asyncio.Future[Any]:
-        """Call ``func`` a little later, in place of a thread."""
-        future = self.create_future()
-
-        def call() -> None:
-            if future.cancelled():
-                return
-            try:
-                future.set_result(func(*args))
-            except Exception as error:
-                future.set_exception(error)
-
-        self.call_later(_EXECUTOR_MS / 1000, call)
-        return future
 
     def kill(self) -> None:
         """End the process at once; nothing of it runs any more."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -13,13 +12,12 @@ from quotaplane.errors import TransportError
 from quotaplane.pulsar.leader_topic import Beat
 from quotaplane.transport.base import Polled, Portion
 from tests.simulation.process_loop import ProcessLoop
-from tests.unit.cluster_cases import ADMIN, Answer, Asked
+from tests.unit.cluster_cases import ADMIN, Answer, Asked, Wire
 from tests.unit.enforce_cluster import ALL_OF_IT, FakePulsar, full
 
 if TYPE_CHECKING:
     from tests.simulation.enforcer_world import EnforcerWorld
 
-URL: Final = "http://127.0.0.1:8080"
 PUBLISH: Final = "publishThrottlingRateInMsg"
 _OF_BROKER: Final = re.compile(r"/b(\d+)/admin/")
 
@@ -29,8 +27,6 @@ class SimulatedPulsar(FakePulsar):
 
     def __init__(self, namespaces: dict[str, str], brokers: int) -> None:
         super().__init__(brokers)
-        self._server.server_close()  # no request comes over the network
-        self.url = URL
         self.namespaces = dict(namespaces)
         self.owned = {f"127.0.0.1:{at}": [] for at in range(brokers)}
         for at, namespace in enumerate(namespaces):
@@ -44,13 +40,13 @@ class SimulatedPulsar(FakePulsar):
                 bundles.remove(bundle)
         self.owned[f"127.0.0.1:{broker}"].append(bundle)
 
-    def handle(self, method: str, path: str, body: str) -> Answer:
-        """Answer a request."""
+    def handle(self, method: str, path: str, body: str, authorization: str | None = None) -> Answer:
+        """Answer a request; only the newest one is kept."""
         broker = -1
         if found := _OF_BROKER.match(path):  # the URL that a lookup gave
             broker, path = int(found[1]), path[found.end(1) :]
         path = unquote(path).removeprefix(ADMIN)
-        self.asked = [Asked(method, path, None, body)]
+        self.asked = [Asked(method, path, authorization, body)]
         if path.endswith("broker-stats/topics"):
             return self._stats_of(broker)
         return self.find(method, path)
@@ -96,21 +92,16 @@ class SimulatedPulsar(FakePulsar):
         return float(rate) if rate > 0 else None
 
 
-class SimulatedWire(httpx.AsyncBaseTransport):
+class SimulatedWire(Wire):
     """What httpx sends, one process of one world."""
 
     def __init__(self, world: EnforcerWorld, loop: ProcessLoop) -> None:
+        super().__init__(world.cluster)
         self._world, self._loop = world, loop
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def answer(self, request: httpx.Request, body: str) -> Answer:
         """Send a request, and wait for its answer for ever."""
-        body = (await request.aread()).decode()
-        answer = await self._world.requested(self._loop, request.method, request.url.path, body)
-        text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
-        headers = {"Content-Type": "application/json"}
-        return httpx.Response(
-            answer.status, headers=headers, content=text.encode(), request=request
-        )
+        return await self._world.requested(self._loop, request.method, request.url.path, body)
 
 
 class _SentBeat(NamedTuple):

@@ -76,12 +76,14 @@ class FakeBundles(RestServer):
             self.clashes.append(range_)
         self.under_way.add(range_)
         self.most_under_way = max(self.most_under_way, len(self.under_way))
-        time.sleep(self.unload_s)
-        snatched = self.snatched[bundle] > 0
-        self.snatched[bundle] -= snatched
-        self.owned[bundle] = "h:2" if snatched else ""
-        self.under_way.discard(range_)
-        return Answer(204)
+
+        def unloaded() -> None:
+            snatched = self.snatched[bundle] > 0
+            self.snatched[bundle] -= snatched
+            self.owned[bundle] = "h:2" if snatched else ""
+            self.under_way.discard(range_)
+
+        return Answer(204, delay_s=self.unload_s, then=unloaded)
 
     def _claim(self, broker: str, topic: str) -> Answer:
         namespace = "/".join(topic.split("/")[2:4])

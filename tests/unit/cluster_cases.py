@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -12,10 +13,16 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
 
+import httpx
+
+from quotaplane.agents.conditions import Conditions
+from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import PulsarSecurity, PulsarTransport
 
 ADMIN = "/admin/v2/"
 KINDS = ("Msgs", "Bytes")
+_HEADERS = {"Content-Type": "application/json"}
+"""Like Pulsar, which labels plain text as JSON."""
 
 
 def transport_to(url: str | None, **security: Any) -> PulsarTransport:
@@ -51,15 +58,59 @@ class Answer:
     """Pause between two bytes of the body."""
     cut: bool = False
     """Close the connection without an answer."""
+    then: Callable[[], None] = lambda: None
+    """What the server does between the delay and the answer."""
+
+    def data(self) -> bytes:
+        """The body as it is sent."""
+        return (self.body if isinstance(self.body, str) else json.dumps(self.body)).encode()
 
 
 class RestServer:
-    """Answers ``answers[method + " " + path]``, or 404; records requests in ``asked``."""
+    """Answers ``answers[method + " " + path]``, or 404; records requests in ``asked``.
+
+    As a context manager it is an HTTP server. Without that it is there for ``wire()`` only.
+    """
 
     def __init__(self, answers: dict[str, Answer | Callable[[], Answer]] | None = None) -> None:
         self.answers: dict[str, Answer | Callable[[], Answer]] = answers or {}
         self.asked: list[Asked] = []
+        self.port = 8080
         self._ended = threading.Event()
+
+    @property
+    def url(self) -> str:
+        """Where it serves."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def handle(self, method: str, path: str, body: str, authorization: str | None = None) -> Answer:
+        """Answer a request, whose path is as it was sent."""
+        path = unquote(path).removeprefix(ADMIN)
+        self.asked.append(Asked(method, path, authorization, body))
+        return self.find(method, path)
+
+    def find(self, method: str, path: str) -> Answer:
+        """The answer to a request."""
+        answer = self.answers.get(f"{method} {path}", Answer(404, {"reason": "no such"}))
+        return answer() if callable(answer) else answer
+
+    def paths(self, method: str = "GET") -> list[str]:
+        """Paths of the requests with this method, in order."""
+        return [asked.path for asked in self.asked if asked.method == method]
+
+    def transport(self, **security: Any) -> PulsarTransport:
+        """Settings with this server as the REST API."""
+        return transport_to(self.url, **security)
+
+    def wire(self) -> Wire:
+        """A connection in memory, on which delays pass in the time of the client's event loop."""
+        return Wire(self)
+
+    def rest(self, conditions: Conditions | None = None, **security: Any) -> Rest:
+        """A client in memory."""
+        return Rest(self.transport(**security), conditions=conditions, wire=self.wire())
+
+    def __enter__(self) -> RestServer:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -76,53 +127,7 @@ class RestServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
-        self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-
-    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0))).decode()
-        path = unquote(handler.path).removeprefix(ADMIN)
-        assert handler.command is not None
-        self.asked.append(Asked(handler.command, path, handler.headers.get("Authorization"), body))
-        answer = self.find(handler.command, path)
-        if answer.cut:
-            handler.close_connection = True
-            return
-        self._ended.wait(answer.delay_s)
-        text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
-        data = text.encode()
-        try:
-            handler.send_response(answer.status)
-            # Like Pulsar, which labels plain text as JSON.
-            handler.send_header("Content-Type", "application/json")
-            handler.send_header("Content-Length", str(len(data)))
-            for name, value in answer.headers.items():
-                handler.send_header(name, value)
-            handler.end_headers()
-            if answer.drip_s:
-                for byte in data:
-                    handler.wfile.write(bytes([byte]))
-                    handler.wfile.flush()
-                    time.sleep(answer.drip_s)
-            else:
-                handler.wfile.write(data)
-        except OSError:  # the client has gone
-            pass
-
-    def find(self, method: str, path: str) -> Answer:
-        """The answer to a request."""
-        answer = self.answers.get(f"{method} {path}", Answer(404, {"reason": "no such"}))
-        return answer() if callable(answer) else answer
-
-    def paths(self, method: str = "GET") -> list[str]:
-        """Paths of the requests with this method, in order."""
-        return [asked.path for asked in self.asked if asked.method == method]
-
-    def transport(self, **security: Any) -> PulsarTransport:
-        """Settings with this server as the REST API."""
-        return transport_to(self.url, **security)
-
-    def __enter__(self) -> RestServer:
         self._thread.start()
         return self
 
@@ -136,6 +141,60 @@ class RestServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0))).decode()
+        assert handler.command is not None
+        authorization = handler.headers.get("Authorization")
+        answer = self.handle(handler.command, handler.path, body, authorization)
+        if answer.cut:
+            handler.close_connection = True
+            return
+        self._ended.wait(answer.delay_s)
+        answer.then()
+        data = answer.data()
+        try:
+            handler.send_response(answer.status)
+            handler.send_header("Content-Length", str(len(data)))
+            for name, value in (_HEADERS | answer.headers).items():
+                handler.send_header(name, value)
+            handler.end_headers()
+            if answer.drip_s:
+                for byte in data:
+                    handler.wfile.write(bytes([byte]))
+                    handler.wfile.flush()
+                    time.sleep(answer.drip_s)
+            else:
+                handler.wfile.write(data)
+        except OSError:  # the client has gone
+            pass
+
+
+class Wire(httpx.AsyncBaseTransport):
+    """Requests to a server that is an object in memory."""
+
+    def __init__(self, server: RestServer) -> None:
+        self._server = server
+
+    async def answer(self, request: httpx.Request, body: str) -> Answer:
+        """The server's answer, when it comes."""
+        path = request.url.raw_path.decode()
+        answer = self._server.handle(
+            request.method, path, body, request.headers.get("Authorization")
+        )
+        await asyncio.sleep(answer.delay_s + answer.drip_s * len(answer.data()))
+        answer.then()
+        if answer.cut:
+            raise httpx.RemoteProtocolError("the connection was closed", request=request)
+        return answer
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """What httpx calls."""
+        answer = await self.answer(request, (await request.aread()).decode())
+        headers = _HEADERS | answer.headers
+        return httpx.Response(
+            answer.status, headers=headers, content=answer.data(), request=request
+        )
 
 
 class FakeCluster(RestServer):

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
-from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import History, Settings, parse_settings
 from quotaplane.topics.rate_marks import unlimited_number
 from quotaplane.transport.base import Polled, Portion
@@ -31,6 +29,7 @@ from tests.unit.cluster_cases import Answer, FakeCluster
 
 NAMESPACE = "acme/orders"
 EPOCH = 1_700_000_000
+INTERVAL_S = 0.5
 ALL_OF_IT = "0x00000000_0xffffffff"
 NAMESPACE_KINDS = {"publishRate": "publishMaxMessageRate", "dispatchRate": "topicDispatchRate"}
 
@@ -284,7 +283,7 @@ def settings_for(cluster: FakePulsar, folder: Path, **enforce: Any) -> Settings:
             },
             "history": {"path": history.path},
             "checkpoint": str(folder / "checkpoint"),
-            "enforce": {"interval_s": 0.05, "take_over": False, **enforce},
+            "enforce": {"take_over": False, **enforce},
         }
     )
 
@@ -299,29 +298,27 @@ class Running:
         self.stop = asyncio.Event()
         self.now_ms = time.time() * 1000
 
-    async def until(self, holds: Callable[[], bool], within_s: float = 20.0) -> None:
+    async def until(self, holds: Callable[[], bool], within_s: float = 60.0) -> None:
         """Wait until it holds."""
-        until_s = time.monotonic() + within_s
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + within_s
         while not holds():
-            assert time.monotonic() < until_s, (self.lines, self.enforcer.status())
-            await asyncio.sleep(0.01)
+            assert loop.time() < until_s, (self.lines, self.enforcer.status())
+            await asyncio.sleep(0.05)
 
     async def ticks(self, count: int = 4) -> None:
         """Wait for a few of its ticks."""
-        await asyncio.sleep(0.05 * count)
-
-
-def hurry(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
-    """Make the enforcer read these ten times a second: BROKERS, TOPICS, QUOTAS, TAKE_OVER."""
-    for part in what:
-        monkeypatch.setattr(f"quotaplane.enforce.agent.enforcer._{part}_EVERY_S", 0.1)
+        await asyncio.sleep(INTERVAL_S * count)
 
 
 @asynccontextmanager
-async def enforcing(settings: Settings, link: Link, outbox: Any = None) -> AsyncIterator[Running]:
-    """Run an enforcer within this context, and stop it cleanly."""
+async def enforcing(
+    cluster: FakePulsar, settings: Settings, link: Link, outbox: Any = None
+) -> AsyncIterator[Running]:
+    """Run an enforcer within this context, in virtual time, and stop it cleanly."""
     lines: list[str] = []
-    async with Rest(settings.transport, conditions=Conditions(lines.append)) as rest:  # type: ignore[arg-type]
+    conditions = Conditions(lines.append, clock=asyncio.get_running_loop().time)
+    async with cluster.rest(conditions) as rest:
         running = Running(lines)
         parts = EnforcerParts(
             settings, rest, link, lines.append, now_ms=lambda: running.now_ms, outbox=outbox

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ClusterError, QuotaplaneError
 from quotaplane.group_sync.sync import GroupSync
 from quotaplane.history.store import open_table
-from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import Cluster, Enforce, History, Settings
 from tests.histories import make_history
 from tests.unit.cluster_cases import FakeCluster
 from tests.unit.groups_cases import rates
+from tests.virtual_loop import run_virtually
 
 BY = "pulsar:blue"
 
@@ -56,7 +55,7 @@ class Rig:
 
         async def syncs() -> list[list[QuotaplaneError]]:
             failures: list[list[QuotaplaneError]] = []
-            async with Rest(self.cluster.transport()) as rest:
+            async with self.cluster.rest() as rest:
                 for prepare in before:
                     prepare()
                     try:
@@ -65,7 +64,7 @@ class Rig:
                         failures.append([error])
             return failures
 
-        return asyncio.run(syncs())
+        return run_virtually(syncs())
 
     def sync(self, *before: Callable[[], object]) -> None:
         """Like ``run``, but nothing may fail."""

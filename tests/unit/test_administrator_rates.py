@@ -43,12 +43,12 @@ from tests.unit.enforce_cluster import (
     enforcing,
     full,
     history_in,
-    hurry,
     ours_of,
     settings_for,
     with_a_busy_topic,
 )
 from tests.unit.rate_writer_rig import Rig
+from tests.virtual_loop import run_virtually
 
 INF = np.inf
 LAWS: tuple[Divide, ...] = ("max_min", "even", "by_rate")
@@ -61,12 +61,6 @@ def cluster() -> Iterator[FakePulsar]:
         yield fake
 
 
-@pytest.fixture(autouse=True)
-def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS", "ADMINISTRATORS")
-    monkeypatch.setattr("quotaplane.enforce.agent.rate_writer._CHECKED_EVERY_S", 0.3)
-
-
 def enforced(
     cluster: FakePulsar, folder: Path, scene: Scene, *, kill: bool = False, **enforce: Any
 ) -> list[str]:
@@ -75,11 +69,11 @@ def enforced(
     link.tell("pulsar://b0", 300.0, safe=300.0)
 
     async def play() -> list[str]:
-        async with enforcing(settings_for(cluster, folder, **enforce), link) as running:
+        async with enforcing(cluster, settings_for(cluster, folder, **enforce), link) as running:
             await scene(running, link)
         return running.lines
 
-    return asyncio.run(play())
+    return run_virtually(play())
 
 
 def recorded(folder: Path, kind: str = "publish") -> dict[str, AdministratorRate]:
@@ -601,7 +595,7 @@ def test_a_stop_writes_also_what_changed_while_the_table_was_written(
         goes_on.set()
         await record.finish()
 
-    asyncio.run(scene())
+    run_virtually(scene())
     assert recorded(tmp_path) == {}
 
 
@@ -630,7 +624,7 @@ async def requests(administered: bool, seconds: int) -> dict[str, int]:
 def test_requests_do_not_grow_with_administrators_rates(administered: bool) -> None:
     # A twentieth of the read budget is for rates that are about to be written; as much less is read
     # in turn than before there were administrators' rates.
-    found = asyncio.run(requests(administered, 60))
+    found = run_virtually(requests(administered, 60))
     assert found == {"GET": 5000 + 60 * 10, "POST": 60 * 30}
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from quotabalance.agent import bundle_mover
 from quotabalance.agent.bundle_mover import BundleMover, MoveResult
 from quotabalance.agent.collector import Collector
 from quotabalance.agent.executor import TOLERANCE, Executor
@@ -31,15 +30,11 @@ from quotaplane.settings.signing import Signing
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.signatures import SigningKeys
 from tests.unit.balance_cluster import BROKERS, HALVES, FakeBundles, message
+from tests.virtual_loop import run_virtually
 
 A, B = (f"acme/orders/{half}" for half in HALVES)
 QUICK = Execute()
 WIDE = Tolerance(receiver_share=9.0)
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle_mover, "RETRY_AFTER_S", 0.0)
 
 
 def balance_of(settings: Execute = QUICK, draining: tuple[str, ...] = ("h:0",)) -> Balance:
@@ -55,11 +50,11 @@ def with_cluster(
     cluster: FakeBundles, work: Callable[[Rest], Awaitable[Any]], say: Say = print
 ) -> Any:
     async def inside() -> Any:
-        async with Rest(cluster.transport(), conditions=Conditions(say)) as rest:
+        conditions = Conditions(say, clock=asyncio.get_running_loop().time)
+        async with cluster.rest(conditions) as rest:
             return await work(rest)
 
-    with cluster:
-        return asyncio.run(inside())
+    return run_virtually(inside())
 
 
 def moved(cluster: FakeBundles, wanted: Move) -> MoveResult:
@@ -333,7 +328,7 @@ def test_plans_are_found_by_hash_and_damaged_ones_are_refused() -> None:
     sent = [plan_bytes(second, 2), b"junk", plan_bytes(first, 1), plan_bytes(Decisions(), 3)]
     outbox.plans = [*sent]
     listener = PlansListener(outbox, Conditions(said.append), 1800.0)
-    asyncio.run(listener.catch_up())
+    run_virtually(listener.catch_up())
     assert listener.newest is not None
     assert listener.newest.plan_hash == ""
     assert listener.newest_to_do is not None
@@ -354,7 +349,7 @@ def test_a_second_plan_of_a_hash_is_refused() -> None:
     outbox, said = Outbox(), list[str]()
     outbox.plans = [first, newer, auto, first]
     listener = PlansListener(outbox, Conditions(said.append), 1800.0)
-    asyncio.run(listener.catch_up())
+    run_virtually(listener.catch_up())
     assert listener.refused == 2
     assert f"another plan has the hash {plan.plan_hash(now_ms)}: epoch 1, seq 1" in said[0]
     assert listener.newest == listener.newest_to_do == decode_plan(first)
@@ -372,7 +367,7 @@ def test_with_keys_only_the_plans_that_the_job_signed_are_found() -> None:
     on_topic = [*forged, *(sent.value for sent in finished.messages), *forged]
     outbox.plans = [*on_topic]
     listener = PlansListener(outbox, Conditions(said.append), 1800.0, signing=signing)
-    asyncio.run(listener.catch_up())
+    run_virtually(listener.catch_up())
     assert listener.newest_to_do is not None
     assert listener.newest_to_do.decisions == plan
     assert (listener.refused, len(said)) == (4, 1)  # a flood does not fill the log
@@ -381,7 +376,7 @@ def test_with_keys_only_the_plans_that_the_job_signed_are_found() -> None:
     # Without keys the forged ones, which have a higher number, would count.
     outbox.plans = [*on_topic]
     listener = PlansListener(outbox, Conditions(said.append), 1800.0)
-    asyncio.run(listener.catch_up())
+    run_virtually(listener.catch_up())
     assert listener.newest_to_do is not None
     assert listener.newest_to_do.decisions == other
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,10 +9,10 @@ import pytest
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.pace import Pace
 from quotaplane.pulsar_admin.placement import NamespaceRead, Placement
-from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.topics.topic_layout import Layout
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import FakePulsar, full
+from tests.virtual_loop import run_virtually
 
 NAMESPACES = [f"acme/n{i}" for i in range(6)]
 
@@ -36,7 +35,7 @@ def looked(
     lines: list[str] = []
 
     async def scene() -> list[int]:
-        async with Rest(cluster.transport()) as rest:
+        async with cluster.rest() as rest:
             placement = Placement(
                 rest, "blue", Pace(1e6), Conditions(lines.append).note, namespace_read
             )
@@ -50,7 +49,7 @@ def looked(
                 counts.append(len(layout.topics))
             return counts
 
-    return asyncio.run(scene()), lines
+    return run_virtually(scene()), lines
 
 
 def nothing() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from quotaplane.enforce.crowded_groups import LASTS_S, CrowdedGroups
 from quotaplane.errors import ClusterError
 from quotaplane.group_sync.enforcer_watch import EnforcerWatch
 from quotaplane.group_sync.sync import GroupSync
-from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Enforce, History
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of
@@ -25,11 +23,11 @@ from tests.unit.enforce_cluster import (
     FakePulsar,
     Link,
     enforcing,
-    hurry,
     settings_for,
 )
 from tests.unit.follower_cases import BY, Rig
 from tests.unit.test_enforce_takeover import custodian_of, record
+from tests.virtual_loop import run_virtually
 
 TOPIC = "persistent://public/default/enforcer-leader"
 STATS = "GET persistent/public/default/enforcer-leader/stats"
@@ -57,7 +55,7 @@ def test_enforcers_without_a_beat_for_long_are_gone(cluster: FakePulsar) -> None
     beats = 0
 
     async def gone() -> bool:
-        async with Rest(cluster.transport()) as rest:
+        async with cluster.rest() as rest:
             return await watch.gone(rest)
 
     def look(passed_s: float, more_beats: int = 0) -> bool:
@@ -65,7 +63,7 @@ def test_enforcers_without_a_beat_for_long_are_gone(cluster: FakePulsar) -> None
         beats += more_beats
         clock.now_s += passed_s
         cluster.answers[STATS] = Answer(200, {"msgInCounter": beats})
-        return asyncio.run(gone())
+        return run_virtually(gone())
 
     assert not look(2, 2)
     assert not look(899)
@@ -77,7 +75,7 @@ def test_enforcers_without_a_beat_for_long_are_gone(cluster: FakePulsar) -> None
     cluster.answers[STATS] = Answer(500, {"reason": "upset"})
     clock.now_s += 5000
     with pytest.raises(ClusterError):
-        asyncio.run(gone())
+        run_virtually(gone())
     assert not look(899)
     assert look(2)
 
@@ -87,12 +85,12 @@ def test_where_no_enforcer_of_this_kind_was_ever_none_is_gone(cluster: FakePulsa
     watch = EnforcerWatch(TOPIC, 900.0, clock)
 
     async def gone() -> bool:
-        async with Rest(cluster.transport()) as rest:
+        async with cluster.rest() as rest:
             return await watch.gone(rest)
 
     for _ in range(3):
         clock.now_s += 5000
-        assert not asyncio.run(gone())
+        assert not run_virtually(gone())
 
 
 def test_the_job_gives_back_what_enforcers_took_over(
@@ -110,11 +108,11 @@ def test_the_job_gives_back_what_enforcers_took_over(
 
     def poll(passed_s: float) -> None:
         async def once() -> None:
-            async with Rest(cluster.transport()) as rest:
+            async with cluster.rest() as rest:
                 assert await sync.sync(rest) == []
 
         clock.now_s += passed_s
-        asyncio.run(once())
+        run_virtually(once())
 
     def publish(group: str) -> int:
         return cluster.groups[group]["publishRateInMsgs"]
@@ -145,7 +143,6 @@ def test_the_job_gives_back_what_enforcers_took_over(
 def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS", "TAKE_OVER")
     settings = settings_for(
         cluster, tmp_path, take_over=True, without_limits="give_back", give_back_after_s=300
     )
@@ -155,7 +152,7 @@ def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
     link, writes = Link(), f"POST persistent/{NAMESPACE}/a/publishRate"
 
     async def scene() -> None:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             link.tell("pulsar://b0", 300.0, safe=60.0)
             await running.until(lambda: cluster.published() == {"a": 300})
             running.now_ms += 200_000  # after the lease, before the time is over
@@ -177,13 +174,12 @@ def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
         assert "no limits arrived for 400 s" in gone
         assert "over after" in back
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_a_quota_that_can_not_be_given_back_keeps_its_rates(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS", "TAKE_OVER")
     settings = settings_for(
         cluster, tmp_path, take_over=True, without_limits="give_back", give_back_after_s=300
     )
@@ -194,7 +190,7 @@ def test_a_quota_that_can_not_be_given_back_keeps_its_rates(
     link = Link()
 
     async def scene() -> None:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             link.tell("pulsar://b0", 300.0, safe=60.0)
             await running.until(lambda: cluster.published() == {"a": 300})
             running.now_ms += 400_000
@@ -205,7 +201,7 @@ def test_a_quota_that_can_not_be_given_back_keeps_its_rates(
             await running.until(lambda: not cluster.rates)
             assert cluster.groups["g"]["publishRateInMsgs"] == 300
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_an_enforcer_that_starts_without_limits_waits_as_long() -> None:
@@ -261,8 +257,6 @@ def test_a_broker_with_a_small_limit_makes_no_group_crowded() -> None:
 def test_a_crowded_group_has_its_quota_in_the_cluster(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS", "TAKE_OVER")
-    monkeypatch.setattr("quotaplane.enforce.crowded_groups.LASTS_S", 0.2)
     settings = settings_for(cluster, tmp_path, take_over=True)
     record(settings.history, "g", messages=30.0)
     cluster.put("g")  # taken over by an earlier run
@@ -270,7 +264,7 @@ def test_a_crowded_group_has_its_quota_in_the_cluster(
     link = Link()
 
     async def scene() -> None:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             link.tell("pulsar://b0", 30.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 30)
             assert running.enforcer.status().crowded_groups == 1
@@ -278,7 +272,7 @@ def test_a_crowded_group_has_its_quota_in_the_cluster(
             assert cluster.groups["g"]["publishRateInMsgs"] == 30, "it is not taken over again"
             assert len([line for line in running.lines if "more topics" in line]) == 1
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_a_crowded_group_that_can_not_be_given_back_is_tried_again(
@@ -290,7 +284,7 @@ def test_a_crowded_group_that_can_not_be_given_back_is_tried_again(
     cluster.answers["PUT resourcegroups/g"] = Answer(500, {"reason": "upset"})
 
     async def scene() -> None:
-        async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+        async with cluster.rest() as rest:
             custodian = custodian_of(rest, settings.history)
             for _ in range(2):
                 await custodian.tend(["g"], ["g"], {})
@@ -299,5 +293,5 @@ def test_a_crowded_group_that_can_not_be_given_back_is_tried_again(
             await custodian.tend(["g"], ["g"], {})
             assert (custodian.stuck, custodian.limited) == (set(), {"g"})
 
-    asyncio.run(scene())
+    run_virtually(scene())
     assert cluster.groups["g"]["publishRateInMsgs"] == 30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -18,9 +17,9 @@ from tests.unit.enforce_cluster import (
     Link,
     Running,
     enforcing,
-    hurry,
     settings_for,
 )
+from tests.virtual_loop import run_virtually
 
 INF = np.inf
 
@@ -33,12 +32,6 @@ def cluster() -> Iterator[FakePulsar]:
         yield fake
 
 
-@pytest.fixture(autouse=True)
-def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS")
-    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._WITHIN_S", 4.0)
-
-
 Scene = Callable[[Running, Link], Coroutine[Any, Any, None]]
 
 
@@ -48,11 +41,11 @@ def enforced(cluster: FakePulsar, folder: Path, scene: Scene, **enforce: Any) ->
     link.tell("pulsar://b0", 300.0, safe=100.0)
 
     async def play() -> list[str]:
-        async with enforcing(settings_for(cluster, folder, **enforce), link) as running:
+        async with enforcing(cluster, settings_for(cluster, folder, **enforce), link) as running:
             await scene(running, link)
         return running.lines
 
-    return asyncio.run(play())
+    return run_virtually(play())
 
 
 def record(cluster: FakePulsar, namespace: str = NAMESPACE) -> dict[str, Any] | None:
@@ -105,7 +98,6 @@ def test_namespaces_without_topics_have_one_too(tmp_path: Path) -> None:
 def test_a_namespace_whose_topics_cant_be_read_after_a_restart_keeps_its_rate(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quotaplane.enforce.agent.observer._PATIENCE_S", 0.5)
 
     async def first(running: Running, _: Link) -> None:
         await running.until(lambda: cluster.default() == 25)

@@ -20,7 +20,7 @@ from quotaplane.enforce.agent.observer import Observer
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError, HistoryError
-from quotaplane.pulsar_admin.rest import NotFoundError, Rest
+from quotaplane.pulsar_admin.rest import NotFoundError
 from quotaplane.registry import change_feed
 from quotaplane.registry.recorded_rates import AdministratorRate
 from tests.unit.cluster_cases import Answer
@@ -32,11 +32,11 @@ from tests.unit.enforce_cluster import (
     Link,
     enforcing,
     full,
-    hurry,
     ours_of,
     settings_for,
 )
 from tests.unit.rate_writer_rig import Rig
+from tests.virtual_loop import run_virtually
 
 
 def _unread(*_: object) -> None:
@@ -44,7 +44,7 @@ def _unread(*_: object) -> None:
 
 
 def run(scene: Callable[[], Any]) -> None:
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_as_many_writes_start_at_once_as_the_budget_allows() -> None:
@@ -199,8 +199,7 @@ def test_trouble_with_namespaces_and_brokers_that_are_gone_is_forgotten(tmp_path
         cluster.answers["GET brokers/blue/127.0.0.1:1/ownedNamespaces"] = failing
 
         async def scene() -> None:
-            settings = settings_for(cluster, tmp_path)
-            async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+            async with cluster.rest() as rest:
                 scene = Observer(rest, Pace(1e6), Conditions(lines.append), _unread)
                 await scene.start()
                 assert not await scene.placement.read_brokers()
@@ -212,13 +211,12 @@ def test_trouble_with_namespaces_and_brokers_that_are_gone_is_forgotten(tmp_path
                 assert all(": over after " in line for line in lines[2:])
                 assert len(lines) == 4
 
-        asyncio.run(scene())
+        run_virtually(scene())
 
 
 def test_nothing_is_divided_before_everything_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS")
     link = Link()
     link.tell("pulsar://b0", 300.0)
     with FakePulsar() as cluster:
@@ -228,15 +226,14 @@ def test_nothing_is_divided_before_everything_was_read(
         cluster.answers["GET namespaces/acme/other"] = Answer(500, {"reason": "upset"})
 
         async def scene() -> None:
-            async with enforcing(settings_for(cluster, tmp_path), link) as running:
+            async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
                 asks = "namespaces/acme/other"
                 await running.until(lambda: cluster.paths().count(asks) > 12)
                 assert not cluster.writes()
                 # Not for ever: what can't be read must not keep limits from the rest.
-                monkeypatch.setattr("quotaplane.enforce.agent.observer._PATIENCE_S", 0.0)
                 await running.until(lambda: cluster.published() == {"a": 300})
 
-        asyncio.run(scene())
+        run_virtually(scene())
 
 
 def test_a_part_that_has_just_moved_is_as_it_was(tmp_path: Path) -> None:
@@ -246,8 +243,7 @@ def test_a_part_that_has_just_moved_is_as_it_was(tmp_path: Path) -> None:
         cluster.answers[b1] = Answer(200, {})
 
         async def scene() -> None:
-            settings = settings_for(cluster, tmp_path)
-            async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+            async with cluster.rest() as rest:
                 scene = Observer(rest, Pace(1e6), Conditions(print), _unread)
                 await scene.start()
 
@@ -268,7 +264,7 @@ def test_a_part_that_has_just_moved_is_as_it_was(tmp_path: Path) -> None:
                 cluster.answers[b1] = Answer(200, {})
                 assert await used() == 0
 
-        asyncio.run(scene())
+        run_virtually(scene())
 
 
 def test_odd_is_who_used_more_than_any_rate_of_the_window_let_through() -> None:
@@ -320,7 +316,7 @@ def test_other_work_goes_on_between_messages(tmp_path: Path) -> None:
         await listener.listen()
         beside.cancel()
 
-    asyncio.run(scene())
+    asyncio.run(scene())  # virtual time would not pass: there is always something to do
     assert len(set(seen)) == 3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +18,10 @@ from tests.unit.enforce_cluster import (
     Link,
     enforcing,
     full,
-    hurry,
     settings_for,
     with_a_busy_topic,
 )
+from tests.virtual_loop import run_virtually
 
 HELD = {"a": 300, "b": 10, "c": 10}
 
@@ -31,13 +30,6 @@ HELD = {"a": 300, "b": 10, "c": 10}
 def cluster() -> Iterator[FakePulsar]:
     with with_a_busy_topic() as fake:
         yield fake
-
-
-@pytest.fixture(autouse=True)
-def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
-    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._WITHIN_S", 6.0)
-    monkeypatch.setattr("quotaplane.enforce.agent.clean_stop._GIVE_BACK_WITHIN_S", 3.0)
 
 
 def put(history: History, **limits: float) -> None:
@@ -59,14 +51,14 @@ def stopped(
     link.tell("pulsar://b0", 300.0, safe=60.0)
 
     async def scene() -> list[str]:
-        async with enforcing(settings_for(cluster, folder, **enforce), link) as running:
+        async with enforcing(cluster, settings_for(cluster, folder, **enforce), link) as running:
             await running.until(lambda: cluster.published() == HELD)
             await running.until(lambda: running.enforcer.parts.writer.at_rest)
             cluster.answers |= fails
             before_stop()
         return running.lines
 
-    return "\n".join(asyncio.run(scene()))
+    return "\n".join(run_virtually(scene()))
 
 
 def test_a_group_that_cant_be_given_back_keeps_its_rates(

@@ -24,23 +24,18 @@ from tests.unit.enforce_cluster import (
     Link,
     Running,
     enforcing,
-    hurry,
     settings_for,
     with_a_busy_topic,
 )
 from tests.unit.metrics_cases import Series, scraped
 from tests.unit.pages import ROOT
+from tests.virtual_loop import run_virtually
 
 
 @pytest.fixture
 def cluster() -> Iterator[FakePulsar]:
     with with_a_busy_topic() as fake:
         yield fake
-
-
-@pytest.fixture(autouse=True)
-def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
 
 
 def series(running: Running) -> Series:
@@ -58,7 +53,7 @@ def test_limits_that_are_enforced(cluster: FakePulsar, tmp_path: Path) -> None:
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             assert series(running)["rate_writes_total"][("written",)] == 0
             await running.until(lambda: len(cluster.rates) == 3)
             await running.ticks(3)
@@ -78,7 +73,7 @@ def test_limits_that_are_enforced(cluster: FakePulsar, tmp_path: Path) -> None:
             assert (found["limits_in_force"], found["ended_limits"]) == ({(): 0}, {(): 1})
             assert "least_lease_end_timestamp_seconds" not in found
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_writes_that_fail(cluster: FakePulsar, tmp_path: Path) -> None:
@@ -88,14 +83,14 @@ def test_writes_that_fail(cluster: FakePulsar, tmp_path: Path) -> None:
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: running.enforcer.status().failed >= 2)
             found = series(running)
             failed = found["rate_writes_total"][("failed",)]
             assert found["failures_total"][("writing rates",)] == failed >= 2
             assert found["waiting_writes"][()] >= 0
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_the_page_explains_each_key_of_the_status_line() -> None:
@@ -119,7 +114,7 @@ def test_numbers_are_read_every_second_by_the_enforcer_itself() -> None:
         following.cancel()
 
     assert scraped(registry_of("enforcer", latest))["quotaplane_enforcer_rate_reads_total"]
-    asyncio.run(scene())
+    run_virtually(scene())
     found = scraped(registry_of("enforcer", latest))
     assert found["quotaplane_enforcer_topics"] == {(): 1}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports, unpack_reports
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cluster import NAMESPACE, FakePulsar, Link, enforcing, settings_for
+from tests.virtual_loop import run_virtually
 
 TOPIC = "persistent://public/default/observed"
 GROUPS = ("acme", "other")
@@ -143,7 +143,7 @@ def test_only_the_newest_report_of_a_broker_waits() -> None:
         assert report.headers["sequence"].to_pylist() == [1004]
         assert publisher.sent == 1
 
-    asyncio.run(story())
+    run_virtually(story())
 
 
 def test_a_group_whose_topics_left_a_broker_is_reported_there_for_a_while() -> None:
@@ -178,7 +178,7 @@ def test_a_group_whose_topics_left_a_broker_is_reported_there_for_a_while() -> N
         # Without a topic anywhere it is no group of the cluster any more.
         assert await rates(305_000, empty_layout()) == []
 
-    asyncio.run(story())
+    run_virtually(story())
 
 
 def test_without_live_counters_nothing_is_reported() -> None:
@@ -188,7 +188,7 @@ def test_without_live_counters_nothing_is_reported() -> None:
         publisher.note(layout(0, 0, 0), "b0", Sample([*TOPICS], grown(1, 1, 1)))
         assert not publisher._waiting
 
-    asyncio.run(story())
+    run_virtually(story())
 
 
 def test_a_window_longer_than_the_brokers_own_is_not_reported() -> None:
@@ -251,7 +251,7 @@ def test_a_running_enforcer_reports_each_broker(
             settings = settings.model_copy(update={"enforce": enforce})
             outbox = Outbox()
             monkeypatch.setattr(EnforcerParts, "leads", lambda _: leads)
-            async with enforcing(settings, Link(), outbox=outbox) as running:
+            async with enforcing(cluster, settings, Link(), outbox=outbox) as running:
                 if not leads:
                     await running.until(lambda: cluster.reads > 6)
                     assert not outbox.sent
@@ -265,7 +265,7 @@ def test_a_running_enforcer_reports_each_broker(
             (window_s,) = report.headers["window_s"].to_pylist()
             assert rate * window_s == pytest.approx(200, rel=0.01)
 
-    asyncio.run(story())
+    run_virtually(story())
 
 
 def test_a_broker_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_broker_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
             enforce = settings.enforce.model_copy(update={"report_topic": TOPIC})
             settings = settings.model_copy(update={"enforce": enforce})
             outbox = Outbox()
-            async with enforcing(settings, Link(), outbox=outbox) as running:
+            async with enforcing(cluster, settings, Link(), outbox=outbox) as running:
                 await running.until(lambda: len(outbox.sent) > 1)
                 cluster.slow = "/b1/"
                 asked = len(cluster.paths())
@@ -285,7 +285,7 @@ def test_a_broker_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
                 # It is given up after ten seconds or later.
                 await running.until(lambda: len(outbox.sent) > sent + 4, within_s=9.0)
 
-    asyncio.run(story())
+    run_virtually(story())
 
 
 def with_topics(report_topic: str, *report_topics: str) -> Any:

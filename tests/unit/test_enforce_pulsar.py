@@ -8,7 +8,6 @@ import math
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,11 @@ from tests.unit.enforce_cluster import (
     Link,
     enforcing,
     full,
-    hurry,
     ours_of,
     settings_for,
     with_a_busy_topic,
 )
+from tests.virtual_loop import run_virtually
 
 
 @pytest.fixture
@@ -45,11 +44,6 @@ def cluster() -> Iterator[FakePulsar]:
 
 HELD = {"a": 300, "b": 10, "c": 10}
 """A limit of 300: all of it to the busy one, and to idle ones their floors."""
-
-
-@pytest.fixture(autouse=True)
-def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
 
 
 @pytest.fixture
@@ -63,7 +57,7 @@ def test_a_brokers_limit_becomes_rates_of_its_topics(
     link.tell("pulsar://b0", 300.0, dispatch=30.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: len(cluster.rates) == 6)
             # Busy without any rate: it has the whole limit, the others have floors.
             assert cluster.published() == {"a": 300, "b": 10, "c": 10}
@@ -83,20 +77,20 @@ def test_a_brokers_limit_becomes_rates_of_its_topics(
 
         # Started again, it finds everything as it should be.
         link.tell("pulsar://b0", 300.0, dispatch=30.0)
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: running.enforcer.status().limited == 3)
             await running.ticks(10)
             assert len(cluster.writes()) == count
             assert not running.lines
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_the_status_says_what_is_missing_before_rates_are_written(
     cluster: FakePulsar, link: Link, tmp_path: Path
 ) -> None:
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             assert running.enforcer.status().waits_for == "cluster"
             await running.until(lambda: running.enforcer.status().waits_for == "limits")
             assert not cluster.writes()
@@ -104,7 +98,7 @@ def test_the_status_says_what_is_missing_before_rates_are_written(
             await running.until(lambda: running.enforcer.status().waits_for is None)
             await running.until(lambda: len(cluster.rates) == 3)
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_nothing_is_touched_that_nobody_told_anything_about(
@@ -117,11 +111,11 @@ def test_nothing_is_touched_that_nobody_told_anything_about(
     link.tell("pulsar://b0", 5.0, group="another")
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: running.enforcer.status().topics == 3)
             await running.ticks(10)
 
-    asyncio.run(scene())
+    run_virtually(scene())
     assert not cluster.writes()
     assert not [path for path in cluster.paths() if path.endswith("Rate")]
 
@@ -134,7 +128,7 @@ def test_one_topic_that_fails_does_not_stop_the_others(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             # Not all of them may be raised while nobody knows what b has.
             await running.until(lambda: set(cluster.published()) == {"a", "c"})
             await running.until(lambda: running.enforcer.status().errors >= 2)
@@ -148,7 +142,7 @@ def test_one_topic_that_fails_does_not_stop_the_others(
             assert running.lines[1].startswith("writing rates: over after ")
             assert running.lines[1].endswith(f" ({errors} times)")
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_a_topic_deleted_between_reading_and_writing_is_dropped_quietly(
@@ -158,7 +152,7 @@ def test_a_topic_deleted_between_reading_and_writing_is_dropped_quietly(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: set(cluster.published()) == {"a", "c"})
             # What b would have had is less than is worth a write.
             assert 310 <= sum(cluster.published().values()) <= 315
@@ -170,7 +164,7 @@ def test_a_topic_deleted_between_reading_and_writing_is_dropped_quietly(
             await running.until(lambda: sum(cluster.published().values()) <= 325)
             assert not running.lines
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_a_slow_answer_holds_up_nobody_else(
@@ -181,14 +175,14 @@ def test_a_slow_answer_holds_up_nobody_else(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: set(cluster.published()) == {"b", "c"}, within_s=4.0)
             link.tell("pulsar://b0", 30.0)
             await running.until(lambda: cluster.published() == {"b": 1, "c": 1}, within_s=4.0)
             # And it is asked once, however many ticks go by.
             assert cluster.paths("POST").count(slow) == 1
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_the_wrong_token_is_refused_at_the_start(
@@ -198,11 +192,11 @@ def test_the_wrong_token_is_refused_at_the_start(
     cluster.answers["GET brokers/configuration/runtime"] = said
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link):
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link):
             pass
 
     with pytest.raises(RefusedError, match="401 Authentication required; check"):
-        asyncio.run(scene())
+        run_virtually(scene())
 
 
 def test_parts_that_fail_are_told_once_and_the_rest_goes_on(
@@ -211,7 +205,7 @@ def test_parts_that_fail_are_told_once_and_the_rest_goes_on(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: len(cluster.rates) == 3)
             link.broken = TransportError("limits can't be read")
             failing = Answer(503, {"reason": "starting"})
@@ -231,7 +225,7 @@ def test_parts_that_fail_are_told_once_and_the_rest_goes_on(
             await running.until(lambda: cluster.published() == {"a": 60, "b": 2, "c": 2})
             assert "not a LimitsUpdate" in running.lines[6]
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_a_lease_that_ran_out_leaves_the_safe_limit(
@@ -240,12 +234,12 @@ def test_a_lease_that_ran_out_leaves_the_safe_limit(
     link.tell("pulsar://b0", 300.0, safe=60.0, lease_ms=30_000)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
             running.now_ms += 31_000
             await running.until(lambda: cluster.published() == {"a": 60, "b": 2, "c": 2})
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_topics_that_come_go_and_leave_the_group(
@@ -254,7 +248,7 @@ def test_topics_that_come_go_and_leave_the_group(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
             cluster.add("new")
             await running.until(lambda: "new" in cluster.published())
@@ -268,7 +262,7 @@ def test_topics_that_come_go_and_leave_the_group(
             cluster.namespaces[NAMESPACE] = "g"
             await running.until(lambda: {"a", "b", "c"} <= set(cluster.published()))
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_topics_follow_their_broker(link: Link, tmp_path: Path) -> None:
@@ -281,7 +275,7 @@ def test_topics_follow_their_broker(link: Link, tmp_path: Path) -> None:
         link.tell("pulsar://b1", 100.0)
 
         async def scene() -> None:
-            async with enforcing(settings_for(cluster, tmp_path), link) as running:
+            async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
                 await running.until(lambda: len(cluster.published()) == 8)
                 await running.until(lambda: sum(cluster.published().values()) == 1100)
                 # b1 dies, and b0 has everything.
@@ -293,7 +287,7 @@ def test_topics_follow_their_broker(link: Link, tmp_path: Path) -> None:
                 await running.until(lambda: sum(cluster.published().values()) == 1000)
                 await running.until(lambda: min(cluster.published().values()) == 125)
 
-        asyncio.run(scene())
+        run_virtually(scene())
 
 
 def test_a_partitioned_topic_has_one_rate(link: Link, tmp_path: Path) -> None:
@@ -304,11 +298,11 @@ def test_a_partitioned_topic_has_one_rate(link: Link, tmp_path: Path) -> None:
         link.tell("pulsar://b0", 300.0)
 
         async def scene() -> None:
-            async with enforcing(settings_for(cluster, tmp_path), link) as running:
+            async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
                 await running.until(lambda: cluster.published() == {"p": 300})
                 assert running.enforcer.status().topics == 1
 
-        asyncio.run(scene())
+        run_virtually(scene())
 
 
 def test_what_somebody_else_wrote_is_found_and_put_right(
@@ -317,7 +311,7 @@ def test_what_somebody_else_wrote_is_found_and_put_right(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
             # Until no window has anything of the time before it had a rate.
             usage = running.enforcer.parts.observer.usage
@@ -329,23 +323,22 @@ def test_what_somebody_else_wrote_is_found_and_put_right(
             del cluster.rates[full("a"), "publishRate"]
             await running.until(lambda: cluster.published() == HELD)
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_rates_are_read_again_in_turn(
     cluster: FakePulsar, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quotaplane.enforce.agent.rate_writer._CHECKED_EVERY_S", 0.5)
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
             cluster.rates[full("b"), "publishRate"]["publishThrottlingRateInMsg"] = 200
             await running.until(lambda: cluster.published() == HELD)
             assert running.enforcer.status().errors == 0
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 @pytest.mark.parametrize("on_exit", ["keep", "safe", "remove"])
@@ -356,11 +349,11 @@ def test_what_a_clean_stop_leaves(
 
     async def scene() -> None:
         settings = settings_for(cluster, tmp_path, on_exit=on_exit, max_writes_per_s=6)
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             await running.until(lambda: len(cluster.rates) == 6)
         assert not running.lines
 
-    asyncio.run(scene())
+    run_virtually(scene())
     if on_exit == "keep":
         assert cluster.published() == HELD
     elif on_exit == "safe":
@@ -376,11 +369,13 @@ def test_a_stop_before_anything_is_known_changes_nothing(
     cluster.rates[full("a"), "publishRate"] = {"publishThrottlingRateInMsg": 7}
 
     async def scene() -> list[str]:
-        async with enforcing(settings_for(cluster, tmp_path, on_exit="remove"), link) as running:
+        async with enforcing(
+            cluster, settings_for(cluster, tmp_path, on_exit="remove"), link
+        ) as running:
             pass
         return running.lines
 
-    (line,) = asyncio.run(scene())
+    (line,) = run_virtually(scene())
     assert line.startswith("on_exit: remove: skipped; the topics or the limits were not read")
     assert cluster.published() == {"a": 7}
 
@@ -402,7 +397,7 @@ def test_a_quota_that_is_recorded_is_taken_over_and_given_back(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             # No more than the table has, whatever is told.
             await running.until(lambda: cluster.published() == {"a": 250, "b": 8, "c": 8})
             await running.until(lambda: cluster.paths().count("resourcegroups/g") >= 2)
@@ -420,7 +415,7 @@ def test_a_quota_that_is_recorded_is_taken_over_and_given_back(
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
         assert running.enforcer.status().quotas_given_back == 1
 
-    asyncio.run(scene())
+    run_virtually(scene())
     assert cluster.groups["g"] == {
         "publishRateInMsgs": 600,
         "publishRateInBytes": -1,
@@ -433,13 +428,12 @@ def test_a_quota_that_is_recorded_is_taken_over_and_given_back(
 def test_no_more_than_the_quota_is_written_whatever_is_told(
     cluster: FakePulsar, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quotaplane.enforce.agent.allowed_limits._REPORT_AFTER_S", 0.3)
     settings = settings_for(cluster, tmp_path)
     put(settings.history, "g", 100.0)
     link.tell("pulsar://b0", 1e9, safe=1e9)
 
     async def scene() -> None:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             await running.until(lambda: cluster.published() == {"a": 100, "b": 3, "c": 3})
             await running.until(lambda: cluster.default() == 25)
             await running.until(lambda: len(running.lines) == 1)
@@ -448,7 +442,7 @@ def test_no_more_than_the_quota_is_written_whatever_is_told(
             await running.until(lambda: len(running.lines) == 2)
         assert running.enforcer.status().cut_groups == 0
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_a_message_that_cant_be_used_costs_none_behind_it(
@@ -461,12 +455,12 @@ def test_a_message_that_cant_be_used_costs_none_behind_it(
     link.tell("pulsar://b0", 300.0)
 
     async def scene() -> None:
-        async with enforcing(settings_for(cluster, tmp_path), link) as running:
+        async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
             await running.until(lambda: cluster.published() == HELD)
             assert running.enforcer.status().refused_messages == 1
             assert len(running.lines) == 1
 
-    asyncio.run(scene())
+    run_virtually(scene())
 
 
 def test_without_a_table_nothing_is_taken_over_and_that_is_told(
@@ -478,7 +472,7 @@ def test_without_a_table_nothing_is_taken_over_and_that_is_told(
     async def scene() -> None:
         settings = settings_for(cluster, tmp_path, take_over=True)
         shutil.rmtree(settings.history.path)
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             unread = "quotas in the history"
             await running.until(lambda: any(unread in line for line in running.lines))
             await running.ticks(10)
@@ -488,7 +482,7 @@ def test_without_a_table_nothing_is_taken_over_and_that_is_told(
             assert "does not exist" in line
             assert "rates stay as they are" in line
 
-    asyncio.run(scene())
+    run_virtually(scene())
     assert cluster.groups["g"]["publishRateInMsgs"] == 300
 
 
@@ -565,12 +559,12 @@ def test_rates_go_out_within_the_budget(link: Link, tmp_path: Path) -> None:
 
         async def scene() -> None:
             settings = settings_for(cluster, tmp_path, max_writes_per_s=10)
-            async with enforcing(settings, link) as running:
+            async with enforcing(cluster, settings, link) as running:
                 await running.until(lambda: len(cluster.published()) >= 5)
-                begun_s = time.monotonic()
+                begun_s = asyncio.get_running_loop().time()
                 await running.until(lambda: len(cluster.published()) == 40)
                 # 10 at once, then 10 a second; the first 5 of them were seen already.
-                assert time.monotonic() - begun_s > 2.0
+                assert asyncio.get_running_loop().time() - begun_s > 2.0
                 assert math.isclose(sum(cluster.published().values()), 4000)
 
-        asyncio.run(scene())
+        run_virtually(scene())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import Iterator
@@ -23,7 +22,8 @@ from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.cluster_cases import Answer
 from tests.unit.enforce_cases import layout_of
-from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, hurry, settings_for
+from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, settings_for
+from tests.virtual_loop import run_virtually
 
 INF, NAN = np.inf, np.nan
 LATER_MS = 1e15
@@ -60,13 +60,13 @@ def take(
     settings = settings_for(cluster, folder)
 
     async def scene() -> None:
-        async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+        async with cluster.rest() as rest:
             custodian = custodian_of(rest, settings.history, most)
             for _ in range(times):
                 await custodian.tend(list(in_force), (), in_force)
             assert taken in (None, custodian.taken)
 
-    asyncio.run(scene())
+    run_virtually(scene())
     return [f"{asked.method} {asked.path}" for asked in cluster.asked]
 
 
@@ -225,7 +225,6 @@ def test_limits_are_in_force_only_if_every_broker_is_limited(
 def test_rates_of_a_group_that_the_table_lost_stay(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take_over: bool
 ) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
     settings = settings_for(cluster, tmp_path, take_over=take_over)
     cluster.add("a", used=500.0)
     cluster.put("g")
@@ -241,7 +240,7 @@ def test_rates_of_a_group_that_the_table_lost_stay(
         return [f"{a.method} {a.path}" for a in list(cluster.asked)].count("GET resourcegroups/g")
 
     async def scene() -> list[str]:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             await running.until(lambda: len(cluster.rates) == 2)
             lose()
             if not take_over:
@@ -268,7 +267,7 @@ def test_rates_of_a_group_that_the_table_lost_stay(
             await running.until(lambda: not cluster.rates)
         return running.lines
 
-    lines = asyncio.run(scene())
+    lines = run_virtually(scene())
     told = "missing groups: resource groups 'g': not in the table any more, while namespaces are"
     assert [line.startswith(told) for line in lines[:1]] == [True] * take_over
 
@@ -276,7 +275,6 @@ def test_rates_of_a_group_that_the_table_lost_stay(
 def test_a_removal_that_the_table_knows_nothing_of_lifts_no_limit_above_the_quota(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS")
     settings = settings_for(cluster, tmp_path, take_over=True)
     cluster.add("a", used=500.0)
     record(settings.history, "g", messages=100.0)
@@ -284,7 +282,7 @@ def test_a_removal_that_the_table_knows_nothing_of_lifts_no_limit_above_the_quot
     link.tell("pulsar://b0", 60.0)
 
     async def scene() -> list[str]:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             await running.until(lambda: cluster.published() == {"a": 60})
             link.remove("pulsar://b0")
             link.tell("pulsar://other", 1e9)
@@ -293,7 +291,7 @@ def test_a_removal_that_the_table_knows_nothing_of_lifts_no_limit_above_the_quot
             assert cluster.published() == {"a": 100}
         return running.lines
 
-    assert asyncio.run(scene()) == []
+    assert run_virtually(scene()) == []
 
 
 def test_while_the_quotas_cant_be_read_what_was_taken_over_stays_as_it_is(
@@ -306,12 +304,12 @@ def test_while_the_quotas_cant_be_read_what_was_taken_over_stays_as_it_is(
     link.tell("pulsar://b0", 200.0)
 
     async def scene() -> list[str]:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             await running.ticks(10)
             assert not cluster.rates
         return running.lines
 
-    assert "rates stay as they are" in "".join(asyncio.run(scene()))
+    assert "rates stay as they are" in "".join(run_virtually(scene()))
 
 
 def test_groups_are_looked_at_in_turn(cluster: FakePulsar, tmp_path: Path) -> None:
@@ -336,7 +334,7 @@ def test_a_group_without_namespaces_and_row_gets_its_copy_at_the_end(
         cluster.put(group, publishRateInMsgs=300)
 
     async def scene() -> set[str]:
-        async with Rest(settings.transport) as rest:  # type: ignore[arg-type]
+        async with cluster.rest() as rest:
             custodian = custodian_of(rest, settings.history)
             await custodian.tend(["gone", "left"], (), {"gone": told, "left": told})
             assert custodian.hidden == {"gone", "left"}
@@ -347,7 +345,7 @@ def test_a_group_without_namespaces_and_row_gets_its_copy_at_the_end(
             assert custodian.hidden == set()
             return await custodian.give_all_back([], 20.0)
 
-    assert asyncio.run(scene()) == set()
+    assert run_virtually(scene()) == set()
     assert cluster.groups["left"]["publishRateInMsgs"] == 300
     assert "gone" not in cluster.groups
 
@@ -355,7 +353,6 @@ def test_a_group_without_namespaces_and_row_gets_its_copy_at_the_end(
 def test_an_enforcer_hides_a_new_quota_once_its_limits_were_told(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurry(monkeypatch, "BROKERS", "TOPICS", "TAKE_OVER")
     settings = settings_for(cluster, tmp_path, take_over=True)
     cluster.add("a", used=500.0)
     cluster.put("g", publishRateInMsgs=300)
@@ -364,7 +361,7 @@ def test_an_enforcer_hides_a_new_quota_once_its_limits_were_told(
     record(settings.history, "g", messages=300.0)
 
     async def scene() -> None:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             await running.until(lambda: cluster.published() == {"a": 200})
             before = cluster.paths().count("resourcegroups/g")
             await running.until(lambda: cluster.paths().count("resourcegroups/g") > before + 3)
@@ -379,4 +376,4 @@ def test_an_enforcer_hides_a_new_quota_once_its_limits_were_told(
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
             assert cluster.published() == {"a": 100}
 
-    asyncio.run(scene())
+    run_virtually(scene())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,10 @@ from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import History, Settings
 from tests.histories import make_history
 from tests.unit.cluster_cases import Answer
-from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, hurry, settings_for
+from tests.unit.enforce_cluster import FakePulsar, Link, enforcing, settings_for
 from tests.unit.follower_cases import BY, Rig
 from tests.unit.test_enforce_takeover import LATER_MS, record, take
+from tests.virtual_loop import run_virtually
 
 COPY = "g.taken-over"
 IN_FORCE = {"g": np.array([LATER_MS, LATER_MS])}
@@ -170,18 +170,17 @@ def test_everything_lost_at_once_a_new_start_has_all_quotas(
     cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Table, history and checkpoint: the groups come back from the cluster, with their quotas."""
-    hurry(monkeypatch, "BROKERS", "TOPICS", "QUOTAS", "TAKE_OVER")
     settings = settings_for(cluster, tmp_path, take_over=True)
     recorded(tmp_path, cluster)
     cluster.add("a", used=500.0)
     link = Link()
 
     async def took_over() -> None:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             link.tell("pulsar://b0", 300.0, dispatch=9.0)
             await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
 
-    asyncio.run(took_over())
+    run_virtually(took_over())
     shutil.rmtree(settings.history.path)
     rig = Rig(cluster, settings.history)
     rig.sync()
@@ -201,12 +200,12 @@ def test_without_the_table_a_clean_stop_hands_the_copies_back(
     link = Link()
 
     async def scene() -> None:
-        async with enforcing(settings, link) as running:
+        async with enforcing(cluster, settings, link) as running:
             link.tell("pulsar://b0", 300.0)
             await running.until(lambda: cluster.published() == {"a": 300})
             shutil.rmtree(Path(settings.history.path, "resource_groups"))
 
-    asyncio.run(scene())
+    run_virtually(scene())
     assert cluster.groups["g"]["publishRateInMsgs"] == 300
     assert COPY not in cluster.groups
     assert not cluster.rates

@@ -68,6 +68,7 @@ class Rest:
     """Requests to one cluster; an asynchronous context manager for one event loop.
 
     ``conditions`` are of the program; they have what the cluster refuses (see ``AccessWatch``).
+    ``wire`` sends requests, for example to a cluster in memory; None: HTTP over the network.
 
     >>> Rest.path("persistent", "acme/orders", "a topic", "publishRate")
     '/admin/v2/persistent/acme/orders/a%20topic/publishRate'
@@ -79,6 +80,7 @@ class Rest:
         *,
         concurrency: int = 16,
         conditions: Conditions | None = None,
+        wire: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         if transport.admin_url is None:
             raise ConfigError("transport.admin_url: is needed for the cluster's REST API")
@@ -91,6 +93,7 @@ class Rest:
         ways = (security.token, security.token_file, security.oauth2)
         self._has_token = any(way is not None for way in ways)
         self._client = httpx.AsyncClient(
+            transport=wire,
             timeout=transport.timeout_s,
             verify=tls_context(security),
             auth=_Bearer(security, transport.timeout_s),

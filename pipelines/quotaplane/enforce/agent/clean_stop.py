@@ -25,7 +25,7 @@ _GIVEN_BACK_WITHIN_S: Final = 60.0
 _AGAIN_S: Final = 1.0
 _PATIENCE_S: Final = 2.0
 """How long a stop waits for requests in flight."""
-_TICK_S: Final = 0.02
+_TICK_S: Final = 0.1
 
 
 async def stop_cleanly(parts: EnforcerParts) -> None:
