@@ -13,8 +13,8 @@ from tests.unit.pages import ROOT
 
 
 def _listed() -> dict[str, str]:
-    """What docs/simulation.md says about each planted bug: its first seed, or why there is none."""
-    text = (ROOT / "docs" / "simulation.md").read_text()
+    """By planted bug, its first seed or why there is none, as docs/explain/simulation.md says."""
+    text = (ROOT / "docs/explain/simulation.md").read_text()
     return dict(re.findall(r"^\| .* \(`(\w+)`\) \| (.*) \|$", text, re.MULTILINE))
 
 

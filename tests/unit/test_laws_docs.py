@@ -1,4 +1,4 @@
-"""The worked numbers of docs/laws.md are what the code gives."""
+"""The worked numbers of docs/explain/laws.md are what the code gives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quotaplane.laws import get_law
 from tests.unit.laws_cases import Broker, problem
 from tests.unit.tree_cases import INF, Node, solve
 
-PAGE = Path(__file__).parents[2] / "docs" / "laws.md"
+PAGE = Path(__file__).parents[2] / "docs/explain/laws.md"
 Row = dict[str, str]
 
 

@@ -70,7 +70,7 @@ def test_an_alert_is_on_metrics_that_exist_and_says_what_to_do(alert: dict[str, 
     assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
     assert alert["annotations"]["description"].endswith(".")
     page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
-    assert page == "docs/runbook.md"
+    assert page == "docs/operate/runbook.md"
     assert anchor in _anchors(ROOT / page)
 
 
