@@ -2,8 +2,8 @@
 
     ./spark-submit.sh benchmarks/pulsar_source.py
 
-The table is copied into docs/operate/pulsar.md by hand. The first micro-batches do not count, as
-Python workers and the JVM warm up in them.
+docs/operate/pulsar.md has some of the figures. The first micro-batches do not count, as Python
+workers and the JVM warm up in them.
 """
 
 from __future__ import annotations
