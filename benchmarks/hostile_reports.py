@@ -7,7 +7,7 @@ As in a task, ``decode`` gets up to 100 reports or 16 MB at a time, and a messag
 three times, each time in its own process, so that the memory peak is that of the case; the least
 time and the highest peak are printed. MB exclude the reports themselves; the peak of a step
 includes the steps before it. The last cases are honest reports, for comparison.
-docs/reference/wire.md has figures made by this.
+docs/measured/parts.md has figures made by this.
 """
 
 from __future__ import annotations
