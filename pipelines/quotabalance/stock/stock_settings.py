@@ -223,13 +223,12 @@ def java_type(setting: Field[Any]) -> str:
 
 
 def settings_table() -> str:
-    """The table of docs/explain/balance-stock.md: every setting, its default, type and reader."""
-    rows = ["| setting | default | type | read by |", "|---|---|---|---|"]
+    """The table of docs/explain/balance-stock.md: every setting, its default and reader."""
+    rows = ["| setting | default | read by |", "|---|---|---|"]
     for setting in DECLARED.values():
         assert setting.default is not MISSING
         rows.append(
-            f"| `{setting.name}` | {_shown(setting.default)} | {java_type(setting)} |"
-            f" {setting.metadata['used_by']} |"
+            f"| `{setting.name}` | {_shown(setting.default)} | {setting.metadata['used_by']} |"
         )
     return "\n".join(rows)
 
