@@ -1,4 +1,4 @@
-"""Deployment: the systemd units, and the commands that the runbook and the deployment page give."""
+"""Deployment: the systemd units, and the commands that pages of operation give."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ SERVICES: Final = sorted(UNITS.glob("*.service"))
 COMMON: Final = UNITS / "quotaplane-.service.d" / "common.conf"
 PROGRAM: Final = "/opt/quotaplane/.venv/bin/quotaplane"
 PAGES: Final = [
-    ROOT / "docs" / f"{name}.md"
-    for name in ("operate/runbook", "operate/deploy", "reference/metrics")
+    *sorted((ROOT / "docs/operate/runbook").glob("*.md")),
+    *(ROOT / f"docs/operate/{name}.md" for name in ("deploy", "quotas", "run-the-job")),
+    ROOT / "docs/reference/metrics.md",
 ]
 
 Keys = dict[str, list[str]]

@@ -258,7 +258,8 @@ def _lock_topic(locks: ExitStack, folder: Path) -> None:
 
 
 _LOSS: Final = (
-    "can't be mended: start the job with a new checkpoint folder (docs/operate/runbook.md)"
+    "can't be mended: start the job with a new checkpoint folder "
+    "(docs/operate/runbook/the-checkpoint-is-lost.md)"
 )
 _NOTE: Final = "quotaplane.json"
 _VERSION: Final = "v1"
