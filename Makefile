@@ -9,7 +9,7 @@ NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults te
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean fuzz chaos faults outside
+.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean fuzz chaos faults outside
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -49,7 +49,7 @@ soak: env ## what takes too long for every commit (some 30 minutes; before a rel
 fuzz: env ## feed N generated inputs (100,000) to each entry for inputs from outside; SEED=1 for others
 	$(PYTHON) -m tests.fuzz all --inputs $(or $(N),100000) --seed $(or $(SEED),0)
 
-chaos: env ## the deterministic simulation: a million rounds with faults (hours; docs/simulation.md)
+chaos: env ## the deterministic simulation: a million rounds with faults (hours; docs/explain/simulation.md)
 	$(PYTHON) -m tests.simulation.run --seeds 0:1000000 --rounds 1000000 --go-on --jobs 2
 	$(PYTHON) -m tests.simulation.run --enforcer --seeds 0:10000 --go-on --jobs 2
 
@@ -73,14 +73,14 @@ format: env ## let ruff correct what it can
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-bench-throttle: env ## measure the throttle laws (minutes; the results page is docs/throttle-benchmarks.md)
+bench-throttle: env ## measure the throttle laws (minutes; the results page is docs/measured/throttle-benchmarks.md)
 	$(PYTHON) -m benchmarks.throttle
 
-bench-balance: env ## a round of the balancer beside Pulsar's classes, and the least that must be moved (twenty minutes; the results page is docs/balance-benchmarks.md)
+bench-balance: env ## a round of the balancer beside Pulsar's classes, and the least that must be moved (twenty minutes; the results page is docs/measured/balance-benchmarks.md)
 	$(PYTHON) -m benchmarks.balance_speed
 	$(PYTHON) -m benchmarks.balance_bound
 
-bench-page: env ## the page's questions with 100,000 groups and a week of history (a quarter of an hour, 5 GB in /tmp; the results page is docs/page-benchmarks.md)
+bench-page: env ## the page's questions with 100,000 groups and a week of history (a quarter of an hour, 5 GB in /tmp; the results page is docs/measured/page-benchmarks.md)
 	$(PYTHON) -m benchmarks.page_speed
 
 proto: env ## generate both wire/pb in pipelines/ from schemas/
@@ -89,10 +89,10 @@ proto: env ## generate both wire/pb in pipelines/ from schemas/
 	$(PYTHON) -m grpc_tools.protoc --proto_path=schemas --python_out=pipelines/quotabalance/wire/pb \
 		--pyi_out=pipelines/quotabalance/wire/pb schemas/balance.proto
 
-bench: env ## the quota loop on a real Kafka (a quarter of an hour; the results page is docs/benchmarks.md)
+bench: env ## the quota loop on a real Kafka (a quarter of an hour; the results page is docs/measured/benchmarks.md)
 	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 4g
 
-overload: env ## job and enforcer under more load than they can carry, on a real Kafka and without (half an hour; the results page is docs/overload.md)
+overload: env ## job and enforcer under more load than they can carry, on a real Kafka and without (half an hour; the results page is docs/measured/overload.md)
 	$(PYTHON) -m benchmarks.overload
 	$(PYTHON) -m benchmarks.overload --without-spark
 	$(PYTHON) -m benchmarks.overload.enforcer --topics-per-s 20
@@ -102,22 +102,25 @@ overload: env ## job and enforcer under more load than they can carry, on a real
 soak-day: env ## a day of churn, kills, maintenance and a full disk in half an hour (root, for the small disk)
 	$(PYTHON) -m benchmarks.soak_day
 
-arena: env ## every law on every scenario, no JVM (some five minutes; the results page is docs/arena.md)
+arena: env ## every law on every scenario, no JVM (some five minutes; the results page is docs/measured/arena.md)
 	$(PYTHON) -m benchmarks.arena --jobs $(or $(JOBS),2)
 
-balance-arena: env ## our balancer beside Pulsar's own classes (five minutes; the results page is docs/balance-arena.md)
+balance-arena: env ## our balancer beside Pulsar's own classes (five minutes; the results page is docs/measured/balance-arena.md)
 	$(PYTHON) -m benchmarks.balance_arena
 
 pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback until Ctrl-C
 	$(PYTHON) -m tests.servers.pulsar_cluster
 
-pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (half an hour; the results page is docs/pulsar-proof.md)
+pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (half an hour; the results page is docs/measured/pulsar-proof.md)
 	$(PYTHON) -m benchmarks.pulsar_proof
 
-balance-proof: env ## stock Pulsar's balancing and ours on a real cluster (twenty minutes; the results page is docs/balance-proof.md)
+balance-proof: env ## stock Pulsar's balancing and ours on a real cluster (twenty minutes; the results page is docs/measured/balance-proof.md)
 	$(PYTHON) -m benchmarks.balance_proof
 
-page-pictures: env ## the pictures of docs/page.md, in Chromium
+site: env ## the documentation as a site in build/site; read it at http://127.0.0.1:8000
+	$(PYTHON) -m zensical serve
+
+page-pictures: env ## the pictures of docs/operate/page.md, in Chromium
 	$(PYTHON) -m benchmarks.page_pictures
 
 lock: env ## choose versions anew, with their hashes; needs uv

@@ -1,6 +1,6 @@
 """A round at 1,000 brokers x 100,000 bundles: ours, Pulsar's reproduced, and Pulsar's own classes.
 
-python -m benchmarks.balance_speed writes docs/balance-benchmarks.md.
+python -m benchmarks.balance_speed writes docs/measured/balance-benchmarks.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "balance-benchmarks.md"
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs/measured/balance-benchmarks.md"
 SHEDDERS: Final = {
     "ThresholdShedder": 3,
     "OverloadShedder": 3,

@@ -6,8 +6,8 @@ As in a task, ``decode`` gets up to 100 reports or 16 MB at a time, and a messag
 1 kB; the output is packed for two shards, and one shard runs a round with all of it. Each case runs
 three times, each time in its own process, so that the memory peak is that of the case; the least
 time and the highest peak are printed. MB exclude the reports themselves; the peak of a step
-includes the steps before it. The last cases are honest reports, for comparison. docs/wire.md has
-figures made by this.
+includes the steps before it. The last cases are honest reports, for comparison.
+docs/measured/parts.md has figures made by this.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 One stock broker with its bookie in one process, an enforcer that reports what it observes, and
 nothing else: no quota job, no traffic. Of each 100 topics, up to 50 times, one namespace and group
-is made: a namespace's own system topic has as many metrics as two or three topics. docs/pulsar.md
-has the figures.
+is made: a namespace's own system topic has as many metrics as two or three topics.
+docs/operate/pulsar.md has the figures.
 """
 
 from __future__ import annotations

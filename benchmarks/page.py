@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md: the measured figures beside the targets."""
+"""Writes docs/measured/benchmarks.md: the measured figures beside the targets."""
 
 from __future__ import annotations
 

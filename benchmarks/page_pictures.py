@@ -1,4 +1,4 @@
-"""The pictures of docs/page.md: the server's page with the story of its tests, in Chromium.
+"""The pictures of docs/operate/page.md: the server's page with the story of its tests, in Chromium.
 
 Usage: python -m benchmarks.page_pictures
 """

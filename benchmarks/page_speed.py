@@ -1,7 +1,8 @@
 """How long the page's questions take, with 100,000 groups x 5 brokers x 7 days in the history.
 
-Run by ``make bench-page``; writes docs/page-benchmarks.md. It makes the history (``page_history``),
-starts ``quotaplane serve`` ten times, and asks each server every question twice over HTTP.
+Run by ``make bench-page``; writes docs/measured/page-benchmarks.md. It makes the history
+(``page_history``), starts ``quotaplane serve`` ten times, and asks each server every question twice
+over HTTP.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from quotaplane.history.maintenance import maintain
 from quotaplane.settings import History
 from quotaplane.streams.script import run_job
 
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "page-benchmarks.md"
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs/measured/page-benchmarks.md"
 AUDITS: Final = ("top_consumers", "throttled", "exceeded", "changes")
 """Asked once each, of servers of their own: some take long."""
 _LONGEST_S: Final = 60.0

@@ -88,7 +88,7 @@ def _options(
         help=f"{known}, or {_NONE}: only write the page again; default: all",
     )
     parser.add_argument("--folder", type=Path, default=ROOT / "data" / name)
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs/measured")
     asked = parser.parse_args(argv)
     for chosen in asked.contenders:  # not argparse's `choices`: with `*` it refuses an empty list
         if chosen not in (*contenders, _NONE):

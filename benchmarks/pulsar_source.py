@@ -2,7 +2,7 @@
 
     ./spark-submit.sh benchmarks/pulsar_source.py
 
-The table is copied into docs/pulsar.md by hand. The first micro-batches do not count, as Python
+docs/operate/pulsar.md has some of the figures. The first micro-batches do not count, as Python
 workers and the JVM warm up in them.
 """
 

@@ -1,4 +1,4 @@
-"""Measures the quota loop on a real Kafka and writes docs/benchmarks.md. Run by ``make bench``.
+"""Measures the quota loop on a real Kafka and writes docs/measured/benchmarks.md (``make bench``).
 
 Every run first writes all its reports. Admission control makes a micro-batch read exactly one round
 of them, so a batch's duration is the cost of a round: from reports in Kafka to limits in Kafka and
@@ -235,7 +235,7 @@ def main(argv: Sequence[str]) -> None:
             print(json.dumps({"by_group": found["by_group"]}), flush=True)
         spark.stop()
     if not args.only:
-        write_page(ROOT / "docs" / "benchmarks.md", found)
+        write_page(ROOT / "docs/measured/benchmarks.md", found)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The arena: every law on every scenario under every condition (``make arena``, docs/arena.md)."""
+"""The arena: every law on every scenario and condition (``make arena``, docs/measured/arena.md)."""

@@ -1,4 +1,4 @@
-"""Run the whole arena and write docs/arena.md, its plots and its table. Run by ``make arena``.
+"""Run the whole arena and write docs/measured/arena.md, its plots and its table: ``make arena``.
 
 With --brief, print a summary of our laws instead.
 """
@@ -25,7 +25,7 @@ from quotaplane.errors import ConfigError
 from quotaplane.sim.broker_throttle import BY_DEFAULT
 from quotaplane.streams.script import run_job
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs/measured"
 FOLDER = "arena"
 _STORY_LAWS = (
     "pip82 each, stealing",

@@ -1,4 +1,4 @@
-"""Run the balance arena and write docs/balance-arena.md, its plots and its table."""
+"""Run the balance arena and write docs/measured/balance-arena.md, its plots and its table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.balance_arena.verdicts import Bounds, judge
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs/measured"
 FOLDER = "balance-arena"
 
 

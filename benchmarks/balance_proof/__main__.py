@@ -1,4 +1,4 @@
-"""Run the proof and write docs/balance-proof.md and its plots. Run by ``make balance-proof``.
+"""Run the proof and write docs/measured/balance-proof.md and its plots: ``make balance-proof``.
 
 Each contender has a fresh cluster of its own; about nine minutes each. The records are kept in
 data/balance-proof, and the page can be written from them again.

@@ -1,4 +1,4 @@
-"""Measures the quota job under overload on a real Kafka; docs/overload.md is made of the results.
+"""Measures the quota job under overload on a real Kafka, for docs/measured/overload.md.
 
     python -m benchmarks.overload [--phases x3,x10] [--phase-s 60]
     python -m benchmarks.overload --without-spark
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--phase-s", type=float, default=60.0)
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--without-spark", action="store_true", help="the job's own code alone")
-    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "overload.json")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs/measured/overload.json")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
     kept = json.loads(asked.results.read_text()) if asked.results.exists() else {}
@@ -134,7 +134,7 @@ def main() -> None:
             shutil.rmtree(folder, ignore_errors=True)
         asked.results.write_text(json.dumps(kept, indent=1) + "\n")
     if asked.page:
-        print(write_page(ROOT / "docs" / "overload.md", kept))
+        print(write_page(ROOT / "docs/measured/overload.md", kept))
 
 
 if __name__ == "__main__":

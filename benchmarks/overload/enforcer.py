@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--quiet-s", type=float, default=15.0)
     parser.add_argument("--topics-per-s", type=int, default=100)
     parser.add_argument("--live-s", type=float, default=0.0)
-    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "overload.json")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs/measured/overload.json")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="quotaplane-flood-"))
     cluster = _Cluster()

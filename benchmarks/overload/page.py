@@ -1,4 +1,4 @@
-"""Writes docs/overload.md: the measured figures beside those that were wanted."""
+"""Writes docs/measured/overload.md: the measured figures beside those that were wanted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the proof and write docs/pulsar-proof.md and its plots. Run by ``make pulsar-proof``.
+"""Run the proof and write docs/measured/pulsar-proof.md and its plots: ``make pulsar-proof``.
 
 Each contender has a fresh cluster of its own; about nine minutes each. The records are kept in
 data/pulsar-proof, and the page can be written from them again.

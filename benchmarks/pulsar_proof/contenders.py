@@ -24,7 +24,7 @@ _IN_CONTROL_WITHIN_S: Final = 240.0
 _LOOK_EVERY_S: Final = 0.5
 _LIMITS_TOPIC: Final = "persistent://public/quotaplane/limits"
 _SMALL_JVM: Final = "-Xss4m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""As docs/deploy.md advises for a small machine."""
+"""As docs/operate/deploy.md advises for a small machine."""
 OBSERVED_TOPIC: Final = "persistent://public/quotaplane/observed-usage"
 
 
@@ -81,7 +81,7 @@ def _ours(
     conf = folder / "pulsar.yaml"
     conf.write_text(yaml.safe_dump(_settings(cluster, stages, folder, observed=observed)))
     quotaplane = str(Path(sys.executable).with_name("quotaplane"))
-    # The table must know that they have no publish quota: docs/pulsar-groups.md, New groups.
+    # The table must know they have no publish quota: docs/operate/pulsar-groups.md, New groups.
     unlimited = ["--publish-messages-per-s", "unlimited", "--publish-bytes-per-s", "unlimited"]
     for stage in stages:
         if stage.scene.dispatch:

@@ -1,7 +1,7 @@
 """Requests a second: arrays, plain loops and Kafka's classes on the same requests.
 
-Run by ``make bench-throttle``; writes docs/throttle-benchmarks.md. All three have to give the same
-answers, or the run ends.
+Run by ``make bench-throttle``; writes docs/measured/throttle-benchmarks.md. All three have to give
+the same answers, or the run ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from quotaplane.throttle.types import Answers, Quotas, Requests, ThrottleLaw
 from quotaplane.throttle.waves import answer
 from tests.jvm.kafka_classes import Asked, Said, Stat, ask_kafka, pinned_jar
 
-DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs/measured"
 ENTITIES: Final = 100_000
 STATS: Final = {
     ThrottleLaw.TOKEN_BUCKET: Stat.TOKEN_BUCKET,

@@ -1,4 +1,4 @@
-"""The picture of docs/throttle-laws.md: four laws, one burst."""
+"""The picture of docs/explain/throttle-laws.md: four laws, one burst."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ class Balance(Senders):
     """Time between decisions, and from the first report to the first decision. Raise it if brokers
     report less often."""
     options: dict[str, Any] = Field(default={})
-    """Options of the strategy, by name (docs/balance.md). Set them after a what-if; what is left
-    out has its default."""
+    """Options of the strategy, by name (docs/explain/balance.md). Set them after a what-if; what is
+    left out has its default."""
     policies: dict[str, Any] = Field(default={})
     """Isolation rules, anti-affinity groups, weights, drained brokers, excluded namespaces. Set it
     if bundles may not be everywhere."""

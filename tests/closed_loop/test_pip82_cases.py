@@ -207,7 +207,7 @@ def clairvoyant_use(interval_s: float, limits: tuple[float, float], rounds: int)
 def test_noise_bounds_how_soon_a_quota_of_100_is_used(
     loop, with_settings, interval_s: float, limits: tuple[float, float], least: float, says: float
 ) -> None:
-    """docs/laws.md has these numbers."""
+    """docs/explain/laws.md has these numbers."""
     assert information(interval_s) == pytest.approx(says, abs=0.005)
     bound = clairvoyant_use(interval_s, limits, REPORTS + 1)[REPORTS]
     assert (bound > 0.97) == (interval_s == 5.0)

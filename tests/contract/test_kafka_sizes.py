@@ -15,7 +15,7 @@ from tests.contract.rigs import KafkaRig, drain
 
 MOST = 8 << 20
 ADVISED = {"compression.type": "uncompressed", "max.message.bytes": str(MOST)}
-"""As docs/kafka.md creates the topics of reports."""
+"""As docs/operate/kafka.md creates the topics of reports."""
 
 
 def send_zeros(rig: KafkaRig, topic: str, size: int) -> None:

@@ -74,5 +74,5 @@ def test_the_rest_api_knows_what_came_and_went(
     forget(pulsar_rig, topic)
     with pytest.raises(TransportError, match="may be gone"):
         follow(topic).read(end)
-    # Who may not ask it can't tell this from an idle topic: docs/pulsar.md says so.
+    # Who may not ask it can't tell this from an idle topic: docs/operate/pulsar.md says so.
     assert follow(topic, admin_url=None).read(end) == ([], end)

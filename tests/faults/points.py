@@ -21,7 +21,7 @@ from tests.faults.cases import AT_LEAST_ONCE, BROKEN, CASES, JOBS, STEPS, DataFo
 from tests.faults.syscalls import KILL, Call, Decide
 
 KNOWN_CODES: Final = {0, 2, 3, 4, 10}
-"""Of docs/cli.md, without 1: that is a bug."""
+"""Of docs/reference/cli.md, without 1: that is a bug."""
 
 
 _SAID_MEANWHILE: Final = ("quotaplane: mended ", "quotaplane: warning: ")

@@ -1,6 +1,6 @@
 """What must hold, judged by what was seen from outside only (``Evidence``).
 
-docs/reliability.md (From outside, with real servers) says what each check promises.
+docs/operate/reliability.md (From outside, with real servers) says what each check promises.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def ceilings(evidence: Evidence, group: str) -> list[tuple[float, float, float]]
 
 
 def learning(evidence: Evidence) -> list[tuple[int, int]]:
-    """(from, to) when strict promises nothing yet (docs/laws.md): after an epoch's first limits."""
+    """(from, to) when strict promises nothing yet: after an epoch's first limits.
+
+    See docs/explain/laws.md.
+    """
     first: dict[int, Published] = {}
     for each in evidence.published:
         first.setdefault(each.epoch, each)

@@ -101,7 +101,7 @@ def test_each_check_finds_something() -> None:
 
 
 def test_a_job_may_end_as_the_rest_api_is_gone() -> None:
-    """With exit code 6 (docs/cli.md); a run with Kafka has no REST API."""
+    """With exit code 6 (docs/reference/cli.md); a run with Kafka has no REST API."""
     run = _run()
     run.exits.append(Exit(QUIET_MS, "job", 6, "quotaplane: error: Pulsar's REST API at ..."))
     assert pulsar_violations(run) == []

@@ -1,4 +1,4 @@
-"""Runs Kafka's own commands, as docs/kafka.md writes them."""
+"""Runs Kafka's own commands, as docs/operate/kafka.md writes them."""
 
 from __future__ import annotations
 

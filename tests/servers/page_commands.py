@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Final
 
-DOCS: Final = Path(__file__).parents[2] / "docs"
+DOCS: Final = Path(__file__).parents[2] / "docs/operate"
 
 
 def commands_of(page: str, heading: str) -> list[list[str]]:
@@ -24,7 +24,7 @@ def commands_of(page: str, heading: str) -> list[list[str]]:
         rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
     )
     if found is None:
-        raise LookupError(f"docs/{page} has no section {heading!r}")
+        raise LookupError(f"docs/operate/{page} has no section {heading!r}")
     whole = found[1].replace("\\\n", " ")
     lines = (line for line in whole.splitlines() if line.startswith("    "))
     return [words for line in lines if (words := shlex.split(line)) and _is_program(words[0])]

@@ -1,4 +1,4 @@
-"""Runs ``pulsar-admin`` of the stock distribution, as docs/pulsar.md writes its commands."""
+"""Runs ``pulsar-admin`` of the stock distribution, as written in docs/operate/pulsar.md."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from quotaplane.wire.reports import encode_report
 from tests.job import RunningJob, history_table
 
 PER_BROKER: Final = "A topic per broker"
-"""The section of docs/kafka.md and docs/pulsar.md with the commands for one more broker."""
+"""Section of docs/operate/kafka.md and docs/operate/pulsar.md: commands for one more broker."""
 NAMES_FROM_TOPICS: Final[dict[str, Any]] = {
     "reports": {"interval_s": 1.0, "broker_from": "topic"},
     "limits": {"lease_s": 20.0},

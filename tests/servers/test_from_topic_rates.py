@@ -1,4 +1,4 @@
-"""docs/from-topic-rates.md from its first command to its last, on three stock brokers."""
+"""docs/start/from-topic-rates.md from its first command to its last, on three stock brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The access rules of docs/kafka.md, as it writes them: who may report, and in whose name."""
+"""The access rules of docs/operate/kafka.md as written: who may report, and in whose name."""
 
 from __future__ import annotations
 

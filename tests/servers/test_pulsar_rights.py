@@ -1,4 +1,4 @@
-"""The rights of docs/pulsar.md, as it writes them, and ``allowed_brokers: cluster``."""
+"""The rights of docs/operate/pulsar.md, as it writes them, and ``allowed_brokers: cluster``."""
 
 from __future__ import annotations
 

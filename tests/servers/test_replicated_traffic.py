@@ -1,4 +1,4 @@
-"""How stock brokers count messages that one cluster replicates into another: docs/pulsar-groups.md.
+"""How stock brokers count messages replicated from another cluster (docs/operate/pulsar-groups.md).
 
 Two clusters of one broker each, with a configuration store of their own.
 """

@@ -41,7 +41,8 @@ class BrokerProcess:
         self.attached = np.ones(len(scenario.groups), np.bool_)
         self.demand: FloatArray = np.zeros((len(scenario.groups), len(DIMENSIONS)))
         self._uses_ids = world.rng.random() < 0.3
-        # Where messages are slow, limits of brokers that don't count it swing (docs/simulation.md).
+        # Where messages are slow, limits of brokers that don't count it swing
+        # (docs/explain/simulation.md).
         self._counts_refused = world.rng.random() < 0.75 or scenario.network.least_delay_ms > 0
         self._keys = SigningKeys.of(scenario.settings.limits.signing)
         # Half of the brokers have a clock that nobody sets, the others have only the one above.

@@ -18,6 +18,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "now_s if self._may_follow_at_once else now_s + HOLD_S",
         "now_s",
         ("leader_cut_off", "use_changes"),
+        first_seed=10,
     ),
     "leader_for_ever": Planted(
         "a leader goes on to write although its last accepted beat is old",
@@ -25,6 +26,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "return self._writes_from_s <= self._clock() < self._writes_until_s",
         "return self._writes_from_s <= self._clock()",
         ("leader_cut_off", "use_changes"),
+        first_seed=10,
     ),
     "requests_without_the_lead": Planted(
         "requests that change something are sent although this enforcer does not lead any more",
@@ -32,24 +34,28 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         'if method != "GET" and self.election is not None and not self.election.leads():',
         "if False:",
         ("cluster_slow", "election_cut_off"),
+        first_seed=448,
     ),
     "taken_over_without_a_copy": Planted(
         "a quota is hidden although the cluster has no copy of it",
         custody.act,
         "if (takes or hidden.any()) and not np.array_equal(seen.copy, row.publish):",
         "if False:",
+        first_seed=0,
     ),
     "hidden_before_the_copy": Planted(
         "a quota is hidden, and then copied",
         custody.act,
         "if (takes or hidden.any()) and not np.array_equal(seen.copy, row.publish):",
         "if hidden.any() and not takes and not np.array_equal(seen.copy, row.publish):",
+        first_seed=0,
     ),
     "copy_dropped_before_the_quota_is_back": Planted(
         "a copy is deleted, and then the quota is given back",
         custody.act,
         "if hidden.any():",
         "if hidden.any() and np.isnan(seen.copy).any():",
+        first_seed=18,
     ),
     "copies_not_used": Planted(
         "a lost table gets no quotas from the copies in the cluster",
@@ -58,6 +64,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "hidden = table",
         ("table_deleted",),
         at_end=True,
+        first_seed=6,
     ),
     "hidden_quota_believed": Planted(
         "the sync takes a quota that the enforcer hides for unlimited",
@@ -66,6 +73,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "publish = rates[:, PUBLISH]",
         (),
         at_end=True,
+        first_seed=0,
     ),
     "rates_removed_first": Planted(
         "rates are removed before the cluster has its quotas back",
@@ -73,6 +81,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "frozenset(layout.groups).difference(readings.limited_by_cluster)",
         "frozenset()",
         ("give_back", "outage"),
+        first_seed=53,
     ),
     "no_default_rates": Planted(
         "namespaces get no default rates, so a new topic is unlimited",
@@ -80,6 +89,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "parts.defaults.begin(layout, division.memory.default_rates, now_s)",
         "pass",
         ("new_topic",),
+        first_seed=0,
     ),
     "taken_over_unlimited": Planted(
         "a quota is hidden although no limits that follow it are in force",
@@ -87,6 +97,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "bool((decided_ms > row.updated_at_ms)[numbers].all())",
         "True",
         ("quota_change",),
+        first_seed=12,
     ),
     "no_ceilings": Planted(
         "a topic gets a higher rate than an administrator set",
@@ -94,6 +105,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "return np.where(own, readings.own_rates, readings.other_rates)",
         "return np.full(own.shape, np.inf)",
         ("administrator",),
+        first_seed=20,
     ),
     "failed_write_counts": Planted(
         "a rate counts as written although the cluster refused it",
@@ -101,5 +113,6 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         "if not await self._tried(topic, kind, work(), wrote=True):",
         "if not await self._tried(topic, kind, work(), wrote=True) and False:",
         ("cluster_fails",),
+        first_seed=3,
     ),
 }

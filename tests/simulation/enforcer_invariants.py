@@ -3,7 +3,7 @@
 * **no quota opened**: each group has its quota in the cluster, or a rate limits each of its topics.
 * **one writer**: once an enforcer that got the lead later has written, no earlier one writes.
 * **within** (some time after the last fault): what a group's topics use under their rates is within
-  the quota, but for what docs/enforcer.md allows them to grow by.
+  the quota, but for what docs/explain/enforcer.md allows them to grow by.
 * **a number or a copy**: at any time the cluster has each group's quota, or a copy of it.
 * **no quota lost** (at the end): the table has every quota, and so has the cluster or its copy.
 """

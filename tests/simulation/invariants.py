@@ -1,7 +1,7 @@
 """What must hold after each step of a run, read from outside: from messages, and from brokers.
 
-* **strict**: what all brokers may use of a quota is at most that quota (docs/laws.md has the terms:
-  from the beginning of the promise on, and a lowered quota holds two leases later).
+* **strict**: what all brokers may use of a quota is at most that quota (docs/explain/laws.md has
+  the terms: from the beginning of the promise on, and a lowered quota holds two leases later).
 * **one content**: a limit of one (epoch, seq), broker and group is always the same.
 * **sound**: no published limit is NaN, negative, or above the quotas over its group, unless its
   lease is over: a process that was frozen goes on with what it decided.

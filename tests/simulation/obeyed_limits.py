@@ -1,4 +1,4 @@
-"""What a broker must obey, from the messages that reached it, by the rules of docs/wire.md.
+"""The limits a broker must obey by docs/reference/wire.md, from the messages that reached it.
 
 It is written a second time here, plainly, so that the client library is compared with something.
 """

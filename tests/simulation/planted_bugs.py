@@ -39,6 +39,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "self._until_ms[row, column] < min(now_ms, _NO_END)",
         "self._until_ms[row, column] < 0",
         ("partition",),
+        first_seed=0,
     ),
     "older_limit_applied": Planted(
         "a broker applies a limit that is older than the one it has",
@@ -46,6 +47,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "(message.epoch > epoch) | (",
         "(message.epoch >= 0) | (",
         ("late",),
+        first_seed=0,
     ),
     "epoch_not_compared": Planted(
         "a broker compares only the seq: a new checkpoint begins at 0 again",
@@ -53,6 +55,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "(message.epoch > epoch) | (",
         "(message.epoch > np.inf) | (message.seq > seq) | (",
         ("lost_state",),
+        first_seed=2,
     ),
     "earlier_incarnation_obeyed": Planted(
         "a restarted broker obeys messages for the process before",
@@ -60,6 +63,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "message.broker_started_at_ms not in (0, self._started_at_ms[row])",
         "False",
         ("strict", "broker_crash", "slow_limits"),
+        first_seed=34,
     ),
     "removal_forgets_version": Planted(
         "a broker forgets the version of a removed group, so an older limit comes back",
@@ -67,6 +71,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "self._stamp(row, removed, message, until_ms)",
         "self._epoch[row, removed] = self._seq[row, removed] = -1",
         ("late", "group_gone"),
+        first_seed=55,
     ),
     "window_of_a_clock_set_back": Planted(
         "a report divides by a window that a clock set back made negative",
@@ -75,6 +80,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "if True:",
         ("clock_large",),
         at_end=True,
+        first_seed=19,
     ),
     # --- the step ---------------------------------------------------------------------------------
     "expired_broker_forgotten": Planted(
@@ -83,6 +89,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "if not self.strict:",
         "if True:",
         ("strict", "mute"),
+        first_seed=7,
     ),
     "lease_ends_early": Planted(
         "strict allows for no difference of clocks at a lease's end",
@@ -90,6 +97,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "- self.stale_after_ms",
         "+ self.stale_after_ms",
         ("strict", "deaf"),
+        first_seed=41,
     ),
     "raised_before_acknowledged": Planted(
         "strict raises a limit before the others acknowledged theirs",
@@ -97,6 +105,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "np.maximum(max_in_force, lowered)",
         "lowered",
         ("strict",),
+        first_seed=7,
     ),
     "tree_not_bounded": Planted(
         "strict raises limits without regard to the quotas above",
@@ -104,6 +113,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "part = least_on_path(parent, np.where(wanted > 0.0, part, 1.0))",
         "pass",
         ("strict", "tree"),
+        first_seed=16,
     ),
     "acknowledged_by_another_epoch": Planted(
         "a seq of an earlier epoch acknowledges a limit of this one",
@@ -111,6 +121,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "ours = reported.applied_epoch == epoch",
         "ours = reported.applied_epoch >= 0",
         ("strict", "state_lost_unheard"),
+        first_seed=1218,
     ),
     "acknowledged_by_another_group": Planted(
         "the newest seq of any group acknowledges every group's limit",
@@ -118,6 +129,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "ours & (reported.acked_seq >= leases.issued_seq[lease_index])",
         "ours & (reported.applied_seq.max() >= leases.issued_seq[lease_index])",
         ("strict", "lost"),
+        first_seed=7,
     ),
     "older_report_counts": Planted(
         "a report counts although a newer one was used",
@@ -125,6 +137,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "newer = (started > last_start) | (",
         "newer = (started >= 0) | (",
         ("persistent", "late"),
+        first_seed=3,
     ),
     "stale_broker_gets_limits": Planted(
         "strict issues and renews limits of a silent broker, which may use each for a lease more",
@@ -133,6 +146,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms",
         "stale[:] = False",
         ("strict", "mute"),
+        first_seed=1,
     ),
     "refresh_forgets_groups": Planted(
         "only the groups of the first turn are published again",
@@ -141,6 +155,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "groups.ids % len(due_turns) == 0",
         ("lost",),
         at_end=True,
+        first_seed=14,
     ),
     "deleted_group_not_reserved": Planted(
         "strict gives the quota of a deleted group away while brokers may still use it",
@@ -148,6 +163,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "if not self.names:",
         "if True:",
         ("strict", "tree", "deletion_missed"),
+        first_seed=114,
     ),
     "any_incarnation_addressed": Planted(
         "strict sends limits to whatever process has the broker's name",
@@ -155,6 +171,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "strict = config.transition is Transition.STRICT",
         "strict = False",
         ("strict", "broker_crash", "late", "lost"),
+        first_seed=235,
     ),
     "sum_rounded_up": Planted(
         "limits are rounded up to single precision, so their sum exceeds the quota",
@@ -162,6 +179,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "down = np.nextafter(single, np.float32(-np.inf))",
         "return np.nextafter(single, np.float32(np.inf)).astype(np.float64)",
         ("strict",),
+        first_seed=1,
     ),
     "older_change_wins": Planted(
         "of two changes of a group in one batch the older one holds",
@@ -169,6 +187,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]",
         "last = np.unique(ids, return_index=True)[1]",
         ("quota_change",),
+        first_seed=9,
     ),
     "hand_back_skipped": Planted(
         "limits that brokers report from an earlier epoch are not handed back",
@@ -176,6 +195,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "if not earlier.any() or not any(name in entries.column_names for name in LIMIT_COLUMNS):",
         "if True:",
         ("strict", "lost_state", "plain_hand_back"),
+        first_seed=503,
     ),
     "overcommitted_handed_back": Planted(
         "strict hands limits back that together exceed the quota",
@@ -183,6 +203,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "> groups.tree_quota(dimension)",
         "> np.inf",
         ("strict", "lost_state", "quota_change"),
+        first_seed=11,
     ),
     "adoption_forgets_others": Planted(
         "a report of earlier limits makes all others' lowered limits count as acknowledged",
@@ -190,6 +211,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "max_in_force=np.where(adopted, limit, leases.max_in_force),",
         "max_in_force=limit,",
         ("strict", "state_lost_unheard"),
+        first_seed=1218,
     ),
     "learning_too_short": Planted(
         "strict divides at once after a start without state",
@@ -197,6 +219,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "return int(end_ms + self.stale_after_ms)",
         "return now_ms + 1",
         ("strict", "lost_state", "plain_hand_back"),
+        first_seed=849,
     ),
     "hold_ignored": Planted(
         "strict changes a limit every round, so an acknowledgement is always of an older one",
@@ -205,6 +228,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "on_hold=np.zeros(len(leases), bool)",
         ("strict", "noisy", "slow"),
         at_end=True,
+        first_seed=8,
     ),
     # --- state, messages, sink --------------------------------------------------------------------
     "max_in_force_not_stored": Planted(
@@ -214,12 +238,14 @@ PLANTED: Final[dict[str, Planted]] = {
         "leases=(lambda found: replace_(found, max_in_force=found.limit))("
         "_leases(tables, meta, groups)),",
         ("strict",),
+        first_seed=7,
     ),
     "state_not_saved": Planted(
         "the operator keeps the state of the batch before",
         ShardOperator._run,
         "elements = [(program.dump(state),)]",
         "elements = [(program.dump(state) if blob is None else blob[0],)]",
+        first_seed=0,
     ),
     "clock_read_again": Planted(
         "a batch that runs again has another time",
@@ -227,12 +253,14 @@ PLANTED: Final[dict[str, Planted]] = {
         "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
         "round_ = Round(self.epoch, batch.seq, batch.now_ms + next(ticks_))",
         ("repeats", "job_crash"),
+        first_seed=1,
     ),
     "seq_counted_again": Planted(
         "a batch that runs again gets a new seq",
         QuotaProgram.run,
         "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
         "round_ = Round(self.epoch, batch.seq + 1, batch.now_ms)",
+        first_seed=0,
     ),
     "published_before_history": Planted(
         "limits are published before the history has them",
@@ -240,6 +268,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "finished = self._finisher.finish(stamp, packed)",
         "finished = self._finisher.finish(stamp, packed); "
         "self._transport.publish(finished.messages)",
+        first_seed=0,
     ),
     "not_signed": Planted(
         "limits are published without a signature",
@@ -247,6 +276,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "if self._keys is not None:",
         "if False:",
         ("signed",),
+        first_seed=6,
     ),
     "removal_not_published": Planted(
         "the removal of a deleted group is not published",
@@ -254,6 +284,7 @@ PLANTED: Final[dict[str, Planted]] = {
         'pc.equal(ended["why"], "group_deleted")',
         'pc.equal(ended["why"], "never")',
         ("group_gone",),
+        first_seed=0,
     ),
     "input_not_synced": Planted(
         "limits are published before the record of their input survives a power loss",
@@ -261,6 +292,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "self._sync_input(seq)",
         "pass",
         ("power_loss", "repeats"),
+        first_seed=20,
     ),
     # --- reports of a non-persistent topic --------------------------------------------------------
     "spooled_after_its_offset": Planted(
@@ -269,6 +301,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "self._spool.keep(rows, start, end)",
         "return ((self._spool.keep(rows, start, end), each)[1] for each in batches(rows)), end",
         ("spools", "job_crash"),
+        first_seed=34,
     ),
     "spool_of_one_batch": Planted(
         "the spooled reports of the batch before are removed at once",
@@ -276,6 +309,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "self._remove_all_but(_name(start), _name(end))",
         "self._remove_all_but(_name(end))",
         ("spools", "power_loss"),
+        first_seed=57,
     ),
     "spool_not_read": Planted(
         "a batch that runs again does not read the spool",
@@ -283,6 +317,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "if not expected:",
         "if True:",
         ("spools", "job_crash"),
+        first_seed=12,
     ),
     # --- leadership -------------------------------------------------------------------------------
     "deposed_goes_on": Planted(
@@ -291,6 +326,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "if leader is None or leader.claim_id != self._claim_id:",
         "if leader is None:",
         ("second_job",),
+        first_seed=5,
     ),
     "older_checkpoint_leads": Planted(
         "a checkpoint of an earlier epoch starts again",
@@ -298,6 +334,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "if leader.epoch >= epoch and",
         "if False and",
         ("old_checkpoint",),
+        first_seed=0,
     ),
     "epoch_tie": Planted(
         "two checkpoints have the same epoch",
@@ -305,5 +342,6 @@ PLANTED: Final[dict[str, Planted]] = {
         "leader.epoch + 1",
         "0",
         ("two_starts",),
+        first_seed=89,
     ),
 }

@@ -30,6 +30,8 @@ class Planted(NamedTuple):
     faults, and what ``traits`` of a scenario says."""
     at_end: bool = False
     """It may show only after the faults, in who is served."""
+    first_seed: int = -1
+    """The first seed that finds it."""
 
     def may_be_found_in(self, traits: Set[str]) -> bool:
         """Whether it is worth while to run a scenario of these traits."""

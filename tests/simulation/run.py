@@ -1,4 +1,4 @@
-"""Runs seeds: ``python -m tests.simulation.run --seeds 0:1000``; see docs/simulation.md."""
+"""Runs seeds: ``python -m tests.simulation.run --seeds 0:1000``; see docs/explain/simulation.md."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ LATEST_FAULTS: Final = {"state_lost_unheard": (0.01, 0.05)}
 """As ``LATER_FAULTS``, by yet another generator."""
 
 _LATER: Final = "later 2540"
-"""Seeds of those generators: with these, seeds in docs/simulation.md mostly stayed as they were."""
+"""Seeds of those generators: with these, most first seeds of planted bugs stayed."""
 _LATEST: Final = "latest 30"
 
 _UNPLAIN: Final = frozenset(

@@ -45,7 +45,7 @@ class Served:
 
     def _waits_for_leases(self) -> bool:
         """A job issued leases while its clock was ahead, and a later one lost its state: it waits
-        until they are over, for an hour if the clock was ahead by an hour (docs/laws.md)."""
+        until they are over, an hour if the clock was ahead by an hour (docs/explain/laws.md)."""
         states = map(self.world.leader.state_of, range(self.world.scenario.settings.shards))
         now_ms = self.world.timeline.now_ms
         return any(state and state.learning.until_ms > now_ms for state in states)

@@ -1,4 +1,4 @@
-"""docs/day-one.md from its first command to its last, with the real job and the page's agents."""
+"""docs/start/day-one.md from first command to last, with the real job and the page's agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit codes of docs/cli.md that only a running job ends with."""
+"""The exit codes of docs/reference/cli.md that only a running job ends with."""
 
 from __future__ import annotations
 

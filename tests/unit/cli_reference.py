@@ -1,4 +1,4 @@
-"""The reference of all commands in docs/cli.md, made from their parsers.
+"""The reference of all commands in docs/reference/cli.md, made from their parsers.
 
 ``python -m tests.unit.cli_reference`` writes it; tests/unit/test_cli_page.py compares.
 """
@@ -17,7 +17,7 @@ from quotaplane.console.option_parser import OptionParser
 from quotaplane.demo.run import parser as demo_parser
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "cli.md"
+PAGE: Final = ROOT / "docs/reference/cli.md"
 BEGIN: Final = "<!-- from the parsers: python -m tests.unit.cli_reference -->\n"
 
 JOBS: Final = ("quota", "balance")

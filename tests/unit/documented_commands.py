@@ -23,11 +23,11 @@ from tests.histories import make_history
 from tests.unit.cli_reference import BEGIN, JOBS, parsers
 
 ROOT: Final = Path(__file__).parents[2]
-DAY_ONE: Final = ROOT / "docs" / "day-one.md"
-FROM_TOPIC_RATES: Final = ROOT / "docs" / "from-topic-rates.md"
+DAY_ONE: Final = ROOT / "docs/start/day-one.md"
+FROM_TOPIC_RATES: Final = ROOT / "docs/start/from-topic-rates.md"
 PAGES: Final = (
     ROOT / "README.md",
-    ROOT / "docs" / "cli.md",
+    ROOT / "docs/reference/cli.md",
     DAY_ONE,
     FROM_TOPIC_RATES,
     *sorted((ROOT / "examples").rglob("*.md")),

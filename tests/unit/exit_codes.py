@@ -1,4 +1,4 @@
-"""The exit codes that docs/cli.md lists."""
+"""The exit codes that docs/reference/cli.md lists."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The rooms of the two packages: what is in each, and which others it may import.
 
 tests/unit/test_rooms.py compares the code's imports with this, and generates the table in
-docs/architecture.md from it. Every room may import ``GROUND``, the files in the package's root.
+docs/explain/architecture.md from it. Every room may import ``GROUND``, the files in the package's
+root.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of docs/configuration.md, made from the declarations of all settings.
+"""The tables of docs/reference/configuration.md, made from the declarations of all settings.
 
 ``python -m tests.unit.settings_reference`` writes them; tests/unit/test_configuration.py compares.
 """
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from quotabalance.settings import BalanceSettings
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "configuration.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/reference/configuration.md"
 BEGIN: Final = "<!-- from the settings: python -m tests.unit.settings_reference -->\n"
 TRANSPORTS: Final = {
     "delta": DeltaTransport,

@@ -36,11 +36,11 @@ def test_explained_labels_are_in_the_code() -> None:
 
 
 def test_labels_of_quotaplane_are_in_the_documentation() -> None:
-    """docs/balance.md has a row for each label outside of ``quotabalance/stock/``, and no other."""
+    """docs/explain/balance.md has rows for exactly the labels outside ``quotabalance/stock/``."""
     ours = "".join(
         path.read_text() for path in PLANNING.glob("*.py") if path.name != "decisions.py"
     )
-    page = (Path(__file__).parents[2] / "docs/balance.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/explain/balance.md").read_text()
     rows = set(re.findall(r"^\| (\w+) \|", page.partition("## Labels")[2], re.MULTILINE))
     assert rows - {"label"} == {label for label in LABELS if f'"{label}"' in ours}
 

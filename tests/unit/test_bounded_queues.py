@@ -1,4 +1,4 @@
-"""What programs keep of what others send has a bound (docs/reliability.md lists all of it)."""
+"""All that programs keep of what others send is bounded; docs/operate/reliability.md lists it."""
 
 from __future__ import annotations
 

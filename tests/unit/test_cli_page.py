@@ -1,4 +1,4 @@
-"""docs/cli.md says what is so: options, answers, exit codes; and all commands keep its rules."""
+"""docs/reference/cli.md is right on options, answers, exit codes; all commands keep its rules."""
 
 from __future__ import annotations
 

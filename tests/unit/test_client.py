@@ -1,7 +1,7 @@
 """One set of rules for limits, whoever receives them: a broker, simulated brokers, the enforcer.
 
 Each receiver goes through the same cases; they differ only in what they give where no message said
-anything, and in what docs/wire.md leaves to them.
+anything, and in what docs/reference/wire.md leaves to them.
 """
 
 from __future__ import annotations

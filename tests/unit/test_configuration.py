@@ -1,4 +1,4 @@
-"""docs/configuration.md has every setting; each says in a line what it is and who sets it."""
+"""docs/reference/configuration.md has every setting, and in a line what it is and who sets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployment: the systemd units, and the commands that the runbook and the deployment page give."""
+"""Deployment: the systemd units, and the commands that pages of operation give."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ UNITS: Final = ROOT / "deploy" / "systemd"
 SERVICES: Final = sorted(UNITS.glob("*.service"))
 COMMON: Final = UNITS / "quotaplane-.service.d" / "common.conf"
 PROGRAM: Final = "/opt/quotaplane/.venv/bin/quotaplane"
-PAGES: Final = [ROOT / "docs" / f"{name}.md" for name in ("runbook", "deploy", "metrics")]
+PAGES: Final = [
+    *sorted((ROOT / "docs/operate/runbook").glob("*.md")),
+    *(ROOT / f"docs/operate/{name}.md" for name in ("deploy", "quotas", "run-the-job")),
+    ROOT / "docs/reference/metrics.md",
+]
 
 Keys = dict[str, list[str]]
 
@@ -167,7 +171,7 @@ def test_services_that_the_pages_name_exist() -> None:
 def test_the_settings_on_the_deployment_page_are_settings() -> None:
     text = "\n".join(
         line[4:] if line.startswith("    ") else ""
-        for line in (ROOT / "docs" / "deploy.md").read_text("utf-8").splitlines()
+        for line in (ROOT / "docs/operate/deploy.md").read_text("utf-8").splitlines()
     )
     start = text.index("history:\n")
     given = yaml.safe_load(text[start : text.index("KAFKA_PASSWORD")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,22 @@ def test_modules_that_are_named_exist(page: Path) -> None:
     assert not sorted(
         name for name in {*whole, *short} - _NOT_MODULES if not _is_in_the_package(name)
     )
+
+
+def test_pages_that_code_and_messages_name_exist() -> None:
+    """``docs/PAGE.md#HEADING`` in messages, comments, rules of alerts and scripts."""
+    done = subprocess.run(
+        ["git", "grep", "-hoE", r"docs/[a-z0-9/-]+\.md(#[a-z0-9-]+)?", "--", ":!*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    named = {tuple(line.partition("#")[::2]) for line in done.stdout.split()}
+    assert len(named) > 50
+    broken = [
+        f"{page}#{anchor}"
+        for page, anchor in named
+        if not (ROOT / page).is_file() or (anchor and anchor not in _anchors(ROOT / page))
+    ]
+    assert sorted(broken) == []

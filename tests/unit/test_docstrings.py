@@ -1,4 +1,7 @@
-"""Docstrings of the package name a thing or begin with a verb, in the words of docs/glossary.md."""
+"""Docstrings of the package name a thing or begin with a verb, in the glossary's words.
+
+The glossary is docs/reference/glossary.md.
+"""
 
 from __future__ import annotations
 

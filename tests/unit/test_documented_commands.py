@@ -1,6 +1,7 @@
-"""The commands in README.md, docs/cli.md, docs/day-one.md and examples/ do what the pages say.
+"""The commands in README.md, examples/ and two pages of docs/ do what the pages say.
 
-docs/day-one.md as a whole, with its job, is in tests/spark/test_day_one.py.
+The two are docs/reference/cli.md and docs/start/day-one.md. The latter as a whole, with its job, is
+in tests/spark/test_day_one.py.
 """
 
 from __future__ import annotations
@@ -57,6 +58,6 @@ def test_every_example_is_shown() -> None:
 
 
 def test_the_agent_is_the_one_of_the_page() -> None:
-    block = (ROOT / "docs" / "integrate.md").read_text("utf-8").split("```python\n")[1]
+    block = (ROOT / "docs/reference/integrate.md").read_text("utf-8").split("```python\n")[1]
     agent = (ROOT / "examples" / "agent" / "agent.py").read_text("utf-8")
     assert agent == block.partition("```")[0]

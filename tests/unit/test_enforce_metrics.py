@@ -94,7 +94,7 @@ def test_writes_that_fail(cluster: FakePulsar, tmp_path: Path) -> None:
 
 
 def test_the_page_explains_each_key_of_the_status_line() -> None:
-    text = (ROOT / "docs" / "enforcer.md").read_text().partition("\n## What it prints\n")[2]
+    text = (ROOT / "docs/explain/enforcer.md").read_text().partition("\n## What it prints\n")[2]
     first_cells = re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
     keys = re.findall(r"`(\w+)`", " ".join(first_cells))
     assert sorted(keys) == sorted(EnforcerStatus._fields)

@@ -1,4 +1,4 @@
-"""Each exit code that docs/cli.md lists comes from a real command, with one line at most.
+"""Each exit code that docs/reference/cli.md lists comes from a real command, with one line at most.
 
 5, 7 and 13 need Spark: tests/spark/test_exit_codes.py, tests/spark/test_deposed.py.
 8 needs a cluster and a plan: tests/servers/test_balance_pulsar.py.

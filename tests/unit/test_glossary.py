@@ -1,4 +1,4 @@
-"""docs/glossary.md is sorted and unique, and no page uses a word that it replaces."""
+"""docs/reference/glossary.md is sorted and unique, and no page uses a word that it replaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.pages import PAGES, ROOT, prose
 
-GLOSSARY: Final = ROOT / "docs" / "glossary.md"
+GLOSSARY: Final = ROOT / "docs/reference/glossary.md"
 
 
 def _tables() -> tuple[list[list[str]], list[list[str]]]:
@@ -45,4 +45,6 @@ def test_every_term_is_explained() -> None:
 def test_the_words_are_not_used(page: Path) -> None:
     if page != GLOSSARY:
         found = re.findall(rf"\b(?:{'|'.join(WORDS)})\b", prose(page), re.IGNORECASE)
-        assert not found, f"{page.name}: docs/glossary.md has other words for {sorted(set(found))}"
+        assert not found, (
+            f"{page.name}: docs/reference/glossary.md has other words for {sorted(set(found))}"
+        )

@@ -22,7 +22,7 @@ from quotaplane.quota.groups import plain_groups
 from quotaplane.wire.shard_inputs import GROUPS
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "history.md"
+PAGE = ROOT / "docs/reference/history.md"
 
 
 def table() -> str:

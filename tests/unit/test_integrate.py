@@ -1,4 +1,4 @@
-"""The agent of docs/integrate.md runs as written, and keeps to what the quota job decides."""
+"""The agent of docs/reference/integrate.md runs as written, and obeys the quota job's decisions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from quotaplane.wire.signatures import SigningKeys
 
-PAGE = Path(__file__).parents[2] / "docs" / "integrate.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/integrate.md"
 GROUP, QUOTA, WANTED = "orders", 100.0, 300.0
 PATIENCE_S = 120.0
 

@@ -116,7 +116,7 @@ def test_the_reasons_are_those_that_programs_give() -> None:
 
 
 def test_the_page_has_the_tables() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+    page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
     assert tables() in page, "copy what `python -m quotaplane.metrics.reference` prints"
 
 

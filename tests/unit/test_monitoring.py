@@ -11,11 +11,14 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from quotabalance.balancer_conditions import CONDITIONS as OF_THE_BALANCER
+from quotaplane.agents.conditions import Condition
+from quotaplane.agents.known_conditions import CONDITIONS
 from quotaplane.metrics.declaration import Kind, Metric
 from quotaplane.metrics.of_programs import METRICS
 from tests.unit.pages import ROOT
-from tests.unit.test_docs_links import _anchors
 
+RUNBOOK: Final = ROOT / "docs" / "operate" / "runbook"
 DEPLOY: Final = ROOT / "deploy"
 RULES: Final = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text("utf-8"))
 ALERTS: Final = [rule for group in RULES["groups"] for rule in group["rules"]]
@@ -69,9 +72,29 @@ def test_an_alert_is_on_metrics_that_exist_and_says_what_to_do(alert: dict[str, 
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
     assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
     assert alert["annotations"]["description"].endswith(".")
-    page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
-    assert page == "docs/runbook.md"
-    assert anchor in _anchors(ROOT / page)
+    page = ROOT / alert["annotations"]["runbook_url"]
+    assert page.parent == RUNBOOK
+    assert f"`{alert['alert']}`" in page.read_text("utf-8")
+    assert _symptoms()[alert["alert"]] == page.name
+
+
+def _symptoms() -> dict[str, str]:
+    """Alerts, conditions and others in the runbook's table, and the page of each."""
+    text = (RUNBOOK / "index.md").read_text("utf-8")
+    rows = re.findall(r"^\| (.+) \| \[.+?\]\((.+?)\) \|$", text, re.MULTILINE)
+    return {symptom: page for cell, page in rows for symptom in re.findall(r"`(.+?)`", cell)}
+
+
+@pytest.mark.parametrize("condition", [*CONDITIONS, *OF_THE_BALANCER], ids=lambda each: each.name)
+def test_the_runbook_has_a_page_for_each_condition(condition: Condition) -> None:
+    page = RUNBOOK / _symptoms()[condition.name]
+    assert f"`{condition.name}" in page.read_text("utf-8")
+
+
+def test_the_runbook_names_each_of_its_pages() -> None:
+    text = (RUNBOOK / "index.md").read_text("utf-8")
+    pages = {page.name for page in RUNBOOK.glob("*.md")} - {"index.md"}
+    assert not sorted(page for page in pages if f"({page})" not in text)
 
 
 def test_every_alert_fires_in_a_test_of_the_rules() -> None:

@@ -1,4 +1,4 @@
-"""The queries in docs/history.md: each runs and has an answer; some answers are known."""
+"""The queries in docs/reference/history.md: each runs and has an answer; some answers are known."""
 
 from __future__ import annotations
 

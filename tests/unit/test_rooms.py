@@ -16,7 +16,7 @@ from tests.unit.rooms import BALANCE, GROUND, ROOMS, Room
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = [ROOT / "pipelines" / name for name in ("quotaplane", "quotabalance")]
-PAGE: Final = ROOT / "docs" / "architecture.md"
+PAGE: Final = ROOT / "docs/explain/architecture.md"
 SERVERS: Final = ("pyspark", "deltalake", "httpx", "kafka", "pulsar")
 IMPURE: Final = {*SERVERS, "asyncio", "threading", "time", "os", "pathlib", "logging", "socket"}
 

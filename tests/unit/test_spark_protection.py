@@ -58,7 +58,7 @@ def test_processes_of_this_machine_need_none(master: str) -> None:
 
 
 def test_the_documentation_has_a_file_that_passes() -> None:
-    page = (ROOT / "docs" / "deploy.md").read_text("utf-8")
+    page = (ROOT / "docs/operate/deploy.md").read_text("utf-8")
     section = page.partition("## A Spark cluster")[2].partition("\n## ")[0]
     shown = dict(re.findall(r"^    (spark\.\S+)\s+(\S+)$", section, re.MULTILINE))
     defaults = (ROOT / "conf" / "spark-defaults.conf").read_text("utf-8")

@@ -17,7 +17,7 @@ from quotabalance.stock.stock_settings import (
 )
 from quotaplane.errors import InputError
 
-PAGE = Path(__file__).parents[2] / "docs" / "balance-stock.md"
+PAGE = Path(__file__).parents[2] / "docs/explain/balance-stock.md"
 
 
 def test_the_table_in_the_docs_is_that_of_the_settings() -> None:

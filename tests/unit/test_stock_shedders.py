@@ -248,7 +248,7 @@ def test_an_unknown_shedder_is_refused() -> None:
 
 
 def test_threshold_overshoots_even_with_the_best_placement() -> None:
-    """docs/balance-stock.md has these numbers."""
+    """docs/explain/balance-stock.md has these numbers."""
     share, case = 900, parse_case({"rounds": []})
     shedder, leader = new_shedder("ThresholdShedder", case.settings), Leader(case.settings)
     path = []

@@ -12,7 +12,9 @@ from benchmarks.throttle.picture import picture
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "examples"), [("throttle-laws.md", 10), ("throttle.md", 8)])
+@pytest.mark.parametrize(
+    ("page", "examples"), [("explain/throttle-laws.md", 10), ("operate/throttle.md", 8)]
+)
 def test_the_examples(page: str, examples: int) -> None:
     done = doctest.testfile(str(DOCS / page), module_relative=False)
     assert done.attempted > examples
@@ -20,4 +22,4 @@ def test_the_examples(page: str, examples: int) -> None:
 
 
 def test_the_picture() -> None:
-    assert picture() == (DOCS / "throttle" / "burst.svg").read_text(encoding="utf-8")
+    assert picture() == (DOCS / "measured/throttle/burst.svg").read_text(encoding="utf-8")

@@ -111,7 +111,7 @@ def test_defaults_take_no_bytes_beside_safe_limits() -> None:
 
 
 def test_a_limits_message_byte_for_byte() -> None:
-    """The one in docs/wire.md."""
+    """The one in docs/reference/wire.md."""
     value = encode_limits(
         broker="b1",
         shard=0,

@@ -153,7 +153,7 @@ def test_every_reason_has_a_case_here() -> None:
 
 
 def test_every_reason_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs/wire.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/reference/wire.md").read_text(encoding="utf-8")
     for reason in REASONS | BATCH_REASONS | BROKER_REASONS:
         assert f"| `{reason}` |" in page
 

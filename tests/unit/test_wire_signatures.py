@@ -47,7 +47,7 @@ SIGNED = A.sign(PLAIN)
 
 
 def by_hand(message: bytes, key_id: bytes, secret: str) -> bytes:
-    """As docs/wire.md has it, without our code."""
+    """As docs/reference/wire.md has it, without our code."""
     head = message + b"\xe2\x01\x30" + key_id + bytes(16 - len(key_id))
     mac = hmac.new(secret.encode(), b"quotaplane message 1\0" + head, hashlib.sha256)
     return head + mac.digest()
@@ -249,7 +249,7 @@ def test_no_secret_is_printed() -> None:
 
 
 def test_the_signed_message_of_the_documentation() -> None:
-    file = Path(__file__).parents[2] / "docs/wire.md"
+    file = Path(__file__).parents[2] / "docs/reference/wire.md"
     done = doctest.testfile(str(file), module_relative=False)
     assert (done.failed, done.attempted > 3) == (0, True)
     page = file.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The queries of docs/history.md, and the history that tests ask."""
+"""The queries of docs/reference/history.md, and the history that tests ask."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import History
 from tests.unit.recorded_history import at, healthy
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "history.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/reference/history.md"
 _SECTION: Final = re.compile(r"^### Twenty questions\n(.*?)^#", re.MULTILINE | re.DOTALL)
 _QUESTION: Final = re.compile(
     r"^\*\*(\d+)\. (.+?)\*\*[^\n]*\n\n((?:    [^\n]*\n|\n)+)", re.MULTILINE

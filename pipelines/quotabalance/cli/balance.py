@@ -72,7 +72,8 @@ run balance.
 --split with an algorithm: {"bundle": B, "topics": {topic: rates}, "positions": [hash]} without
   rounds; the answer is the boundaries
 
-See docs/balance.md, docs/balance-stock.md and docs/balance-stock-placement.md.
+See docs/explain/balance.md, docs/explain/balance-stock.md and
+docs/explain/balance-stock-placement.md.
 """
 
 Read = TypeVar("Read")

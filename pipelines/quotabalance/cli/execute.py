@@ -26,7 +26,7 @@ object per line, and at last whether the plan may be executed, and its hash.
 --plan HASH approves a plan: exactly that plan is executed, or nothing, if the load has moved on
 since (exit code 8). --auto executes every plan of a job with balance.mode: auto, until SIGTERM or
 Ctrl-C. A signal lets moves that are under way end, and says which were not begun; a second one ends
-it at once. See docs/balance-executor.md.
+it at once. See docs/operate/balance-executor.md.
 """
 
 

@@ -25,7 +25,7 @@ from quotaplane.wire.signatures import SigningKeys
 
 COUNTERS: Final = ("reports", "decided", "moves", "splits", "skips")
 GAUGES: Final = ("brokers_live", "brokers_silent", "bundles", "imbalance_pct", "lag_s")
-"""Fields of the status line; docs/balance-job.md explains them."""
+"""Fields of the status line; docs/operate/balance-job.md explains them."""
 
 
 class BalanceFinisher(Finisher):

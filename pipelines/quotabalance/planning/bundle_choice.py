@@ -30,8 +30,8 @@ def cheapest_cover(gain: FloatArray, cost: FloatArray, enough: float) -> IntArra
     """Choose items whose gains add up to ``enough``, at a low cost.
 
     Source: the greedy for subset sums from several starts, then exchanges one for one, two for one
-    and one for two, while they make it cheaper. The problem is NP-hard; docs/balance.md has the
-    distance to the exact minimum.
+    and one for two, while they make it cheaper. The problem is NP-hard; docs/explain/balance.md has
+    the distance to the exact minimum.
 
     Args:
         gain: shape (n,), above 0.

@@ -37,7 +37,7 @@ PLAN_BYTES: Final = 900_000
 def decide(
     state: BalanceState, round_: BalanceRound, options: BalanceOptions, policies: Policies
 ) -> tuple[BalanceState, Decisions]:
-    """Decide one round; docs/balance.md has the objective and how near to it this comes.
+    """Decide one round; docs/explain/balance.md has the objective and how near to it this comes.
 
     Args:
         state: of the round before.

@@ -12,7 +12,7 @@ from quotaplane.model import BoolArray, IntArray
 
 MOST_BUNDLES: Final = 2_000_000
 """Bundles of all brokers, so that the job's state is bounded: 20 times the largest cluster measured
-(docs/balance-job.md)."""
+(docs/operate/balance-job.md)."""
 _NAME_BYTES: Final = 256
 NOT_NEWER: Final = "not_newer"
 TOO_MANY_BUNDLES: Final = "too_many_bundles"

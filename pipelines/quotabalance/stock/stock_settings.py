@@ -223,13 +223,12 @@ def java_type(setting: Field[Any]) -> str:
 
 
 def settings_table() -> str:
-    """The table of docs/balance-stock.md: every setting, its default, type and reader."""
-    rows = ["| setting | default | type | read by |", "|---|---|---|---|"]
+    """The table of docs/explain/balance-stock.md: every setting, its default and reader."""
+    rows = ["| setting | default | read by |", "|---|---|---|"]
     for setting in DECLARED.values():
         assert setting.default is not MISSING
         rows.append(
-            f"| `{setting.name}` | {_shown(setting.default)} | {java_type(setting)} |"
-            f" {setting.metadata['used_by']} |"
+            f"| `{setting.name}` | {_shown(setting.default)} | {setting.metadata['used_by']} |"
         )
     return "\n".join(rows)
 
@@ -247,7 +246,7 @@ def _shown(value: object) -> str:
 def _declaration(name: str) -> Field[Any]:
     if name not in DECLARED:
         near = get_close_matches(name, DECLARED, 1)
-        meant = f"do you mean {near[0]}?" if near else "docs/balance-stock.md lists them"
+        meant = f"do you mean {near[0]}?" if near else "docs/explain/balance-stock.md lists them"
         raise InputError(f"conf: Pulsar's load balancer has no setting {name[:200]!r}; {meant}")
     return DECLARED[name]
 

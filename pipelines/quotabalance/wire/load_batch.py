@@ -38,7 +38,7 @@ _MOST_KEPT: Final = 100
 """Most bad bundles of a report that its dead letter contains."""
 _MOST_BUNDLES: Final = 100_000
 """Bundles in a report: as many as all brokers have in the largest cluster measured
-(docs/balance-job.md)."""
+(docs/operate/balance-job.md)."""
 
 
 class LoadBounds(NamedTuple):

@@ -1,7 +1,7 @@
-"""All conditions: docs/metrics.md and the label of their metric are made of them.
+"""All conditions: docs/reference/metrics.md and the label of their metric are made of them.
 
-A new one needs a line here, calls of ``Conditions.set`` or ``note``, and a row of the table of
-warnings in docs/runbook.md that says what to do.
+A new one needs a line here, calls of ``Conditions.set`` or ``note``, and a place in the table of
+docs/operate/runbook/index.md, which names the page that says what to do.
 """
 
 from __future__ import annotations

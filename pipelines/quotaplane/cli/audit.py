@@ -28,8 +28,8 @@ VIOLATIONS: Final = 1
 _LIST: Final = "list"
 
 _EPILOG: Final = f"""\
-`audit list` prints all audits; their pages are in docs/history.md. A FILE.sql is one SELECT, which
-may name the history's tables and the views that docs/history.md lists.
+`audit list` prints all audits; their pages are in docs/reference/history.md. A FILE.sql is one
+SELECT, which may name the history's tables and the views that docs/reference/history.md lists.
 
 exit codes: 0 no violations, {VIOLATIONS} the audit found violations (only audits that `list` marks
 with *; a FILE.sql may say which rows are violations), 2 wrong options or wrong SQL, 4 a table is

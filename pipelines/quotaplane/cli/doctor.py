@@ -257,7 +257,10 @@ def _lock_topic(locks: ExitStack, folder: Path) -> None:
         raise TransportError(f"{folder}: can't be mended: {with_advice(error)}") from None
 
 
-_LOSS: Final = "can't be mended: start the job with a new checkpoint folder (docs/runbook.md)"
+_LOSS: Final = (
+    "can't be mended: start the job with a new checkpoint folder "
+    "(docs/operate/runbook/the-checkpoint-is-lost.md)"
+)
 _NOTE: Final = "quotaplane.json"
 _VERSION: Final = "v1"
 """The first line of each file in Spark's logs of a query."""

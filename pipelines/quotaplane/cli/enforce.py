@@ -25,7 +25,7 @@ object per line, and ends.
 --remove gives everything back to the cluster and ends: publish quotas, then rates of namespaces and
 topics, in whose place administrators' rates are in force again. It prints what it did as a line of
 JSON, and ends with exit code 6 if something is left. Stop all enforcers first. See
-docs/enforcer.md.
+docs/explain/enforcer.md.
 """
 
 

@@ -78,12 +78,12 @@ user; then the same with the default user; then client, default client. resolve 
 import pulsar proposes a group for each namespace of a Pulsar cluster whose topics have rates. Its
 quota is what the namespace may use today: the sum of the rates of all topics and partitions.
 --apply makes the groups, here and in the cluster, and attaches the namespaces; it changes no rate,
-and prints how to go back. docs/from-topic-rates.md has the steps.
+and prints how to go back. docs/start/from-topic-rates.md has the steps.
 
 restore --from-history puts groups back as the table's history has them: GROUP as it was before its
 last change, or before it was deleted; without GROUP all deleted ones. With --at or --version it
 puts back what was there then, and leaves groups alone that came later. It prints what it changes.
-docs/throttle.md has all of this.
+docs/operate/throttle.md has all of this.
 """
 
 

@@ -135,7 +135,7 @@ def _commands_by_purpose() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code, one of those in docs/cli.md."""
+    """Run the command; returns its exit code, one of those in docs/reference/cli.md."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if " ".join(arguments[:2]) in COMMANDS:
         arguments[:2] = [" ".join(arguments[:2])]

@@ -14,9 +14,9 @@ from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.settings import Settings, load_settings
 
 _EPILOG: Final = """\
-The section `server` of the settings says where it listens, and who may do what (docs/rest.md). It
-prints a line when it is ready, and runs until SIGTERM or Ctrl-C, which let requests under way
-finish; a second signal ends it at once.
+The section `server` of the settings says where it listens, and who may do what
+(docs/reference/rest.md). It prints a line when it is ready, and runs until SIGTERM or Ctrl-C, which
+let requests under way finish; a second signal ends it at once.
 """
 
 

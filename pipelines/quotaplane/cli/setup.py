@@ -19,7 +19,7 @@ below a comment. With --apply each line of stdout is something that was made. Wh
 from outside, such as lines of broker.conf, is a comment that begins with "by hand".
 
 Exit code 0: nothing is missing (any more). 12: something is. A second run continues after a
-failure, and makes nothing that is there. See docs/pulsar.md.
+failure, and makes nothing that is there. See docs/operate/pulsar.md.
 """
 
 

@@ -37,7 +37,7 @@ with one of the exit codes FINAL ends all.
 
 Ctrl-C and SIGTERM end the parts in the reverse order. Each may take STOP s, and is then killed
 (exit code 1). A second Ctrl-C kills all at once. This is for a first day, and for trying things: in
-production let a supervisor such as systemd run each part (docs/runbook.md).
+production let a supervisor such as systemd run each part (docs/operate/deploy.md).
 """
 _NUMBERS: Final = {
     "FIRST": f"{USUAL.first_wait_s:g}",

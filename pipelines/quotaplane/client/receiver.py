@@ -1,7 +1,7 @@
 """The limits of brokers, from limits messages: each holds for its lease, then its safe limit does.
 
-docs/wire.md has the rules. The limits are in arrays by (broker, group): a broker has one row, a
-simulated cluster or an enforcer has one for each broker.
+docs/reference/wire.md has the rules. The limits are in arrays by (broker, group): a broker has one
+row, a simulated cluster or an enforcer has one for each broker.
 """
 
 from __future__ import annotations

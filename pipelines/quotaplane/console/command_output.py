@@ -31,7 +31,7 @@ _ESCAPED: Final = "quotaplane_escaped"
 
 
 def exit_code_of(run: Callable[[], int | None], say: Callable[[str], None]) -> int:
-    """Run a command or job; returns its exit code, one of those in docs/cli.md.
+    """Run a command or job; returns its exit code, one of those in docs/reference/cli.md.
 
     ``say`` prints the line of an error. A reader of stdout that has left ends a command without a
     line, as a shell expects. Exceptions that are not ours are bugs: their traceback goes to a file

@@ -1,4 +1,4 @@
 """Turns limits of brokers into rates of Pulsar topics, which stock brokers enforce; pure.
 
-See docs/enforcer.md.
+See docs/explain/enforcer.md.
 """

@@ -69,7 +69,7 @@ def _check(runtime: Runtime, settings: Settings, transport: PulsarTransport, say
     if brokers_s is None:
         say(
             f"cluster {runtime.cluster}: its brokers send no usage reports: set their "
-            "resourceUsageTransportClassName (docs/pulsar.md)"
+            "resourceUsageTransportClassName (docs/operate/pulsar-groups.md)"
         )
     elif brokers_s != ours_s:
         say(

@@ -3,10 +3,11 @@
 From a declaration follow the columns of the table ``resource_groups`` and of the changes that the
 quota job reads, their comments and DDL, the options of ``quotaplane groups put``, the checks of
 values, and the array in a shard's state (``quota.groups.Groups.options``). A test compares
-docs/history.md with the declarations.
+docs/reference/history.md with the declarations.
 
 To add a number: declare it, use ``Groups.options`` in ``quota``, run
-``python -m quotaplane.history.ddl schemas/tables``, and copy its row into docs/history.md.
+``python -m quotaplane.history.ddl schemas/tables``, and copy its row into
+docs/reference/history.md.
 
 Null is the default everywhere, so a new column needs no values in old rows.
 """

@@ -1,4 +1,4 @@
-"""Division laws: pure functions from a quota, usage and demand to brokers' limits (docs/laws.md).
+"""Division laws: pure functions of quota, usage, demand to brokers' limits (docs/explain/laws.md).
 
 >>> law = get_law("max_min")
 >>> law(one_group(100, demand=[40, 80, 10])).limits

@@ -1,4 +1,4 @@
-"""The tables of docs/metrics.md: ``python -m quotaplane.metrics.reference`` prints them."""
+"""Prints the tables of docs/reference/metrics.md: ``python -m quotaplane.metrics.reference``."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def check_columns(columns: Mapping[str, str]) -> None:
 
 
 def write_rows(place: PulsarConnection, topics: Sequence[str], rows: Iterable[Any]) -> None:
-    """Send a task's rows, with the column ``value`` and optional others: docs/pulsar.md.
+    """Send a task's rows, with the column ``value`` and optional others: docs/operate/pulsar.md.
 
     Raises:
         ConfigError: a row has no topic and the options name none, or it can't become a message.

@@ -188,5 +188,5 @@ def _lost(path: Path, why: str) -> TransportError:
     return TransportError(
         f"{path} {why}; a batch that runs again needs its reports of non-persistent topics: skip "
         "the batch with --skip-batch or, where that is refused, start a new checkpoint folder "
-        "(docs/runbook.md#reports-of-non-persistent-topics)"
+        "(docs/operate/runbook/reports-cant-be-spooled.md)"
     )

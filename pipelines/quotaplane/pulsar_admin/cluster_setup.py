@@ -113,7 +113,8 @@ async def _missing(
         if runtime.get(_TOPIC_POLICIES, "true") == "true":
             missing.steps += [step async for step in _policies(rest, topic, minutes)]
     missing.notes += [
-        f"{topic}: each broker's topic is made with the broker (docs/pulsar.md#a-topic-per-broker)"
+        f"{topic}: each broker's topic is made with the broker "
+        "(docs/operate/pulsar.md#a-topic-per-broker)"
         for topic in transport.report_topics
         if is_per_broker(topic)
     ]

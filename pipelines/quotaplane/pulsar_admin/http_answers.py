@@ -165,7 +165,7 @@ class AccessWatch:
             text = (
                 f"{status} of Pulsar's REST API at {self._url}; the token has expired or a right "
                 "is missing; requests are repeated, and nothing changes until they are admitted "
-                "(docs/runbook.md, Access is refused)"
+                "(docs/operate/runbook/access-is-refused.md)"
             )
             request = f"{method} {path.partition('?')[0]}"
             self._conditions.note(ACCESS_REFUSED, request, text if refused else None, times=1)

@@ -145,7 +145,7 @@ class DuckDBEngine:
         read_since: datetime | None = None,
         group: str | None = None,
     ) -> Answer:
-        """Answer a query: one SELECT (``docs/history.md`` says what it may name).
+        """Answer a query: one SELECT (``docs/reference/history.md`` says what it may name).
 
         Args:
             sql: the query; its parameters are ``:name``.

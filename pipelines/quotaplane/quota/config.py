@@ -77,7 +77,7 @@ NO_EARLIER_LIMITS: Final = EarlierLimits()
 
 @dataclass(frozen=True)
 class StepConfig:
-    """The settings of a step; docs/history.md and conf/ describe those that administrators set."""
+    """Settings of a step; docs/reference/history.md and conf/ describe those administrators set."""
 
     law: Law
     """Divides a quota among brokers."""

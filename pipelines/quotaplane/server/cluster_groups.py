@@ -1,8 +1,8 @@
 """Changes of groups and attachments in the Pulsar cluster that the quota job copies groups from.
 
-The cluster decides the four stock rates of its groups (docs/pulsar-groups.md). A change of them is
-made there first, and then in the table, which keeps its author and reason. Rates that the sync read
-from the cluster before the change do not overwrite the table (``group_sync``).
+The cluster decides the four stock rates of its groups (docs/operate/pulsar-groups.md). A change of
+them is made there first, and then in the table, which keeps its author and reason. Rates that the
+sync read from the cluster before the change do not overwrite the table (``group_sync``).
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class BrokerList(BaseModel):
 
 
 class RowList(BaseModel):
-    """Rows of a table of the history; docs/history.md describes its columns."""
+    """Rows of a table of the history; docs/reference/history.md describes its columns."""
 
     since: datetime
     until: datetime

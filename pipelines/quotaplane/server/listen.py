@@ -105,7 +105,7 @@ async def serve(settings: Settings, conf: str, stop: asyncio.Event) -> None:
     if server is None:
         raise ConfigError(
             f"{conf}: server: is missing: `server: {{anonymous: viewer}}` lets programs of this "
-            "host read; docs/rest.md has the rest"
+            "host read; docs/reference/rest.md has the rest"
         )
     options = _tls(server.tls)
     app = create_app(settings, server, conf)

@@ -346,7 +346,9 @@ class ReadyAnswer(BaseModel):
 
     ready: bool
     checks: list[Check]
-    conditions: list[str] = Field(description="What is wrong now: names of docs/metrics.md.")
+    conditions: list[str] = Field(
+        description="What is wrong now: names of docs/reference/metrics.md."
+    )
 
 
 class AliveAnswer(BaseModel):

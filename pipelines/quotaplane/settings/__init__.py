@@ -73,8 +73,8 @@ class LawChoice(Section):
     """Division law: ``max_min``, ``pip82``, ``proportional`` or ``static``. Leave it, unless
     ``quotaplane replay`` shows that another suits your demand."""
     options: dict[str, Any] = Field(default={})
-    """Options of the law, by name (docs/laws.md). Set them with ``law.name``; what is left out has
-    its default."""
+    """Options of the law, by name (docs/explain/laws.md). Set them with ``law.name``; what is left
+    out has its default."""
 
 
 class Limits(Section):
@@ -93,11 +93,11 @@ class Limits(Section):
     """Largest change of a limit in a round, as a part of its quota, unless the quota was lowered;
     null: any. Set it, say 0.2, if clients suffer from jumps."""
     over: float = Field(default=0.0, ge=0, le=1)
-    """While limits are not used up, their sum may exceed the quota by this part, paid back later
-    (docs/laws.md). Raise it if noise throttles; only with ``fast``."""
+    """While limits are not used up, their sum may exceed the quota by this part, repaid later
+    (docs/explain/laws.md). Raise it if noise throttles; only with ``fast``."""
     transition: Transition = Transition.FAST
-    """``strict``: limits in force never exceed the quota, and raises wait for decreases
-    (docs/laws.md). Set it if the quota is a hard bound; ``fast`` is fairer sooner."""
+    """``strict``: limits in force never exceed the quota; raises wait for decreases
+    (docs/explain/laws.md). Set it if quotas are hard bounds; ``fast`` is fairer sooner."""
     signing: Signing | None = None
     """Keys with which the job signs limits; the enforcer then refuses others. null: unsigned. Set
     it where others may write to the limits topic."""

@@ -71,6 +71,6 @@ def check_protected(options: Mapping[str, str]) -> None:
         raise ConfigError(
             f"Spark master {options['spark.master']}: without protection everybody who reaches "
             f"Spark's ports can run code as the job; set {', '.join(missing)} in a file for "
-            "--properties-file (docs/deploy.md, A Spark cluster), or allow it with "
+            "--properties-file (docs/operate/deploy.md, A Spark cluster), or allow it with "
             "security.allow_unprotected_spark: true"
         )

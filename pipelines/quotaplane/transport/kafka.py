@@ -2,7 +2,7 @@
 
 Limits are keyed by broker, so each broker's limits stay in order, on one partition. Topics are
 never created here: their replication and retention are the cluster owner's decision
-(docs/kafka.md).
+(docs/operate/kafka.md).
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class KafkaTopics:
         for topic in topics:
             kind = for_code(codes.get(topic, UnknownTopicOrPartitionError.errno))
             if kind is UnknownTopicOrPartitionError:
-                why = "does not exist: create it (docs/kafka.md says how) or correct the name"
+                why = (
+                    "does not exist: create it (docs/operate/kafka.md says how) or correct the name"
+                )
             elif kind is not NoError:
                 why = f"can't be used: {kind.__name__}"
             else:
@@ -97,7 +99,7 @@ class KafkaTopics:
         """By topic and partition, the first offset of that time or later, or the end offset.
 
         None: Kafka can't find it. Kafka reads records to find a time, which fails if a record
-        decompresses to more than Kafka's memory (docs/kafka.md, Large records).
+        decompresses to more than Kafka's memory (docs/operate/kafka.md, Large records).
 
         Raises:
             TransportError: no server answers within ``timeout_s``.
@@ -154,7 +156,8 @@ class KafkaTopics:
             if not existing:
                 raise TransportError(
                     f"Kafka at {self._settings.bootstrap_servers}: there is no topic {name!r} yet: "
-                    "create at least one broker's (docs/kafka.md says how) or correct the name"
+                    "create at least one broker's (docs/operate/kafka.md says how) or correct the "
+                    "name"
                 )
             topics += existing
         return list(dict.fromkeys(topics))

@@ -18,7 +18,7 @@ from quotaplane.texts import first_few
 
 FETCH_WAIT_MS: Final = 10
 """How long a broker may delay an empty fetch. With Kafka's default of 500 ms a small micro-batch
-takes 1.3 s instead of 0.4 s (docs/kafka.md)."""
+takes 0.8 s instead of 0.5 s."""
 
 _FETCH_BYTES: Final = 16 << 20
 """Per partition and fetch. Reports may be megabytes; Kafka's default of 1 MB would fetch each of
@@ -136,8 +136,8 @@ def size_warnings(
     topics = first_few(map(repr, unbounded or unknown), _MOST_NAMED)
     return [
         f"Kafka at {settings.bootstrap_servers}: topics {topics} {what}; set "
-        f"compression.type=uncompressed and max.message.bytes={max_report_bytes} (docs/kafka.md, "
-        "Large records)"
+        f"compression.type=uncompressed and max.message.bytes={max_report_bytes} "
+        "(docs/operate/kafka.md, Large records)"
     ]
 
 

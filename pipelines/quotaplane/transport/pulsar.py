@@ -1,7 +1,7 @@
 """The Pulsar transport: our Data Source reads reports, one producer on the driver sends limits.
 
 Limits are keyed by broker, so each broker's limits stay in order. Topics are never created here:
-their replication and retention are the cluster owner's decision (docs/pulsar.md).
+their replication and retention are the cluster owner's decision (docs/operate/pulsar.md).
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ def _report_topics(client: pulsar.Client, settings: PulsarTransport) -> Sequence
     if not existing:
         raise TransportError(
             f"Pulsar at {settings.service_url}: there is no topic {name!r} yet: create at least "
-            "one broker's (docs/pulsar.md says how) or correct the name"
+            "one broker's (docs/operate/pulsar.md says how) or correct the name"
         )
     return existing[:1]
 

@@ -2,7 +2,7 @@
 
 They are applied at two places: to the bytes of messages before they are decoded (``streams.
 sources``), and to the entries of a batch when these are counted. Bounds depend on sizes, not on
-contents. docs/security.md has the attack that each one answers, and measurements.
+contents. docs/operate/security.md has the attack that each one answers, and measurements.
 """
 
 from __future__ import annotations

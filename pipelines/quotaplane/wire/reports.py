@@ -1,8 +1,9 @@
 """Decodes reports of both formats into checked columns, and makes dead letters of bad ones.
 
-No content of a reports topic makes ``decode`` raise, or costs much more than its size (docs/wire.md
-has figures). A report with a broken frame is refused whole. If only some groups' values are wrong,
-only these entries are refused, so that one tenant's bad values don't affect the broker's others.
+No content of a reports topic makes ``decode`` raise, or costs much more than its size
+(docs/measured/parts.md has figures). A report with a broken frame is refused whole. If only some
+groups' values are wrong, only these entries are refused, so that one tenant's bad values don't
+affect the broker's others.
 """
 
 from __future__ import annotations

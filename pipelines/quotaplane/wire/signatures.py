@@ -1,7 +1,7 @@
 """Signatures on messages: who wrote a message, and that nobody changed it since.
 
 A signed message is the serialized message with one more field behind it, so that a reader without
-keys can parse it. docs/wire.md has the layout.
+keys can parse it. docs/reference/wire.md has the layout.
 """
 
 from __future__ import annotations

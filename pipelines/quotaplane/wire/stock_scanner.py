@@ -6,7 +6,7 @@ report whether it had that form; others must be parsed by the protobuf library.
 It trusts nothing: every position stays inside the buffer (see ``PAD``), and a report is ``good``
 only if its entries follow one another without gap or overlap from the end of its head to its last
 byte, and the fields of each entry fill it exactly. The result equals protobuf's (shown by a
-property test), several times as fast (docs/wire.md).
+property test), several times as fast (docs/measured/parts.md).
 
 Layout of one entry (all numbers are varints, base-128, low groups first)::
 

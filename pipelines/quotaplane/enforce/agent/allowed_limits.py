@@ -118,5 +118,5 @@ class AllowedLimits:
             f"the limits received for {first_few(sorted(lasting))} have exceeded their quotas for "
             f"{_REPORT_AFTER_S:g} s and are cut to fit. Possible causes: a broker stopped "
             "reporting, the job uses another history, or another program writes to the limits "
-            "topic (docs/enforcer.md)",
+            "topic (docs/explain/enforcer.md)",
         )

@@ -85,13 +85,13 @@ class LimitsListener:
         if self.received.not_enforced:
             text = (
                 "limits on totals or controller mutations, and throttle terms, are ignored: stock "
-                "brokers enforce only publish and dispatch (docs/enforcer.md)"
+                "brokers enforce only publish and dispatch (docs/explain/enforcer.md)"
             )
             self._conditions.note(IGNORED_LIMITS, "", text)
         if self._keys is None and self._seems_signed:
             text = (
                 "messages are signed, but signatures are not verified here: limits.signing is not "
-                "set (docs/enforcer.md)"
+                "set (docs/explain/enforcer.md)"
             )
             self._conditions.note(UNVERIFIED_LIMITS, "", text)
 

@@ -113,7 +113,7 @@ class UsagePublisher:
             text = (
                 f"its metrics can be read only every {window_s:.0f} s, as they take long; so its "
                 f"own reports count, every {self._own_every_s:g} s, until it has fewer topics or "
-                "is faster (docs/pulsar.md#observed-usage)"
+                "is faster (docs/operate/pulsar.md#observed-usage)"
             )
             self._conditions.note(OBSERVED_USAGE, broker, text)
         return True

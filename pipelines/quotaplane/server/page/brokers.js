@@ -57,7 +57,7 @@ export function Brokers({ options, setOptions }) {
     <h1>Brokers</h1>
     <${Failure} error=${error} retry=${reload} />
     ${content && content.brokers.length === 0 && html`<${Empty}>
-      <p>No broker has reported yet. <code>docs/integrate.md</code> says what a broker sends; reports that could not be
+      <p>No broker has reported yet. <code>docs/reference/integrate.md</code> says what a broker sends; reports that could not be
         used are under <a href="#/rejected">Rejected</a>.</p>
     </${Empty}>`}
     ${content && content.brokers.length > 0 && html`

@@ -44,7 +44,7 @@ from quotaplane.wire.signatures import SigningKeys
 
 COUNTERS: Final = ("reports", "uncounted", "limits", "quota_changes")
 GAUGES: Final = ("brokers_live", "brokers_stale", "lag_s", "unrecorded")
-"""Fields of the quota job's status line; docs/runbook.md explains them."""
+"""Fields of the quota job's status line; docs/operate/run-the-job.md explains them."""
 
 IDLE_ROW_MS: Final = 30_000
 """Rounds in which nothing happened get a row of ``rounds`` this often."""
