@@ -63,10 +63,10 @@ FEW: Final = "30 counts"
 """The condition of the plots about noise."""
 
 CONDITIONS: Final = (
-    Condition("none", "every report arrives, demand is what it is on average"),
+    Condition("none", "demand is its mean, every report arrives"),
     Condition(
         "poisson",
-        "each round's demand is a Poisson count over 5 s around its mean",
+        "demand of a round is a Poisson count around its mean",
         noise=POISSON,
         seeds=5,
     ),
@@ -74,14 +74,13 @@ CONDITIONS: Final = (
     Condition("delayed", "each report arrives 1 to 3 rounds late", delays=(1, 2, 3), seeds=5),
     Condition(
         FEW,
-        "Poisson, with rates so small that a small broker wants 30 messages in a round on average",
+        "Poisson, with rates at which a small broker wants 30 messages in a round",
         noise=CountNoise(counts=30),
         seeds=5,
     ),
     Condition(
         "dispersion 4",
-        "messages come in batches: 100 messages of a small broker in a round on average, and a "
-        "variance of 4 times that (negative binomial)",
+        "batches: a small broker wants 100 messages in a round, with a variance of 400",
         noise=CountNoise(counts=100, dispersion=4),
         seeds=5,
     ),
