@@ -116,12 +116,10 @@ class StockPlayer:
         stats: Stats,
         jvm: Jvm,
         seed: int,
-        direct: bool = False,
     ) -> None:
         self._world, self._stats = world, stats
         self._extensible = contender.extensible
         self._sheds = bool(contender.shedder)
-        self._direct = direct
         # doLoadShedding of the modular manager waits for each unload
         self.handover = Handover(ALL_AT_ONCE if self._extensible else 1, self._extensible)
         self._leader = StockLeader(jvm, contender.shedder, contender.placement, seed)
@@ -151,8 +149,6 @@ class StockPlayer:
         percent = 100.0 * (usage / limit)[:, [0, 2, 3, 4]].max(axis=1)
         sums = self._stats.sums(len(self._world.brokers))
         due = self._rule.due(now_s, sums, percent) & self._online
-        if self._direct:
-            due = self._online & (self._stats.measured_s == now_s)
         self._rule.reported(due, now_s, sums, percent)
         if self._extensible:
             self._updates += 1
@@ -171,7 +167,7 @@ class StockPlayer:
         else:
             reports = [self._report(int(b), usage[b], limit[b]) for b in np.flatnonzero(due)]
             # Each report is a notification, and the leader takes a sample of everybody at each.
-            self._leader.reports(reports, 1 if self._direct else len(reports))
+            self._leader.reports(reports, len(reports))
 
     def round(self, now_s: float) -> tuple[list[Order], list[tuple[int, tuple[int, ...]]]]:
         """A minute's shedding, and the splits before it."""

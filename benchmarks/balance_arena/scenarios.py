@@ -56,8 +56,6 @@ class Scenario:
     """It begins balanced and stays so: every move is one too many."""
     changes: tuple[int, ...] = ()
     """Minutes in which true rates jump."""
-    direct: bool = False
-    """Nothing is stale: every broker measures and reports just before each round."""
 
 
 Made = tuple[World, Factors | None]
@@ -78,12 +76,6 @@ def _hot(rng: np.random.Generator) -> Made:
 def _new(rng: np.random.Generator) -> Made:
     world = build(rng, _BROKERS, _NAMESPACES, _EACH)
     place_random(world, range(_BROKERS - 1), rng)
-    return world, None
-
-
-def _random(rng: np.random.Generator) -> Made:
-    world = build(rng, _BROKERS, _NAMESPACES, _EACH)
-    place_random(world, range(_BROKERS), rng)
     return world, None
 
 
@@ -298,16 +290,7 @@ def scenarios() -> list[Scenario]:
     ]
 
 
-def reproductions() -> list[Scenario]:
-    """The closed loop that earlier figures are known of: ten brokers, 300 bundles, no staleness."""
-    return [
-        Scenario("direct: new empty broker", "", _new, direct=True),
-        Scenario("direct: one hot broker", "", _hot, direct=True),
-        Scenario("direct: noise 0.5", "", _random, sigma=0.5, direct=True),
-    ]
-
-
 def named(names: Sequence[str]) -> list[Scenario]:
     """These scenarios; all if there are no names."""
-    known = {scenario.name: scenario for scenario in [*scenarios(), *reproductions()]}
+    known = {scenario.name: scenario for scenario in scenarios()}
     return [known[name] for name in names] if names else scenarios()
