@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Final
 
 _WIDTH: Final = 110
+_CODE: Final = re.compile(r"`[^`]+`|\[[^\]]+\](?=\()")
+"""Code and the words of a link, which stay on one line."""
+_SPACE: Final = "\0"
 
 
 def wrapped(text: str) -> list[str]:
@@ -16,12 +20,13 @@ def wrapped(text: str) -> list[str]:
     """
     item = text.startswith("- ")
     lines = textwrap.wrap(
-        text,
+        _CODE.sub(lambda code: code[0].replace(" ", _SPACE), text),
         _WIDTH,
         subsequent_indent="  " if item else "",
         break_long_words=False,
         break_on_hyphens=False,
     )
+    lines = [line.replace(_SPACE, " ") for line in lines]
     return lines if item else [*lines, ""]
 
 
