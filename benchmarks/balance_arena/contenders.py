@@ -31,7 +31,6 @@ class Contender(NamedTuple):
     """A strategy in the arena."""
 
     name: str
-    says: str
     shedder: str = ""
     """Pulsar's class; "" = ours."""
     placement: str = "LeastLongTermMessageRate"
@@ -49,23 +48,19 @@ def ours(eps: float) -> BalanceOptions:
 
 
 STOCK: Final = (
-    Contender(
-        "Threshold + LeastLongTerm",
-        "Pulsar 4.0's default",
-        "ThresholdShedder",
-    ),
+    # Pulsar 4.0's default
+    Contender("Threshold + LeastLongTerm", "ThresholdShedder"),
+    # the documentation's pair
     Contender(
         "Threshold + LeastResourceUsage",
-        "the documentation's pair",
         "ThresholdShedder",
         "LeastResourceUsageWithWeight",
     ),
-    Contender("Uniform + LeastLongTerm", "by messages and bytes", "UniformLoadShedder"),
-    Contender("Overload + LeastLongTerm", "Pulsar's first shedder", "OverloadShedder"),
-    Contender("AvgShedder", "PIP-364; places by its own plan", "AvgShedder", "AvgShedder"),
+    Contender("Uniform + LeastLongTerm", "UniformLoadShedder"),
+    Contender("Overload + LeastLongTerm", "OverloadShedder"),
+    Contender("AvgShedder", "AvgShedder", "AvgShedder"),
     Contender(
         "TransferShedder",
-        "the extensible load manager's; names the target itself",
         "TransferShedder",
         "LeastResourceUsageWithWeight",
     ),
@@ -73,10 +68,7 @@ STOCK: Final = (
 EPS: Final = (0.15, 0.10, 0.05)
 MORE_EPS: Final = (1.2, 0.9, 0.6, 0.4, 0.3, 0.2)
 """Only for the planes."""
-OURS: Final = tuple(
-    Contender(f"ours {eps:.2f}", f"quotaplane, wanted max/mean {1 + eps:.2f}", options=ours(eps))
-    for eps in (*EPS, *MORE_EPS)
-)
+OURS: Final = tuple(Contender(f"ours {eps:.2f}", options=ours(eps)) for eps in (*EPS, *MORE_EPS))
 
 
 class Player(Protocol):

@@ -51,8 +51,8 @@ def text(kept: Kept, machine: str) -> str:
         "",
         *wrapped(
             "How the quota job and the enforcer hold up under more load than they can carry, for "
-            "whoever sizes or operates them. [Reliability](../operate/reliability.md) says what is "
-            "promised. `make overload` writes this page; do not edit it."
+            "readers who size or operate them. [Reliability](../operate/reliability.md) says what "
+            "is promised. `make overload` writes this page; do not edit it."
         ),
     ]
     if "kafka" in kept:
