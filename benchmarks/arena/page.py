@@ -56,8 +56,8 @@ def page(
         "## Result without noise",
         "",
         *wrapped(
-            f"Means of {len(scenes)} scenarios and the worst of them; *limits over quota* is the "
-            "worst."
+            f"Mean of {len(scenes)} scenarios / the worst scenario; *limits over quota* is that of "
+            "the worst."
         ),
         *_by_measure(table, shown, scenes),
         "Rounds to settle after the worst shift of a scenario (ours in bold):",
@@ -118,8 +118,8 @@ def _method() -> list[str]:
             "the next round. A changed quota is known one round late, too. Brokers enforce limits "
             f"by token buckets in soft mode and may use {burst:.0%} more than the limit in the "
             "first round. Brokers that report what they refused report all of it: the best case "
-            "for ours, Doorman and TiKV. Stock reports and PIP-82's laws have nothing of it. All "
-            "laws run with the same random numbers. The scenarios are in "
+            "for ours, Doorman and TiKV. With stock reports and under PIP-82's laws they report "
+            "none of it. All laws run with the same random numbers. The scenarios are in "
             "`benchmarks/arena/scenarios.py`: PIP-82's examples, a flash crowd, a day in two time "
             "zones (*diurnal*), brokers that die and come back (*churn*), changing quotas, and "
             "others."

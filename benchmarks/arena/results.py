@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
 from benchmarks.arena.grid import Cell, Key, Table, rows
 from benchmarks.arena.held import Held
+from benchmarks.tables import csv_of
 
 _WORDS: Final = frozenset(
     {*Key._fields, "worst_shift", "last_off", "throttle_law", "mode", "windows"}
@@ -19,7 +20,7 @@ _WORDS: Final = frozenset(
 
 def table_csv(table: Table) -> str:
     """The table as CSV; empty: never settled."""
-    return _written(rows(table))
+    return csv_of(rows(table))
 
 
 def read_table(text: str) -> Table:
@@ -33,21 +34,12 @@ def read_table(text: str) -> Table:
 
 def held_csv(held: Iterable[Held]) -> str:
     """What our law reached on brokers with other throttle laws, as CSV."""
-    return _written(asdict(one) for one in held)
+    return csv_of(asdict(one) for one in held)
 
 
 def read_held(text: str) -> list[Held]:
     """The opposite of ``held_csv``."""
     return [Held(**row) for row in _read(text)]
-
-
-def _written(flat: Iterable[Mapping[str, Any]]) -> str:
-    out = io.StringIO()
-    lines = list(flat)
-    writer = csv.DictWriter(out, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return out.getvalue()
 
 
 def _read(text: str) -> list[dict[str, Any]]:

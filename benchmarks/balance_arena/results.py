@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from benchmarks.balance_arena.figures import LEVELS, Figures
 from benchmarks.balance_arena.grid import Cell, Key, Table, rows
 from benchmarks.balance_arena.verdicts import Minimum
+from benchmarks.tables import csv_of
 
 _ROUNDS: Final = tuple(f"rounds_to_{level:.2f}" for level in LEVELS)
 
 
 def table_csv(table: Table) -> str:
     """The table as CSV, a row for each run; inf: never."""
-    return _written(rows(table))
+    return csv_of(rows(table))
 
 
 def read_table(text: str) -> Table:
@@ -40,7 +41,7 @@ def read_table(text: str) -> Table:
 
 def minimum_csv(minimum: Sequence[Minimum]) -> str:
     """The least bytes as CSV."""
-    return _written(one._asdict() for one in minimum)
+    return csv_of(one._asdict() for one in minimum)
 
 
 def read_minimum(text: str) -> list[Minimum]:
@@ -49,12 +50,3 @@ def read_minimum(text: str) -> list[Minimum]:
         Minimum(row.pop("scenario"), *map(float, row.values()))
         for row in csv.DictReader(io.StringIO(text))
     ]
-
-
-def _written(flat: Iterable[Mapping[str, Any]]) -> str:
-    out = io.StringIO()
-    lines = list(flat)
-    writer = csv.DictWriter(out, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return out.getvalue()
