@@ -1,12 +1,11 @@
 """Run the whole arena and write docs/measured/arena.md, its plots and its table: ``make arena``.
 
-With --brief, print a summary of our laws instead.
+With --page, write only the page, from the tables of the last run. With --brief, print a summary
+of our laws and write nothing.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import TypeVar
 
 from benchmarks.arena.brief import brief
 from benchmarks.arena.contenders import CAUSAL, STATIC, Contender, contenders
-from benchmarks.arena.grid import Table, fill, rows
+from benchmarks.arena.grid import Table, fill
 from benchmarks.arena.held import HELD_LAWS, SCENARIO, measure
 from benchmarks.arena.page import page
-from benchmarks.arena.plots import fair, innocents, over, settling, story, stretch, use
+from benchmarks.arena.plots import innocents, settling, story
+from benchmarks.arena.results import held_csv, read_held, read_table, table_csv
 from benchmarks.arena.scenarios import CONDITIONS, FEW, Condition, Scenario, scenarios
-from benchmarks.arena.wishes import judge
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import ConfigError
 from quotaplane.sim.broker_throttle import BY_DEFAULT
@@ -36,41 +35,37 @@ _STORY_LAWS = (
 )
 
 
-def results_csv(table: Table) -> str:
-    """The table as CSV; empty: never settled."""
-    out = io.StringIO()
-    flat = rows(table)
-    writer = csv.DictWriter(out, fieldnames=list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return out.getvalue()
-
-
 def write(docs: Path, table: Table, laws: tuple[Contender, ...]) -> None:
-    """Write the page and what it shows, of the scenarios in the table."""
-    played = {key.scenario for key in table}
-    scenes = [scene for scene in scenarios() if scene.name in played]
+    """Write the tables, the plots and the page."""
     ours = [law for law in laws if law.transition is not None]
-    quiet = CONDITIONS[0].name
     told = [ours[0], *(law for law in laws if law.name in _STORY_LAWS)]
     by_name = {scene.name: scene for scene in scenarios()}
+    held = measure(tuple(law for law in ours if law.name in HELD_LAWS), by_name[SCENARIO])
     files = {
-        "results.csv": results_csv(table),
-        "settling.svg": settling(table, laws, quiet),
-        "use.svg": use(table, laws, quiet),
-        "over.svg": over(table, laws, quiet),
+        "results.csv": table_csv(table),
+        "throttle.csv": held_csv(held),
+        "settling.svg": settling(table, laws, CONDITIONS[0].name),
         "innocents.svg": innocents(table, laws, FEW),
-        "fair.svg": fair(table, laws, FEW),
-        "stretch.svg": stretch(table, laws, FEW),
         "idle_wakes.svg": story(told, by_name["idle wakes"]),
-        "flash_crowd.svg": story(told, by_name["flash crowd"]),
     }
     (docs / FOLDER).mkdir(exist_ok=True)
     for name, text in files.items():
         (docs / FOLDER / name).write_text(text, encoding="utf-8")
-    held = measure(tuple(law for law in ours if law.name in HELD_LAWS), by_name[SCENARIO])
-    words = page(table, laws, scenes, judge(table, ours), held, FOLDER)
-    (docs / "arena.md").write_text(words, encoding="utf-8")
+    write_page(docs)
+
+
+def write_page(docs: Path) -> None:
+    """Write the page again, from the tables in its folder."""
+    (docs / "arena.md").write_text(page_of(docs / FOLDER), encoding="utf-8")
+
+
+def page_of(folder: Path) -> str:
+    """The page, made of the tables in a folder."""
+    table = read_table((folder / "results.csv").read_text(encoding="utf-8"))
+    held = read_held((folder / "throttle.csv").read_text(encoding="utf-8"))
+    played = {key.scenario for key in table}
+    scenes = [scene for scene in scenarios() if scene.name in played]
+    return page(table, contenders(), scenes, held, FOLDER)
 
 
 Named = TypeVar("Named", Contender, Scenario, Condition)
@@ -127,6 +122,7 @@ def summary(
 def main(argv: Sequence[str]) -> None:
     """Some five minutes on one core."""
     parser = OptionParser(prog="python -m benchmarks.arena", description=__doc__)
+    parser.add_argument("--page", action="store_true", help="write the page of the last run again")
     parser.add_argument("--brief", action="store_true", help="print a summary, write nothing")
     for name, which in (("laws", "ours"), ("scenarios", "all"), ("conditions", "all")):
         words = f"with --brief: {name} by name (default: {which})"
@@ -147,6 +143,9 @@ def main(argv: Sequence[str]) -> None:
         return
     if args.laws or args.scenarios or args.conditions or args.ideal:
         raise ConfigError("--laws, --scenarios, --conditions and --ideal are only for --brief")
+    if args.page:
+        write_page(DOCS)
+        return
     laws = contenders()
     table = fill(laws, scenarios(), CONDITIONS, jobs=args.jobs)
     write(DOCS, table, laws)

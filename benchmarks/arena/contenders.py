@@ -44,7 +44,6 @@ class Contender:
     """One line of the tables."""
 
     name: str
-    says: str
     make: Make | None
     """A new controller for a run; None: the clairvoyant, who needs no loop."""
     throttled_told: bool = True
@@ -86,42 +85,41 @@ def contenders() -> tuple[Contender, ...]:
     """All of them, in the order of the tables: ours, the others, the ceilings."""
     return (
         Contender(
+            # `max_min` in the real step; brokers report what they refused.
             "ours, fast",
-            "max_min in the real step; brokers report what they refused",
             _ours(Transition.FAST),
             transition="fast",
         ),
         Contender(
+            # The same; a raise waits until those who come down have said so.
             "ours, strict",
-            "the same; a raise waits until those who come down have said so",
             _ours(Transition.STRICT),
             transition="strict",
         ),
         Contender(
+            # The same as the first, of brokers like stock Pulsar's: what is refused is guessed.
             "ours, fast, stock reports",
-            "the same as the first, of brokers like stock Pulsar's: what is refused is guessed",
             _ours(Transition.FAST),
             throttled_told=False,
             transition="fast",
         ),
         Contender(
+            # The same as the first; limits may add up to 1.1 times the quota, overuse is paid back.
             "ours, fast, over 10 %",
-            "the same as the first; limits may add up to 1.1 times the quota, overuse is paid back",
             _ours(Transition.FAST, over=0.1),
             transition="fast",
         ),
         Contender(
+            # The same, of brokers like stock Pulsar's.
             "ours, fast, over 10 %, stock reports",
-            "the same, of brokers like stock Pulsar's",
             _ours(Transition.FAST, over=0.1),
             throttled_told=False,
             transition="fast",
         ),
         *(
             Contender(
+                # PIP-82 as worded; it forgets the dead after a time.
                 f"pip82 {residual}{', stealing' if steal else ''}",
-                f"PIP-82 as worded: residual {residual}, {'with' if steal else 'no'} stealing; "
-                f"forgets the dead after {PIP82_FORGET_ROUNDS} rounds",
                 _law("pip82", PIP82_FORGET_ROUNDS, {"residual": residual, "steal": steal}),
                 throttled_told=False,
             )
@@ -129,38 +127,39 @@ def contenders() -> tuple[Contender, ...]:
             for steal in (True, False)
         ),
         Contender(
+            # An even split among the brokers that reported lately.
             STATIC,
-            f"an even split among the brokers that reported in the last {FORGET_ROUNDS} rounds",
             _law("static", FORGET_ROUNDS),
             throttled_told=False,
         ),
         Contender(
+            # What stock Pulsar ships: in proportion to use; never forgets a broker.
             "proportional",
-            "what stock Pulsar ships: in proportion to use; never forgets a broker",
             lambda scenario, case: StockProportional(_count(scenario)),
             throttled_told=False,
         ),
         Contender(
+            # An equal share, and a part of the rest in proportion to wants; leases of 60 rounds.
             "Doorman PROPORTIONAL_SHARE",
-            "an equal share, and a part of the rest in proportion to wants; leases of 60 rounds",
             _doorman(proportional_share),
         ),
         Contender(
+            # An equal share, and two redistributions of the rest; leases of 60 rounds.
             "Doorman FAIR_SHARE",
-            "an equal share, and two redistributions of the rest; leases of 60 rounds",
             _doorman(fair_share),
         ),
         Contender(
+            # Slots by averaged demand (half-life one round), which expire after 120 rounds.
             "TiKV",
-            "slots by averaged demand (half-life one round), which expire after 120 rounds",
             lambda scenario, case: TikvSlots(_count(scenario)),
         ),
         Contender(
+            # Ceiling: exact max-min of the last round's true demand, the spare divided evenly.
             CAUSAL,
-            "ceiling: exact max-min of the last round's true demand, the spare divided evenly",
             lambda scenario, case: CausalOptimum(case.demand, scenario),
         ),
-        Contender(CLAIRVOYANT, "ceiling: exact max-min of the round's own true demand", None),
+        # Ceiling: exact max-min of the round's own true demand.
+        Contender(CLAIRVOYANT, None),
     )
 
 

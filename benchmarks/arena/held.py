@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from benchmarks.arena.contenders import Contender, play
 from benchmarks.arena.grid import JUDGED_FROM
 from benchmarks.arena.scenarios import CONDITIONS, Scenario, draw
+from benchmarks.prose import wrapped
 from quotaplane.sim.figures import figures
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
@@ -41,7 +43,9 @@ class Held:
     """What one of ours reached; see ``figures``."""
 
     law: str
-    terms: ThrottleTerms
+    throttle_law: str
+    mode: str
+    windows: str
     settled_worst: float | None
     utilisation: float
     jain_mean: float
@@ -65,51 +69,48 @@ def measure(laws: tuple[Contender, ...], scenario: Scenario) -> list[Held]:
             for law, run in zip(laws, runs, strict=True):
                 one = figures(run, scenario.demand, shifts=shifts, judged_from=JUDGED_FROM)
                 took = [phase["rounds_to_fair"] for phase in one["phases"]]
-                worst = None if None in took else max(took)
+                worst = None if None in took else float(max(took))
                 used = float((run.usage[late].sum(axis=1) / run.quota[late]).mean())
-                rest = (one[name] for name in ("utilisation", "jain_mean", "overshoot_worst"))
-                found.append(Held(law.name, terms, worst, *rest, used))
+                rest = [one[name] for name in ("utilisation", "jain_mean", "overshoot_worst")]
+                found.append(
+                    Held(
+                        law.name,
+                        *(kind.value, mode.value, f"{samples} of {window_s:g} s", worst),
+                        *(round(float(value), 9) for value in (*rest, used)),
+                    )
+                )
     return found
 
 
-def section(held: Sequence[Held]) -> list[str]:
-    """Its part of the page."""
-    told, guessed = (
-        [one for one in held if one.law == law] for law in dict.fromkeys(one.law for one in held)
-    )
+def section(held: Sequence[Held], csv: str) -> list[str]:
+    """Its part of the page; ``csv`` is the file that has every figure."""
     lines = [
         "## Other throttle laws",
         "",
-        "Above, limits are token buckets of one second. Here brokers enforce them by each throttle",
-        f'law and mode, in "{SCENARIO}" without noise. *Windows* is how far back the law looks.',
-        "*Used* is the part of the quota that was used in the last rounds of the phases in which",
-        "all of it is wanted, on average: what the law itself lets through. *Rounds to settle* are",
-        "those of the worst shift. The first figure is of brokers that report what they refused,",
-        "the second of those that don't.",
-        "",
-        "| law | mode | windows | rounds to settle | utilisation | Jain | overshoot | used |",
-        "|---|---|---|---|---|---|---|---|",
+        *wrapped(
+            f'Here brokers enforce limits by each throttle law, in "{SCENARIO}" without noise. '
+            "*Windows* is how far back the law looks; *used* is the used part of the quota at the "
+            "end of the phases in which all of it is wanted. *Stock reports*: brokers do not "
+            f"report what they refused. The mode is soft; [{csv}]({csv}) has hard limits, too."
+        ),
+        "| law | windows | rounds to settle | used | stock reports: rounds to settle | used |",
+        "|---|---|---|---|---|---|",
     ]
-    for one, other in zip(told, guessed, strict=True):
-        by = one.terms
-        settled = " / ".join(
-            "never" if each.settled_worst is None else f"{each.settled_worst:g}"
-            for each in (one, other)
-        )
-        lines.append(
-            f"| {by.law.value} | {by.mode.value} | {by.samples} of {by.window_s:g} s | {settled} "
-            f"| {one.utilisation:.3f} / {other.utilisation:.3f} "
-            f"| {one.jain_mean:.3f} / {other.jain_mean:.3f} "
-            f"| {one.overshoot_worst:.0%} / {other.overshoot_worst:.0%} "
-            f"| {one.used:.0%} / {other.used:.0%} |"
-        )
+    soft = [one for one in held if one.mode == ThrottleMode.SOFT.value]
+    for (law, windows), ones in groupby(soft, lambda one: (one.throttle_law, one.windows)):
+        cells = [cell for one in ones for cell in (_settled(one), f"{one.used:.0%}")]
+        lines.append(f"| {' | '.join((law, windows, *cells))} |")
     return [
         *lines,
         "",
-        "A law that looks further back than one report covers lets a client use several rounds'",
-        "limit at once and then nothing, and again when the burst is no longer in its windows.",
-        "KIP-599 has the token bucket because of that: its burst comes only once. A broker that",
-        "does not report what it refused looks idle while its clients are delayed, and takes",
-        "longer to settle.",
-        "",
+        *wrapped(
+            "A law that looks further back than one report covers lets a client use several "
+            "rounds' limit at once and then nothing. A broker that does not report what it refused "
+            "then looks idle while its clients are delayed. The token bucket allows its burst once "
+            "only."
+        ),
     ]
+
+
+def _settled(one: Held) -> str:
+    return "never" if one.settled_worst is None else f"{one.settled_worst:g}"

@@ -27,48 +27,12 @@ def settling(table: Table, laws: Sequence[Contender], condition: str) -> str:
     return _heat(table, laws, condition, show)
 
 
-def use(table: Table, laws: Sequence[Contender], condition: str) -> str:
-    """Law by scenario: what was used, as a part of what the causal optimum used."""
-
-    def show(cell: Cell) -> tuple[str, float]:
-        return f"{cell.of_causal:.3f}", (1.0 - cell.of_causal) / 0.1
-
-    return _heat(table, laws, condition, show)
-
-
-def over(table: Table, laws: Sequence[Contender], condition: str) -> str:
-    """Law by scenario: by how much the limits in force exceeded the quota at worst."""
-
-    def show(cell: Cell) -> tuple[str, float]:
-        return f"{100 * cell.limits_over_quota:.0f} %", cell.limits_over_quota
-
-    return _heat(table, laws, condition, show)
-
-
 def innocents(table: Table, laws: Sequence[Contender], condition: str) -> str:
     """Law by scenario: what was refused of all that innocents wanted; grey: there are none."""
 
     def show(cell: Cell) -> tuple[str, float | None]:
         refused = cell.throttled_innocents
         return ("", None) if refused is None else (f"{100 * refused:.1f} %", refused / 0.15)
-
-    return _heat(table, laws, condition, show)
-
-
-def fair(table: Table, laws: Sequence[Contender], condition: str) -> str:
-    """Law by scenario: the part of fair rounds."""
-
-    def show(cell: Cell) -> tuple[str, float]:
-        return f"{cell.fair_part:.0%}", (1.0 - cell.fair_part) / 0.6
-
-    return _heat(table, laws, condition, show)
-
-
-def stretch(table: Table, laws: Sequence[Contender], condition: str) -> str:
-    """Law by scenario: the worst stretch of rounds over the quota."""
-
-    def show(cell: Cell) -> tuple[str, float]:
-        return f"{100 * cell.stretch_worst:.0f} %", cell.stretch_worst
 
     return _heat(table, laws, condition, show)
 

@@ -35,8 +35,6 @@ class Scenario:
     """True mean demand and quota, round by round."""
 
     name: str
-    asks: str
-    """What a law has to do here, in words."""
     demand: FloatArray
     """(rounds, brokers), per second."""
     quota: FloatArray
@@ -63,10 +61,10 @@ FEW: Final = "30 counts"
 """The condition of the plots about noise."""
 
 CONDITIONS: Final = (
-    Condition("none", "every report arrives, demand is what it is on average"),
+    Condition("none", "demand is its mean, every report arrives"),
     Condition(
         "poisson",
-        "each round's demand is a Poisson count over 5 s around its mean",
+        "demand of a round is a Poisson count around its mean",
         noise=POISSON,
         seeds=5,
     ),
@@ -74,14 +72,13 @@ CONDITIONS: Final = (
     Condition("delayed", "each report arrives 1 to 3 rounds late", delays=(1, 2, 3), seeds=5),
     Condition(
         FEW,
-        "Poisson, with rates so small that a small broker wants 30 messages in a round on average",
+        "Poisson, with rates at which a small broker wants 30 messages in a round",
         noise=CountNoise(counts=30),
         seeds=5,
     ),
     Condition(
         "dispersion 4",
-        "messages come in batches: 100 messages of a small broker in a round on average, and a "
-        "variance of 4 times that (negative binomial)",
+        "batches: a small broker wants 100 messages in a round, with a variance of 400",
         noise=CountNoise(counts=100, dispersion=4),
         seeds=5,
     ),
@@ -133,28 +130,28 @@ def scenarios() -> tuple[Scenario, ...]:
     """All of them, in the order of the page."""
     return (
         _steps(
+            # PIP-82's first example: 10/50/30 of 100; nobody is in need of limits at all.
             "residual",
-            "PIP-82's first example: 10/50/30 of 100; nobody is in need of limits at all",
             [(24, (1000, 5000, 3000), "cold start")],
         ),
         _steps(
+            # PIP-82's second: 80/20, then the second wants 60; fair is 50/50.
             "stealing",
-            "PIP-82's second: 80/20, then the second wants 60; fair is 50/50",
             [(12, (8000, 2000), "cold start"), (20, (8000, 6000), "the second wants more")],
         ),
         _steps(
+            # PIP-82's goal of fairness: limits of 70/30, then both want 70; fair is 50/50.
             "uniform load",
-            "PIP-82's goal of fairness: limits of 70/30, then both want 70; fair is 50/50",
             [(12, (7000, 3000), "cold start"), (20, (7000, 7000), "both want 70 %")],
         ),
         _steps(
+            # PIP-82's goal of use: limits of 70/30 and then a use of 80/20, which fits.
             "under-use",
-            "PIP-82's goal of use: limits of 70/30 and then a use of 80/20, which fits",
             [(12, (7000, 3000), "cold start"), (20, (8000, 2000), "80/20 on limits of 70/30")],
         ),
         _steps(
+            # Two brokers share the quota, a third that was idle wants 60 %; fair is a third each.
             "idle wakes",
-            "two brokers share the quota, a third that was idle wants 60 %; fair is a third each",
             [
                 (12, (8000, 8000, 0), "cold start"),
                 (16, (8000, 8000, 6000), "the idle broker wakes"),
@@ -162,8 +159,8 @@ def scenarios() -> tuple[Scenario, ...]:
             ],
         ),
         _steps(
+            # One of five brokers wants 30 times as much, and then no longer.
             "flash crowd",
-            "one of five brokers wants 30 times as much, and then no longer",
             [
                 (12, (1000, 1500, 2000, 2500, 250), "cold start"),
                 (16, (1000, 1500, 2000, 2500, 7500), "thirty times the demand"),
@@ -177,8 +174,8 @@ def scenarios() -> tuple[Scenario, ...]:
         _mostly_small(),
         _tiny_and_huge(),
         _steps(
+            # The same as under-use, with a quota of 100 messages per second, as PIP-82 has it.
             OWN_SCALE,
-            "the same as under-use, with a quota of 100 messages per second, as PIP-82 has it",
             [(12, (70, 30), "cold start"), (20, (80, 20), "80/20 on limits of 70/30")],
             quota=100.0,
         ),
@@ -187,7 +184,6 @@ def scenarios() -> tuple[Scenario, ...]:
 
 def _steps(
     name: str,
-    asks: str,
     stretches: Sequence[tuple[int, tuple[float, ...], str]],
     quota: float = QUOTA,
 ) -> Scenario:
@@ -196,12 +192,11 @@ def _steps(
     )
     begins = np.cumsum([0, *(rounds for rounds, _, _ in stretches[:-1])]).tolist()
     shifts = [Shift(at, what) for at, (_, _, what) in zip(begins, stretches, strict=True)]
-    return _scenario(name, asks, demand, shifts, quota)
+    return _scenario(name, demand, shifts, quota)
 
 
 def _scenario(
     name: str,
-    asks: str,
     demand: FloatArray,
     shifts: Sequence[Shift],
     quota: float | FloatArray = QUOTA,
@@ -209,17 +204,19 @@ def _scenario(
 ) -> Scenario:
     lives = np.ones(demand.shape, dtype=np.bool_) if alive is None else alive
     quotas: FloatArray = np.broadcast_to(np.asarray(quota, dtype=np.float64), (len(demand),))
-    return Scenario(name, asks, np.where(lives, demand, 0.0), quotas, lives, tuple(shifts))
+    return Scenario(name, np.where(lives, demand, 0.0), quotas, lives, tuple(shifts))
 
 
 def _diurnal() -> Scenario:
-    """A day of 120 rounds; the second half of the brokers lives eight time zones away."""
+    """A day of 120 rounds, in which demand moves all the time, up to 1.3 times the quota.
+
+    The second half of the brokers lives eight time zones away.
+    """
     turn = 2 * np.pi * np.arange(120) / 120
     phase = np.array([0, 0, 0, 1, 1, 1]) * 2 * np.pi / 3
     mean = np.array([1000.0, 1500, 2500, 1000, 1500, 2500])
     demand = mean * (1 + 0.7 * np.sin(turn[:, None] - phase))
-    asks = "six brokers in two time zones, demand up to 1.3 times the quota; it moves all the time"
-    return _scenario("diurnal", asks, demand, [Shift(0, "cold start, and a day")])
+    return _scenario("diurnal", demand, [Shift(0, "cold start, and a day")])
 
 
 def _reshuffled() -> Scenario:
@@ -228,11 +225,11 @@ def _reshuffled() -> Scenario:
     hands = [rng.lognormal(np.log(8000.0), 0.9, 100) for _ in range(4)]
     demand = np.concatenate([np.tile(hand, (12, 1)) for hand in hands])
     shifts = [Shift(12 * n, "all demands are dealt anew" if n else "cold start") for n in range(4)]
-    asks = "a hundred brokers with lognormal demand, dealt anew every twelve rounds"
-    return _scenario("reshuffled", asks, demand, shifts, quota=100 * QUOTA)
+    return _scenario("reshuffled", demand, shifts, quota=100 * QUOTA)
 
 
 def _churn() -> Scenario:
+    """Brokers join, die and come back."""
     alive = np.ones((72, 10), dtype=np.bool_)
     alive[:12, 8:] = False
     alive[24:48, 0] = False
@@ -246,10 +243,11 @@ def _churn() -> Scenario:
         Shift(48, "the one is back"),
         Shift(60, "the three are back"),
     ]
-    return _scenario("churn", "brokers join, die and come back", demand, shifts, alive=alive)
+    return _scenario("churn", demand, shifts, alive=alive)
 
 
 def _quotas() -> Scenario:
+    """The quota is raised and lowered under a constant demand."""
     quota = np.repeat([QUOTA, 2 * QUOTA, 0.6 * QUOTA, QUOTA], 12)
     demand = np.tile([2000.0, 3000, 4000, 5000], (48, 1))
     shifts = [
@@ -258,31 +256,34 @@ def _quotas() -> Scenario:
         Shift(24, "it falls to 60 % of what it was at first"),
         Shift(36, "it is back"),
     ]
-    asks = "the quota is raised and lowered under a constant demand"
-    return _scenario("quota changes", asks, demand, shifts, quota=quota)
+    return _scenario("quota changes", demand, shifts, quota=quota)
 
 
 def _mostly_small() -> Scenario:
-    """A small one wants 1 % of the quota: a fair share is 30 % while both large ones are there."""
+    """Forty small brokers want 1 % of the quota each, two large ones all they can get.
+
+    A fair share is 30 % while both large ones are there.
+    """
     both, alone = ([1000.0] * 40 + large for large in ([1e5, 1e5], [1e5, 0.0]))
-    asks = "forty small brokers want 40 % of the quota, two large ones all they can get"
     shifts = [
         Shift(0, "cold start"),
         Shift(16, "a large one wants nothing any more"),
         Shift(32, "it is back"),
     ]
     demand = np.repeat([both, alone, both], 16, axis=0)
-    return _scenario("mostly small", asks, demand, shifts, quota=10 * QUOTA)
+    return _scenario("mostly small", demand, shifts, quota=10 * QUOTA)
 
 
 def _tiny_and_huge() -> Scenario:
-    """A tiny one wants 0.2 % of the quota and then 0.4 %, an equal share is 3 %."""
+    """Thirty tiny brokers beside three huge ones, of which each wants 60 % of the quota.
+
+    A tiny one wants 0.2 % of the quota and then 0.4 %, an equal share is 3 %.
+    """
     usual, double = ([tiny] * 30 + [0.6e5] * 3 for tiny in (200.0, 400.0))
-    asks = "thirty tiny brokers beside three huge ones, of which each wants 60 % of the quota"
     shifts = [
         Shift(0, "cold start"),
         Shift(16, "the tiny ones want twice as much"),
         Shift(32, "they want as much as at first"),
     ]
     demand = np.repeat([usual, double, usual], 16, axis=0)
-    return _scenario("tiny and huge", asks, demand, shifts, quota=10 * QUOTA)
+    return _scenario("tiny and huge", demand, shifts, quota=10 * QUOTA)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.balance_arena.bounds import least_bytes
 from benchmarks.balance_arena.contenders import OURS, STOCK
-from benchmarks.balance_arena.grid import Table, fill, rows
-from benchmarks.balance_arena.known import needed
+from benchmarks.balance_arena.grid import Table, fill
 from benchmarks.balance_arena.page import page, slug
 from benchmarks.balance_arena.plots import planes, story
-from benchmarks.balance_arena.scenarios import Scenario, scenarios
-from benchmarks.balance_arena.verdicts import Bounds, judge
+from benchmarks.balance_arena.results import minimum_csv, read_minimum, read_table, table_csv
+from benchmarks.balance_arena.scenarios import scenarios
+from benchmarks.balance_arena.verdicts import Bounds, minimum
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
 
@@ -23,27 +21,31 @@ DOCS = Path(__file__).resolve().parents[2] / "docs/measured"
 FOLDER = "balance-arena"
 
 
-def results_csv(table: Table) -> str:
-    """The table as CSV, a row for each run; inf: never."""
-    out = io.StringIO()
-    flat = list(rows(table))
-    writer = csv.DictWriter(out, fieldnames=list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return out.getvalue()
-
-
-def write(
-    docs: Path, table: Table, scenes: Sequence[Scenario], bounds: Bounds, known: Table
-) -> None:
-    """Write the page and what it shows."""
+def write(docs: Path, table: Table, bounds: Bounds) -> None:
+    """Write the tables, the plots and the page."""
+    scenes = scenarios()
     files = {f"{slug(scene)}.svg": story(table, scene) for scene in scenes}
-    files |= {"results.csv": results_csv(table), "planes.svg": planes(table, scenes)}
+    files |= {
+        "results.csv": table_csv(table),
+        "minimum.csv": minimum_csv(minimum(table, bounds)),
+        "planes.svg": planes(table, scenes),
+    }
     (docs / FOLDER).mkdir(exist_ok=True)
     for name, text in files.items():
         (docs / FOLDER / name).write_text(text, encoding="utf-8")
-    words = page(table, scenes, judge(table, scenes, bounds), bounds, known, FOLDER)
-    (docs / f"{FOLDER}.md").write_text(words, encoding="utf-8")
+    write_page(docs)
+
+
+def write_page(docs: Path) -> None:
+    """Write the page again, from the tables in its folder."""
+    (docs / f"{FOLDER}.md").write_text(page_of(docs / FOLDER), encoding="utf-8")
+
+
+def page_of(folder: Path) -> str:
+    """The page, made of the tables in a folder."""
+    table = read_table((folder / "results.csv").read_text(encoding="utf-8"))
+    least = read_minimum((folder / "minimum.csv").read_text(encoding="utf-8"))
+    return page(table, scenarios(), least, FOLDER)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -51,13 +53,16 @@ def main(argv: Sequence[str]) -> None:
     parser = OptionParser(prog="make balance-arena", description=__doc__)
     parser.add_argument("--processes", type=int, default=2, help="each has a JVM beside it")
     parser.add_argument("--seeds", type=int, default=99, help="at most so many of a scenario")
+    parser.add_argument("--page", action="store_true", help="write the page of the last run again")
     chosen = parser.parse_args(argv)
+    if chosen.page:
+        write_page(DOCS)
+        return
     begun = time.perf_counter()
     scenes = scenarios()
     bounds = least_bytes(scenes, chosen.seeds, chosen.processes)
     table = fill((*STOCK, *OURS), scenes, chosen.processes, chosen.seeds)
-    known = fill(*needed(), chosen.processes, chosen.seeds)
-    write(DOCS, table, scenes, bounds, known)
+    write(DOCS, table, bounds)
     runs = sum(len(cell.runs) for cell in table.values())
     print(f"{runs} runs in {time.perf_counter() - begun:.0f} s: {DOCS / FOLDER}.md")
 

@@ -31,7 +31,6 @@ class Contender(NamedTuple):
     """A strategy in the arena."""
 
     name: str
-    says: str
     shedder: str = ""
     """Pulsar's class; "" = ours."""
     placement: str = "LeastLongTermMessageRate"
@@ -49,23 +48,19 @@ def ours(eps: float) -> BalanceOptions:
 
 
 STOCK: Final = (
-    Contender(
-        "Threshold + LeastLongTerm",
-        "Pulsar 4.0's default",
-        "ThresholdShedder",
-    ),
+    # Pulsar 4.0's default
+    Contender("Threshold + LeastLongTerm", "ThresholdShedder"),
+    # the documentation's pair
     Contender(
         "Threshold + LeastResourceUsage",
-        "the documentation's pair",
         "ThresholdShedder",
         "LeastResourceUsageWithWeight",
     ),
-    Contender("Uniform + LeastLongTerm", "by messages and bytes", "UniformLoadShedder"),
-    Contender("Overload + LeastLongTerm", "Pulsar's first shedder", "OverloadShedder"),
-    Contender("AvgShedder", "PIP-364; places by its own plan", "AvgShedder", "AvgShedder"),
+    Contender("Uniform + LeastLongTerm", "UniformLoadShedder"),
+    Contender("Overload + LeastLongTerm", "OverloadShedder"),
+    Contender("AvgShedder", "AvgShedder", "AvgShedder"),
     Contender(
         "TransferShedder",
-        "the extensible load manager's; names the target itself",
         "TransferShedder",
         "LeastResourceUsageWithWeight",
     ),
@@ -73,10 +68,7 @@ STOCK: Final = (
 EPS: Final = (0.15, 0.10, 0.05)
 MORE_EPS: Final = (1.2, 0.9, 0.6, 0.4, 0.3, 0.2)
 """Only for the planes."""
-OURS: Final = tuple(
-    Contender(f"ours {eps:.2f}", f"quotaplane, wanted max/mean {1 + eps:.2f}", options=ours(eps))
-    for eps in (*EPS, *MORE_EPS)
-)
+OURS: Final = tuple(Contender(f"ours {eps:.2f}", options=ours(eps)) for eps in (*EPS, *MORE_EPS))
 
 
 class Player(Protocol):
@@ -116,12 +108,10 @@ class StockPlayer:
         stats: Stats,
         jvm: Jvm,
         seed: int,
-        direct: bool = False,
     ) -> None:
         self._world, self._stats = world, stats
         self._extensible = contender.extensible
         self._sheds = bool(contender.shedder)
-        self._direct = direct
         # doLoadShedding of the modular manager waits for each unload
         self.handover = Handover(ALL_AT_ONCE if self._extensible else 1, self._extensible)
         self._leader = StockLeader(jvm, contender.shedder, contender.placement, seed)
@@ -151,8 +141,6 @@ class StockPlayer:
         percent = 100.0 * (usage / limit)[:, [0, 2, 3, 4]].max(axis=1)
         sums = self._stats.sums(len(self._world.brokers))
         due = self._rule.due(now_s, sums, percent) & self._online
-        if self._direct:
-            due = self._online & (self._stats.measured_s == now_s)
         self._rule.reported(due, now_s, sums, percent)
         if self._extensible:
             self._updates += 1
@@ -171,7 +159,7 @@ class StockPlayer:
         else:
             reports = [self._report(int(b), usage[b], limit[b]) for b in np.flatnonzero(due)]
             # Each report is a notification, and the leader takes a sample of everybody at each.
-            self._leader.reports(reports, 1 if self._direct else len(reports))
+            self._leader.reports(reports, len(reports))
 
     def round(self, now_s: float) -> tuple[list[Order], list[tuple[int, tuple[int, ...]]]]:
         """A minute's shedding, and the splits before it."""

@@ -54,8 +54,6 @@ class _Simulation:
         self.stats = Stats(self.world)
         self.noise = Noise(seed, scenario.sigma)
         self.phase = CHECK_EVERY_S * rng.integers(0, _TICKS, len(self.world.brokers))
-        if scenario.direct:
-            self.phase[:] = STATS_EVERY_S - CHECK_EVERY_S
         for event in scenario.events:
             if event.what == "starts" and not _before(scenario, event):
                 self.world.alive[event.broker] = False
@@ -161,7 +159,7 @@ def _player(
     if jvm is None:
         raise ValueError(f"{contender.name} needs a JVM for {scenario.name}")
     if contender.options is None:
-        return StockPlayer(contender, world, stats, jvm, seed, scenario.direct)
+        return StockPlayer(contender, world, stats, jvm, seed)
     beside = contender._replace(placement=BESIDE_OURS)
     elsewhere = StockPlayer(beside, world, stats, jvm, seed)
     return OurPlayer(contender.options, world, stats, elsewhere)

@@ -41,8 +41,6 @@ class Scenario:
     """A cluster and its story."""
 
     name: str
-    situation: str
-    """A sentence for the page."""
     make: Callable[[np.random.Generator], tuple[World, Factors | None]]
     minutes: int = 180
     sigma: float = 0.1
@@ -56,8 +54,6 @@ class Scenario:
     """It begins balanced and stays so: every move is one too many."""
     changes: tuple[int, ...] = ()
     """Minutes in which true rates jump."""
-    direct: bool = False
-    """Nothing is stale: every broker measures and reports just before each round."""
 
 
 Made = tuple[World, Factors | None]
@@ -78,12 +74,6 @@ def _hot(rng: np.random.Generator) -> Made:
 def _new(rng: np.random.Generator) -> Made:
     world = build(rng, _BROKERS, _NAMESPACES, _EACH)
     place_random(world, range(_BROKERS - 1), rng)
-    return world, None
-
-
-def _random(rng: np.random.Generator) -> Made:
-    world = build(rng, _BROKERS, _NAMESPACES, _EACH)
-    place_random(world, range(_BROKERS), rng)
     return world, None
 
 
@@ -212,50 +202,54 @@ def scenarios() -> list[Scenario]:
     last_start = _RESTART_FROM_MIN + _RESTART_EVERY_MIN * (_BROKERS - 1) + 1
     return [
         Scenario(
-            "one hot broker", "one of ten brokers carries 1.6 times the mean", _hot, bound=True
+            # One of ten brokers carries 1.6 times the mean.
+            "one hot broker",
+            _hot,
+            bound=True,
         ),
         Scenario(
+            # Bundles are on nine brokers at random; the tenth is new.
             "new empty broker",
-            "bundles are on nine brokers at random; the tenth is new",
             _new,
             bound=True,
         ),
         Scenario(
+            # One of ten brokers dies in minute 10 and comes back in minute 60.
             "dead broker",
-            "one of ten brokers dies in minute 10 and comes back in minute 60",
             _calm,
             events=(Event(10, "dies", 3), Event(60, "starts", 3)),
             judged_from=60,
         ),
         Scenario(
+            # The load of five regions follows the sun (a day of 240 minutes, from half to one and
+            # a half of the mean); each region begins on two brokers of its own.
             "diurnal skew",
-            "the load of five regions follows the sun (a day of 240 minutes, from half to one and"
-            " a half of the mean); each region begins on two brokers of its own",
             _diurnal,
             minutes=_DAY_MIN,
         ),
         Scenario(
+            # One bundle alone carries 1.4 times what a broker should: only a split helps.
             "bundle too big",
-            "one bundle alone carries 1.4 times what a broker should: only a split helps",
             _too_big,
         ),
         Scenario(
+            # Machines of half, one and two sizes, other programs on two of them; bundles at
+            # random.
             "heterogeneous",
-            "machines of half, one and two sizes, other programs on two of them; bundles at random",
             _mixed,
             bound=True,
         ),
         Scenario(
+            # PIP-364's three brokers: used to 10, 50 and 70 %, of which other programs 0, 10 and
+            # 40 points.
             "foreign load",
-            "PIP-364's three brokers: used to 10, 50 and 70 %, of which other programs 0, 10 and"
-            " 40 points",
             _foreign,
             bound=True,
         ),
         *(
             Scenario(
+                # Nothing happens: balanced, bursts of this sigma in every bundle.
                 f"noise {sigma:g}",
-                f"nothing happens: balanced, bursts of sigma {sigma:g} in every bundle",
                 _balanced,
                 sigma=sigma,
                 balanced=True,
@@ -263,51 +257,42 @@ def scenarios() -> list[Scenario]:
             for sigma in NOISE
         ),
         Scenario(
+            # Each broker is empty in turn, one every 6 minutes from minute 10 on.
             "rolling restart",
-            "each broker is empty in turn, one every 6 minutes from minute 10 on",
             _calm,
             events=_restarts(),
             judged_from=last_start,
         ),
         Scenario(
+            # A hundred brokers used to 80 %, a hundred new ones.
             "100 hot + 100 new",
-            "a hundred brokers used to 80 %, a hundred new ones",
             _hundred,
             minutes=120,
             seeds=1,
         ),
         Scenario(
+            # A new empty broker; 150 namespaces of two bundles, so that 150 bundles have the same
+            # range.
             "same ranges",
-            "a new empty broker; 150 namespaces of two bundles, so that 150 bundles have the same"
-            " range",
             _one_range,
             bound=True,
         ),
         Scenario(
+            # Every broker is used to some 92 % and balanced: there is nowhere to go.
             "all over the threshold",
-            "every broker is used to some 92 % and balanced: there is nowhere to go",
             _full,
             balanced=True,
         ),
         Scenario(
+            # One eighth of the namespaces carries three times as much, others every 20 minutes.
             "steps every 20 minutes",
-            "one eighth of the namespaces carries three times as much, others every 20 minutes",
             _steps,
             changes=tuple(range(_STEP_MIN, 180, _STEP_MIN)),
         ),
     ]
 
 
-def reproductions() -> list[Scenario]:
-    """The closed loop that earlier figures are known of: ten brokers, 300 bundles, no staleness."""
-    return [
-        Scenario("direct: new empty broker", "", _new, direct=True),
-        Scenario("direct: one hot broker", "", _hot, direct=True),
-        Scenario("direct: noise 0.5", "", _random, sigma=0.5, direct=True),
-    ]
-
-
 def named(names: Sequence[str]) -> list[Scenario]:
     """These scenarios; all if there are no names."""
-    known = {scenario.name: scenario for scenario in [*scenarios(), *reproductions()]}
+    known = {scenario.name: scenario for scenario in scenarios()}
     return [known[name] for name in names] if names else scenarios()

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.throttle.loops import by_entity, one_by_one, prepare, token_bucket_by_hand
-from benchmarks.throttle.page import Measured, page
+from benchmarks.throttle.page import Measured, page, rates_csv
 from benchmarks.throttle.picture import picture
 from benchmarks.throttle.traffic import SPREADS, traffic
 from quotaplane.console.option_parser import OptionParser
@@ -99,6 +99,8 @@ def main(argv: Sequence[str]) -> None:
             print(found[-1], flush=True)
     (DOCS / "throttle").mkdir(exist_ok=True)
     (DOCS / "throttle" / "burst.svg").write_text(picture(), encoding="utf-8")
+    rates = rates_csv(found, args.requests)
+    (DOCS / "throttle" / "results.csv").write_text(rates, encoding="utf-8")
     text = page(found, ENTITIES, args.requests)
     (DOCS / "throttle-benchmarks.md").write_text(text, encoding="utf-8")
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.arena.__main__ import DOCS, results_csv, summary, write
+from benchmarks.arena.__main__ import DOCS, FOLDER, page_of, summary, write
 from benchmarks.arena.ceilings import best_limits
 from benchmarks.arena.contenders import CAUSAL, CLAIRVOYANT, STATIC, contenders, play
 from benchmarks.arena.grid import Cell, Key, Table, fill
-from benchmarks.arena.page import rules
+from benchmarks.arena.plots import innocents, settling
+from benchmarks.arena.results import read_table, table_csv
 from benchmarks.arena.scenarios import (
     CONDITIONS,
     HARDER,
@@ -343,8 +342,24 @@ def test_without_buckets_innocents_are_throttled_more() -> None:
     assert ideal[at].stretch_worst == 0.0 < held[at].stretch_worst
 
 
+def test_the_page_is_what_its_tables_give() -> None:
+    assert (DOCS / "arena.md").read_text() == page_of(DOCS / FOLDER)
+
+
+def test_tables_read_as_they_were_written_and_give_the_plots() -> None:
+    text = (DOCS / FOLDER / "results.csv").read_text()
+    table = read_table(text)
+    assert len(table) == len(LAWS) * len(SCENES) * len(CONDITIONS)
+    assert table_csv(table) == text
+    for name, drawn in (
+        ("settling", settling(table, contenders(), QUIET.name)),
+        ("innocents", innocents(table, contenders(), FEW[0].name)),
+    ):
+        assert (DOCS / FOLDER / f"{name}.svg").read_text() == drawn
+
+
 @pytest.mark.soak
-def test_the_page_says_what_the_table_says(tmp_path: Path) -> None:
+def test_a_run_writes_the_page_and_what_it_shows(tmp_path: Path) -> None:
     chosen = tuple(LAWS.values())
     quiet = fill(list(chosen), scenarios(), [QUIET])
     table = {  # the page wants all conditions; their numbers don't matter here
@@ -354,23 +369,10 @@ def test_the_page_says_what_the_table_says(tmp_path: Path) -> None:
     }
     write(tmp_path, table, chosen)
     words = (tmp_path / "arena.md").read_text()
-    ours = [law for law in chosen if law.transition is not None]
-    for verdict in judge(table, ours):
-        places = verdict.met + len(verdict.missed)
-        met = "all" if not verdict.missed else verdict.met
-        assert f"| {verdict.wish.name} | {verdict.law} | {met} of {places} |" in words
-    committed = (DOCS / "arena.md").read_text()
-    assert "\n".join(rules(scenarios())) in committed  # else it is older than the code
-    assert _headings(committed) == _headings(words)
-    for picture in ("settling", "use", "over", "innocents", "fair", "stretch", "idle_wakes"):
+    for picture in ("settling", "innocents", "idle_wakes"):
         assert f"arena/{picture}.svg" in words
         assert (tmp_path / "arena" / f"{picture}.svg").read_text().startswith("<svg")
-    flat = list(csv.DictReader(io.StringIO(results_csv(table))))
-    assert len(flat) == len(table)
+    written = read_table((tmp_path / "arena/results.csv").read_text())
     cell = table[Key(CAUSAL, "idle wakes", "none")]
-    row = next(r for r in flat if (r["law"], r["scenario"]) == (CAUSAL, "idle wakes"))
-    assert float(row["utilisation"]) == pytest.approx(cell.utilisation)
-
-
-def _headings(page: str) -> list[str]:
-    return [line for line in page.splitlines() if line.startswith("## ")]
+    assert written.keys() == table.keys()
+    assert written[Key(CAUSAL, "idle wakes", "none")].utilisation == pytest.approx(cell.utilisation)

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from benchmarks.balance_arena.__main__ import DOCS, FOLDER, page_of
 from benchmarks.balance_arena.bounds import least
 from benchmarks.balance_arena.contenders import OURS
 from benchmarks.balance_arena.execution import (
@@ -21,6 +22,8 @@ from benchmarks.balance_arena.execution import (
 )
 from benchmarks.balance_arena.figures import figures
 from benchmarks.balance_arena.play import play
+from benchmarks.balance_arena.plots import planes
+from benchmarks.balance_arena.results import read_table
 from benchmarks.balance_arena.scenarios import named, scenarios
 from benchmarks.balance_arena.telemetry import Noise, Stats
 from benchmarks.balance_arena.world import OFFLINE, World, build, place_balanced, place_random
@@ -244,3 +247,10 @@ def test_balanced_placement_is_balanced() -> None:
     place_balanced(world, range(3))
     use = world.use(world.bundle_rates()[:, :2].sum(axis=1))
     assert use.max() / use.mean() < 1.01
+
+
+def test_the_page_and_the_plot_of_all_scenarios_are_what_their_tables_give() -> None:
+    folder = DOCS / FOLDER
+    assert (DOCS / f"{FOLDER}.md").read_text() == page_of(folder)
+    table = read_table((folder / "results.csv").read_text())
+    assert (folder / "planes.svg").read_text() == planes(table, scenarios())

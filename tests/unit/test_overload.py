@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from benchmarks.overload.figures import (
     of_writes,
     useful_after_s,
 )
+from benchmarks.overload.page import text
 from benchmarks.overload.phases import IN_TIME_S, PAIR_QUOTA, SWAP_S, swaps
 from benchmarks.soak_day.churn import ROUNDS_PER_HOUR, entries
 from benchmarks.soak_day.findings import findings
@@ -70,6 +73,14 @@ def test_useful_again_is_when_it_stays_so() -> None:
 def test_a_write_that_is_never_published_shows() -> None:
     writes = [Write(10.0, 10.5, 12.0), Write(15.0, 19.0), Write(99.0, 200.0, 300.0)]
     assert of_writes(writes, 0.0, 50.0) == (4.0, 4.0, np.inf, np.inf)
+
+
+def test_the_page_is_what_the_kept_figures_give() -> None:
+    docs = Path(__file__).parents[2] / "docs/measured"
+    page = (docs / "overload.md").read_text()
+    machine = re.search(r"^Machine:.*\n.*$", page, re.MULTILINE)
+    assert machine
+    assert page == text(json.loads((docs / "overload.json").read_text()), machine[0])
 
 
 def day(**grows: float) -> list[str]:
