@@ -304,7 +304,7 @@ class Running:
         until_s = loop.time() + within_s
         while not holds():
             assert loop.time() < until_s, (self.lines, self.enforcer.status())
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.25)
 
     async def ticks(self, count: int = 4) -> None:
         """Wait for a few of its ticks."""
@@ -313,7 +313,11 @@ class Running:
 
 @asynccontextmanager
 async def enforcing(
-    cluster: FakePulsar, settings: Settings, link: Link, outbox: Any = None
+    cluster: FakePulsar,
+    settings: Settings,
+    link: Link,
+    outbox: Any = None,
+    open_probe: Callable[[], Any] | None = None,
 ) -> AsyncIterator[Running]:
     """Run an enforcer within this context, in virtual time, and stop it cleanly."""
     lines: list[str] = []
@@ -321,7 +325,10 @@ async def enforcing(
     async with cluster.rest(conditions) as rest:
         running = Running(lines)
         parts = EnforcerParts(
-            settings, rest, link, lines.append, now_ms=lambda: running.now_ms, outbox=outbox
+            *(settings, rest, link, lines.append),
+            open_probe=open_probe,
+            now_ms=lambda: running.now_ms,
+            outbox=outbox,
         )
         await parts.start()
         enforcer = running.enforcer = Enforcer(parts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from quotaplane.agents.known_conditions import ACCESS_REFUSED
@@ -12,6 +10,7 @@ from quotaplane.pulsar_admin.http_answers import AccessWatch
 from quotaplane.pulsar_admin.rest import Rest
 from tests.unit.cluster_cases import Answer, RestServer
 from tests.unit.condition_cases import Printed
+from tests.virtual_loop import run_virtually
 
 GROUP = "/admin/v2/resourcegroups/rg"
 
@@ -77,7 +76,7 @@ def test_a_token_that_expires_while_a_client_runs() -> None:
             await rest.get(GROUP)
 
     async def run(server: RestServer) -> None:
-        async with Rest(server.transport(token="t"), conditions=heard.conditions) as rest:
+        async with server.rest(heard.conditions, token="t") as rest:
             server.answers["GET resourcegroups/rg"] = Answer(401)
             await ask(rest)
             assert rest.conditions.active() == {}
@@ -91,6 +90,5 @@ def test_a_token_that_expires_while_a_client_runs() -> None:
             await rest.get(GROUP)
             assert rest.conditions.active() == {}
 
-    with RestServer() as server:
-        asyncio.run(run(server))
+    run_virtually(run(RestServer()))
     assert [kind for kind, _ in heard.lines()] == ["warning", "recovered"]

@@ -15,10 +15,10 @@ from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.pulsar_admin.active_brokers import ActiveBrokers, following_brokers
 from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
-from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import Cluster
 from quotaplane.streams.listed_brokers import ListedBrokers
 from tests.unit.cluster_cases import Answer, RestServer, transport_to
+from tests.virtual_loop import run_virtually
 
 LIST = "GET brokers"
 
@@ -43,10 +43,10 @@ def listing(server: RestServer, *brokers: str) -> None:
 
 def read(server: RestServer, brokers: ActiveBrokers, now_s: float = 0.0) -> dict[str, ClusterError]:
     async def once() -> dict[str, ClusterError]:
-        async with Rest(transport_to(server.url)) as rest:
+        async with server.rest() as rest:
             return await brokers.read(rest, now_s, int(now_s * 1000))
 
-    return asyncio.run(once())
+    return run_virtually(once())
 
 
 def test_names_are_those_of_stock_reports_and_each_is_looked_up_once(server: RestServer) -> None:
