@@ -37,7 +37,8 @@ def page(
             f"Over the {sum(map(still, scenes))} scenarios that have to be balanced and then stay "
             "as they are: median and worst of the scenarios. *Moved* is the bytes per second of "
             "all moved bundles, as a part of the cluster's. *Moved again* and *receivers shed* "
-            "(moves to a broker that shed within ten minutes) are sums of the scenarios' means. "
+            "(moves to a broker that shed within ten minutes, without an event between) are sums "
+            "of the scenarios' means. "
             "The last column counts moves in the balanced scenarios, where each is one too many: "
             f"{', '.join(_link(scene, pictures) for scene in scenes if scene.balanced)}."
         ),
