@@ -25,7 +25,7 @@ from benchmarks.program import ROOT
 from benchmarks.soak_day.samples import slope, use_of
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.settings import Settings
-from tests.unit.enforce_cluster import Link, Running, enforcing, settings_for
+from tests.unit.enforce.enforce_cluster import Link, Running, enforcing, settings_for
 
 _LOW, _HIGH = 1000.0, 3000.0
 _PROBE_EVERY_S: Final = 5.0

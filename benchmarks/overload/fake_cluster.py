@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from tests.unit.cluster_cases import Answer
-from tests.unit.enforce_cluster import NAMESPACE, FakePulsar, full
+from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar, full
+from tests.unit.pulsar_admin.cluster_cases import Answer
 
 OTHER: Final = "other/space"
 """A namespace of another group, whose topics nobody floods."""

@@ -39,7 +39,7 @@ from quotaplane.console.option_parser import OptionParser
 from quotaplane.history.store import ensure_tables, table_uri
 from quotaplane.history.tables import TABLES
 from quotaplane.settings import parse_settings
-from tests.unit.server_process import Process
+from tests.unit.server.server_process import Process
 
 SAMPLE_EVERY: Final = 5
 KILL_EVERY: Final = ROUNDS_PER_HOUR // 6

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.rig import REQUIRED, Watched, browser_of, chromium, is_required, serving
 from tests.browser.story import story_history
-from tests.unit.server_cases import TOKENS
+from tests.unit.server.server_cases import TOKENS
 
 TIMEOUT_MS = 30_000
 """Other tests run at the same time."""

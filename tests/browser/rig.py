@@ -16,7 +16,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from quotaplane.server.app import create_app
-from tests.unit.server_cases import CONF, settings_with
+from tests.unit.server.server_cases import CONF, settings_with
 
 REQUIRED: Final = "QUOTAPLANE_BROWSER_REQUIRED"
 """An environment variable: where it is set, as in CI, a missing browser is a failure."""

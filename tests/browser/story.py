@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from quotaplane.settings import History
-from tests.unit.recorded_history import Recording
+from tests.unit.sim.recorded_history import Recording
 
 ORDERS: Final = "acme/orders"
 HOSTILE: Final = '<img src=x onerror="document.title=1">'

@@ -12,7 +12,7 @@ from quotaplane.history.store import ensure_tables
 from quotaplane.settings import History
 from tests.browser.rig import Watched, find_quota_line, serving
 from tests.browser.story import BROKERS, HOSTILE, HOSTILE_BROKER, ORDERS
-from tests.unit.server_cases import TOKENS, token
+from tests.unit.server.server_cases import TOKENS, token
 
 GROUP = "#/groups/acme%2Forders?range=15m"
 

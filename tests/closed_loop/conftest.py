@@ -22,7 +22,7 @@ from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 from quotaplane.wire.shard_inputs import DEPARTURES, pack_departures, pack_groups, pack_reports
-from tests.unit.wire_cases import decode_fresh
+from tests.unit.wire.wire_cases import decode_fresh
 
 START_MS = 1_700_000_000_000
 

@@ -26,7 +26,7 @@ from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.shard_inputs import GROUPS as GROUPS_SCHEMA
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.state_invariants import check_state
-from tests.unit.wire_cases import decode_fresh
+from tests.unit.wire.wire_cases import decode_fresh
 
 START_MS = 1_700_000_000_000
 INTERVAL_MS = 1000

@@ -37,7 +37,7 @@ from quotaplane.streams.sink import BatchSink, Finished, Finisher, Packed
 from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.transport import delta_topic, open_broker_link, open_transport
 from quotaplane.transport.base import Message
-from tests.unit.history_cases import DAY_MS, limits, rounds, usage
+from tests.unit.history.history_cases import DAY_MS, limits, rounds, usage
 
 _Result = TypeVar("_Result")
 KINDS: Final = ("usage", "rounds", "leases", "attachments", "resource_groups", "usage_daily")

@@ -13,7 +13,7 @@ from quotaplane.pulsar.spool import Spool
 from tests.faults import syscalls
 from tests.faults.crash_states import Disk, put_on_disk, states
 from tests.faults.points import FAULTS
-from tests.unit.spool_cases import found, live_values, offset, rows
+from tests.unit.pulsar.spool_cases import found, live_values, offset, rows
 
 pytestmark = pytest.mark.skipif(
     syscalls.available() is not None, reason=f"system calls: {syscalls.available()}"

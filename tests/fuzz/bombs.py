@@ -41,10 +41,10 @@ from quotaplane.wire.reports import decode, encode_stock_report
 from tests.fuzz.rest_targets import FakeRest, done
 from tests.fuzz.text_targets import _file
 from tests.fuzz.wire_targets import KEYS
-from tests.unit.cluster_cases import transport_to
-from tests.unit.load_report_cases import BOUNDS, local_broker_data
-from tests.unit.step_cases import CONFIG
-from tests.unit.wire_cases import NOW_MS, REPORTS
+from tests.unit.balance.load_report_cases import BOUNDS, local_broker_data
+from tests.unit.pulsar_admin.cluster_cases import transport_to
+from tests.unit.quota.step_cases import CONFIG
+from tests.unit.wire.wire_cases import NOW_MS, REPORTS
 
 SIZE: Final = 16 << 20
 MOST_CPU_S: Final = 1.0

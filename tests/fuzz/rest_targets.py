@@ -43,8 +43,8 @@ from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
 from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
 from tests.fuzz.target import Target
-from tests.unit.cluster_cases import transport_to
-from tests.unit.load_report_cases import local_broker_data
+from tests.unit.balance.load_report_cases import local_broker_data
+from tests.unit.pulsar_admin.cluster_cases import transport_to
 
 BUNDLE = "acme/orders/0x00000000_0xffffffff"
 _TOPIC = {

@@ -51,9 +51,9 @@ from tests.fuzz.mutators import (
 )
 from tests.fuzz.target import Target
 from tests.state_invariants import check_state
-from tests.unit.load_report_cases import BOUNDS, bundle_of, load_of, local_broker_data
-from tests.unit.step_cases import CONFIG
-from tests.unit.wire_cases import NOW_MS, REPORTS, own_report
+from tests.unit.balance.load_report_cases import BOUNDS, bundle_of, load_of, local_broker_data
+from tests.unit.quota.step_cases import CONFIG
+from tests.unit.wire.wire_cases import NOW_MS, REPORTS, own_report
 
 KEYS = SigningKeys({"a": "0123456789abcdef0123456789abcdef", "b": "x" * 40}, sign_with="a")
 OWN = (

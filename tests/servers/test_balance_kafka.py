@@ -22,7 +22,7 @@ from quotaplane.streams.job import StreamJob, prepare
 from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import Topics
 from tests.servers.kafka_server import KafkaServer
-from tests.unit.load_report_cases import bundle_of, load_of, local_broker_data
+from tests.unit.balance.load_report_cases import bundle_of, load_of, local_broker_data
 
 
 @pytest.mark.soak

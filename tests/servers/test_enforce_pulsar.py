@@ -27,7 +27,7 @@ from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, se
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_server import PulsarServer
 from tests.servers.tools import free_ports
-from tests.unit.metrics_cases import Series, parsed
+from tests.unit.metrics.metrics_cases import Series, parsed
 
 MEASURED_S = 4.0
 HELD = 0.08

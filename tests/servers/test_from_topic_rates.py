@@ -18,7 +18,7 @@ from tests.servers.pulsar_cluster import PulsarCluster, publishing
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import pulsar_home
 from tests.spark.test_day_one import started, wait_until
-from tests.unit.documented_commands import FROM_TOPIC_RATES, Command, Sandbox, commands_in
+from tests.unit.repo.documented_commands import FROM_TOPIC_RATES, Command, Sandbox, commands_in
 
 pytestmark = pytest.mark.soak  # each pulsar-admin starts a JVM
 

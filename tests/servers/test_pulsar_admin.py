@@ -15,8 +15,8 @@ import pytest
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.settings import History
 from tests.servers.pulsar_roles import pulsar_home
-from tests.unit.server_cases import TOKENS, token
-from tests.unit.server_process import Process, conf, running
+from tests.unit.server.server_cases import TOKENS, token
+from tests.unit.server.server_process import Process, conf, running
 
 QUICK = {**os.environ, "PULSAR_EXTRA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"

@@ -23,7 +23,7 @@ from tests.servers.pulsar_server import PulsarServer
 from tests.servers.test_enforce_observed import decoded, rates_of, read_for
 from tests.servers.test_enforce_pulsar import HELD, client_of, publishing
 from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
-from tests.unit.cluster_cases import transport_to
+from tests.unit.pulsar_admin.cluster_cases import transport_to
 
 WATCHED_S = 13.0
 LIMIT = 50

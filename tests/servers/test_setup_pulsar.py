@@ -19,7 +19,7 @@ from tests.servers.enforcer_process import EnforcerProcess
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.test_departures_pulsar import publishing
 from tests.servers.tools import free_ports
-from tests.unit.metrics_cases import parsed
+from tests.unit.metrics.metrics_cases import parsed
 
 pytestmark = pytest.mark.soak
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tests.unit.cluster_cases import Answer
+from tests.unit.pulsar_admin.cluster_cases import Answer
 
 if TYPE_CHECKING:
     from tests.simulation.enforcer_world import EnforcerProcess, EnforcerWorld

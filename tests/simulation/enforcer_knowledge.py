@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tests.simulation.process_loop import ProcessLoop
-from tests.unit.cluster_cases import Answer
-from tests.unit.enforce_cluster import administrators
+from tests.unit.enforce.enforce_cluster import administrators
+from tests.unit.pulsar_admin.cluster_cases import Answer
 
 if TYPE_CHECKING:
     from tests.simulation.enforcer_world import EnforcerWorld

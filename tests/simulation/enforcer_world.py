@@ -42,8 +42,8 @@ from tests.simulation.pulsar_cluster import (
     SimulatedWire,
 )
 from tests.simulation.virtual_time import START_MS, Timeline, Trace
-from tests.unit.cluster_cases import Answer
-from tests.unit.enforce_cluster import full
+from tests.unit.enforce.enforce_cluster import full
+from tests.unit.pulsar_admin.cluster_cases import Answer
 
 ENFORCERS: Final = 2
 _SYNC_S: Final = 2.0

@@ -35,7 +35,7 @@ from tests.simulation.storage import (
     StoredState,
 )
 from tests.simulation.virtual_time import Clock
-from tests.unit.wire_cases import decode_fresh
+from tests.unit.wire.wire_cases import decode_fresh
 
 
 class KilledError(BaseException):

@@ -12,8 +12,8 @@ from quotaplane.errors import TransportError
 from quotaplane.pulsar.leader_topic import Beat
 from quotaplane.transport.base import Polled, Portion
 from tests.simulation.process_loop import ProcessLoop
-from tests.unit.cluster_cases import ADMIN, Answer, Asked, Wire
-from tests.unit.enforce_cluster import ALL_OF_IT, FakePulsar, full
+from tests.unit.enforce.enforce_cluster import ALL_OF_IT, FakePulsar, full
+from tests.unit.pulsar_admin.cluster_cases import ADMIN, Answer, Asked, Wire
 
 if TYPE_CHECKING:
     from tests.simulation.enforcer_world import EnforcerWorld

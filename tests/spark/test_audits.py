@@ -21,9 +21,9 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.spark_engine import ask, collected
 from quotaplane.settings import History
 from tests.examples import in_soak
-from tests.unit.audit_cases import BY_HAND, Built, Case, equal, given, used, write
-from tests.unit.recorded_history import at
-from tests.unit.twenty_questions import Question, questions, recorded_day
+from tests.unit.query.audit_cases import BY_HAND, Built, Case, equal, given, used, write
+from tests.unit.query.twenty_questions import Question, questions, recorded_day
+from tests.unit.sim.recorded_history import at
 
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",

@@ -21,7 +21,7 @@ from quotaplane.streams.job import StreamJob, prepare
 from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink, Topics
 from quotaplane.transport.delta import DeltaTopics
-from tests.unit.load_report_cases import load_of
+from tests.unit.balance.load_report_cases import load_of
 
 TABLES = ("load", "balance_decisions", "balance_rounds", "rejected_reports")
 

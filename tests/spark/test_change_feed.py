@@ -24,8 +24,8 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from quotaplane.streams.sources import group_events
-from tests.unit.broken_cases import added, checkpointed
-from tests.unit.damage_cases import flip
+from tests.unit.deltalog.broken_cases import added, checkpointed
+from tests.unit.deltalog.damage_cases import flip
 
 NAN, INF = float("nan"), float("inf")
 CHANGE = (

@@ -9,7 +9,7 @@ import pytest
 
 from quotaplane.files import VARIABLE
 from tests.job import RunningJob, put_quotas, write_conf
-from tests.unit.test_file_modes import modes
+from tests.unit.repo.test_file_modes import modes
 
 
 @pytest.mark.parametrize(("umask", "rights"), [("077", {0}), ("027", {0o040, 0o050})])

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.unit.documented_commands import DAY_ONE, Command, Sandbox, commands_in
+from tests.unit.repo.documented_commands import DAY_ONE, Command, Sandbox, commands_in
 
 pytestmark = [
     pytest.mark.soak,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from quotaplane.settings import History
-from tests.unit.cluster_cases import FakeCluster
-from tests.unit.follower_cases import Rig
-from tests.unit.groups_cases import Command
+from tests.unit.group_sync.follower_cases import Rig
+from tests.unit.pulsar_admin.cluster_cases import FakeCluster
+from tests.unit.registry.groups_cases import Command
 
 
 @pytest.fixture

@@ -1,0 +1,121 @@
+"""A fake Pulsar cluster whose bundles can be unloaded, claimed and split, with awkward clients."""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections import Counter
+from typing import Any, Final
+
+from quotabalance.planning.decisions import Decisions
+from quotabalance.wire.balance_plans import PlanMessage
+from tests.unit.pulsar_admin.cluster_cases import Answer, RestServer
+
+BROKERS: Final = ("h:0", "h:1", "h:2")
+HALVES: Final = ("0x00000000_0x80000000", "0x80000000_0xffffffff")
+_LOOKUP: Final = re.compile(r"/b(\d)/lookup/v2/topic/(non-)?persistent/(.+)\?authoritative=true")
+_UNLOAD: Final = re.compile(r"namespaces/(.+)/unload\?destinationBroker=(.+)")
+
+
+class FakeBundles(RestServer):
+    """Brokers ``h:0`` to ``h:2``; ``owned`` says which bundle is where."""
+
+    def __init__(self, owned: dict[str, str], stats_interval_s: int = 60) -> None:
+        super().__init__()
+        self.owned = dict(owned)
+        self.rates: dict[str, float] = {}
+        self.reported_by: dict[str, str] = {}
+        """Brokers whose statistics have a bundle; by default its owner's."""
+        self.snatched = Counter[str]()
+        """By bundle: how many unloads end with the bundle at ``h:2``, a client's lookup being
+        quicker."""
+        self.unload_s = 0.0
+        self.refuse_unloads = 0
+        self.under_way: set[str] = set()
+        self.most_under_way = 0
+        self.clashes: list[str] = []
+        """Ranges that were unloaded twice at once."""
+        self.silent: set[str] = set()
+        self.started_at_ms = 0
+        self.stats_interval_s = stats_interval_s
+        self.policies: dict[str, Any] = {}
+
+    def find(self, method: str, path: str) -> Answer:
+        path = path.replace("/admin/v2/", "")
+        if path == "brokers":
+            return Answer(200, list(BROKERS))
+        if path == "brokers/configuration/runtime":
+            interval = str(self.stats_interval_s)
+            return Answer(200, {"clusterName": "blue", "statsUpdateFrequencyInSecs": interval})
+        if path.endswith("/healthcheck"):
+            number = path.split("/")[-2][-1]
+            return Answer(200, self._urls(f"h:{number}"))
+        if path.endswith("/ownedNamespaces"):
+            broker = path.split("/")[2]
+            return Answer(200, {name: {} for name, owner in self.owned.items() if owner == broker})
+        if path.endswith("broker-stats/load-report"):
+            return self._report(f"h:{path.split('broker-stats')[0][-1]}")
+        if path.endswith("/namespaceIsolationPolicies"):
+            return Answer(200, self.policies) if self.policies else Answer(404, {"reason": "no"})
+        if found := _LOOKUP.fullmatch(path):
+            return self._claim(f"h:{found[1]}", f"{found[2] or ''}persistent://{found[3]}")
+        if method == "PUT" and (found := _UNLOAD.fullmatch(path)):
+            return self._unload(found[1], found[2])
+        return super().find(method, path)
+
+    def _urls(self, broker: str) -> dict[str, str]:
+        return {"brokerUrl": f"pulsar://{broker}", "httpUrl": f"{self.url}/b{broker[-1]}"}
+
+    def _unload(self, bundle: str, target: str) -> Answer:
+        if self.refuse_unloads:
+            self.refuse_unloads -= 1
+            return Answer(500, {"reason": "broken"})
+        range_ = bundle.rpartition("/")[2]
+        if range_ in self.under_way:
+            self.clashes.append(range_)
+        self.under_way.add(range_)
+        self.most_under_way = max(self.most_under_way, len(self.under_way))
+
+        def unloaded() -> None:
+            snatched = self.snatched[bundle] > 0
+            self.snatched[bundle] -= snatched
+            self.owned[bundle] = "h:2" if snatched else ""
+            self.under_way.discard(range_)
+
+        return Answer(204, delay_s=self.unload_s, then=unloaded)
+
+    def _claim(self, broker: str, topic: str) -> Answer:
+        namespace = "/".join(topic.split("/")[2:4])
+        hashed = zlib.crc32(topic.encode())
+        for bundle, owner in self.owned.items():
+            low, high = (int(bound, 16) for bound in bundle.rpartition("/")[2].split("_"))
+            if bundle.startswith(f"{namespace}/") and low <= hashed < high:
+                self.owned[bundle] = owner or broker
+                return Answer(200, self._urls(self.owned[bundle]))
+        return Answer(404, {"reason": "no bundle"})
+
+    def _report(self, broker: str) -> Answer:
+        if broker in self.silent:
+            return Answer(503, {"reason": "busy"})
+        resource = {"usage": 10.0, "limit": 100.0}
+        names = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
+        stats = {
+            bundle: {
+                "msgThroughputIn": self.rates.get(bundle, 0.0),
+                **dict.fromkeys(("msgThroughputOut", "msgRateIn", "msgRateOut"), 0.0),
+                **dict.fromkeys(("topics", "producerCount", "consumerCount"), 1),
+            }
+            for bundle, owner in self.owned.items()
+            if self.reported_by.get(bundle, owner) == broker
+        }
+        report = {**dict.fromkeys(names, resource), "lastStats": stats}
+        return Answer(200, report | {"startTimestamp": self.started_at_ms})
+
+
+def message(
+    plan: Decisions, *, seq: int = 1, mode: str = "auto", age_s: float = 0.0
+) -> PlanMessage:
+    """A plan as it comes from the topic."""
+    now_ms = int((time.time() - age_s) * 1000)
+    return PlanMessage(1, seq, now_ms, mode, plan.plan_hash(now_ms), plan)

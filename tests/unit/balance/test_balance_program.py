@@ -1,0 +1,328 @@
+"""The balance job's program, its rows and messages, without Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from quotabalance.job.job import BalanceSpec
+from quotabalance.job.plan_finisher import BalanceFinisher
+from quotabalance.job.program import BalanceProgram, balance_program
+from quotabalance.job.reports_held import BalanceJobState
+from quotabalance.planning.decisions import LABELS, Decisions, Move, Split
+from quotabalance.planning.planner import fitting
+from quotabalance.settings import Balance
+from quotabalance.wire.balance_plans import decode_plan, encode_plan
+from quotabalance.wire.broker_loads import BrokerLoad
+from quotabalance.wire.load_batch import pack_loads
+from quotabalance.wire.load_reports import encode_load_report
+from quotaplane.arrow import pack, unpack
+from quotaplane.deltalog.read import read_rows
+from quotaplane.errors import ConfigError
+from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.tables import TABLES
+from quotaplane.history.writer import HistoryWriter
+from quotaplane.metrics.exposition import registry_of
+from quotaplane.model import Round
+from quotaplane.settings import History, load_settings, parse_settings
+from quotaplane.streams.shard_program import Batch, Output
+from tests.unit.balance.load_report_cases import NOW_MS, bundle_of, decoded, load_of
+from tests.unit.metrics.metrics_cases import scraped
+from tests.unit.repo.pages import ROOT
+
+BALANCE = Balance(options={"confirm_samples": 1, "confirm_window_samples": 1, "noise_z": 0.0})
+EPOCH = 7
+
+
+def payload(*reports: BrokerLoad, now_ms: int = NOW_MS) -> dict[str, list[bytes]]:
+    return {"loads": [pack_loads(decoded(*map(encode_load_report, reports), now_ms=now_ms).loads)]}
+
+
+def test_reports_that_are_gone_before_the_next_round_are_refused() -> None:
+    assert balance_program(Balance(round_interval_s=3599.0), EPOCH)
+    with pytest.raises(ConfigError, match=r"balance.round_interval_s: 3600 s is too long"):
+        balance_program(Balance(round_interval_s=3600.0), EPOCH)
+
+
+class Run:
+    """A program fed by hand; its state goes through bytes after every batch."""
+
+    def __init__(self, balance: Balance = BALANCE, max_brokers: int | None = None) -> None:
+        self.program: BalanceProgram = balance_program(balance, EPOCH, max_brokers)
+        self.blob: bytes | None = None
+        self.seq = 0
+
+    @property
+    def due_ms(self) -> int | None:
+        return self.program.due_ms(self.program.load(self.blob))
+
+    def batch(self, now_ms: int, arrived: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
+        state, outputs = self.program.run(
+            self.program.load(self.blob), arrived, Batch(0, self.seq, now_ms)
+        )
+        self.blob = self.program.dump(state)
+        self.seq += 1
+        found: dict[str, list[bytes]] = {}
+        for kind, value in outputs:
+            found.setdefault(kind, []).append(value)
+        return found
+
+
+def counts_of(outputs: dict[str, list[bytes]]) -> dict[str, float]:
+    found: dict[str, float] = json.loads(outputs["counts"][0])
+    return found
+
+
+def rows_of(outputs: dict[str, list[bytes]], table: str) -> list[dict[str, Any]]:
+    return [row for each in outputs.get(table, ()) for row in unpack(each)[0].to_pylist()]
+
+
+def skewed(sequence: int, at_ms: int) -> tuple[BrokerLoad, ...]:
+    """b1 has ten bundles, b2 and b3 nothing."""
+    return (
+        load_of("b1", (1e6,) * 10, sequence=sequence, at_ms=at_ms, cpu=50.0),
+        load_of("b2", (), sequence=sequence, at_ms=at_ms),
+        load_of("b3", (), sequence=sequence, at_ms=at_ms),
+    )
+
+
+def test_the_first_round_waits_until_every_broker_could_report() -> None:
+    run = Run()
+    assert run.due_ms is None
+    quiet = run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    assert quiet.keys() == {"counts"}
+    assert counts_of(quiet)["reports"] == 3
+    assert run.due_ms == NOW_MS + 60_000
+    first = run.batch(NOW_MS + 60_000, {})
+    assert first.keys() == {"counts", "load", "balance_decisions", "balance_rounds", "plan"}
+    assert run.due_ms == NOW_MS + 120_000
+    (row,) = rows_of(first, "balance_rounds")
+    assert (row["first"], row["every_broker"], row["bundles"]) == (True, True, 10)
+    assert (row["bytes_per_s"], row["max_mean"], row["brokers"]) == (1e7, 3.0, ["b1", "b2", "b3"])
+    assert row["moves"] == counts_of(first)["moves"] > 0
+    decisions = rows_of(first, "balance_decisions")
+    moves = [each for each in decisions if each["kind"] == "move"]
+    plan = decode_plan(first["plan"][0])
+    assert [(m["subject"], m["source"], m["target"]) for m in moves] == [
+        move[:3] for move in plan.decisions.moves
+    ]
+    assert {m["plan_hash"] for m in moves} == {plan.plan_hash} == {row["plan_hash"]}
+    assert (plan.epoch, plan.seq, plan.decided_at_ms, plan.mode) == (
+        7,
+        1,
+        NOW_MS + 60_000,
+        "propose",
+    )
+    assert {each["enforced"] for each in decisions} == {False}
+
+
+def test_a_proposal_is_published_again_until_it_is_carried_out_an_order_only_once() -> None:
+    for mode, plans in (("propose", 5), ("auto", 1)):
+        run = Run(BALANCE.model_copy(update={"mode": mode}))
+        run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+        rounds = [run.batch(NOW_MS + 60_000 * minute, {}) for minute in range(1, 6)]
+        found = [decode_plan(each["plan"][0]) for each in rounds if "plan" in each]
+        assert len(found) >= plans
+        assert len({plan.decisions for plan in found[:plans]}) == 1
+        # An approval names a time, too: each proposal is a plan of its own.
+        assert len({plan.plan_hash for plan in found}) == len(found)
+
+
+def test_the_record_has_new_reports_and_now_and_then_all() -> None:
+    run = Run()
+    hour = -NOW_MS % 3_600_000
+    run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    run.batch(NOW_MS + 60_000, {})
+    run.batch(NOW_MS + 61_000, payload(load_of("b2", (3.0,), first=99, sequence=2)))
+    second = run.batch(NOW_MS + 120_000, {})
+    (row,) = rows_of(second, "load")
+    assert (row["broker"], row["bundles"], row["topics"]) == ("b2", [bundle_of(99)], [3])
+    assert row["bytes_in_per_s"] == [1.5]
+    third = run.batch(NOW_MS + hour, {})
+    assert [row["broker"] for row in rows_of(third, "load")] == ["b1", "b2", "b3"]
+    assert rows_of(third, "balance_rounds")[0]["every_broker"]
+
+
+def test_a_silent_broker_is_noticed_without_any_report_and_forgotten_later() -> None:
+    run = Run(BALANCE.model_copy(update={"options": {"stale_after_s": 100.0}}))
+    run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    assert counts_of(run.batch(NOW_MS + 60_000, {}))["brokers_silent"] == 0
+    assert counts_of(run.batch(NOW_MS + 120_000, {}))["brokers_silent"] == 3
+    last = run.batch(NOW_MS + 301_000, {})
+    skips = [row for row in rows_of(last, "balance_decisions") if row["label"] == "BrokerGone"]
+    assert [row["subject"] for row in skips] == ["b1", "b2", "b3"]
+    assert skips[0]["reason"] == "no numbers of b1 for 300 s: forgotten"
+    assert rows_of(last, "balance_rounds")[0]["brokers"] == []
+    assert not [
+        row
+        for row in rows_of(run.batch(NOW_MS + 361_000, {}), "balance_decisions")
+        if row["label"] == "BrokerGone"
+    ]
+
+
+def test_refused_reports_are_dead_letters() -> None:
+    run = Run()
+    run.batch(NOW_MS, payload(load_of("b1")))
+    junk = decoded(b"junk").rejected
+    again = run.batch(NOW_MS + 1, payload(load_of("b1")) | {"rejected": [pack(junk)]})
+    letters = rows_of(again, "rejected_reports")
+    assert [(row["reason"], row["position"]) for row in letters] == [
+        ("not_newer", "loads/0@0"),
+        ("wrong_protobuf", "loads/0@0"),
+    ]
+    assert counts_of(again)["reports"] == 0
+
+
+def test_a_batch_that_runs_again_gives_the_same_bytes() -> None:
+    one, other = Run(), Run()
+    for now_ms, arrived in (
+        (NOW_MS, payload(*skewed(1, NOW_MS))),
+        (NOW_MS + 60_000, payload(load_of("b2", (9e6,), first=50, sequence=2))),
+        (NOW_MS + 120_000, {}),
+    ):
+        assert one.batch(now_ms, arrived) == other.batch(now_ms, arrived)
+        assert one.blob == other.blob
+
+
+def test_the_state_is_the_same_after_bytes() -> None:
+    assert BalanceJobState.from_bytes(BalanceJobState().to_bytes()) == BalanceJobState()
+
+
+def test_a_state_of_another_version_is_refused_by_name() -> None:
+    head, *tables = unpack(BalanceJobState().to_bytes())
+    at = head.column_names.index("format")
+    newer = head.set_column(at, head.schema.field(at), pa.array([2]))
+    with pytest.raises(ConfigError, match="in format 2, this version reads format 1"):
+        BalanceJobState.from_bytes(pack(newer, *tables))
+
+
+def finished(outputs: Sequence[Output] | dict[str, list[bytes]], seq: int = 1) -> Any:
+    assert isinstance(outputs, dict)
+    finisher = BalanceFinisher(
+        BALANCE.model_copy(update={"cluster": "east"}), 1200.0, lambda seq: {"loads": {"0": seq}}
+    )
+    return finisher.finish(Round(EPOCH, seq, NOW_MS), outputs)
+
+
+def test_the_metrics_have_what_was_decided() -> None:
+    run = Run()
+    run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    outputs = run.batch(NOW_MS + 60_000, {"rejected": [pack(decoded(b"junk").rejected)]})
+    status = BalanceSpec(load_settings(ROOT / "conf" / "balance.yaml")).status()
+    status.add(finished(outputs).status)
+    found = scraped(registry_of("balance", status.readings))
+    (row,) = unpack(outputs["balance_rounds"][0])[0].to_pylist()
+    decisions = found["quotaplane_balance_decisions_total"]
+    for kind in ("move", "split", "skip"):
+        assert sum(n for (what, _), n in decisions.items() if what == kind) == row[f"{kind}s"]
+    assert row["moves"] > 0
+    assert {label for _, label in decisions} <= LABELS.keys()
+    assert found["quotaplane_balance_rounds_total"] == {(): 1}
+    assert found["quotaplane_balance_bundles"] == {(): row["bundles"]}
+    imbalance = pytest.approx(row["max_mean"] - 1, abs=0.01)
+    assert found["quotaplane_balance_imbalance_ratio"] == {(): imbalance}
+    assert sum(found["quotaplane_balance_brokers"].values()) == len(row["brokers"])
+    assert found["quotaplane_balance_stale_after_seconds"][()] > 0
+    assert found["quotaplane_dead_letters_total"] == {(): 1}
+
+
+def test_a_round_is_written_and_read_back(history: History) -> None:
+    ensure_tables(history)
+    run = Run(BALANCE.model_copy(update={"cluster": "east"}))
+    junk = {"rejected": [pack(decoded(b"junk").rejected)]}
+    run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    done = finished(run.batch(NOW_MS + 60_000, junk))
+    assert [message.key for message in done.messages] == ["east"]
+    assert done.status.counts["decided"] == 1
+    assert done.status.rejected == {"wrong_protobuf": 1}
+    with HistoryWriter(history, "app", BalanceSpec.tables, BalanceSpec.last_table) as writer:
+        writer.append_round(Round(EPOCH, 1, NOW_MS), done.tables)
+        writer.append_round(Round(EPOCH, 1, NOW_MS), done.tables)
+    for name in ("load", "balance_decisions", "balance_rounds", "rejected_reports"):
+        rows = read_rows(open_table(history, name))
+        assert len(rows) == len(done.tables[name])
+        assert set(rows.column_names) == set(TABLES[name].schema.names)
+    load = {row["broker"]: row for row in read_rows(open_table(history, "load")).to_pylist()}
+    assert load["b1"]["bytes_in_per_s"] == [5e5] * 10
+    assert load["b2"]["bundles"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"options": {"start": 1}}, "balance.options.start: unknown key"),
+        ({"options": {"start_above": -1}}, "balance.options.start_above: Input should be greater"),
+        ({"policies": {"isolation": [{}]}}, "balance.policies.isolation.0.namespaces: Field"),
+    ],
+)
+def test_wrong_settings_are_found_before_anything_starts(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        balance_program(Balance(**changes), EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"loads_topic": "reports"}, "balance.loads_topic: the topic 'reports' is already used"),
+        ({"plans_topic": "load-reports"}, "already used as balance.loads_topic"),
+        ({"plans_topic": ".."}, "balance.plans_topic: '..' can't be the name of a topic"),
+        ({"mode": "yes"}, "balance.mode: must be 'propose' or 'auto'"),
+    ],
+)
+def test_topics_and_times_must_fit_together(section: dict[str, Any], message: str) -> None:
+    raw = {"transport": {"kind": "delta", "path": "t"}, "history": {"path": "h"}, "checkpoint": "c"}
+    with pytest.raises(ConfigError) as error:
+        parse_settings(raw | {"balance": section})
+    assert message in str(error.value)
+
+
+def test_a_plan_that_is_too_large_loses_its_last_moves() -> None:
+    moves = [Move(bundle_of(n), "b1", "b2", 1.0, "Overloaded", "x" * 100) for n in range(100)]
+    splits = [Split(bundle_of(200), "b1", (5,), "TooBig", "")]
+    whole = Decisions(moves, splits)
+    assert fitting(whole) is whole
+    cut = fitting(whole, 5_000)
+    assert 0 < len(cut.moves) < 100
+    assert not cut.splits
+    assert cut.skips[0].bundles == 101 - len(cut.moves)
+    assert len(encode_plan(cut, epoch=1, seq=1, decided_at_ms=1, mode="auto")) <= 5_000
+
+
+def test_the_tables_are_named_after_the_columns_of_reports() -> None:
+    assert pa.types.is_list(TABLES["load"].schema.field("bytes_in_per_s").type)
+
+
+def test_the_settings_file_shows_the_defaults() -> None:
+    settings = load_settings(Path(__file__).parents[3] / "conf" / "balance.yaml")
+    assert settings.balance == Balance()
+    shown = yaml.safe_load((Path(__file__).parents[3] / "conf" / "balance.yaml").read_text())
+    assert shown["balance"].keys() == Balance.model_fields.keys()
+    balance_program(settings.balance, EPOCH)
+
+
+def test_the_program_that_goes_to_executors_has_no_secret() -> None:
+    signing = {"keys": {"a": "0123456789abcdef" * 2}, "sign_with": "a"}
+    balance = Balance.model_validate({"signing": signing})
+    assert balance.signing is not None
+    assert balance_program(balance, EPOCH).balance.signing is None
+    assert b"0123456789abcdef" not in pickle.dumps(balance_program(balance, EPOCH))
+
+
+def test_a_clock_that_was_set_back_delays_no_round() -> None:
+    run = Run()
+    run.batch(
+        NOW_MS + 3_600_000, payload(*skewed(1, NOW_MS + 3_600_000), now_ms=NOW_MS + 3_600_000)
+    )
+    interval_ms = round(BALANCE.round_interval_s * 1000)
+    assert run.due_ms == NOW_MS + 3_600_000 + interval_ms
+    run.batch(NOW_MS, payload(*skewed(2, NOW_MS)))
+    assert run.due_ms == NOW_MS + interval_ms

@@ -1,0 +1,291 @@
+"""``quotaplane allocate`` as people script against it, and the command around it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quotaplane import __version__
+from quotaplane.cli.main import COMMANDS, main
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def allocate(tmp_path: Path, capsys: Capture) -> Any:
+    def run(case: object, *options: str) -> tuple[int, Any, str]:
+        path = tmp_path / "case.json"
+        if isinstance(case, bytes):
+            path.write_bytes(case)
+        else:
+            path.write_text(case if isinstance(case, str) else json.dumps(case), encoding="utf-8")
+        code = main(["allocate", str(path), *options])
+        out, err = capsys.readouterr()
+        return code, (json.loads(out, parse_constant=pytest.fail) if out else None), err
+
+    return run
+
+
+def brokers(**given: dict[str, Any]) -> dict[str, Any]:
+    return {"quota": 100, "brokers": given}
+
+
+PIP = brokers(b1={"usage": 10}, b2={"usage": 50}, b3={"usage": 30})
+
+
+def test_the_documented_case(allocate: Any) -> None:
+    case = {
+        "quota": 100,
+        "brokers": {
+            "b1": {"usage": 10, "limit": 33.3, "demand": None, "weight": 1, "floor": 0},
+            "b2": {"usage": 33.3, "limit": 33.3},
+            "b3": {"usage": 33.3, "limit": 33.3, "demand": 40},
+        },
+        "law": "max_min",
+        "options": {},
+    }
+    code, answer, err = allocate(case)
+    assert (code, err) == (0, "")
+    assert list(answer) == ["law", "limits", "reasons"]
+    assert answer["law"] == "max_min"
+    assert answer["limits"] == pytest.approx({"b1": 10.2, "b2": 49.8, "b3": 40})
+    assert answer["reasons"] == {
+        "b1": "satisfied: has the 10.2 it wants",
+        "b2": "saturated at 49.8; all of 49.8 left over by 2 satisfied brokers",
+        "b3": "satisfied: has the 40 it wants",
+    }
+
+
+def test_exact_demands_are_taken_as_they_are(allocate: Any) -> None:
+    case = {"quota": 120, "brokers": {name: {"demand": int(name)} for name in ("8", "32", "44")}}
+    case["brokers"]["38"] = {"demand": 38}
+    assert allocate(case)[1]["limits"] == {"8": 8.0, "32": 32.0, "38": 38.0, "44": 42.0}
+
+
+@pytest.mark.parametrize(
+    ("law", "options", "expected"),
+    [
+        ("pip82", {}, [20, 60, 40]),
+        ("pip82", {"residual": "proportional"}, [100 / 9, 500 / 9, 300 / 9]),
+        ("static", {}, [100 / 3] * 3),
+        ("proportional", {}, [11, 55, 33]),
+        ("max_min", {}, [10.2 + 8.2 / 3, 51 + 8.2 / 3, 30.6 + 8.2 / 3]),
+    ],
+)
+def test_laws_and_options(
+    allocate: Any, law: str, options: dict[str, Any], expected: list[float]
+) -> None:
+    code, answer, _ = allocate({**PIP, "law": law, "options": options})
+    assert code == 0
+    assert answer["law"] == law
+    assert list(answer["limits"].values()) == pytest.approx(expected)
+
+
+def test_law_on_the_command_line_wins_over_the_case(allocate: Any) -> None:
+    options = {"residual": "proportional"}
+    case = {**PIP, "options": options}
+    assert allocate(case, "--law", "pip82")[1]["limits"]["b1"] == pytest.approx(100 / 9)
+    # Options that were meant for the case's own law do not stand in another's way.
+    answer = allocate({**case, "law": "pip82"}, "--law", "static")[1]
+    assert answer["law"] == "static"
+    assert answer["limits"]["b1"] == pytest.approx(100 / 3)
+
+
+def test_an_absent_limit_is_not_one_that_throttles(allocate: Any) -> None:
+    case = brokers(a={"usage": 80, "limit": 80}, b={"usage": 20, "limit": 20})
+    assert allocate(case, "--law", "pip82")[1]["limits"] == {"a": 80.0, "b": 50.0}
+    del case["brokers"]["b"]["limit"]
+    assert allocate(case, "--law", "pip82")[1]["limits"] == {"a": 80.0, "b": 20.0}
+
+
+def test_floors_are_guaranteed(allocate: Any) -> None:
+    case = brokers(a={"demand": 500, "floor": 60}, b={"demand": 500}, c={"demand": 500})
+    assert allocate(case)[1]["limits"] == {"a": 60.0, "b": 20.0, "c": 20.0}
+
+
+def test_ceilings_and_priorities(allocate: Any) -> None:
+    case = brokers(
+        a={"demand": 500, "ceiling": 40},
+        b={"demand": 500, "priority": -1},
+        c={"demand": 500, "priority": 0, "ceiling": None},
+    )
+    answer = allocate(case)[1]
+    assert answer["limits"] == {"a": 40.0, "b": 0.0, "c": 60.0}
+    assert answer["reasons"] == {
+        "a": "ceiling 40, wants 500",
+        "b": "waits for higher priority: 2 brokers above -1 leave nothing of the quota of 100",
+        "c": "saturated at 60, wants 500; all of 60 left over by 1 ceiling",
+    }
+
+
+@pytest.mark.parametrize("quota", [{}, {"quota": None}])
+@pytest.mark.parametrize("law", ["max_min", "static", "pip82", "proportional"])
+def test_unlimited_is_null(allocate: Any, quota: dict[str, Any], law: str) -> None:
+    code, answer, _ = allocate({**quota, "brokers": {"a": {"usage": 5}}}, "--law", law)
+    assert code == 0
+    assert answer["limits"] == {"a": None}
+    assert answer["reasons"]["a"].startswith("unlimited")
+
+
+@pytest.mark.parametrize("law", ["max_min", "static", "pip82", "proportional"])
+def test_no_brokers_no_limits(allocate: Any, law: str) -> None:
+    assert allocate({"quota": 1, "brokers": {}}, "--law", law) == (
+        0,
+        {"law": law, "limits": {}, "reasons": {}},
+        "",
+    )
+
+
+def test_reads_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(json.dumps(PIP).encode()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert main(["allocate", "-", "--law", "pip82"]) == 0
+    assert json.loads(capsys.readouterr().out)["limits"]["b1"] == 20.0
+
+
+ONE = '{"quota": 1, "brokers": {"b1": %s}}'
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        (brokers(b1={"usage": "10"}), "brokers.b1.usage: must be a number, not a string"),
+        (brokers(b1={"usage": True}), "brokers.b1.usage: must be a number, not true"),
+        (brokers(b1={"usage": -1}), "brokers.b1.usage: must be at least 0"),
+        (brokers(b1={"usage": 1e300}), "brokers.b1.usage: must be at most 1e+18"),
+        (brokers(b1={"usage": [1]}), "brokers.b1.usage: must be a number, not a list"),
+        (brokers(b1={}), "brokers.b1.usage: is required (or give its demand)"),
+        (brokers(b1={"usage": None}), "brokers.b1.usage: is required (or give its demand)"),
+        (brokers(b1={"usage": 1, "weight": 0}), "brokers.b1.weight: must be at least 1e-09"),
+        (brokers(b1={"usage": 1, "weight": None}), "brokers.b1.weight: must be a number, not null"),
+        (brokers(b1={"usage": 1, "floor": -1}), "brokers.b1.floor: must be at least 0"),
+        (brokers(b1={"usage": 1, "ceiling": -1}), "brokers.b1.ceiling: must be at least 0"),
+        (brokers(b1={"usage": 1, "ceiling": "9"}), "brokers.b1.ceiling: must be a number, not a s"),
+        (brokers(b1={"usage": 1, "priority": 1001}), "brokers.b1.priority: must be at most 1000"),
+        (brokers(b1={"usage": 1, "priority": 0.5}), "brokers.b1.priority: must be a whole number"),
+        (brokers(b1={"usage": 1, "priority": None}), "brokers.b1.priority: must be a whole number"),
+        (brokers(b1={"usage": 1, "limit": {}}), "brokers.b1.limit: must be a number, not an obj"),
+        (brokers(b1={"usage": 1, "wieght": 2}), "brokers.b1.wieght: unknown key"),
+        (brokers(b1=5), "brokers.b1: must be an object, not a number"),
+        ({"quota": 5}, "brokers: is required"),
+        ({"quota": 5, "brokers": ["b1"]}, "brokers: must be an object, not a list"),
+        ({"quota": "5", "brokers": {}}, "quota: must be a number, not a string"),
+        ({"quota": -1, "brokers": {}}, "quota: must be at least 0"),
+        ({**PIP, "extra": 1}, "extra: unknown key"),
+        ({**PIP, "law": "fair"}, "law: unknown law 'fair'"),
+        ({**PIP, "law": None}, "law: must be a string, not null"),
+        ({**PIP, "options": {"steal": True}}, "options.steal: unknown option of law max_min"),
+        ({**PIP, "law": "pip82", "options": {"steal": "yes"}}, "options.steal: must be true or"),
+        ({**PIP, "options": []}, "options: must be an object, not a list"),
+        ([PIP], "must be an object, not a list"),
+        (ONE % '{"usage": NaN}', "NaN is not a JSON number"),
+        (ONE % '{"usage": -Infinity}', "-Infinity is not a JSON number"),
+        (ONE % '{"usage": 1e999}', "brokers.b1.usage: must be a finite number"),
+        (ONE % ('{"usage": 1%s}' % ("0" * 400)), "brokers.b1.usage: must be"),
+        (ONE % ('{"usage": 1%s}' % ("0" * 5000)), "a whole number has too many digits"),
+        (ONE % '{"usage": 1, "usage": 2}', "usage: the key occurs twice"),
+        ('{"quota": 1', "not JSON: Expecting"),
+        ("", "not JSON: Expecting value (line 1, column 1)"),
+        ("[" * 100_000, "nested too deeply"),
+        (b"\xff\xfe{", "not UTF-8 (byte 0)"),
+        (brokers(**{"b\n1\x1b": {"usage": "1"}}), r"brokers.b\n1\x1b.usage: must be a number"),
+    ],
+)
+def test_a_wrong_case_is_one_line_that_names_the_field(
+    allocate: Any, case: object, says: str
+) -> None:
+    code, answer, err = allocate(case)
+    assert (code, answer) == (2, None)
+    assert err.startswith("quotaplane: error: ")
+    assert f"case.json: {says}" in err
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["allocate"], "the following arguments are required: CASE.json"),
+        (["allocate", "no/such/file.json"], "no/such/file.json: can't be read: No such file"),
+        (["allocate", "/"], "/: can't be read: Is a directory"),
+        (["allocate", "a\0b"], "can't be read"),
+        (["allocate", "-", "--laws", "x"], "unrecognized arguments: --laws"),
+        (["alocate"], "no command 'alocate'; did you mean allocate?"),
+        ([], "the following arguments are required: COMMAND"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(argv: list[str], says: str, capsys: Capture) -> None:
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_law_on_the_command_line(allocate: Any) -> None:
+    code, _, err = allocate(PIP, "--law", "fair")
+    assert code == 2
+    assert "--law: unknown law 'fair' (there are: max_min, static" in err
+
+
+def test_help_and_version(capsys: Capture) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(command in text for command in COMMANDS)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"quotaplane {__version__}\n"
+
+
+def test_ctrl_c_leaves_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("quotaplane.cli.allocate.run", interrupted)
+    assert main(["allocate", "-"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    package = Path(__file__).parents[3] / "pipelines"
+    return {**os.environ, "PYTHONPATH": str(package)}
+
+
+def test_only_what_the_subcommand_needs_is_imported(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    case = tmp_path / "case.json"
+    case.write_text(json.dumps(PIP))
+    script = (
+        "import sys; from quotaplane.cli.main import main; code = main(sys.argv[1:]); "
+        "print(sorted(sys.modules), file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "allocate", str(case)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    loaded = set(eval(done.stderr))
+    heavy = {"pyspark", "pandas", "pyarrow", "deltalake", "rich", "plotly", "yaml"}
+    assert not heavy & loaded
+    assert not {"quotaplane.cli.simulate", "quotaplane.cli.groups"} & loaded
+
+
+def test_a_law_that_divides_without_usage_asks_for_none(allocate: Any) -> None:
+    case = {"quota": 90, "brokers": {"a": {}, "b": {"weight": 2}}}
+    code, out, err = allocate(case, "--law", "static")
+    assert (code, out["limits"], err) == (0, {"a": 30.0, "b": 60.0}, "")
+    for law in ("max_min", "pip82", "proportional"):
+        code, _, err = allocate(case, "--law", law)
+        assert (code, "brokers.a.usage: is required" in err) == (2, True)

@@ -1,0 +1,295 @@
+"""Several enforcers and one topic: never do two write at once, and one leads within 10 s."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from quotaplane.agents.conditions import Conditions
+from quotaplane.enforce.agent.leader_election import (
+    BEAT_EVERY_S,
+    HOLD_S,
+    LATE_S,
+    LeaderElection,
+    LeaderRest,
+)
+from quotaplane.errors import ClusterError, TransportError
+from quotaplane.pulsar.leader_topic import Beat
+from quotaplane.settings import PulsarTransport
+from tests.unit.pulsar_admin.cluster_cases import transport_to
+
+TAKES_OVER_WITHIN_S = 10.0
+
+
+@dataclass
+class Topic:
+    """Pulsar's side: who may produce, and the messages so far."""
+
+    now_s: float = 0.0
+    holder: Access | None = None
+    beats: list[Beat] = field(default_factory=list)
+
+
+@dataclass
+class Access:
+    """One program's connection to the topic."""
+
+    topic: Topic
+    name: str
+    cut_off: bool = False
+    """The program reaches nothing; the cluster has not noticed and keeps its access."""
+    read: int | None = None
+
+    def _reach(self) -> None:
+        if self.cut_off:
+            raise TransportError("no answer")
+
+    def received(self) -> Beat | None:
+        self._reach()
+        beats = self.topic.beats
+        since = max(len(beats) - 1, 0) if self.read is None else self.read
+        self.read = len(beats)
+        return beats[-1] if len(beats) > since else None
+
+    def acquire(self, *, fence: bool) -> bool:
+        self._reach()
+        if self.topic.holder not in (None, self) and not fence:
+            return False
+        self.topic.holder = self
+        return True
+
+    def beat(self, *, leaves: bool = False) -> bool:
+        self._reach()
+        if self.topic.holder is not self:
+            return False
+        self.topic.beats.append(Beat(self.name, leaves))
+        return True
+
+    def close(self) -> None:
+        if self.topic.holder is self and not self.cut_off:
+            self.topic.holder = None
+
+
+@pytest.fixture(autouse=True)
+def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def here(work: Callable[..., Any], **options: Any) -> Any:
+        return work(**options)
+
+    monkeypatch.setattr("asyncio.to_thread", here)
+
+
+class Enforcers:
+    """Several of them; time passes when a test says so."""
+
+    def __init__(self, *names: str) -> None:
+        self.topic = Topic()
+        self.said: list[str] = []
+        self.access: dict[str, Access] = {}
+        self.elections: dict[str, LeaderElection] = {}
+        self.frozen: set[str] = set()
+        for name in names:
+            self.begin(name)
+
+    def begin(self, name: str) -> None:
+        access = self.access[name] = Access(self.topic, name)
+        say = self.said.append
+        self.elections[name] = LeaderElection(
+            access, Conditions(say), say, clock=lambda: self.topic.now_s
+        )
+
+    def kill(self, name: str) -> None:
+        """As by SIGKILL: the connection closes, and nothing is said."""
+        del self.elections[name]
+        self.access.pop(name).close()
+
+    def leaders(self) -> list[str]:
+        leaders = [name for name, election in self.elections.items() if election.leads()]
+        assert len(leaders) <= 1, f"{leaders} write at once"
+        return leaders
+
+    def step(self, name: str) -> None:
+        try:
+            asyncio.run(self.elections[name].step())
+        except TransportError:
+            self.said.append("failed")
+
+    def pass_time(self, seconds: float, tick_s: float = BEAT_EVERY_S) -> None:
+        for _ in range(round(seconds / tick_s)):
+            self.topic.now_s += tick_s
+            for name in list(self.elections):
+                self.leaders()
+                if name not in self.frozen:
+                    self.step(name)
+        self.leaders()
+
+    def until_one_leads(self, besides: str = "") -> float:
+        """Seconds until another one than ``besides`` leads."""
+        begun_s = self.topic.now_s
+        while self.leaders() in ([], [besides]):
+            self.pass_time(BEAT_EVERY_S)
+            assert self.topic.now_s < begun_s + 60
+        return self.topic.now_s - begun_s
+
+
+def test_the_first_one_leads_at_once() -> None:
+    alone = Enforcers("a")
+    alone.step("a")
+    assert alone.leaders() == ["a"]
+    alone.pass_time(100)
+    assert alone.leaders() == ["a"]
+
+
+def test_a_second_one_waits_and_says_for_whom() -> None:
+    both = Enforcers("a", "b")
+    both.pass_time(100)
+    assert both.leaders() == ["a"]
+    assert both.said == [
+        "enforcer: a leads; this one waits, and writes nothing",
+    ]
+
+
+def test_after_a_clean_stop_another_one_leads_at_once() -> None:
+    both = Enforcers("a", "b")
+    both.pass_time(10)
+    asyncio.run(both.elections.pop("a").leave())
+    assert both.until_one_leads() <= BEAT_EVERY_S
+
+
+@pytest.mark.parametrize("how", ["killed", "cut off", "frozen"])
+def test_after_any_other_end_another_one_leads_within_10_s(how: str) -> None:
+    both = Enforcers("a", "b")
+    both.pass_time(10)
+    if how == "killed":
+        both.kill("a")
+    elif how == "cut off":
+        both.access["a"].cut_off = True
+    else:
+        both.frozen.add("a")
+    assert both.until_one_leads("a") <= TAKES_OVER_WITHIN_S
+    assert both.leaders() == ["b"]
+    # The first one comes back: it finds that it has lost, and waits.
+    both.frozen.clear()
+    if how != "killed":
+        both.access["a"].cut_off = False
+        both.step("a")
+        both.pass_time(100)
+    assert both.leaders() == ["b"]
+
+
+def test_a_restart_after_a_kill_waits_until_the_one_before_can_not_write_any_more() -> None:
+    one = Enforcers("a")
+    one.pass_time(10)
+    one.kill("a")
+    one.begin("a again")
+    assert LATE_S < one.until_one_leads() <= LATE_S + HOLD_S + BEAT_EVERY_S
+
+
+def test_one_that_can_not_reach_the_topic_stops_to_write() -> None:
+    one = Enforcers("a")
+    one.pass_time(10)
+    one.access["a"].cut_off = True
+    one.pass_time(HOLD_S)
+    assert one.leaders() == []
+    one.access["a"].cut_off = False
+    one.pass_time(BEAT_EVERY_S)
+    assert one.leaders() == ["a"]
+
+
+def test_one_whose_own_connection_fails_takes_nothing_from_the_leader() -> None:
+    both = Enforcers("a", "b")
+    both.pass_time(10)
+    both.access["b"].cut_off = True
+    both.pass_time(60)
+    both.access["b"].cut_off = False
+    both.pass_time(60)
+    assert both.leaders() == ["a"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_happens_two_never_write_at_once(seed: int) -> None:
+    chance = random.Random(seed)
+    world = Enforcers("a", "b", "c")
+    for _ in range(150):
+        name = chance.choice(sorted(world.elections))
+        fault = chance.choice(["none"] * 4 + ["freeze", "thaw", "cut", "join", "kill"])
+        if fault == "freeze":
+            world.frozen.add(name)
+        elif fault == "thaw":
+            world.frozen.clear()
+        elif fault in ("cut", "join"):
+            world.access[name].cut_off = fault == "cut"
+        elif fault == "kill" and len(world.elections) > 1:
+            world.kill(name)
+            world.begin(f"{name}'")
+        world.pass_time(chance.choice([0.25, 1.0, 3.0]), tick_s=0.25)
+    # Once nothing fails any more, one leads within the time that is promised.
+    world.frozen.clear()
+    for access in world.access.values():
+        access.cut_off = False
+    assert world.until_one_leads() <= TAKES_OVER_WITHIN_S
+
+
+def test_requests_that_change_something_are_refused_without_the_lead() -> None:
+    async def ask() -> None:
+        place = PulsarTransport(
+            kind="pulsar",
+            service_url="pulsar://127.0.0.1:1",
+            admin_url="http://127.0.0.1:1",
+            limits_topic="persistent://a/b/limits",
+        )
+        async with LeaderRest(place.model_copy(update={"timeout_s": 1.0})) as rest:
+            rest.election = Enforcers("a").elections["a"]
+            with pytest.raises(ClusterError, match="PUT /x: not sent, as another enforcer"):
+                await rest.ask("PUT", "/x")
+            with pytest.raises(ClusterError, match="GET /x"):  # it is sent, and nobody answers
+                await rest.ask("GET", "/x")
+
+    asyncio.run(ask())
+
+
+def test_a_request_that_had_to_wait_is_not_sent_after_the_lead_is_lost() -> None:
+    """While the cluster is slow, requests wait for a connection for longer
+    than another enforcer waits before it writes."""
+    sent: list[str] = []
+
+    async def ask() -> None:
+        answered = asyncio.Event()
+
+        async def answer(request: httpx.Request) -> httpx.Response:
+            sent.append(f"{request.method} {request.url.path}")
+            await answered.wait()
+            # A redirect is sent as well, and by then the lead is lost.
+            return httpx.Response(
+                307 if request.url.path == "/c" else 204, headers={"location": "/d"}
+            )
+
+        async with LeaderRest(transport_to("http://127.0.0.1:1"), concurrency=2) as rest:
+            rest._client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+            world = Enforcers("a")
+            rest.election = world.elections["a"]
+            await rest.election.step()
+            waits = [
+                asyncio.create_task(rest.ask(method, path))
+                for method, path in (("PUT", "/a"), ("PUT", "/c"), ("PUT", "/b"), ("GET", "/e"))
+            ]
+            while len(sent) < 2:
+                await asyncio.sleep(0)
+            world.topic.now_s += HOLD_S + 1
+            assert not rest.election.leads()
+            answered.set()
+            results = await asyncio.gather(*waits, return_exceptions=True)
+            assert [isinstance(each, ClusterError) for each in results] == [
+                False,
+                True,
+                True,
+                False,
+            ]
+
+    asyncio.run(ask())
+    assert sent == ["PUT /a", "PUT /c", "GET /e"]

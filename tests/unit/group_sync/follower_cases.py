@@ -1,0 +1,84 @@
+"""A group sync of the fake cluster: what it reads, writes and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quotaplane.agents.conditions import Conditions
+from quotaplane.errors import ClusterError, QuotaplaneError
+from quotaplane.group_sync.sync import GroupSync
+from quotaplane.history.store import open_table
+from quotaplane.registry.table import list_groups
+from quotaplane.settings import Cluster, Enforce, History, Settings
+from tests.histories import make_history
+from tests.unit.pulsar_admin.cluster_cases import FakeCluster
+from tests.unit.registry.groups_cases import rates
+from tests.virtual_loop import run_virtually
+
+BY = "pulsar:blue"
+
+
+class Rig:
+    """A group sync of the fake cluster; ``told`` are the lines for the operator."""
+
+    def __init__(self, cluster: FakeCluster, history: History) -> None:
+        self.cluster = cluster
+        self.history = history
+        self.take_over = True
+        self.tenants: dict[str, str] = {}
+        self.poll_interval_s = 2.0
+        self.told: list[str] = []
+        make_history(history)
+
+    def conditions(self) -> Conditions:
+        """Conditions that print into ``told``, at one moment."""
+        return Conditions(self.told.append, clock=lambda: 0.0)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            transport=self.cluster.transport(),
+            history=self.history,
+            checkpoint="unused",
+            cluster=Cluster(
+                tenants=self.tenants,
+                poll_interval_s=self.poll_interval_s,
+            ),
+            enforce=Enforce(take_over=self.take_over),
+        )
+
+    def run(self, *before: Callable[[], object]) -> list[list[QuotaplaneError]]:
+        """Call each of ``before`` and sync after it; returns each sync's failures."""
+        settings = self.settings
+        assert settings.cluster is not None
+        group_sync = GroupSync(settings.cluster, settings, BY, self.conditions())
+
+        async def syncs() -> list[list[QuotaplaneError]]:
+            failures: list[list[QuotaplaneError]] = []
+            async with self.cluster.rest() as rest:
+                for prepare in before:
+                    prepare()
+                    try:
+                        failures.append(await group_sync.sync(rest))
+                    except ClusterError as error:
+                        failures.append([error])
+            return failures
+
+        return run_virtually(syncs())
+
+    def sync(self, *before: Callable[[], object]) -> None:
+        """Like ``run``, but nothing may fail."""
+        assert self.run(*(before or (lambda: None,))) == [[]] * max(1, len(before))
+
+    def table(self) -> dict[str, list[float | None]]:
+        return {row["group"]: rates(row)[:4] for row in list_groups(self.history).to_pylist()}
+
+    def version(self) -> int:
+        return int(open_table(self.history, "resource_groups").version())
+
+
+def hide(rig: Rig, *groups: str) -> None:
+    """Take over groups as the enforcer does: a copy of the quota, then -1."""
+    for group in groups:
+        rig.cluster.put(f"{group}.taken-over", **rig.cluster.groups.get(group, {}))
+        rig.cluster.put(group, publishRateInMsgs=-1, publishRateInBytes=-1)

@@ -1,0 +1,493 @@
+"""Our table follows a cluster: what is read, what is written, and what is told of failures."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from quotaplane.errors import ClusterError, HistoryError, QuotaplaneError
+from quotaplane.group_sync.runner import following
+from quotaplane.pulsar_admin.bulk import READS_PER_S
+from quotaplane.pulsar_admin.rest import RefusedError
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import delete_groups, get_group, put_groups
+from quotaplane.settings import History, Reports
+from tests.unit.group_sync.follower_cases import BY, Rig
+from tests.unit.pulsar_admin.cluster_cases import Answer
+from tests.unit.registry.groups_cases import quota, rates
+
+
+def test_groups_are_created_changed_and_deleted(rig: Rig) -> None:
+    rig.cluster.put("rg", publishRateInMsgs=100, dispatchRateInBytes=7)
+    rig.cluster.put("free", publishRateInBytes=9)
+    rig.sync(
+        lambda: None,
+        lambda: rig.cluster.put("rg", publishRateInMsgs=50),
+        lambda: rig.cluster.put("new", publishRateInBytes=5),
+        lambda: rig.cluster.groups.pop("free"),
+    )
+    assert rig.table() == {"rg": [50, None, None, 7], "new": [None, 5, None, None]}
+    steps = [
+        (c["by"], c["group"], c["from"] is None, c["to"] is None)
+        for c in group_changes(rig.history)
+    ]
+    assert steps == [
+        (BY, "free", True, False),
+        (BY, "rg", True, False),
+        (BY, "rg", False, False),
+        (BY, "new", True, False),
+        (BY, "free", False, True),
+    ]
+    assert rig.told == []
+
+
+def test_what_did_not_change_is_not_written(rig: Rig) -> None:
+    rig.cluster.put("rg", publishRateInMsgs=100)
+    rig.sync()
+    version = rig.version()
+    rig.sync(lambda: None, lambda: None)
+    assert rig.version() == version
+
+
+def test_what_only_we_know_stays(rig: Rig) -> None:
+    policy = pa.table({"weight": [3.0], "mode": ["soft"]})
+    quotas = quota(1, 2, 3, 4, 5, 6, 7)
+    put_groups(rig.history, ["rg"], quotas, "ann", policy=policy)
+    rig.cluster.put("rg", publishRateInMsgs=100)
+    rig.sync()
+    row = get_group(rig.history, "rg")
+    assert rates(row) == [100, 2, None, None, 5, 6, 7]
+    assert (row["weight"], row["mode"], row["updated_by"]) == (3.0, "soft", BY)
+
+
+def test_a_quota_that_the_enforcer_hid_is_kept(rig: Rig) -> None:
+    rig.cluster.put("rg", publishRateInMsgs=100, publishRateInBytes=1000, dispatchRateInMsgs=9)
+    rig.sync(
+        lambda: None,
+        lambda: rig.cluster.put("rg", publishRateInMsgs=-1, publishRateInBytes=-1),
+    )
+    assert rig.table() == {"rg": [100, 1000, 9, None]}
+    rig.sync(lambda: rig.cluster.put("rg", publishRateInMsgs=200))
+    assert rig.table() == {"rg": [200, 1000, 9, None]}
+    rig.sync(lambda: rig.cluster.put("rg", dispatchRateInMsgs=-1))
+    assert rig.table() == {"rg": [200, 1000, None, None]}
+    rig.cluster.put("rg", publishRateInMsgs=-1)
+    put_groups(rig.history, ["rg"], quota(np.inf), "ann")
+    rig.sync()
+    assert rig.table() == {"rg": [None, 1000, None, None]}
+
+
+def test_groups_of_others_stay(rig: Rig) -> None:
+    put_groups(rig.history, ["acme", "both"], quota(1).repeat(2, axis=0), "ann")
+    rig.cluster.put("both", publishRateInMsgs=5)
+    rig.cluster.put("acme::ours", publishRateInMsgs=1)
+    rig.sync()
+    put_groups(rig.history, ["acme::ours"], quota(2), "ann")
+    rig.cluster.put("acme::ours", publishRateInMsgs=2)
+    rig.sync(lambda: None, rig.cluster.groups.clear, lambda: None)
+    # Ann made acme and both, and only changed acme::ours.
+    assert set(rig.table()) == {"acme", "both"}
+
+
+def test_who_made_a_group_is_asked_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        asked.append(1)
+        return group_changes(*args)
+
+    monkeypatch.setattr("quotaplane.group_sync.sync.group_changes", counted)
+    put_groups(rig.history, ["anns"], quota(1), "ann")
+    rig.sync(*[lambda: None] * 5)
+    assert len(asked) == 1
+    rig.sync(
+        lambda: None,
+        lambda: rig.cluster.put("anns"),
+        lambda: delete_groups(rig.history, ["anns"], "ann"),
+        lambda: rig.cluster.put("anns", publishRateInMsgs=3),
+        rig.cluster.groups.clear,
+    )
+    assert rig.table() == {}  # Ann's was deleted, the one after it was the cluster's
+    assert len(asked) == 3
+
+
+def test_names_that_do_not_fit_are_told_once(rig: Rig) -> None:
+    rig.cluster.put("a\x01b", publishRateInMsgs=1)
+    rig.cluster.put("rg", publishRateInMsgs=1)
+    rig.sync(lambda: None, lambda: None, lambda: rig.cluster.put("a::"), lambda: None)
+    assert list(rig.table()) == ["rg"]
+    (told,) = rig.told  # the other one within a minute
+    assert told.startswith(r"left out groups: group 'a\x01b': has a character")
+
+
+class TestFailures:
+    def failing(self, rig: Rig, path: str, answer: Answer) -> list[QuotaplaneError]:
+        """What a second sync returns, in which one thing fails and all else has changed."""
+        rig.cluster.put("bad", publishRateInMsgs=1)
+        rig.cluster.put("good", publishRateInMsgs=1)
+        rig.cluster.put("gone", publishRateInMsgs=1)
+        groups = rig.cluster.groups
+
+        def change() -> None:
+            rig.cluster.put("bad", publishRateInMsgs=2)
+            rig.cluster.put("good", publishRateInMsgs=2)
+            del groups["gone"]
+            rig.cluster.answers[f"GET {path}"] = answer
+
+        first, second, third = rig.run(lambda: None, change, rig.cluster.answers.clear)
+        assert (first, third) == ([], [])
+        assert rig.table() == {"bad": [2, None, None, None], "good": [2, None, None, None]}
+        return second
+
+    @pytest.mark.parametrize("status", [401, 403, 500])
+    def test_without_the_list_nothing_happens(self, rig: Rig, status: int) -> None:
+        failures = self.failing(rig, "resourcegroups", Answer(status))
+        assert [type(error) for error in failures] == [RefusedError]
+
+    @pytest.mark.parametrize("body", ["html", {"no": "list"}, [1], [["rg"]]])
+    def test_a_list_that_is_none_is_no_list(self, rig: Rig, body: object) -> None:
+        (error,) = self.failing(rig, "resourcegroups", Answer(200, body))
+        assert "the answer is not a list of names" in str(error)
+
+    @pytest.mark.parametrize("answer", [Answer(500), Answer(200, "x"), Answer(200, [1])])
+    def test_a_group_that_cannot_be_read_is_left_as_it_is(self, rig: Rig, answer: Answer) -> None:
+        def fail() -> None:
+            rig.cluster.answers["GET resourcegroups/bad"] = answer
+            rig.cluster.put("good", publishRateInMsgs=3)
+
+        rig.cluster.put("bad", publishRateInMsgs=1)
+        ((), (error,)) = rig.run(lambda: None, fail)
+        assert isinstance(error, ClusterError)
+        assert rig.table() == {"bad": [1, None, None, None], "good": [3, None, None, None]}
+
+    def test_a_group_that_is_deleted_in_between_is_no_failure(self, rig: Rig) -> None:
+        rig.cluster.put("rg", publishRateInMsgs=1)
+        rig.sync(
+            lambda: None, lambda: rig.cluster.answers.update({"GET resourcegroups/rg": Answer(404)})
+        )
+        assert list(rig.table()) == ["rg"]  # until it is not in the list any more
+
+    def test_when_nobody_answers_the_others_are_not_asked(self, rig: Rig) -> None:
+        for number in range(40):
+            rig.cluster.put(f"g{number}", publishRateInMsgs=1)
+
+        def deaf() -> None:
+            rig.cluster.asked.clear()
+            for number in range(40):
+                rig.cluster.answers[f"GET resourcegroups/g{number}"] = Answer(cut=True)
+            rig.cluster.put("g7", publishRateInMsgs=2)
+
+        asked: list[int] = []
+
+        def mend() -> None:
+            asked.append(len(rig.cluster.asked))
+            rig.cluster.answers.clear()
+
+        first, second, third = rig.run(lambda: None, deaf, mend)
+        assert (first, third) == ([], [])
+        assert ["check transport.admin_url" in str(error) for error in second] == [True]
+        assert asked < [40]
+        assert rig.table()["g7"] == [2, None, None, None]
+
+    def test_what_could_not_be_written_is_read_again_at_once(
+        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rig.poll_interval_s = 1 / READS_PER_S  # one a time
+        rig.cluster.put("a", publishRateInMsgs=1)
+        rig.cluster.put("b", publishRateInMsgs=1)
+
+        def locked(*_: Any, **__: Any) -> None:
+            raise HistoryError("somebody else writes")
+
+        def fail() -> None:
+            rig.cluster.put("a", publishRateInMsgs=2)
+            monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", locked)
+
+        def mend() -> None:
+            monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", put_groups)
+
+        first, second, third = rig.run(lambda: None, fail, mend)
+        assert (first, [str(error) for error in second], third) == (
+            [],
+            ["somebody else writes"],
+            [],
+        )
+        assert rig.table()["a"] == [2, None, None, None]
+
+
+class TestTurns:
+    def test_all_are_read_at_first_then_some_in_turn_and_new_ones_at_once(self, rig: Rig) -> None:
+        rig.poll_interval_s = 3 / READS_PER_S
+        for name in "abcdefg":
+            rig.cluster.put(name, publishRateInMsgs=1, publishRateInBytes=1)
+        polls: list[list[str]] = []
+
+        def note() -> None:
+            paths = [path.partition("resourcegroups/")[2] for path in rig.cluster.paths()]
+            polls.append(sorted(filter(None, paths)))
+            rig.cluster.asked.clear()
+
+        def add() -> None:
+            note()
+            rig.cluster.put("new", publishRateInMsgs=1, publishRateInBytes=1)
+
+        rig.sync(note, note, note, note, add, note, note)
+        assert polls[1:] == [
+            list("abcdefg"),
+            list("abc"),
+            list("def"),
+            sorted("gab"),
+            sorted(["new", "c", "d"]),
+            sorted("efa"),
+        ]
+
+    def test_a_group_that_fails_is_a_failure_until_its_next_turn(self, rig: Rig) -> None:
+        rig.poll_interval_s = 1 / READS_PER_S
+        rig.cluster.put("a")
+        rig.cluster.put("b")
+        rig.cluster.answers["GET resourcegroups/a"] = Answer(500)
+        failures = rig.run(*[lambda: None] * 4, rig.cluster.answers.clear, lambda: None)
+        assert [len(each) for each in failures] == [1, 1, 1, 1, 1, 0]
+        rig.cluster.answers["GET resourcegroups/a"] = Answer(500)
+        failures = rig.run(
+            lambda: None, lambda: (rig.cluster.groups.pop("a"), rig.cluster.answers.clear())
+        )
+        assert [len(each) for each in failures] == [1, 0]
+
+
+class TestTenants:
+    @pytest.fixture(autouse=True)
+    def tenant(self, rig: Rig) -> None:
+        rig.tenants = {"acme": "rg"}
+        rig.cluster.put("rg", publishRateInMsgs=1)
+        rig.cluster.put("other", publishRateInMsgs=1)
+
+    def test_namespaces_are_attached_now_and_later(self, rig: Rig) -> None:
+        namespaces = rig.cluster.namespaces
+        namespaces |= {"acme/a": None, "acme/b": "other", "else/a": None}
+        rig.sync(lambda: None, lambda: namespaces.update({"acme/new": None}), lambda: None)
+        assert namespaces == {"acme/a": "rg", "acme/b": "other", "else/a": None, "acme/new": "rg"}
+        assert rig.cluster.paths("POST") == [
+            "namespaces/acme/a/resourcegroup/rg",
+            "namespaces/acme/new/resourcegroup/rg",
+        ]
+
+    def test_what_was_detached_is_attached_again(self, rig: Rig) -> None:
+        namespaces = rig.cluster.namespaces
+        namespaces["acme/a"] = None
+        rig.sync(lambda: None, lambda: namespaces.update({"acme/a": None}))
+        assert namespaces == {"acme/a": "rg"}
+
+    def test_a_tenant_or_group_that_is_not_there_yet_is_told_once(self, rig: Rig) -> None:
+        del rig.cluster.groups["rg"]
+        rig.sync(
+            lambda: None,
+            lambda: None,
+            lambda: rig.cluster.put("rg", publishRateInMsgs=1),
+            lambda: None,
+            lambda: rig.cluster.namespaces.update({"acme/a": None}),
+            lambda: rig.cluster.groups.pop("rg"),
+        )
+        assert rig.told == [
+            "tenants: cluster.tenants: acme: there is no resource group 'rg' yet",
+            "tenants: over after 0 s",
+        ]
+        assert rig.cluster.namespaces == {"acme/a": "rg"}
+
+    def test_a_tenant_waits_on_while_the_cluster_does_not_answer(self, rig: Rig) -> None:
+        rig.tenants = {"acme": "none", "else": "rg"}
+        rig.cluster.namespaces["else/a"] = "rg"
+
+        def fail() -> None:
+            rig.cluster.answers["GET namespaces/else"] = Answer(cut=True)
+
+        failures = rig.run(lambda: None, fail, lambda: None)
+        assert [len(each) for each in failures] == [0, 1, 1]
+        assert rig.told == ["tenants: cluster.tenants: acme: there is no resource group 'none' yet"]
+
+    def test_what_goes_wrong_there_does_not_hold_up_groups(self, rig: Rig) -> None:
+        namespaces = rig.cluster.namespaces
+        namespaces |= dict.fromkeys([f"acme/{name}" for name in ("a", "b", "c", "d", "gone")])
+        rig.cluster.answers = {
+            "GET namespaces/acme/a": Answer(500),
+            "GET namespaces/acme/b": Answer(404),
+            "POST namespaces/acme/c/resourcegroup/rg": Answer(412),
+            "POST namespaces/acme/gone/resourcegroup/rg": Answer(404),
+        }
+        (failures,) = rig.run(lambda: None)
+        assert sorted(error.status for error in failures if isinstance(error, RefusedError)) == [
+            412,
+            500,
+        ]
+        assert set(rig.table()) == {"rg", "other"}
+        assert [each for each, group in namespaces.items() if group] == ["acme/d"]
+        rig.cluster.answers = {"GET namespaces/acme": Answer(500)}
+        assert [len(each) for each in rig.run(lambda: None)] == [1]
+        rig.cluster.answers = {"GET namespaces/acme": Answer(cut=True)}
+        assert [
+            "check transport.admin_url" in str(error) for error in rig.run(lambda: None)[0]
+        ] == [True]
+
+
+class Paced:
+    """A sleep that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Semaphore(0)
+        self._woken = threading.Semaphore(0)
+        self.slept: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._begun.release()
+        while not self._woken.acquire(blocking=False):
+            await asyncio.sleep(0.001)
+
+    def next_poll(self) -> None:
+        """Let one poll happen, from the sleep before it to the one after it."""
+        assert self._begun.acquire(timeout=60)
+        self._woken.release()
+        assert self._begun.acquire(timeout=60)
+        self._begun.release()
+
+
+class TestFollowing:
+    @pytest.fixture
+    def pace(self) -> Paced:
+        return Paced()
+
+    def follow(self, rig: Rig, pace: Paced, **more: Any) -> Any:
+        settings = rig.settings.model_copy(update=more)
+        assert settings.cluster is not None
+        return following(settings.cluster, settings, rig.conditions(), sleep=pace)
+
+    def test_the_table_is_as_the_cluster_from_the_start(self, rig: Rig, pace: Paced) -> None:
+        rig.cluster.put("rg", publishRateInMsgs=1)
+        with self.follow(rig, pace):
+            assert rig.table() == {"rg": [1, None, None, None]}
+            rig.cluster.put("rg", publishRateInMsgs=2)
+            pace.next_poll()
+            assert rig.table() == {"rg": [2, None, None, None]}
+        assert get_group(rig.history, "rg")["updated_by"] == BY
+        assert pace.slept == [2.0, 2.0]
+        assert rig.told == []
+        assert "cluster" not in [thread.name for thread in threading.enumerate()]
+
+    def test_failures_are_told_when_they_begin_and_when_they_are_over(
+        self, rig: Rig, pace: Paced
+    ) -> None:
+        rig.cluster.put("a", publishRateInMsgs=1)
+        rig.cluster.put("b", publishRateInMsgs=1)
+        with self.follow(rig, pace):
+            rig.cluster.answers = {f"GET resourcegroups/{name}": Answer(500) for name in "ab"}
+            for _ in range(3):
+                pace.next_poll()
+            rig.cluster.answers = {}
+            pace.next_poll()
+            pace.next_poll()
+        begun, over = rig.told
+        assert "/resourcegroups/a: 500" in begun
+        assert begun.endswith("(and 1 more); retrying")
+        assert over == "resource group sync: over after 0 s (3 times)"
+
+    def test_a_mistake_of_ours_ends_nothing(
+        self, rig: Rig, pace: Paced, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with self.follow(rig, pace):
+            monkeypatch.setattr("quotaplane.group_sync.sync.absent", None)
+            pace.next_poll()
+            monkeypatch.undo()
+            pace.next_poll()
+        mistake, over = rig.told
+        assert "TypeError: 'NoneType' object is not callable" in mistake
+        assert over == "resource group sync: over after 0 s"
+
+    @pytest.mark.parametrize("path", ["resourcegroups", "brokers/configuration/runtime"])
+    @pytest.mark.parametrize("status", [401, 403, 500])
+    def test_a_cluster_that_refuses_us_is_an_error_at_once(
+        self, rig: Rig, pace: Paced, path: str, status: int
+    ) -> None:
+        rig.cluster.answers[f"GET {path}"] = Answer(status, {"reason": "needs super-user"})
+        with (
+            pytest.raises(RefusedError, match=f"{status} needs super-user"),
+            self.follow(rig, pace),
+        ):
+            pytest.fail("began")
+        assert "cluster" not in [thread.name for thread in threading.enumerate()]
+        assert rig.table() == {}
+
+    def test_a_single_group_that_is_refused_is_not(self, rig: Rig, pace: Paced) -> None:
+        rig.cluster.put("bad", publishRateInMsgs=1)
+        rig.cluster.put("good", publishRateInMsgs=1)
+        rig.cluster.answers["GET resourcegroups/bad"] = Answer(500)
+        with self.follow(rig, pace):
+            assert list(rig.table()) == ["good"]
+        assert len(rig.told) == 1
+
+    def test_an_empty_list_at_the_start_deletes_nothing_and_does_not_stop_the_job(
+        self, rig: Rig, pace: Paced
+    ) -> None:
+        names = list("abcdef")
+        for name in names:
+            rig.cluster.put(name, publishRateInMsgs=1)
+        rig.sync()
+        rig.cluster.answers["GET resourcegroups"] = Answer(200, [])
+        with self.follow(rig, pace):
+            assert list(rig.table()) == names
+            rig.cluster.answers.clear()
+            pace.next_poll()
+        assert list(rig.table()) == names
+        assert ["lists 0 of 6 resource groups" in line for line in rig.told] == [True, False]
+
+    def test_a_table_that_cannot_be_written_is(
+        self, rig: Rig, pace: Paced, history: History
+    ) -> None:
+        nowhere = History(path=history.path + "/none")
+        with pytest.raises(HistoryError), self.follow(rig, pace, history=nowhere):
+            pytest.fail("began")
+
+    def test_it_ends_at_once_in_the_middle_of_a_request(self, rig: Rig, pace: Paced) -> None:
+        with self.follow(rig, pace):
+            rig.cluster.answers["GET resourcegroups"] = Answer(delay_s=60)
+            assert pace._begun.acquire(timeout=60)
+            asked = len(rig.cluster.asked)
+            pace._woken.release()
+            deadline = time.monotonic() + 60
+            while len(rig.cluster.asked) == asked and time.monotonic() < deadline:
+                time.sleep(0.001)
+            assert len(rig.cluster.asked) > asked
+        assert "cluster" not in [thread.name for thread in threading.enumerate()]
+
+    def test_brokers_that_report_at_another_pace_or_not_at_all_are_told(
+        self, rig: Rig, pace: Paced
+    ) -> None:
+        runtime = rig.cluster.runtime
+        runtime["resourceUsageTransportPublishIntervalInSecs"] = "60"
+        with self.follow(rig, pace, reports=Reports(interval_s=2.0)):
+            pass
+        runtime["resourceUsageTransportClassName"] = ""
+        with self.follow(rig, pace):
+            pass
+        own = rig.settings.transport.model_copy(
+            update={"report_topics": ("persistent://acme/ops/reports",)}
+        )
+        with self.follow(rig, pace, transport=own):
+            pass
+        assert len(rig.told) == 2
+        assert "report every 60 s" in rig.told[0]
+        assert "all usage is computed as 30 times" in rig.told[0]
+        assert "send no usage reports" in rig.told[1]
+
+    def test_a_cluster_without_a_name_is_none(self, rig: Rig, pace: Paced) -> None:
+        rig.cluster.runtime = {}
+        with (
+            pytest.raises(ClusterError, match="the answer has no clusterName"),
+            self.follow(rig, pace),
+        ):
+            pytest.fail("began")

@@ -1,0 +1,116 @@
+"""Traces of rounds: spans on OpenTelemetry's API, and nothing without it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import Span, Tracer, TracerProvider
+
+from quotaplane.errors import ConfigError
+from quotaplane.metrics.traces import RoundTraces, round_traces
+from quotaplane.settings import Tracing, parse_settings
+from quotaplane.streams.sink import BatchSink
+from tests.unit.metrics.test_metrics import settings_with
+from tests.unit.streams.test_sink import Job
+
+
+class Recorded(TracerProvider):
+    """A provider as applications have it; it keeps (parent, name, attributes, failure)."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, Any, str | None]] = []
+        self.open: list[str] = [""]
+
+    def get_tracer(self, *args: Any, **kwargs: Any) -> Tracer:
+        return RecordingTracer(self)
+
+
+class RecordingTracer(Tracer):
+    def __init__(self, provider: Recorded) -> None:
+        self._provider = provider
+
+    def start_span(self, name: str, *args: Any, **kwargs: Any) -> Span:
+        raise NotImplementedError
+
+    @contextmanager
+    def start_as_current_span(  # type: ignore[override]
+        self, name: str, *, attributes: Any = None, **kwargs: Any
+    ) -> Iterator[Span]:
+        provider, failure = self._provider, None
+        parent = provider.open[-1]
+        provider.open.append(name)
+        try:
+            yield trace.INVALID_SPAN
+        except Exception as error:
+            failure = str(error)
+            raise
+        finally:
+            provider.open.pop()
+            provider.spans.append((parent, name, attributes, failure))
+
+
+def traced(job: Job) -> Recorded:
+    """Let a job's sink make spans."""
+    provider = Recorded()
+    sink: BatchSink = job.sink
+    sink._traces = RoundTraces(provider.get_tracer("test"))
+    return provider
+
+
+def names(spans: Sequence[tuple[str, str, Any, str | None]]) -> list[tuple[str, str]]:
+    return [(parent, name) for parent, name, _, _ in spans]
+
+
+def test_a_round_is_a_span_with_its_stages_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(monkeypatch)
+    provider = traced(job)
+    monkeypatch.setattr("quotaplane.streams.quota.finisher._messages", lambda table: ["a"])
+    job.round(job.report())
+    stages = ("decide", "prepare", "history", "publish")
+    assert names(provider.spans) == [*[("round", stage) for stage in stages], ("", "round")]
+    assert provider.spans[-1][2] == {"quotaplane.epoch": 1, "quotaplane.seq": 1}
+
+
+def test_a_stage_that_fails_is_recorded_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(monkeypatch)
+    provider = traced(job)
+
+    def fail(*given: Any) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(job.written, "append_round", fail)
+    with pytest.raises(OSError, match="disk full"):
+        job.round(job.report())
+    failures = {name: failure for _, name, _, failure in provider.spans}
+    assert failures == {
+        "decide": None,
+        "prepare": None,
+        "history": "disk full",
+        "round": "disk full",
+    }
+
+
+def test_there_are_none_by_default() -> None:
+    with round_traces(Tracing(), "quota") as traces:
+        assert traces._tracer is None
+
+
+def test_the_setting_without_the_sdk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    settings = Tracing(endpoint="http://127.0.0.1:4318/v1/traces")
+    with (
+        pytest.raises(ConfigError, match=r"pip install quotaplane\[tracing\]") as failed,
+        round_traces(settings, "quota"),
+    ):
+        pass
+    assert failed.value.exit_code == 2
+
+
+def test_an_endpoint_that_is_no_url_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match=r"tracing\.endpoint"):
+        parse_settings({**settings_with(tmp_path), "tracing": {"endpoint": "localhost:4318"}})

@@ -1,0 +1,68 @@
+"""What is sent to Pulsar, and what can't be: fakes, no server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import pulsar
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import StructType
+
+from quotaplane.errors import ConfigError, TransportError
+from quotaplane.pulsar.producer import Outgoing, PulsarOutbox, write_rows
+from quotaplane.pulsar.source import PulsarDataSource
+from tests.unit.pulsar.pulsar_cases import OPTIONS, TOPIC, URL
+
+
+class Dead:
+    """A client whose cluster takes nothing."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+
+    def create_producer(self, topic: str, **_: Any) -> Dead:
+        return self
+
+    def send_async(self, value: bytes, keep: Callable[[Any, Any], None], **_: Any) -> None:
+        self.tried += 1
+        keep(pulsar.Result.Timeout, None)
+
+    def flush(self) -> None:
+        raise pulsar.Timeout
+
+    def close(self) -> None: ...
+
+
+def test_a_dead_cluster_is_waited_for_once() -> None:
+    cluster: Any = Dead()
+    outbox = PulsarOutbox(OPTIONS, cluster)
+    with pytest.raises(TransportError, match="did not accept 1 bytes for 'k': no answer in time"):
+        outbox.send([Outgoing(TOPIC, "k", b"x")] * 1000)
+    assert cluster.tried == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            Row(value=b"x", event_time=datetime(1969, 12, 31, tzinfo=timezone.utc)),
+            r"column event_time: 1969-12-31 .* is before 1970",
+        ),
+        (Row(value=b"x", properties={"a": "b", "c": None}), "column properties: 'c' is null"),
+    ],
+)
+def test_what_is_no_message_is_told_by_its_column(row: Row, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        write_rows(OPTIONS, [TOPIC], [row])
+
+
+@pytest.mark.parametrize("writer", ["writer", "streamWriter"])
+def test_topics_can_only_be_appended_to(writer: str) -> None:
+    source = PulsarDataSource({**URL, "topic": "a"})
+    schema = StructType().add("value", "binary")
+    getattr(source, writer)(schema, False)
+    with pytest.raises(ConfigError, match="can only be appended to"):
+        getattr(source, writer)(schema, True)

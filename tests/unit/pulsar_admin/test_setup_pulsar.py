@@ -1,0 +1,349 @@
+"""``quotaplane setup pulsar``: what it prints, what it makes, and what it leaves as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from quotaplane.cli.main import main
+from quotaplane.errors import ClusterError
+from quotaplane.pulsar_admin.cluster_setup import Roles, make
+from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.settings import parse_settings
+from tests.unit.pulsar_admin.cluster_cases import Answer, RestServer
+
+STOCK = "non-persistent://pulsar/system/resource-usage"
+LIMITS = "persistent://acme/control/limits"
+LEADER = "persistent://acme/control/enforcer-leader"
+OBSERVED = "persistent://public/usage/observed"
+RETENTION = {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1}
+IDLE = {
+    "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+    "maxInactiveDurationSeconds": 60,
+    "deleteWhileInactive": False,
+}
+
+
+class Admin(RestServer):
+    """The part of a Pulsar's REST API that has topics; policies that are made show after a while.
+
+    ``answers`` override it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runtime = {
+            "clusterName": "blue",
+            "resourceUsageTransportClassName": (
+                "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportManager"
+            ),
+            "resourceUsageTransportPublishIntervalInSecs": "5",
+            "topicLevelPoliciesEnabled": "true",
+        }
+        self.places: dict[str, Any] = {"tenants/public": {}}
+        """Tenants, namespaces and topics by their paths."""
+        self.policies: dict[str, Any] = {}
+        """Policies by their paths; without a topic: for all topics."""
+        self.permissions: dict[str, dict[str, list[str]]] = {}
+        self.hidden_looks = 0
+        """The number of reads of policies that do not show yet what was made."""
+        self._earlier: dict[str, Any] = {}
+
+    def find(self, method: str, path: str) -> Answer:
+        if f"{method} {path}" in self.answers:
+            return super().find(method, path)
+        path, _, query = path.partition("?")
+        if path == "brokers/configuration/runtime":
+            return Answer(200, self.runtime)
+        kind = path.rpartition("/")[2]
+        if kind in ("retention", "inactiveTopicPolicies", "compactionThreshold"):
+            return self._policy(method, path, kind, query)
+        if "/permissions" in path:
+            topic, _, role = path.partition("/permissions")
+            if method == "POST":
+                self.permissions.setdefault(topic, {})[role[1:]] = self._body()
+                return Answer(204)
+            return Answer(200, self.permissions.get(topic, {}))
+        place = path.removesuffix("/partitions")
+        if method == "PUT":
+            assert _parent(place) in (None, *self.places), "made too early"
+            self.places[place] = self._body()
+            return Answer(204)
+        return Answer(200, {"partitions": 0}) if place in self.places else Answer(404)
+
+    def _policy(self, method: str, path: str, kind: str, query: str) -> Answer:
+        if method == "POST":
+            assert path.removesuffix(f"/{kind}") in self.places, "the topic is not there"
+            self._earlier.setdefault(path, self.policies.get(path))
+            self.policies[path] = self._body()
+            return Answer(204)
+        assert query == "applied=true"
+        shown = self.policies
+        if path in self._earlier and self.hidden_looks:
+            self.hidden_looks -= 1
+            shown = {path: self._earlier[path]}
+        value = shown.get(path, self.policies.get(kind))
+        return Answer(204) if value is None else Answer(200, value)
+
+    def _body(self) -> Any:
+        text = self.asked[-1].body
+        return json.loads(text) if text else None
+
+    def writes(self) -> list[str]:
+        return [f"{asked.method} {asked.path}" for asked in self.asked if asked.method != "GET"]
+
+
+def _parent(place: str) -> str | None:
+    """The part of a name that must be there first, of a tenant, namespace or topic."""
+    kind, tenant, *names = place.split("/")
+    if kind == "tenants":
+        return None
+    return f"tenants/{tenant}" if kind == "namespaces" else f"namespaces/{tenant}/{names[0]}"
+
+
+@pytest.fixture
+def admin() -> Iterator[Admin]:
+    with Admin() as server:
+        yield server
+
+
+def settings_of(admin: Admin, **more: Any) -> dict[str, Any]:
+    return {
+        "transport": {
+            "kind": "pulsar",
+            "service_url": "pulsar://127.0.0.1:1",
+            "admin_url": admin.url,
+            "limits_topic": LIMITS,
+            "report_topics": [STOCK, OBSERVED],
+        },
+        "history": {"path": "h"},
+        "checkpoint": "c",
+        "enforce": {"report_topic": OBSERVED},
+        **more,
+    }
+
+
+@pytest.fixture
+def conf(admin: Admin, tmp_path: Path) -> Path:
+    path = tmp_path / "conf.yaml"
+    path.write_text(yaml.safe_dump(settings_of(admin)))
+    return path
+
+
+def set_up(conf: Path, *options: str) -> int:
+    return main(["setup", "pulsar", "--conf", str(conf), *options])
+
+
+def made_paths(topic: str) -> list[str]:
+    place = topic.replace("://", "/")
+    return [f"PUT {place}", f"POST {place}/retention", f"POST {place}/inactiveTopicPolicies"]
+
+
+WRITES = [
+    "PUT tenants/acme",
+    "PUT namespaces/acme/control",
+    "PUT namespaces/public/usage",
+    *(path for topic in (LIMITS, OBSERVED, LEADER) for path in made_paths(topic)),
+]
+
+
+def test_a_dry_run_prints_commands_and_writes_nothing(
+    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert set_up(conf) == set_up(conf, "--dry-run") == 12
+    assert not admin.writes()
+    lines = capsys.readouterr().out.splitlines()
+    commands = [shlex.split(line) for line in lines if not line.startswith("#")]
+    assert len(commands) == 2 * len(WRITES)
+    assert ["pulsar-admin", "namespaces", "create", "acme/control"] in commands
+    kept = ["--time", "10m", "--size", "-1"]
+    assert ["pulsar-admin", "topicPolicies", "set-retention", *kept, LIMITS] in commands
+
+
+def test_a_second_run_has_nothing_to_do(
+    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.hidden_looks = 2
+    assert set_up(conf, "--apply") == 0
+    assert admin.writes() == WRITES
+    assert admin.places["tenants/acme"] == {"adminRoles": [], "allowedClusters": ["blue"]}
+    place = LIMITS.replace("://", "/")
+    assert admin.policies[f"{place}/retention"] == RETENTION
+    assert admin.policies[f"{place}/inactiveTopicPolicies"] == IDLE
+    assert len(capsys.readouterr().out.splitlines()) == len(WRITES)
+    assert set_up(conf, "--apply") == set_up(conf) == 0
+    assert admin.writes() == WRITES
+    assert capsys.readouterr().out == ""
+
+
+def test_what_stands_is_not_lessened(admin: Admin, conf: Path) -> None:
+    assert set_up(conf, "--apply") == 0
+    admin.asked.clear()
+    limits, leader = (topic.replace("://", "/") for topic in (LIMITS, LEADER))
+    longer = {"retentionTimeInMinutes": 600, "retentionSizeInMB": -1}
+    admin.policies[f"{limits}/retention"] = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    admin.policies[f"{leader}/retention"] = longer
+    assert set_up(conf, "--apply") == 0
+    assert not admin.writes()
+    # A bound on the size may be too small for a lease; the longer time stays.
+    admin.policies[f"{leader}/retention"] = {**longer, "retentionSizeInMB": 5}
+    assert set_up(conf, "--apply") == 0
+    assert admin.writes() == [f"POST {leader}/retention"]
+    assert admin.policies[f"{leader}/retention"] == longer
+
+
+def test_topics_are_not_compacted(admin: Admin, conf: Path) -> None:
+    admin.policies["compactionThreshold"] = 1_000_000  # of the namespace
+    assert set_up(conf, "--apply") == 0
+    assert admin.policies[f"{LIMITS.replace('://', '/')}/compactionThreshold"] == 0
+
+
+def test_retention_follows_the_lease_and_sections_bring_their_topics(
+    admin: Admin, tmp_path: Path
+) -> None:
+    conf = tmp_path / "conf.yaml"
+    more = {"limits": {"lease_s": 3600}, "balance": {}}
+    conf.write_text(yaml.safe_dump(settings_of(admin, **more)))
+    assert set_up(conf, "--apply") == 0
+    kept = {
+        path.split("/")[3]: value["retentionTimeInMinutes"]
+        for path, value in admin.policies.items()
+        if path.endswith("/retention")
+    }
+    lease = dict.fromkeys(("limits", "observed", "enforcer-leader"), 68)
+    assert kept == {**lease, "load-reports": 60, "balance-plans": 60}
+
+
+def test_topics_of_brokers_are_left_to_the_brokers(
+    admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_of(admin, enforce={})
+    settings["transport"]["report_topics"] = ["persistent://public/reports/of-{broker}"]
+    admin.runtime["resourceUsageTransportClassName"] = ""  # only stock brokers report by it
+    conf = tmp_path / "conf.yaml"
+    conf.write_text(yaml.safe_dump(settings))
+    assert set_up(conf, "--apply") == 0
+    assert not [path for path in admin.places if "reports" in path]
+    assert "# note: persistent://public/reports/of-{broker}: " in capsys.readouterr().out
+
+
+def test_lines_of_broker_conf_are_named(
+    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.runtime |= {
+        "resourceUsageTransportClassName": "",
+        "resourceUsageTransportPublishIntervalInSecs": "60",
+        "exposeTopicLevelMetricsInPrometheus": "false",
+        "metricsBufferResponse": "true",
+        "topicLevelPoliciesEnabled": "false",
+    }
+    assert set_up(conf, "--apply") == 12
+    # Without policies of topics there is nothing to ask for.
+    assert admin.writes() == [path for path in WRITES if not path.startswith("POST")]
+    named = [
+        line.removeprefix("# by hand: broker.conf: ").partition("=")[0]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("# by hand")
+    ]
+    assert named == [
+        "topicLevelPoliciesEnabled",
+        "resourceUsageTransportClassName",
+        "resourceUsageTransportPublishIntervalInSecs",
+        "exposeTopicLevelMetricsInPrometheus",
+        "metricsBufferResponse",
+    ]
+
+
+def test_rights_are_added_to_those_that_stand(
+    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.runtime |= {"authorizationEnabled": "true", "superUserRoles": "[admin, the enforcer]"}
+    limits, observed = (topic.replace("://", "/") for topic in (LIMITS, OBSERVED))
+    admin.permissions[limits] = {"job": ["functions"], "other": ["consume"]}
+    assert set_up(conf, "--apply") == 0
+    assert "# note: the cluster checks rights" in capsys.readouterr().out
+    roles = ("--job-role", "job", "--enforcer-role", "enforcer's")
+    assert set_up(conf, "--apply", *roles) == 12  # the enforcer must be a superuser
+    assert "superUserRoles with enforcer's" in capsys.readouterr().out
+    assert admin.permissions == {
+        STOCK.replace("://", "/"): {"job": ["consume"]},
+        observed: {"job": ["consume"], "enforcer's": ["produce"]},
+        limits: {
+            "job": ["consume", "functions", "produce"],
+            "other": ["consume"],
+            "enforcer's": ["consume"],
+        },
+        LEADER.replace("://", "/"): {"enforcer's": ["consume", "produce"]},
+    }
+    admin.asked.clear()
+    assert set_up(conf, "--apply", "--job-role", "job", "--enforcer-role", "the enforcer") == 0
+    assert not admin.writes()
+    assert capsys.readouterr().out == ""
+
+
+def test_after_a_failure_a_second_run_continues(
+    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = f"PUT {OBSERVED.replace('://', '/')}"
+    admin.answers[refused] = Answer(403, {"reason": "not allowed"})
+    assert set_up(conf, "--apply") == 6
+    done = WRITES.index(refused)
+    assert admin.writes() == WRITES[: done + 1]
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == done
+    assert printed.err.count("\n") == 1
+    assert f"topic {OBSERVED}: " in printed.err
+    assert f"not allowed; check transport.security and what its role may do; {done} of" in (
+        printed.err
+    )
+    del admin.answers[refused]
+    admin.asked.clear()
+    assert set_up(conf, "--apply") == 0
+    assert admin.writes() == WRITES[done:]
+
+
+def test_a_role_without_rights_changes_nothing(
+    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.answers["GET brokers/configuration/runtime"] = Answer(401, {"reason": "no superuser"})
+    assert set_up(conf, "--apply") == 6
+    assert not admin.writes()
+    assert "no superuser; check transport.security and what its role may do" in (
+        capsys.readouterr().err
+    )
+
+
+def test_what_the_cluster_does_not_show_is_an_error(admin: Admin) -> None:
+    admin.hidden_looks = 1_000_000
+    settings = parse_settings(settings_of(admin))
+    transport = settings.transport
+
+    async def made() -> None:
+        async with Rest(transport) as rest:  # type: ignore[arg-type]
+            nothing = Roles()
+            await make(rest, settings, transport, nothing, lambda _: None, 0.0)  # type: ignore[arg-type]
+
+    with pytest.raises(ClusterError, match=f"retention of {LIMITS}.*does not show it after 0 s"):
+        asyncio.run(made())
+
+
+def test_a_malformed_answer_is_an_error_of_the_cluster(admin: Admin, conf: Path) -> None:
+    admin.policies["retention"] = {"retentionTimeInMinutes": "soon", "retentionSizeInMB": -1}
+    assert set_up(conf) == 6
+
+
+def test_other_transports_need_no_setup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = tmp_path / "conf.yaml"
+    transport = {"kind": "delta", "path": "t"}
+    conf.write_text(
+        yaml.safe_dump({"transport": transport, "history": {"path": "h"}, "checkpoint": "c"})
+    )
+    assert set_up(conf) == 2
+    assert "setup pulsar needs transport.kind: pulsar" in capsys.readouterr().err

@@ -1,0 +1,300 @@
+"""`quotaplane groups`: quotas change as asked, or not at all, whoever else is at it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.cli.main import main
+from quotaplane.errors import HistoryError, InputError
+from quotaplane.groups.ids import NO_ID, ids_of
+from quotaplane.groups.names import check_name
+from quotaplane.groups.policy_options import DEFAULTS, JSON_COLUMNS
+from quotaplane.history.store import open_table
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.registry import table as storage
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import delete_groups, get_group, list_groups, put_groups
+from quotaplane.settings import History
+from tests.unit.registry.groups_cases import Command, quota, rates
+
+
+def test_put_creates_and_get_finds(groups: Command) -> None:
+    made = groups("put", "a/b", "--publish-messages-per-s", "100", "--by", "ann")
+    assert made["group"] == "a/b"
+    assert rates(made) == [100.0, *[None] * (len(RATE_COLUMNS) - 1)]
+    assert made["updated_by"] == "ann"
+    assert made["updated_at"].endswith("Z")
+    assert groups("get", "a/b") == made
+
+
+def test_put_changes_only_what_is_given(groups: Command) -> None:
+    groups("put", "g", "--publish-messages-per-s", "100", "--dispatch-bytes-per-s", "1e6")
+    changed = groups("put", "g", "--publish-bytes-per-s", "0", "--publish-messages-per-s", "50")
+    assert rates(changed) == [50.0, 0.0, None, 1e6, None, None, None]
+    freed = groups("put", "g", "--publish-messages-per-s", "unlimited")
+    assert rates(freed) == [None, 0.0, None, 1e6, None, None, None]
+
+
+def test_every_dimension_can_be_put(groups: Command) -> None:
+    options = [f"--{name.replace('_', '-')}" for name in RATE_COLUMNS]
+    words = [word for n, option in enumerate(options) for word in (option, str(n))]
+    assert rates(groups("put", "g", *words)) == [float(n) for n in range(len(RATE_COLUMNS))]
+    made = groups(
+        "put", "g", "--floor-total-bytes-per-s", "7", "--total-messages-per-s", "unlimited"
+    )
+    assert (made["floor_total_bytes_per_s"], made["total_messages_per_s"]) == (7.0, None)
+    terms = '{"b1": {"ceiling": {"controller_mutations_per_s": 3}}}'
+    made = groups("put", "g", "--brokers", terms)
+    assert made["brokers"] == {"b1": {"ceiling": {"controller_mutations_per_s": 3.0}}}
+    assert groups("get", "g") == made
+
+
+def test_put_without_a_change_writes_nothing(groups: Command, history: History) -> None:
+    made = groups("put", "g", "--publish-messages-per-s", "100", "--by", "ann")
+    version = open_table(history, "resource_groups").version()
+    assert groups("put", "g", "--publish-messages-per-s", "100", "--by", "bob") == made
+    assert groups("put", "g") == made
+    assert open_table(history, "resource_groups").version() == version
+
+
+def test_list_is_sorted_and_one_row_a_line(
+    groups: Command, history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("b", "a/ü", 'c "quoted" \\'):
+        groups("put", name)
+    assert [row["group"] for row in groups("list")] == ["a/ü", "b", 'c "quoted" \\']
+    main(["groups", "list", "--history", history.path])
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    groups("delete", "b", "a/ü", 'c "quoted" \\')
+    assert groups("list") == []
+
+
+@pytest.mark.parametrize("name", ["it's", "a''b", '"', "`", "x; --", "%_\\", " ", "名", "a" * 1024])
+def test_any_printable_name_will_do(history: History, name: str) -> None:
+    put_groups(history, [name, "other"], quota(1.0).repeat(2, axis=0), "ann")
+    put_groups(history, [name], quota(2.0), "ann")
+    assert get_group(history, name)["publish_messages_per_s"] == 2.0
+    delete_groups(history, [name], "ann")
+    assert list_groups(history)["group"].to_pylist() == ["other"]
+
+
+def test_what_is_not_there_is_told(groups: Command) -> None:
+    groups("put", "g")
+    assert groups.refused("get", "nope") == "group 'nope' does not exist"
+    assert groups.refused("delete", "g", "nope") == "group 'nope' does not exist"
+    assert [row["group"] for row in groups("list")] == ["g"]
+
+
+@pytest.mark.parametrize(
+    "action", [["list"], ["get", "g"], ["delete", "g"], ["resolve"], ["history"], ["put", "g"]]
+)
+def test_without_a_history_every_action_refuses_and_makes_none(
+    history: History, groups: Command, tmp_path: Path, action: list[str]
+) -> None:
+    """A wrong path would otherwise take quotas that no job ever sees."""
+    with pytest.raises(HistoryError, match="does not exist"):
+        list_groups(history)
+    problem = groups.refused(*action)
+    assert f"there is no history at {tmp_path / 'history'} (no table resource_groups)" in problem
+    assert ("use --init to create it" in problem) == (action[0] == "put")
+    assert not Path(history.path).exists()
+
+
+def test_a_relative_path_of_a_missing_history_is_told_as_an_absolute_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["groups", "put", "g", "--history", "data/hist"]) == 2
+    assert f"there is no history at {tmp_path}/data/hist " in capsys.readouterr().err
+
+
+def test_init_makes_the_history_and_says_so_once(
+    history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put = ["groups", "put", "g", "--init", "--history", history.path]
+    assert main(put) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["group"] == "g"
+    assert err.startswith("quotaplane: history: created the tables resource_groups, usage, ")
+    assert err.endswith(f" at {history.path}\n")
+    assert main(put) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_init_makes_nothing_of_wrong_input(groups: Command, history: History) -> None:
+    assert "must be a number" in groups.refused("put", "g", "--init", "--weight", "x")
+    assert "has an empty part" in groups.refused("put", "a::", "--init")
+    assert not Path(history.path).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["g", "--publish-messages-per-s", "-1"], "--publish-messages-per-s: must be a number"),
+        (["g", "--publish-bytes-per-s", "nan"], "--publish-bytes-per-s: must be a number"),
+        (["g", "--publish-bytes-per-s", "inf"], "--publish-bytes-per-s: must be a number"),
+        (["g", "--dispatch-bytes-per-s", "1e19"], "--dispatch-bytes-per-s: must be a number"),
+        (["g", "--dispatch-messages-per-s", "10M"], "not '10M'"),
+        (["g", "--publish-kilograms", "1"], "--publish-kilograms"),
+        ([], "put takes either GROUP or --file FILE"),
+        (["g", "--file", "x.csv"], "put takes either GROUP or --file FILE"),
+        (["--file", "x.csv", "--publish-bytes-per-s", "1"], "does not go with --file"),
+        (["--file", "x.txt"], "x.txt: must end in .csv or .json"),
+        (["--file", "nowhere.csv"], "nowhere.csv: can't be read"),
+        ([""], "argument GROUP: must not be empty"),
+        (["a\tb"], "group 'a\\tb': has a character that can't be printed"),
+        (["a\x85b"], "has a character that can't be printed"),
+        (["a" * 1025], "longer than 1024 characters"),
+        (["a\ud800"], "is no text in utf-8"),
+        (["a\u00a0b"], "can't be printed"),
+        (["a::"], "group 'a::': has an empty part beside '::'"),
+        (["::a"], "has an empty part"),
+        (["a::::b"], "has an empty part"),
+        (["a/../b"], "group 'a/../b': has the part '.' or '..'"),
+        (["g", "--by", " "], "--by must not be empty"),
+    ],
+)
+def test_wrong_input_is_one_line_and_writes_nothing(
+    groups: Command, history: History, words: list[str], problem: str
+) -> None:
+    assert problem in groups.refused("put", *words)
+    assert not Path(history.path).exists()
+
+
+def test_conf_or_history_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["groups", "list"]) == 2
+    assert "--conf --history is required" in capsys.readouterr().err
+
+
+def test_the_settings_say_where_the_history_is(
+    groups: Command, history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups("put", "g")
+    conf = tmp_path / "conf.yaml"
+    transport = {"kind": "delta", "path": str(tmp_path / "topics")}
+    keys = {"transport": transport, "history": {"path": history.path}, "checkpoint": "c"}
+    conf.write_text(json.dumps(keys), "utf-8")
+    assert main(["groups", "get", "g", "--conf", str(conf)]) == 0
+    assert json.loads(capsys.readouterr().out)["group"] == "g"
+
+
+def test_a_colliding_id_is_refused(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "quotaplane.registry.rows_after.ids_of", lambda names: np.array(list(map(len, names)))
+    )
+    put_groups(history, ["ab"], quota(1.0), "ann")
+    with pytest.raises(InputError, match=r"^group 'xy': has the same id as 'ab'"):
+        put_groups(history, ["abc", "xy"], quota().repeat(2, axis=0), "ann")
+    put_groups(history, ["ab"], quota(2.0), "ann")
+    assert list_groups(history)["group"].to_pylist() == ["ab"]
+
+
+def test_quotas_of_another_shape_or_sign_are_refused(history: History) -> None:
+    with pytest.raises(InputError, match=r"shape \(1, 7\), not \(1, 3\)"):
+        put_groups(history, ["g"], np.zeros((1, 3)), "ann")
+    with pytest.raises(InputError, match=r"group 'g': publish_bytes_per_s: must be 0 or more"):
+        put_groups(history, ["g"], quota(1.0, -1.0), "ann")
+
+
+def test_concurrent_changes_of_one_group_all_arrive(history: History) -> None:
+    put_groups(history, ["g"], quota(), "ann")
+
+    def put(dimension: int) -> None:
+        given = quota()
+        for value in range(1, 6):
+            given[0, dimension] = value
+            put_groups(history, ["g"], given, f"writer-{dimension}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put, range(4)))
+    assert rates(get_group(history, "g")) == [*[5.0] * 4, None, None, None]
+    changes = group_changes(history, "g")
+    assert len(changes) == 21
+    for before, after in pairwise(changes):
+        assert after["from"] == before["to"]
+
+
+def test_concurrent_new_groups_are_each_made_once(history: History) -> None:
+    def put(writer: int) -> None:
+        put_groups(
+            history, [f"g{i}" for i in range(10)], quota(1.0).repeat(10, axis=0), str(writer)
+        )
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(put, range(3)))
+    assert list_groups(history)["group"].to_pylist() == [f"g{i}" for i in range(10)]
+    assert open_table(history, "resource_groups").version() == 1
+
+
+def test_somebody_else_always_being_first_ends_with_an_error(history: History) -> None:
+    put_groups(history, ["g"], quota(0.0), "ann")
+    waits: list[float] = []
+    real = storage.rows_after
+
+    def overtaken(*args: Any) -> Any:
+        answer = real(*args)
+        if args[2] == "slow":
+            put_groups(history, ["g"], quota(float(len(waits) + 100)), "fast")
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "rows_after", overtaken)
+        with pytest.raises(HistoryError, match=r"^history table resource_groups at .*concurrent"):
+            put_groups(history, ["g"], quota(1.0), "slow", sleep=waits.append)
+    assert len(waits) > 10
+    assert get_group(history, "g")["updated_by"] == "fast"
+
+
+def test_history_says_who_when_from_and_to(groups: Command) -> None:
+    groups("put", "g", "--publish-messages-per-s", "10", "--by", "ann")
+    groups("put", "other", "--by", "ann")
+    groups("put", "g", "--publish-messages-per-s", "20", "--by", "bob")
+    groups("delete", "g", "--by", "zed")
+    changes = groups("history", "g")
+    assert [(c["by"], c["group"]) for c in changes] == [("ann", "g"), ("bob", "g"), ("zed", "g")]
+    unlimited = {
+        **dict.fromkeys(RATE_COLUMNS),
+        **DEFAULTS,
+        **{name: {} for name in JSON_COLUMNS},
+    }
+    ten, twenty = ({**unlimited, "publish_messages_per_s": rate} for rate in (10.0, 20.0))
+    steps = [(None, ten), (ten, twenty), (twenty, None)]
+    assert [(c["from"], c["to"]) for c in changes] == steps
+    assert sorted(c["at"] for c in changes) == [c["at"] for c in changes]
+    assert len(groups("history")) == 4
+    assert groups.refused("history", "nobody") == "group 'nobody' does not exist"
+
+
+@given(st.text(max_size=30) | st.text(":a", max_size=6))
+def test_a_name_is_taken_if_reports_can_use_it_and_no_part_is_empty(name: str) -> None:
+    if ids_of([name])[0] != NO_ID and "" not in name.split("::"):
+        assert check_name(name) == name
+        return
+    with pytest.raises(InputError) as refused:
+        check_name(name)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_neither_spark_nor_the_jvm_is_touched(history: History) -> None:
+    put_groups(history, ["g"], quota(1.0), "ann")
+    script = (
+        "import sys; from quotaplane.cli.main import main\n"
+        f"code = main(['groups', 'get', 'g', '--history', {history.path!r}])\n"
+        "slow = {'pyspark', 'py4j', 'pandas', 'pyarrow.dataset'} & sys.modules.keys()\n"
+        "assert not slow, slow\n"
+        "sys.exit(code)"
+    )
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert json.loads(answer.stdout)["group"] == "g"

@@ -1,0 +1,284 @@
+"""./spark-submit.sh before anything starts: Java, jobs, and which option goes where."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LAUNCHER = ROOT / "spark-submit.sh"
+COMMANDS = (
+    *("bash", "cat", "cksum", "dirname", "env", "flock", "grep", "mkdir"),
+    *("readlink", "rm", "sed", "sort", "tr"),
+)
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self.out.splitlines()[:-1])
+
+    @property
+    def spark(self) -> list[str]:
+        return shlex.split(self.variables["PYSPARK_SUBMIT_ARGS"])
+
+    @property
+    def command(self) -> list[str]:
+        return shlex.split(self.out.splitlines()[-1])
+
+
+class Machine:
+    """A machine that has the usual commands and just the Javas that a test gives it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            "PATH": self._commands(),
+            "HOME": str(folder),
+            "QUOTAPLANE_JDKS": "",
+        }
+
+    def _commands(self) -> str:
+        folder = self.folder / "commands"
+        folder.mkdir()
+        for name in COMMANDS:
+            for place in ("/bin", "/usr/bin"):
+                if Path(place, name).exists() and not (folder / name).exists():
+                    (folder / name).symlink_to(Path(place, name))
+        return str(folder)
+
+    def java(self, version: str, name: str = "jdk", *, release_file: bool = False) -> Path:
+        """A JAVA_HOME whose java says that it is ``version``, in its release file or when run."""
+        home = self.folder / name
+        (home / "bin").mkdir(parents=True)
+        script = f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n"
+        if release_file:
+            (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+            script = "#!/bin/sh\nexit 1\n"
+        (home / "bin" / "java").write_text(script)
+        (home / "bin" / "java").chmod(0o755)
+        return home
+
+    def run(self, *arguments: str, **variables: str) -> Answer:
+        done = subprocess.run(
+            [LAUNCHER, *arguments],
+            env=self.environment | variables,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def machine(bare: Machine) -> Machine:
+    bare.environment["JAVA_HOME"] = str(bare.java("17.0.9"))
+    return bare
+
+
+def test_no_java(bare: Machine) -> None:
+    answer = bare.run("quota", "--print-command")
+    assert answer.code == 2
+    assert answer.out == ""
+    assert answer.err.count("\n") == 1
+    assert "needs Java 17 or 21, found none" in answer.err
+    assert "apt-get install openjdk-17-jdk-headless" in answer.err
+    assert "brew install openjdk@17" in answer.err
+
+
+@pytest.mark.parametrize("release_file", [True, False])
+@pytest.mark.parametrize(
+    ("version", "major"), [("1.8.0_392", "8"), ("11.0.21", "11"), ("25", "25"), ("25-ea", "25")]
+)
+def test_java_that_spark_cannot_run_on(
+    bare: Machine, version: str, major: str, release_file: bool
+) -> None:
+    home = bare.java(version, release_file=release_file)
+    answer = bare.run("quota", "--print-command", JAVA_HOME=str(home))
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert f"needs Java 17 or 21, found only Java {major} in {home}" in answer.err
+
+
+@pytest.mark.parametrize("version", ["17", "17.0.9", "21.0.1"])
+def test_java_home_is_used(bare: Machine, version: str) -> None:
+    home = bare.java(version)
+    answer = bare.run("quota", "--print-command", JAVA_HOME=str(home))
+    assert (answer.code, answer.variables["JAVA_HOME"]) == (0, str(home))
+
+
+def test_java_home_wins_over_the_path(bare: Machine) -> None:
+    first, second = bare.java("21", "first"), bare.java("17", "second")
+    path = f"{second}/bin:{bare.environment['PATH']}"
+    answer = bare.run("quota", "--print-command", JAVA_HOME=str(first), PATH=path)
+    assert answer.variables["JAVA_HOME"] == str(first)
+    answer = bare.run("quota", "--print-command", PATH=path)
+    assert answer.variables["JAVA_HOME"] == str(second)
+
+
+def test_an_unsuitable_java_home_does_not_hide_a_good_java(bare: Machine) -> None:
+    bad, good = bare.java("25", "jdk-25"), bare.java("17.0.1", "jdk-17")
+    bare.environment |= {"JAVA_HOME": str(bad), "QUOTAPLANE_JDKS": f"{bad} {good}"}
+    answer = bare.run("quota", "--print-command")
+    assert answer.variables["JAVA_HOME"] == str(good)
+
+
+def test_python_that_is_too_old(machine: Machine) -> None:
+    old = machine.folder / "old-python"
+    old.write_text("#!/bin/sh\nexit 3\n")
+    old.chmod(0o755)
+    # a copy, since the checkout may have its environment already
+    copy = machine.folder / "fresh"
+    (copy / "jobs").mkdir(parents=True)
+    for name in ("spark-submit.sh", "deploy", "conf"):
+        (copy / name).symlink_to(ROOT / name)
+    (copy / "jobs" / "run_quota.py").touch()
+    done = subprocess.run(
+        ["bash", str(copy / "spark-submit.sh"), "quota"],
+        env=machine.environment | {"QUOTAPLANE_PYTHON": str(old)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "Python 3.10, 3.11, 3.12 or 3.13 is needed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "there is no job nonsense"),
+        (["no/such/file.py"], "there is no job no/such/file.py"),
+        (["--nonsense", "quota"], "unknown option --nonsense before the job"),
+        (["--mast", "local", "quota"], "unknown option --mast before the job"),
+        (["--master"], "--master needs a value"),
+        (["quota", "--driver-memory="], "--driver-memory needs a value"),
+        (["--master", "local"], "no job given"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    machine: Machine, arguments: list[str], message: str
+) -> None:
+    answer = machine.run(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.count("\n") == 1
+    assert answer.err.startswith(f"spark-submit.sh: {message}")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_lists_the_jobs(bare: Machine, arguments: list[str]) -> None:
+    answer = bare.run(*arguments)
+    assert answer.code == 0
+    jobs = sorted(file.stem.removeprefix("run_") for file in (ROOT / "jobs").glob("run_*.py"))
+    assert jobs
+    for job in jobs:
+        summary = (ROOT / "jobs" / f"run_{job}.py").read_text("utf-8").splitlines()[0].strip('"')
+        assert f"  {job:<12} {summary}\n" in answer.out
+
+
+def test_a_plain_job(machine: Machine) -> None:
+    answer = machine.run("quota", "--conf", "conf/local.yaml", "--print-command")
+    assert answer.command == [
+        f"{ROOT}/.venv/bin/python",
+        f"{ROOT}/jobs/run_quota.py",
+        "--conf",
+        "conf/local.yaml",
+    ]
+    assert answer.spark[:4] == ["--master", "local[*]", "--deploy-mode", "client"]
+    assert answer.spark[-1] == "pyspark-shell"
+    assert answer.variables["SPARK_CONF_DIR"] == f"{ROOT}/conf"
+    assert answer.variables["PYSPARK_PYTHON"] == f"{ROOT}/.venv/bin/python"
+    assert answer.variables["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_options_go_to_spark_or_to_the_job(machine: Machine) -> None:
+    answer = machine.run(
+        *("--driver-memory", "3g", "quota", "--executor-memory=4g", "--name", "two words"),
+        *("--conf", "a.yaml", "--spark-conf", "spark.x=it's", "--conf", "spark.y=2"),
+        "--law=static",
+        *("--executor-cores", "2", "--num-executors", "3", "--total-executor-cores", "6"),
+        *("--queue", "q", "--driver-java-options", "-Da=b -Dc=d", "-v", "$HOME", "--print-command"),
+    )
+    assert answer.command[2:] == ["--conf", "a.yaml", "--law=static", "-v", "$HOME"]
+    pairs = list(zip(answer.spark[:-1:2], answer.spark[1:-1:2], strict=True))
+    assert pairs[3:] == [
+        ("--driver-memory", "3g"),
+        ("--executor-memory", "4g"),
+        ("--name", "two words"),
+        ("--conf", "spark.x=it's"),
+        ("--conf", "spark.y=2"),
+        ("--executor-cores", "2"),
+        ("--num-executors", "3"),
+        ("--total-executor-cores", "6"),
+        ("--queue", "q"),
+        ("--driver-java-options", "-Da=b -Dc=d"),
+    ]
+
+
+def test_after_two_dashes_everything_is_the_jobs(machine: Machine) -> None:
+    answer = machine.run("--print-command", "quota", "--", "--name", "x", "--print-command")
+    assert answer.command[2:] == ["--name", "x", "--print-command"]
+    assert "--name" not in answer.spark
+
+
+def test_a_properties_file_adds_to_the_defaults(machine: Machine) -> None:
+    answer = machine.run("quota", "--properties-file", "mine.conf", "--print-command")
+    assert answer.spark[-4:-1] == ["--properties-file", "mine.conf", "--load-spark-defaults"]
+
+
+def test_a_cluster_is_sent_the_package_and_its_environment(machine: Machine) -> None:
+    answer = machine.run(
+        *("quota", "--master", "spark://10.0.0.1:7077", "--print-command"),
+        *("--py-files", "mine.zip", "--archives", "data.zip#data", "--jars", "mine.jar"),
+    )
+    spark = answer.spark
+    assert spark[spark.index("--py-files") + 1] == "mine.zip,quotaplane.zip"
+    sent = spark[spark.index("--archives") + 1]
+    assert sent == "data.zip#data,environment.tar.gz#environment"
+    assert spark[spark.index("--jars") + 1] == f"{ROOT}/.venv/jars/*.jar,mine.jar"
+    assert "spark.executorEnv.PYTHONPATH=quotaplane.zip" in spark
+    assert answer.variables["PYSPARK_PYTHON"] == "python3"
+    assert "SPARK_LOCAL_IP" not in answer.variables
+
+
+def test_in_cluster_mode_spark_starts_the_job(machine: Machine) -> None:
+    answer = machine.run(
+        *("quota", "--master", "yarn", "--deploy-mode", "cluster", "--conf", "a.yaml"),
+        "--print-command",
+    )
+    assert answer.command[0] == f"{ROOT}/.venv/spark/bin/spark-submit"
+    assert answer.command[-3:] == [f"{ROOT}/jobs/run_quota.py", "--conf", "a.yaml"]
+
+
+def test_a_job_may_be_any_file(machine: Machine) -> None:
+    (machine.folder / "my job.py").touch()
+    answer = machine.run("my job.py", "--print-command", "a b")
+    assert answer.command[1:] == ["my job.py", "a b"]
+
+
+def test_nothing_was_made_for_printing(machine: Machine) -> None:
+    assert machine.run("quota", "--print-command").code == 0
+    assert not (machine.folder / ".cache").exists()
+
+
+def test_help_needs_nothing_from_the_machine(tmp_path: Path) -> None:
+    path = os.environ["PATH"]
+    done = subprocess.run([LAUNCHER], env={"PATH": path}, capture_output=True, timeout=300)
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"usage: ./spark-submit.sh JOB")

@@ -1,0 +1,18 @@
+"""The list of slow tests names what there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.order import SLOW
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("begin", SLOW)
+def test_whatever_is_called_slow_is_there(begin: str) -> None:
+    file, _, name = begin.partition("::")
+    assert (ROOT / file).exists()
+    assert not name or f"\ndef {name}" in (ROOT / file).read_text(encoding="utf-8")

@@ -1,0 +1,192 @@
+"""Imports go one way, and the page about them says what is so."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.unit.repo.rooms import BALANCE, GROUND, ROOMS, Room
+
+ROOT: Final = Path(__file__).parents[3]
+PACKAGES: Final = [ROOT / "pipelines" / name for name in ("quotaplane", "quotabalance")]
+PAGE: Final = ROOT / "docs/explain/architecture.md"
+SERVERS: Final = ("pyspark", "deltalake", "httpx", "kafka", "pulsar")
+IMPURE: Final = {*SERVERS, "asyncio", "threading", "time", "os", "pathlib", "logging", "socket"}
+
+
+def _modules() -> dict[str, Path]:
+    found = {}
+    for package in PACKAGES:
+        for file in package.rglob("*.py"):
+            if "pb" not in file.parts:
+                parts = file.relative_to(package.parent).with_suffix("").parts
+                found[".".join(parts).removesuffix(".__init__")] = file
+    return found
+
+
+def _imports(file: Path, modules: dict[str, Path]) -> set[str]:
+    """The modules of ours that a file imports anywhere, also where only a type checker looks."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            for name in node.names:
+                whole = f"{node.module}.{name.name}"
+                found.add(whole if whole in modules else node.module)
+        elif isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+    return found & modules.keys()
+
+
+MODULES: Final = _modules()
+IMPORTS: Final = {name: _imports(file, MODULES) - {name} for name, file in MODULES.items()}
+
+
+def _room(module: str) -> str:
+    parts = module.removeprefix("quotaplane.").split(".")
+    for length in (2, 1):
+        name = ".".join(parts[:length])
+        if len(parts) >= length and name in ROOMS:
+            return name
+    return GROUND
+
+
+def test_every_folder_is_a_room() -> None:
+    quotaplane, quotabalance = PACKAGES
+    folders = {path.parent.relative_to(quotaplane) for path in quotaplane.rglob("*.py")}
+    folders |= {path.parent.relative_to(ROOT / "pipelines") for path in quotabalance.rglob("*.py")}
+    names = {".".join(folder.parts) or GROUND for folder in folders}
+    assert names - {"wire.pb", "quotabalance.wire.pb"} == set(ROOMS)
+
+
+def test_no_file_imports_itself_in_a_circle() -> None:
+    try:
+        TopologicalSorter(IMPORTS).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_imports_go_where_they_may_and_no_leave_is_unused() -> None:
+    used: dict[str, set[str]] = defaultdict(set)
+    forbidden = []
+    for module, imports in IMPORTS.items():
+        here = _room(module)
+        for other in imports:
+            there = _room(other)
+            if there in (here, GROUND):
+                continue
+            used[here].add(there)
+            if there not in ROOMS[here].imports.split():
+                forbidden.append(f"{module} imports {other}: {here} may not import {there}")
+    assert not forbidden, "\n".join(sorted(forbidden))
+    unused = {name: set(room.imports.split()) - used[name] for name, room in ROOMS.items()}
+    assert not {name: rooms for name, rooms in unused.items() if rooms}
+
+
+@pytest.mark.parametrize("name", [name for name, room in ROOMS.items() if room.pure])
+def test_a_pure_room_needs_neither_spark_nor_a_server(name: str) -> None:
+    modules = sorted(m for m in MODULES if _room(m) == name)
+    code = (
+        f"import sys\nimport {', '.join(modules)}\n"
+        f"print(*sorted({set(SERVERS)} & {{m.partition('.')[0] for m in sys.modules}}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()
+
+
+def test_a_pure_room_asks_no_clock_and_no_disk() -> None:
+    found = []
+    for module, file in MODULES.items():
+        if ROOMS[_room(module)].pure:
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom):
+                    names = [node.module or ""]
+                found += [f"{module}: {n}" for n in names if n.partition(".")[0] in IMPURE]
+    assert not found
+
+
+def table(rooms: dict[str, Room]) -> str:
+    """Rooms as the page shows them."""
+    lines = ["| room | what is in it | may import |", "|---|---|---|"]
+    for name, room in rooms.items():
+        if name == GROUND:
+            lines.append(f"| files in the root | {room.holds} | nothing of ours |")
+        else:
+            pure = "; pure" if room.pure else ""
+            imports = ", ".join(sorted(room.imports.split())) or "the root only"
+            lines.append(f"| `{name.replace('.', '/')}/` | {room.holds}{pure} | {imports} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_has_the_same_tables() -> None:
+    balancer = {name: room for name, room in ROOMS.items() if name.startswith(BALANCE)}
+    page = PAGE.read_text("utf-8")
+    assert table({name: room for name, room in ROOMS.items() if name not in balancer}) in page
+    assert table(balancer) in page
+
+
+def test_quotaplane_never_imports_the_balancer() -> None:
+    found = [
+        f"{module} imports {other}"
+        for module, imports in IMPORTS.items()
+        for other in imports
+        if module.startswith("quotaplane") and other.startswith(BALANCE)
+    ]
+    assert not found
+
+
+def test_quotaplane_runs_without_the_balancer(tmp_path: Path) -> None:
+    (tmp_path / "quotaplane").symlink_to(PACKAGES[0])
+    code = (
+        f"import sys\nsys.path[:0] = [{str(tmp_path)!r}]\n"
+        "class Hidden:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'quotabalance':\n"
+        "            raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Hidden())\n"
+        "from quotaplane.cli.main import COMMANDS\n"
+        "from quotaplane.history.tables import TABLES\n"
+        "from quotaplane.metrics.of_programs import PROGRAMS\n"
+        "from quotaplane.settings import load_settings\n"
+        f"load_settings({str(ROOT / 'conf' / 'local.yaml')!r})\n"
+        "import quotaplane.server.app\n"
+        "print('balance' in {*COMMANDS, *PROGRAMS}, 'load' in TABLES)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+SAME_MEANING: Final = {
+    *(
+        "__init__",
+        "audit",
+        "groups",
+        "job",
+        "options",
+        "policies",
+        "program",
+        "pulsar",
+        "step",
+        "tables",
+    ),
+}
+"""Names of files that several rooms have: of the same thing, at different levels or in one room's
+own sense (options of the data source and of the balancer, policies of groups and of brokers)."""
+
+
+def test_two_files_or_classes_of_one_name_are_the_same_thing() -> None:
+    places = defaultdict(list)
+    for module, file in MODULES.items():
+        if file.stem not in SAME_MEANING:
+            places[f"{file.stem}.py"].append(module)
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(module)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -1,0 +1,322 @@
+"""The real process on loopback: start, stop, limits, hangs, TLS, concurrent writers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import list_groups, put_groups
+from quotaplane.settings import History
+from tests.servers.certificates import make_certificates
+from tests.unit.registry.groups_cases import quota
+from tests.unit.server.server_cases import TOKENS, token
+from tests.unit.server.server_process import OPEN, Process, conf, running
+
+
+def failed(path: Path, *words: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "quotaplane", "serve", "--conf", str(path), *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_line_when_ready_one_at_the_end_and_code_0(tmp_path: Path, number: int) -> None:
+    path = conf(tmp_path, OPEN)
+    with running(path) as server:
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ quotaplane: ready: serves http://127\.0\.0\.1:\d+; "
+            rf"history {tmp_path}/history; settings {path}; WITHOUT AUTHENTICATION: everybody may "
+            r"be admin-without-authentication\n",
+            server.lines[0],
+        )
+        assert httpx.get(f"{server.url}/healthz").json() == {"alive": True}
+        assert server.end(number) == 0
+        (end,) = server.lines[1:]
+        assert end.endswith("quotaplane: ended: stopped by a signal\n")
+
+
+def test_what_is_wrong_at_the_start_is_one_line_and_code_2(tmp_path: Path) -> None:
+    path = conf(tmp_path, None, history=False)
+    assert failed(path) == (
+        2,
+        f"quotaplane: error: there is no history at {tmp_path}/history (no table "
+        "resource_groups): check --conf or --history; use --init to create it\n",
+    )
+    code, line = failed(conf(tmp_path, None))
+    assert (code, "server: is missing" in line) == (2, True)
+    code, line = failed(conf(tmp_path, {"anonymous": "none"}))
+    assert (code, "nobody could do anything" in line) == (2, True)
+    code, line = failed(conf(tmp_path, {"host": "0.0.0.0", **TOKENS}))
+    assert (code, "set tls" in line) == (2, True)
+    code, line = failed(conf(tmp_path, {"host": "192.0.2.1", "tls": "ended-by-a-proxy", **TOKENS}))
+    assert (code, "can't listen on 192.0.2.1:8460" in line) == (2, True)
+    files = {"certificate_file": str(path), "key_file": str(path)}
+    code, line = failed(conf(tmp_path, {**OPEN, "tls": files}))
+    assert (code, f"server.tls: {path}" in line) == (2, True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, line = failed(conf(tmp_path, {**OPEN, "port": port}))
+    assert code == 2
+    assert f"server.port: port {port} of 127.0.0.1 is in use by another program" in line
+
+
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
+    """Threads of clients, another program on the same table, and lost updates by ETag."""
+    path = conf(tmp_path, OPEN)
+    history = History(path=str(tmp_path / "history"))
+    put_groups(history, ["counter"], quota(0.0), "x")
+    with running(path) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+
+        def write(name: int) -> None:
+            body = {"weight": name + 1, "why": f"writer {name}"}
+            assert client.put(f"/api/v1/groups/g{name}", json=body).status_code == 201
+
+        def count(_: int) -> None:
+            while True:
+                read = client.get("/api/v1/groups/counter")
+                now = read.json()["publish_messages_per_s"]
+                body = {"publish_messages_per_s": now + 1}
+                done = client.patch(
+                    "/api/v1/groups/counter", json=body, headers={"If-Match": read.headers["etag"]}
+                )
+                if done.status_code == 200:
+                    return
+                assert done.status_code == 412
+
+        def beside(name: int) -> None:
+            put_groups(history, [f"p{name}"], quota(1.0), "program")
+
+        with ThreadPoolExecutor(8) as threads:
+            done = [threads.submit(write, name) for name in range(12)]
+            done += [threads.submit(count, number) for number in range(6)]
+            done += [threads.submit(beside, name) for name in range(4)]
+            for each in done:
+                each.result()
+        listed = client.get("/api/v1/groups").json()
+        assert server.end() == 0
+    rows = {row["group"]: row for row in list_groups(history).to_pylist()}
+    assert listed["total"] == len(rows) == 1 + 12 + 4
+    assert [rows[f"g{name}"]["weight"] or 1.0 for name in range(12)] == [1.0 + n for n in range(12)]
+    assert rows["counter"]["publish_messages_per_s"] == 6
+    whys = {change["why"] for change in group_changes(history)}
+    assert whys >= {f"writer {name}" for name in range(12)}
+
+
+HANGS = """
+import os, time, quotaplane.history.store as store, quotaplane.registry.current_groups as current
+real, flag = store.find_fault, {flag!r}
+def hangs(uri):
+    while os.path.exists(flag): time.sleep(0.05)
+    return real(uri)
+store.find_fault = hangs
+current.stamp = lambda *_: None
+"""
+
+
+def test_health_answers_while_the_disk_hangs(tmp_path: Path) -> None:
+    flag = tmp_path / "hangs"
+    path = conf(tmp_path, {**OPEN, "request_timeout_s": 1.0})
+    code = HANGS.format(flag=str(flag))
+    code += "import quotaplane.server.readiness as r\nr.HANGS_AFTER_S = 0.5; r.EVERY_S = 0.1\n"
+    with running(path, code) as server, httpx.Client(base_url=server.url, timeout=20) as client:
+        assert client.put("/api/v1/groups/a", json={}).status_code == 201
+        until = time.monotonic() + 20
+        while not client.get("/readyz").json()["checks"][0]["ok"]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        flag.touch()
+        threads = [
+            threading.Thread(target=client.get, args=(f"/api/v1/groups/{n}",)) for n in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + 20
+        while (answer := client.get("/readyz")).json()["checks"][0]["ok"]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert answer.status_code == 503
+        assert answer.json()["checks"][0]["state"] == "the disk does not answer"
+        assert client.get("/healthz").status_code == 200
+        for thread in threads:
+            thread.join()
+        late = client.put("/api/v1/groups/b", json={})
+        assert late.status_code == 503
+        assert "it may still be done" in late.json()["reason"]
+        flag.unlink()
+        until = time.monotonic() + 20
+        while client.get("/api/v1/groups/b").status_code != 200:
+            assert time.monotonic() < until
+        # Once more, and the process ends all the same.
+        flag.touch()
+        time.sleep(0.05)  # FRESH_S
+        assert client.get("/api/v1/groups/a").status_code == 503
+        assert server.end() == 0
+    assert "the disk does not answer" in server.lines[-1]
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Everything until the server closes the connection."""
+    data = b""
+    while True:
+        with contextlib.suppress(ConnectionResetError):
+            part = connection.recv(65536)
+            if part:
+                data += part
+                continue
+        return data
+
+
+HEAD = b"PUT /api/v1/groups/a HTTP/1.1\r\nHost: localhost\r\n"
+JSON_TYPE = b"Content-Type: application/json\r\n"
+
+
+def sent(server: Process, data: bytes) -> bytes:
+    """Everything that the server answers until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(data)
+        return receive(connection)
+
+
+def test_slow_requests_end(tmp_path: Path) -> None:
+    code = (
+        "import quotaplane.server.listen as l, quotaplane.server.guard as g\n"
+        "l._HEADERS_WITHIN_S = g._BODY_WITHIN_S = 1.0\n"
+    )
+    with running(conf(tmp_path, OPEN), code) as server:
+        # Nothing, half a request line, half of the headers, the same after a whole request.
+        whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for slow in (b"", b"GE", HEAD, whole + HEAD):
+            assert (b"200 OK" in sent(server, slow)) == slow.startswith(whole)
+        late = sent(server, HEAD + JSON_TYPE + b"Content-Length: 9\r\n\r\n{")
+        assert b"408" in late.splitlines()[0]
+        assert server.end() == 0
+
+
+def test_huge_and_ambiguous_requests_are_refused(tmp_path: Path) -> None:
+    code = "import quotaplane.server.listen as l\nl._HEADERS_WITHIN_S = 1.0\n"
+    with running(conf(tmp_path, OPEN), code) as server:
+        large = sent(server, HEAD + JSON_TYPE + b"Content-Length: 9999999\r\n\r\n")
+        assert b"413" in large.splitlines()[0]
+        chunks = b"%x\r\n%b\r\n" % (600_000, b" " * 600_000)
+        chunked = HEAD + JSON_TYPE + b"Transfer-Encoding: chunked\r\n\r\n" + 2 * chunks
+        assert b"413" in sent(server, chunked).splitlines()[0]
+        lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX"
+        both = sent(server, HEAD + JSON_TYPE + lengths)
+        assert b"400" in both.splitlines()[0]
+        assert both.count(b"HTTP/1.1") == 1
+        long_header = sent(server, HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n")
+        assert b"400" in long_header.splitlines()[0]
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert server.end() == 0
+
+
+def test_idle_connections_are_bounded_and_said_once(tmp_path: Path) -> None:
+    limited = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))\n"
+    with running(conf(tmp_path, OPEN), limited) as server, contextlib.ExitStack() as stack:
+        idle = []
+        for _ in range(1100):
+            address = ("127.0.0.1", server.port)
+            idle.append(stack.enter_context(socket.create_connection(address, timeout=10)))
+        assert b"503" in receive(idle[-1]).splitlines()[0]
+        for connection in idle[:20]:
+            connection.close()
+        for _ in range(50):  # until the server has seen it
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"{server.url}/healthz").status_code == 200:
+                    break
+            time.sleep(0.1)
+        else:
+            raise AssertionError("nobody is served any more")
+        assert server.end() == 0
+    said = server.lines[1:]
+    assert "are open: more are refused (503)" in said[0]
+    assert [line.split()[1] for line in said[1:-1]] in ([], ["connections:"]), said
+
+
+def test_an_origin_that_is_no_url_and_two_lengths_of_a_body(tmp_path: Path) -> None:
+    with running(conf(tmp_path, OPEN)) as server:
+        path = f"{server.url}/admin/v2/tenants/acme/resourcegroup/g"
+        assert httpx.post(path, headers={"Origin": "http://["}).status_code == 403
+        two = (
+            b"PUT /api/v1/groups/a HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 2\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(two)
+            answer = receive(connection)  # until it is closed
+        assert answer.count(b"HTTP/1.1") == 1
+        assert b" 400 " in answer.splitlines()[0]
+        assert server.end() == 0
+        assert len(server.lines) == 2, server.lines
+
+
+def test_pages_of_other_sites_are_kept_out(tmp_path: Path) -> None:
+    """Without authentication the browser of a visitor is all that such a page needs."""
+    with running(conf(tmp_path, OPEN)) as server, httpx.Client(base_url=server.url) as client:
+        evil = {"Host": f"evil.example:{server.port}"}
+        assert client.get("/api/v1/groups", headers=evil).status_code == 400
+        for good in ("localhost", "127.0.0.1", "[::1]", "LOCALHOST:1"):
+            assert client.get("/healthz", headers={"Host": good}).status_code == 200
+        path = "/admin/v2/tenants/acme/resourcegroup/g"
+        cross = client.post(path, headers={"Origin": "https://evil.example"})
+        assert (cross.status_code, "another site" in cross.text) == (403, True)
+        for strange in ("null", "http://[", "http://[::1", "//", "\x7f"):
+            assert client.post(path, headers={"Origin": strange}).status_code == 403
+        assert client.post(path, headers={"Origin": server.url}).status_code == 412
+
+
+def test_tls_and_tokens(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path / "certificates")
+    tls = {
+        "certificate_file": str(certificates.server_certificate),
+        "key_file": str(certificates.server_key),
+    }
+    path = conf(tmp_path, {"port": 0, "tls": tls, **TOKENS})
+    with running(path) as server:
+        assert "serves https://" in server.lines[0]
+        assert "tokens only" in server.lines[0]
+        trusted = ssl.create_default_context(cafile=str(certificates.authority))
+        headers = {"Authorization": f"Bearer {token('operator:acme')}"}
+        with httpx.Client(base_url=server.url, verify=trusted, headers=headers) as client:
+            assert client.put("/api/v1/groups/acme", json={}).status_code == 201
+            assert client.put("/api/v1/groups/globex", json={}).status_code == 403
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(server.url.replace("https:", "http:") + "/healthz")
+        assert server.end() == 0
+
+
+def test_init_creates_the_history_and_says_so(tmp_path: Path) -> None:
+    path = conf(tmp_path, OPEN, history=False)
+    done = subprocess.Popen(
+        [sys.executable, "-m", "quotaplane", "serve", "--conf", str(path), "--init"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert done.stderr is not None
+    assert "history: created the tables resource_groups" in done.stderr.readline()
+    assert "ready" in done.stderr.readline()
+    done.terminate()
+    done.communicate(timeout=30)
+    assert (tmp_path / "history" / "resource_groups" / "_delta_log").is_dir()

@@ -1,0 +1,240 @@
+"""What a job says of reports that stop coming, can't be used, or have another clock's times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.errors import NoUsableReportsError
+from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
+from tests.unit.agents.condition_cases import Printed
+
+INTERVAL_S = 5.0
+GOOD = Arrivals(used=3)
+NONE = Arrivals()
+
+
+def stale(age_s: float, count: int = 3) -> Arrivals:
+    return Arrivals(rejected={"stale": count}, age_s=age_s)
+
+
+def said(
+    watch: ReportWatch,
+    rounds: Iterable[tuple[float, Arrivals]],
+    heard: Printed | None = None,
+) -> list[tuple[float, str]]:
+    """Each line as ``kind: text``, with when it was said."""
+    lines, heard = [], heard or Printed()
+    for now_s, arrivals in rounds:
+        heard.now_s = now_s
+        watch.round_ended(now_s, arrivals, heard.conditions)
+        lines += [(now_s, f"{kind}: {text}") for kind, text in heard.lines()]
+    return lines
+
+
+def every_second(seconds: int, at: dict[int, Arrivals], begin: int = 0) -> list:
+    """A round a second; those that are not in ``at`` read nothing."""
+    return [(float(now), at.get(now, NONE)) for now in range(begin, begin + seconds)]
+
+
+def each_interval(seconds: int, arrivals: Arrivals, begin: int = 0) -> list:
+    """A round a second; reports come once an interval."""
+    times = range(begin, begin + seconds, int(INTERVAL_S))
+    return every_second(seconds, dict.fromkeys(times, arrivals), begin)
+
+
+def test_good_reports_are_no_news() -> None:
+    assert said(ReportWatch(INTERVAL_S, 3), each_interval(120, GOOD)) == []
+
+
+def test_silence_is_said_once_and_so_is_its_end() -> None:
+    rounds = every_second(60, {0: GOOD, 5: GOOD, 50: GOOD})
+    (warned_s, warning), (again_s, again) = said(ReportWatch(INTERVAL_S), rounds)
+    assert (warned_s, again_s) == (20, 50)
+    assert warning.startswith("warning: no reports: none for 15 s;")
+    assert again == "recovered: no reports: over after 30 s"
+
+
+@pytest.mark.parametrize("rare", [GOOD, stale(11.0)])
+def test_conditions_that_come_and_go_are_told_once_a_minute(rare: Arrivals) -> None:
+    """Brokers report every 20 s, and the settings say 5; of every other interval none is usable."""
+    at = {now: rare if now % 40 else GOOD for now in range(0, 3600, 20 if rare is GOOD else 5)}
+    lines = said(ReportWatch(INTERVAL_S), every_second(3600, at))
+    warned = [now_s for now_s, line in lines if line.startswith("warning: ") and "10 s" not in line]
+    assert 30 <= len(warned) <= 60
+    assert all(later - earlier >= 60 for earlier, later in pairwise(warned))
+
+
+def test_a_job_that_never_gets_a_report_says_so() -> None:
+    ((now_s, line),) = said(ReportWatch(INTERVAL_S), every_second(60, {}))
+    assert now_s == 15
+    assert line.startswith("warning: no reports: none since the start 15 s ago;")
+
+
+@pytest.mark.parametrize(
+    ("age_s", "reason", "says"),
+    [
+        (11.3, "stale", r"11\.3 s behind this host's clock .* this host's clock is ahead, "),
+        (-40.2, "future", r"40\.2 s ahead of this host's clock .* this host's clock is behind, "),
+    ],
+)
+def test_a_wrong_clock_is_said_after_three_intervals_with_the_difference(
+    age_s: float, reason: str, says: str
+) -> None:
+    late = Arrivals(rejected={reason: 3}, age_s=age_s)
+    watch, heard = ReportWatch(INTERVAL_S), Printed()
+    ((now_s, line),) = said(watch, each_interval(60, late), heard)
+    assert now_s == 15
+    assert line.startswith(
+        f"warning: time of reports: 0 of 12 reports could be used for 15 s: {reason}=12"
+    )
+    assert re.search(says, line), line
+    ((_, again),) = said(watch, each_interval(60, GOOD, begin=60), heard)
+    assert again == "recovered: time of reports: over after 45 s"
+
+
+@given(
+    st.floats(10.5, 86_400),
+    st.lists(st.floats(-2.0, 2.0), min_size=30, max_size=30),
+    st.integers(0, 4),
+)
+def test_the_difference_is_right_whatever_the_way_takes(
+    ahead_s: float, jitter_s: list[float], first: int
+) -> None:
+    rounds = [
+        (float(first + 5 * turn), stale(ahead_s + more)) for turn, more in enumerate(jitter_s)
+    ]
+    ((_, line),) = said(ReportWatch(INTERVAL_S), rounds)
+    found = re.search(r"publish times are ([\d.]+) s behind", line)
+    assert found is not None, line
+    assert abs(float(found[1]) - ahead_s) <= 2.1
+
+
+@given(
+    st.floats(60.0, 86_400.0),
+    st.floats(1.0, 4.0),
+    st.floats(1.5, 100.0),
+)
+def test_a_backlog_is_not_called_a_clock(oldest_s: float, round_s: float, speed: float) -> None:
+    """``speed``: seconds of reports that the job works off in a second."""
+    watch, now_s, rounds = ReportWatch(INTERVAL_S, 3), 0.0, []
+    while (age_s := oldest_s - (speed - 1.0) * now_s) > 10.0 and len(rounds) < 300:
+        rounds.append((now_s, stale(age_s, count=100)))
+        now_s += round_s
+    rounds.append((now_s, GOOD))
+    lines = [line for _, line in said(watch, rounds)]
+    assert not any("clock" in line for line in lines), lines
+    if any(line.startswith("warning: ") and " 0 of" in line for line in lines):
+        assert any("They are a backlog" in line for line in lines)
+    watch.check()  # nothing ends for it
+
+
+def test_a_backlog_that_turns_out_to_be_a_clock_is_said_then() -> None:
+    backlog = [(float(now), stale(3600.0 - 100 * now)) for now in range(30)]
+    clock = each_interval(60, stale(11.0), begin=30)
+    lines = said(ReportWatch(INTERVAL_S), [*backlog, *clock])
+    assert [now_s for now_s, _ in lines] == [15, 45, 45]
+    assert "backlog: 3600 s old at first, 2100 s now" in lines[0][1]
+    assert lines[1][1] == "recovered: backlog of reports: over after 30 s"
+    assert "11.0 s behind this host's clock" in lines[2][1]
+
+
+def test_reports_of_another_format_are_said_with_where_they_are() -> None:
+    junk = Arrivals(rejected={"not_protobuf": 2, "empty": 1}, examples=("r/0@7", "r/1@9"))
+    lines = said(ReportWatch(INTERVAL_S), each_interval(60, junk))
+    (line,) = [line for now_s, line in lines if now_s == 15]
+    assert line == (
+        "warning: unusable reports: 0 of 12 reports could be used for 15 s: not_protobuf=8 empty=4"
+        ", for example at r/0@7, r/1@9. For the reasons see the table rejected_reports"
+    )
+
+
+def test_times_that_no_clock_writes_are_not_called_a_difference() -> None:
+    """A record of Kafka's may have the time -5, for example."""
+    timeless = Arrivals(rejected={"stale": 3}, examples=("r/0@7",))
+    watch = ReportWatch(INTERVAL_S, 6)
+    ((now_s, line),) = said(watch, each_interval(60, timeless))
+    assert now_s == 15
+    assert line.startswith(
+        "warning: unusable reports: 0 of 12 reports could be used for 15 s: stale=12, "
+        "for example at r/0@7."
+    )
+    with pytest.raises(NoUsableReportsError, match="stale=36"):
+        watch.check()
+
+
+def test_nothing_ends_a_job_that_is_not_told_to() -> None:
+    watch = ReportWatch(INTERVAL_S)
+    said(watch, each_interval(10_000, stale(11.0)))
+    watch.check()
+
+
+def test_a_job_ends_after_as_many_intervals_as_it_is_told() -> None:
+    watch = ReportWatch(INTERVAL_S, 6)
+    said(watch, each_interval(30, stale(11.0)))
+    watch.check()
+    said(watch, each_interval(1, stale(11.0), begin=30))
+    with pytest.raises(NoUsableReportsError, match=r"0 of 21 .*11\.0 s behind.*stop_when_unusable"):
+        watch.check()
+    assert NoUsableReportsError.exit_code == 5
+
+
+def test_one_usable_report_begins_the_count_anew() -> None:
+    watch = ReportWatch(INTERVAL_S, 6)
+    for turn in range(10):
+        said(watch, each_interval(25, stale(11.0), begin=30 * turn))
+        said(watch, [(30.0 * turn + 25, GOOD)])
+    watch.check()
+
+
+def test_silence_ends_no_job() -> None:
+    watch = ReportWatch(INTERVAL_S, 3)
+    said(watch, [(0.0, stale(11.0)), *every_second(600, {}, begin=1)])
+    watch.check()
+
+
+def test_a_hundred_and_one_junk_messages_a_minute_are_one_warning() -> None:
+    """They ended the job once."""
+    junk = Arrivals(used=3, rejected={"not_protobuf": 9}, examples=("r/0@7",))
+    watch, heard = ReportWatch(INTERVAL_S, 3), Printed()
+    ((now_s, line),) = said(watch, each_interval(3600, junk), heard)
+    watch.check()
+    assert now_s == 10
+    assert line.startswith(
+        "warning: refused reports: 27 of 36 reports in 10 s could not be used: not_protobuf=27, "
+        "for example at r/0@7"
+    )
+    ((now_s, line),) = said(watch, each_interval(3600, GOOD, begin=3600), heard)
+    assert 3600 + 50 <= now_s <= 3600 + 80
+    assert line == f"recovered: refused reports: over after {now_s - 10:.0f} s (6480 times)"
+
+
+@given(st.lists(st.sampled_from([GOOD, Arrivals(used=1, rejected={"empty": 9}), NONE])))
+def test_junk_that_comes_and_goes_is_not_said_more_than_once_a_minute(
+    arrivals: list[Arrivals],
+) -> None:
+    rounds = [(10.0 * turn, each) for turn, each in enumerate(arrivals)]
+    lines = said(ReportWatch(1000.0), rounds)
+    warned = [now_s for now_s, line in lines if line.startswith("warning: ")]
+    assert all(later - earlier >= 60 for earlier, later in pairwise(warned))
+
+
+def test_late_reports_after_a_pause_are_no_junk_but_a_broker_with_a_wrong_clock_is() -> None:
+    one_late = Arrivals(used=2, rejected={"stale": 1}, age_s=11.5)
+    pause = [(0.0, stale(30.0, count=100)), *each_interval(60, GOOD, begin=1)]
+    assert said(ReportWatch(INTERVAL_S), pause) == []
+    ((now_s, line),) = said(ReportWatch(INTERVAL_S), each_interval(60, one_late))
+    assert now_s == 20
+    assert line.endswith(
+        "refused for their time are 11.5 s behind this host's clock: compare clocks"
+    )
+
+
+def test_reports_sent_twice_are_no_junk() -> None:
+    twice = Arrivals(used=3, rejected={"duplicate": 30, "outdated": 3})
+    assert said(ReportWatch(INTERVAL_S), each_interval(60, twice)) == []

@@ -1,0 +1,353 @@
+"""A round as bytes in, bytes out: what leaves the operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from quotaplane.arrow import pack, unpack
+from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
+from quotaplane.history.tables import TABLES
+from quotaplane.history.writer import stamped
+from quotaplane.laws.explain import reason_text
+from quotaplane.model import BASIC, COUNTER_COLUMNS, RATE_COLUMNS, Round, group_id
+from quotaplane.quota.state import ShardState
+from quotaplane.round_counts import RoundCounts, merged
+from quotaplane.settings import parse_settings
+from quotaplane.streams.query_failures import known_failure
+from quotaplane.streams.quota.program import quota_program
+from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.wire.limits import decode_limits
+from quotaplane.wire.report_own import encode_report
+from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.unit.history.history_cases import NOON_MS
+
+SETTINGS = parse_settings(
+    {
+        "transport": {"kind": "delta", "path": "topics"},
+        "history": {"path": "history"},
+        "checkpoint": "checkpoint",
+        "reports": {"interval_s": 1.0},
+    }
+)
+PROGRAM = quota_program(SETTINGS, epoch=1)
+
+
+def report(broker: str, groups: Sequence[str], at_ms: int, started_at_ms: int = 1) -> bytes:
+    value = encode_report(
+        broker=broker,
+        started_at_ms=started_at_ms,
+        sequence=at_ms,
+        window_ms=1000,
+        groups=groups,
+        usage=np.full((len(groups), 4), 3.0),
+    )
+    decoded = decode(
+        [value], np.array([at_ms]), ["reports/0@1"], now_ms=at_ms, reports=SETTINGS.reports
+    )
+    ((_, payload),) = pack_reports(decoded, 1)
+    return payload
+
+
+def tables(outputs: list[Output]) -> dict[str, list[dict[str, object]]]:
+    return {
+        output.kind: [json.loads(output.payload)]
+        if output.kind == "counts"
+        else unpack(output.payload)[0].to_pylist()
+        for output in outputs
+    }
+
+
+def test_whatever_leaves_has_its_counts_with_it() -> None:
+    state, _ = PROGRAM.run(ShardState(), {"reports": [report("b1", [], 1_000)]}, Batch(0, 1, 1_000))
+    late = 1_000 + int(PROGRAM.step.stale_after_ms) + 1
+    state, outputs = PROGRAM.run(state, {}, Batch(0, 2, late))
+    found = tables(outputs)
+    assert [row["status"] for row in found["brokers"]] == ["stale"]
+    assert found["counts"][0]["brokers_stale"] == 1
+
+
+def test_a_round_that_changes_nothing_leaves_nothing() -> None:
+    state, outputs = PROGRAM.run(ShardState(), {}, Batch(0, 1, 1_000))
+    assert (outputs, state.renewed_at_ms.max()) == ([], 1_000)
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_reports_are_late_beside_the_newest_of_their_own_broker_not_beside_a_clock(
+    shard: int,
+) -> None:
+    """Of b1 two reports are within 30 s of its newest; b2's clock is a minute behind."""
+    at_ms = {"b1": (60_000, 69_999, 70_000, 100_000), "b2": (30_000, 40_000)}
+    payloads = [
+        report(broker, [f"{broker}-{at}"], at)
+        for broker, times in at_ms.items()
+        for at in np.random.default_rng(1).permutation(times).tolist()
+    ]
+    state, outputs = PROGRAM.run(ShardState(), {"reports": payloads}, Batch(shard, 1, 108_000))
+    found = tables(outputs)
+    assert state.brokers.sequence.tolist() == [100_000, 40_000]
+    assert not state.brokers.stale.any()
+    assert found["counts"][0]["reports"] == 4
+    late = [row for row in found.get("not_counted", []) if row["reason"] == "stale"]
+    assert sorted(row["published_at_ms"] for row in late) == ([] if shard else [60_000, 69_999])
+    assert not any(row["reason"] == "stale" for row in found["rejected_reports"])
+
+
+def test_what_a_broker_reports_right_after_a_restart_is_recorded_but_does_not_count_yet() -> None:
+    group = {"group": ["g"], "group_id": [group_id("g")], "deleted": [False], "version": [0]}
+    table = pa.table({**group, **{name: [5.0] for name in RATE_COLUMNS}})
+    ((_, quotas),) = pack_groups(table, 1)
+    arrived = {"groups": [quotas], "reports": [report("b1", ["g"], 10_000)]}
+    state, _ = PROGRAM.run(ShardState(), arrived, Batch(0, 1, 10_000))
+    again = {"reports": [report("b1", ["g"], 10_900), report("b1", ["g"], 11_000, 10_950)]}
+    state, outputs = PROGRAM.run(state, again, Batch(0, 2, 11_000))
+    found = tables(outputs)
+    of = [(row["published_at_ms"], row["counted"]) for row in found["usage"]]
+    assert sorted(of) == [(10_900, True), (11_000, False)]
+    assert [row["reason"] for row in found["not_counted"]] == ["other_incarnation"]
+    assert found["counts"][0]["rejected"] == 0
+    # Of two programs that go on beside each other, only the one that counts is recorded.
+    for seq in range(3, 9):
+        at_ms = 9_000 + 1_000 * seq
+        both = [report("b1", ["g"], at_ms), report("b1", ["g"], at_ms, 10_950)]
+        state, outputs = PROGRAM.run(state, {"reports": both}, Batch(0, seq, at_ms))
+    found = tables(outputs)
+    assert [row["counted"] for row in found["usage"]] == [True]
+    assert [row["reason"] for row in found["rejected_reports"]] == ["two_incarnations"]
+
+
+def test_refused_reports_are_counted_by_reason_however_few_letters_tell_of_them() -> None:
+    payloads = []
+    for _ in range(3):
+        values = [b"?"] * 150 + [b""] * 2
+        decoded = decode(
+            values,
+            np.full(len(values), 9),
+            ["r/0@1"] * len(values),
+            now_ms=9,
+            reports=SETTINGS.reports,
+        )
+        payloads.append(pack(decoded.rejected))
+    _, outputs = PROGRAM.run(ShardState(), {"rejected": payloads}, Batch(1, 1, 9))
+    found = tables(outputs)
+    (counts,) = found["counts"]
+    assert counts["rejected_by_reason"] == {"not_protobuf": 450, "empty": 6}
+    assert counts["rejected"] == 456
+    assert len(found["rejected_reports"]) == 107
+    other = {**counts, "rejected_by_reason": {"empty": 1, "stale": 2}}
+    total = merged([RoundCounts(**counts), RoundCounts(**other)])
+    assert total.rejected_by_reason == {"not_protobuf": 450, "empty": 7, "stale": 2}
+    assert total.rejected == 912
+
+
+def test_a_broker_with_many_groups_gets_them_in_messages_that_kafka_takes() -> None:
+    groups = [f"tenant-{number:05d}/" + "x" * 150 for number in range(10_000)]
+    table = pa.table(
+        {
+            "group": groups,
+            "group_id": list(map(group_id, groups)),
+            "deleted": [False] * len(groups),
+            "version": [0] * len(groups),
+            **dict.fromkeys(RATE_COLUMNS[:BASIC], pa.array([10.0] * len(groups))),
+        }
+    )
+    ((_, quotas),) = pack_groups(table, 1)
+    arrived = {
+        "groups": [quotas],
+        "reports": [report("b1", groups, 1_000), report("b2", groups[:3], 1_000)],
+    }
+    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, 1_000))
+    messages = tables(outputs)["messages"]
+    assert [row["broker"] for row in messages] == ["b1"] * 6 + ["b2"]
+    values = [row["value"] for row in messages]
+    assert all(isinstance(value, bytes) and len(value) < 500_000 for value in values)
+    named = [group for value in values[:6] for group in decode_limits(value).groups]
+    assert sorted(named) == groups
+
+
+def test_what_others_wrote_into_the_table_of_groups_is_told() -> None:
+    rows = {
+        "group": ["a", "b", "c", "user=a b"],
+        "group_id": [group_id(name) for name in ("a", "b", "c", "user=a b")],
+        "deleted": [False, False, True, False],
+        "version": [7, 8, 9, 10],
+        **{name: [5.0, -1.0, -1.0, 5.0] for name in RATE_COLUMNS},
+        "mode": ["harsh", "soft", "harsh", None],
+        "weight": [None, -2.0, None, None],
+        "brokers": ["no json", None, None, None],
+        "throttle": [None, '{"*": {"law": "leaky"}}', None, None],
+    }
+    ((_, payload),) = pack_groups(pa.table(rows), 1)
+    _, outputs = PROGRAM.run(ShardState(), {"groups": [payload]}, Batch(0, 1, 9))
+    (packed,) = (output.payload for output in outputs if output.kind == "rejected_reports")
+    kept = stamped(TABLES["rejected_reports"], unpack(packed)[0], Round(1, 1, 9))
+    assert kept["published_at"].null_count == len(kept) == 5 + len(RATE_COLUMNS)
+    letters = tables(outputs)["rejected_reports"]
+    assert {letter["reason"] for letter in letters} == {"bad_definition"}
+    assert not any(letter["counts_as_bad"] for letter in letters)
+    told = [
+        (
+            "resource_groups@10",
+            "group 'user=a b': applies to no request: user: 'a b' must be written a%20b",
+        ),
+        (
+            "resource_groups@7",
+            "group 'a': brokers: must be terms by broker, as JSON, not 'no json'",
+        ),
+        ("resource_groups@7", "group 'a': mode: must be one of hard, soft, shadow, not 'harsh'"),
+        *(
+            ("resource_groups@8", f"group 'b': {name}: below 0, taken for 0")
+            for name in sorted(RATE_COLUMNS)
+        ),
+        (
+            "resource_groups@8",
+            "group 'b': throttle: must be throttle terms by dimension, as JSON, not "
+            '\'{"*": {"law": "leaky"}}\'',
+        ),
+        ("resource_groups@8", "group 'b': weight: must be a number from 1e-09 to 1e+09, not -2"),
+    ]
+    assert sorted((str(x["position"]), str(x["detail"])) for x in letters) == sorted(told)
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_limit_of_a_deleted_group_is_taken_back_until_it_is_gone(by_id: bool) -> None:
+    """The message that said so may have been lost."""
+    at_ms, ids = 1_000, [group_id("deleted long ago")]
+    state, _ = PROGRAM.run(ShardState(), {}, Batch(0, 1, at_ms))
+    for seq in (2, 3):
+        at_ms += int(PROGRAM.step.lease_ms + PROGRAM.step.stale_after_ms) + 1
+        value = encode_report(
+            broker="b1",
+            started_at_ms=1,
+            sequence=seq,
+            window_ms=1000,
+            groups=None if by_id else ["deleted long ago"],
+            group_ids=ids if by_id else None,
+            usage=np.full((1, 4), 3.0),
+            limits=np.full((1, 4), 3.0),
+        )
+        decoded = decode(
+            [value], np.array([at_ms]), ["r/0@1"], now_ms=at_ms, reports=SETTINGS.reports
+        )
+        ((_, payload),) = pack_reports(decoded, 1)
+        state, outputs = PROGRAM.run(state, {"reports": [payload]}, Batch(0, seq, at_ms))
+        found = tables(outputs)
+        (message,) = found["messages"]
+        update = decode_limits(message["value"])  # type: ignore[arg-type]
+        assert list(update.removed_group_ids) == (ids if by_id else [])
+        assert list(update.removed_groups) == ([] if by_id else ["deleted long ago"])
+        assert "limits" not in found
+        assert found["counts"][0]["rejected_by_reason"] == {"unknown_group": 1}
+
+
+@pytest.mark.parametrize(("mode", "sent"), [("hard", 5.0), ("soft", np.inf), ("shadow", None)])
+def test_brokers_are_told_what_their_groups_mode_says(mode: str, sent: float | None) -> None:
+    group = {"group": ["g"], "group_id": [group_id("g")], "deleted": [False], "version": [0]}
+    table = pa.table({**group, **{name: [5.0] for name in RATE_COLUMNS}, "mode": [mode]})
+    ((_, quotas),) = pack_groups(table, 1)
+    arrived = {"groups": [quotas], "reports": [report("b1", ["g"], 1_000)]}
+    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, 1_000))
+    found = tables(outputs)
+    messages = [decode_limits(row["value"]) for row in found.get("messages", [])]
+    assert [m.limits.tolist() for m in messages] == ([] if sent is None else [[[sent] * 7]])
+    for message in messages:
+        assert message.safe_limits is not None
+        assert message.safe_limits.tolist() == [[sent] * 7]
+    (row,) = found["limits"]
+    assert (row[RATE_COLUMNS[0]], row["enforced"]) == (5.0, mode == "hard")
+    text = reason_text(
+        row["publish_messages_reason_code"],
+        row["publish_messages_reason_numbers"],
+        *(row[f"{part}publish_messages_per_s"] for part in ("", "demand_", "quota_")),
+    )
+    # 3 used, and as much headroom as the quota has: it would be 3 standard deviations.
+    assert text == "satisfied: has the 5 it wants"
+
+
+def test_however_many_limits_change_each_has_the_numbers_of_its_reason() -> None:
+    groups = [f"g{number}" for number in range(3_000)]
+    made = {"group": groups, "group_id": list(map(group_id, groups))}
+    rest = {"deleted": [False] * 3_000, "version": [0] * 3_000}
+    table = pa.table({**made, **rest, **{name: [5.0] * 3_000 for name in RATE_COLUMNS}})
+    ((_, quotas),) = pack_groups(table, 1)
+    arrived = {"groups": [quotas], "reports": [report("b1", groups, 1_000)]}
+    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, 1_000))
+    (limits,) = (unpack(one.payload)[0] for one in outputs if one.kind == "limits")
+    assert len(limits) == 3_000
+    columns = ("publish_bytes_reason_code", "publish_bytes_reason_numbers", "publish_bytes_per_s")
+    rates = ("demand_publish_bytes_per_s", "quota_publish_bytes_per_s")
+    rows = zip(*(limits[name].to_pylist() for name in (*columns, *rates)), strict=True)
+    assert {reason_text(*row) for row in rows} == {"satisfied: has the 5 it wants"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            "[STREAM_FAILED] ...\nTraceback\n  File ...\n"
+            "quotaplane.errors.HistoryError: checkpoint: shard state has format 0\n SQLSTATE",
+            HistoryError,
+            "checkpoint: shard state has format 0",
+        ),
+        (
+            "java.util.concurrent.ExecutionException: org.apache.kafka.common.errors."
+            "TimeoutException: Timed out waiting for a node assignment. Call: describeTopics\n\tat",
+            TransportError,
+            "reports topics: TimeoutException: Timed out waiting for a node assignment. "
+            "Call: describeTopics",
+        ),
+        ("... set the source option failOnDataLoss to false ...", TransportError, "were deleted"),
+    ],
+)
+def test_a_failure_of_the_query_is_told_in_one_line(
+    text: str, kind: type[QuotaplaneError], message: str
+) -> None:
+    known = known_failure(text)
+    assert type(known) is kind
+    assert message in str(known)
+
+
+def test_a_failure_that_nobody_foresaw_is_left_to_spark() -> None:
+    assert known_failure("java.lang.NullPointerException\n\tat org.apache.spark") is None
+
+
+def test_usage_has_counters_and_the_start_of_the_brokers_that_report_them() -> None:
+    table = pa.table({"group": ["g"], "group_id": [group_id("g")], "deleted": [False]})
+    ((_, quotas),) = pack_groups(table.append_column("version", [[0]]), 1)
+    head: dict[str, Any] = {"window_ms": 1000, "groups": ["g"], "usage": np.full((1, 4), 3.0)}
+    counters = np.array([[2.0**52, 7.0, np.nan, 0.0]])
+    values = [
+        encode_report(
+            broker="b1", started_at_ms=NOON_MS - 5_000, sequence=1, counters=counters, **head
+        ),
+        encode_report(  # the start of what observes it is not known
+            broker="b2", started_at_ms=0, sequence=1, observed=True, counters=counters, **head
+        ),
+        encode_stock_report("b3", ["g"], np.full((1, 4), 3.0)),
+    ]
+    decoded = decode(
+        values,
+        np.full(3, NOON_MS),
+        ["r@1", "r@2", "r@3"],
+        now_ms=NOON_MS,
+        reports=SETTINGS.reports,
+    )
+    ((_, payload),) = pack_reports(decoded, 1)
+    arrived = {"groups": [quotas], "reports": [payload]}
+    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, NOON_MS))
+    (used,) = (unpack(output.payload)[0] for output in outputs if output.kind == "usage")
+    rows = {
+        row["broker"]: row
+        for row in stamped(TABLES["usage"], used, Round(1, 1, NOON_MS)).to_pylist()
+    }
+    started = datetime.fromtimestamp(NOON_MS / 1000 - 5, timezone.utc)
+    assert [rows[name]["broker_started_at"] for name in ("b1", "b2", "b3")] == [started, None, None]
+    assert [rows["b1"][name] for name in COUNTER_COLUMNS] == [2.0**52, 7.0, None, 0.0, None]
+    assert [rows["b3"][name] for name in COUNTER_COLUMNS] == [None] * 5

@@ -1,0 +1,290 @@
+"""The end of a micro-batch: what is written of it, what is said of it, and what ends the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from quotaplane.arrow import pack
+from quotaplane.errors import DeposedError, NoUsableReportsError, QuotaplaneError
+from quotaplane.model import IntArray, Round
+from quotaplane.quota.state import ShardState
+from quotaplane.settings import parse_settings
+from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.letter_budget import LETTERS
+from quotaplane.streams.quota.finisher import QuotaFinisher
+from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.streams.quota.program import quota_program
+from quotaplane.streams.quota.report_watch import ReportWatch
+from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.streams.sink import BatchSink
+from quotaplane.wire.report_own import encode_report
+from quotaplane.wire.shard_inputs import pack_reports
+from tests.unit.wire.wire_cases import decode_fresh
+
+SETTINGS = parse_settings(
+    {
+        "transport": {"kind": "delta", "path": "topics"},
+        "history": {"path": "history"},
+        "checkpoint": "checkpoint",
+        "reports": {"interval_s": 1.0},
+    }
+)
+PROGRAM = quota_program(SETTINGS, epoch=1)
+
+
+class Rows:
+    """In place of a micro-batch's DataFrame."""
+
+    def __init__(self, outputs: Sequence[Output]) -> None:
+        self._outputs = outputs
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        kinds, payloads = zip(*self._outputs, strict=True) if self._outputs else ((), ())
+        return pa.table(
+            {"kind": pa.array(kinds, pa.string()), "payload": pa.array(payloads, pa.binary())}
+        )
+
+
+class Written:
+    """In place of the history and of the transport: what came."""
+
+    def __init__(self) -> None:
+        self.tables: list[Mapping[str, pa.Table]] = []
+
+    def append_round(self, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
+        self.tables.append(tables)
+
+    def publish(self, messages: Sequence[Any]) -> None:
+        pass
+
+
+class Job:
+    """A sink, and one shard whose rounds it gets; the clock stands where a test puts it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stop_after: float | None = None) -> None:
+        self.said: list[str] = []
+        self.now_ms = 1_000_000
+        self.written = Written()
+        self.lines = JobLines(
+            QuotaSpec(SETTINGS).status(), write=self._hear, clock=lambda: self.now_ms / 1000
+        )
+        self._seq = 0
+        self._state = ShardState()
+        watch = ReportWatch(SETTINGS.reports.interval_s, stop_after)
+        self.sink = BatchSink(
+            QuotaFinisher(watch, lambda seq: {}, interval_s=1.0, lease_s=SETTINGS.limits.lease_s),
+            self.written,  # type: ignore[arg-type]
+            self.written,  # type: ignore[arg-type]
+            lambda seq: self._times_ms[seq],
+            1,
+            self.lines,
+        )
+        self._times_ms: dict[int, int] = {}
+        monkeypatch.setattr("time.monotonic", lambda: self.now_ms / 1000)
+        monkeypatch.setattr("time.time", lambda: self.now_ms / 1000)
+
+    def _hear(self, line: str) -> None:
+        # A group without a quota: the job waits for one in all of these tests.
+        if " quotaplane: waiting: " not in line:
+            self.said.append(line)
+
+    def round(self, *values: bytes, published_at_ms: int | IntArray | None = None) -> None:
+        """A round a second after the one before, of reports that were just published."""
+        self.now_ms += 1000
+        self._seq += 1
+        times = self.now_ms - 100 if published_at_ms is None else published_at_ms
+        arrived: dict[str, list[bytes]] = {}
+        if values:
+            decoded = decode_fresh(
+                values,
+                np.broadcast_to(np.asarray(times, np.int64), len(values)),
+                [f"reports/0@{number}" for number in range(len(values))],
+                now_ms=self.now_ms,
+                reports=SETTINGS.reports,
+                oldest_s=SETTINGS.limits.lease_s,
+            )
+            arrived = {"reports": [payload for _, payload in pack_reports(decoded, 1)]}
+            if decoded.rejected.num_rows:
+                arrived["rejected"] = [pack(decoded.rejected)]
+        self._times_ms[self._seq] = self.now_ms
+        self._state, outputs = PROGRAM.run(self._state, arrived, Batch(0, self._seq, self.now_ms))
+        self.sink(Rows(outputs), self._seq)  # type: ignore[arg-type]
+
+    def letters(self) -> list[dict[str, Any]]:
+        tables = [each["rejected_reports"] for each in self.written.tables]
+        return [letter for table in tables for letter in table.to_pylist()]
+
+    def report(self, broker: str = "b1") -> bytes:
+        return encode_report(
+            broker=broker,
+            started_at_ms=1,
+            sequence=self._seq + 1,
+            window_ms=1000,
+            groups=[],
+            usage=np.empty((0, 4)),
+        )
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Job:
+    return Job(monkeypatch)
+
+
+def test_a_deposed_job_writes_and_publishes_nothing(job: Job) -> None:
+    def deposed() -> None:
+        raise DeposedError("deposed")
+
+    job.sink = BatchSink(
+        QuotaFinisher(ReportWatch(1.0), lambda seq: {}, interval_s=1.0),
+        job.written,  # type: ignore[arg-type]
+        job.written,  # type: ignore[arg-type]
+        lambda seq: 0,
+        1,
+        job.lines,
+        still_leads=deposed,
+    )
+    for reports in ([job.report()], []):  # also a round in which nothing arrived
+        with pytest.raises(DeposedError):
+            job.round(*reports)
+    assert job.written.tables == []
+
+
+def test_nothing_leaves_the_job_before_the_record_of_its_input_is_safe(job: Job) -> None:
+    safe: list[int] = []
+    append_round = job.written.append_round
+
+    def sync(seq: int) -> None:
+        if seq == 2:
+            raise QuotaplaneError("not on the disk")
+        safe.append(seq)
+
+    def append(stamp: Round, tables: Mapping[str, pa.Table]) -> None:
+        assert safe[-1] == stamp.seq
+        append_round(stamp, tables)
+
+    job.written.append_round = append  # type: ignore[method-assign]
+    job.sink = BatchSink(
+        QuotaFinisher(ReportWatch(1.0), lambda seq: {}, interval_s=1.0),
+        job.written,  # type: ignore[arg-type]
+        job.written,  # type: ignore[arg-type]
+        lambda seq: 0,
+        1,
+        job.lines,
+        sync_input=sync,
+    )
+    job.round(job.report())
+    with pytest.raises(QuotaplaneError, match="not on the disk"):
+        job.round(job.report())
+    assert len(job.written.tables) == 1
+
+
+def test_junk_beside_reports_stops_nothing_and_is_told_once(job: Job) -> None:
+    for _ in range(60):
+        job.round(job.report(), *[b"\xff\xffjunk"] * 101)
+    (line,) = job.said
+    assert "1111 of 1122 reports in 10 s could not be used: not_protobuf=1111" in line
+    assert "for example at reports/0@1, reports/0@10, reports/0@100" in line
+    assert "reports=60 uncounted=0 limits=0 quota_changes=0 rejected=6060 (not_protobuf=6060)" in (
+        job.lines.status.total()
+    )
+
+
+def test_junk_does_not_fill_the_disk(job: Job) -> None:
+    for _ in range(60):
+        job.round(*[b"\xff\xffjunk"] * 101)
+    letters = job.letters()
+    # What comes back within a minute, and one letter a round for the rest.
+    assert len(letters) <= LETTERS + LETTERS / 60 + 60
+    assert letters[-1]["detail"].startswith("101 more reports for this reason")
+    rounds = [each["rounds"]["rejected"][0].as_py() for each in job.written.tables]
+    assert rounds == [101] * 60
+
+
+def test_few_reports_with_another_time_do_not_change_what_is_said_of_the_clock(job: Job) -> None:
+    """The oldest have a letter each, and one letter stands for all others."""
+    for _ in range(10):
+        late_ms = job.now_ms + 1000 - 131_000
+        times = np.r_[np.full(101, 1000), np.full(5000, late_ms)]
+        job.round(*[job.report(f"b{n}") for n in range(len(times))], published_at_ms=times)
+    (line,) = job.said
+    assert "Their publish times are 131.0 s behind this host's clock" in line
+
+
+def test_a_wrong_clock_is_told_with_its_difference_and_ends_the_job_if_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = Job(monkeypatch, stop_after=5)
+    for _ in range(6):
+        job.round(job.report(), published_at_ms=job.now_ms + 1000 - 131_000)
+    (line,) = job.said
+    assert ": warning: time of reports: 0 of 4 reports could be used for 3 s: stale=4. " in line
+    assert "131.0 s behind this host's clock" in line
+    rounds = len(job.written.tables)
+    with pytest.raises(NoUsableReportsError, match="0 of 6 reports could be used for 5 s"):
+        job.round(job.report())
+    assert len(job.written.tables) == rounds == 6  # all rounds before it are committed
+
+
+def test_the_status_has_what_rounds_did(job: Job) -> None:
+    job.round(job.report("b1"), job.report("b2"))
+    job.round(job.report("b1"), job.report("b1"), job.report("b2"))
+    period = job.lines.status.period
+    job.lines.status.round_began(3)
+    shown = dict(
+        part.split("=") for part in period().split() if "(" not in part and ")" not in part
+    )
+    assert shown["reports"] == "4"
+    assert shown["brokers_live"] == "2"
+    assert shown["brokers_stale"] == "0"
+    assert shown["lag_s"] == "0.1"
+    assert "duplicate=1" in job.lines.status.total()
+    for _ in range(3):
+        job.round()
+    assert "brokers_live=0 brokers_stale=2" in period()
+
+
+def test_reports_of_which_a_part_is_refused_are_used(job: Job) -> None:
+    for _ in range(30):
+        job.round(
+            encode_report(
+                broker="b1",
+                started_at_ms=1,
+                sequence=job.now_ms,
+                window_ms=1000,
+                groups=["g", "h"],
+                usage=np.array([[1.0, 1.0, 1.0, 1.0], [-1.0, 1.0, 1.0, 1.0]]),
+            )
+        )
+    assert job.said == []
+    assert "reports=30 " in job.lines.status.total()
+    assert "negative=30" in job.lines.status.total()
+
+
+def test_a_time_below_0_is_no_time_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(monkeypatch)
+    for _ in range(6):
+        job.round(job.report(), published_at_ms=-5)
+    (line,) = job.said
+    assert ": unusable reports: 0 of 4 reports could be used for 3 s: stale=4, for example" in line
+    assert "clock" not in line
+
+
+def test_letters_about_groups_do_not_make_reports_unusable(job: Job) -> None:
+    for _ in range(30):
+        job.round(
+            encode_report(
+                broker="b1",
+                started_at_ms=1,
+                sequence=job.now_ms,
+                window_ms=1000,
+                groups=["nobody defined it"],
+                usage=np.ones((1, 4)),
+            )
+        )
+    assert job.said == []
+    assert "unknown_group=30" in job.lines.status.total()

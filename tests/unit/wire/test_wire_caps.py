@@ -1,0 +1,142 @@
+"""How many entries a report may have: honest ones are used, whatever others are beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.wire import report_own, report_stock
+from quotaplane.wire.intake import BYTES_PER_ENTRY, DenseEntries, Intake
+from quotaplane.wire.packed_columns import ColumnView
+from quotaplane.wire.reports import encode_stock_report
+from tests.examples import examples
+from tests.unit.wire.wire_cases import decode_now, own_report, refused
+
+
+def idle(broker: str, count: int, length: int, format_: str = "stock") -> bytes:
+    """A report of groups whose use is unchanged: little more than their names."""
+    names = [f"{n:0{length}d}" for n in range(count)]
+    if format_ == "stock":
+        return encode_stock_report(broker, names, np.full((count, 4), np.nan))
+    head = {"broker": broker, "usage": np.full((count, 4), np.nan)}
+    if format_ == "ours":
+        return own_report(groups=names, **head)
+    return own_report(groups=None, group_ids=np.arange(count), **head)
+
+
+@pytest.mark.parametrize("format_", ["stock", "ours", "ids"])
+def test_small_entries_are_refused_only_beyond_the_even_part_and_the_spare_ones(
+    format_: str,
+) -> None:
+    """And what has entries of ordinary size, or few of them, is not refused for it."""
+    values = [
+        idle("dense-1", 200, 4, format_),
+        idle("usual-1", 20, 24, format_),
+        idle("dense-2", 200, 4, format_),
+        idle("small", 30, 4, format_),
+        idle("dense-3", 200, 4, format_),
+        idle("usual-2", 20, 24, format_),
+    ]
+    found = decode_now(*values, intake=Intake(dense_entries=375))
+    used = set(found.headers["broker"].to_pylist())
+    assert used >= {"usual-1", "usual-2", "small"}
+    assert len(used & {"dense-1", "dense-2", "dense-3"}) == 1
+    assert refused(found) == {"too_many_entries": len(values) - len(used)}
+
+
+@pytest.mark.parametrize("format_", ["stock", "stock, odd", "ours", "ids"])
+@examples(0.05)
+@given(st.data())
+def test_brokers_with_5000_idle_groups_are_used_whatever_the_length_of_names(
+    format_: str, data: st.DataObject
+) -> None:
+    """In the least bytes: names of 1 to 20 characters, and of those that differ the shortest."""
+    names = shortest_names(5000)
+    longer = data.draw(st.lists(st.integers(0, 17), min_size=1, max_size=5))
+    names = [" " * longer[n % len(longer)] + name for n, name in enumerate(names)]
+    unchanged = np.full((5000, 4), np.nan)
+    value = encode_stock_report("b00", names, unchanged)
+    if format_ == "stock, odd":
+        value += bytes.fromhex("18 01")
+    elif format_ == "ours":
+        value = own_report(broker="b00", groups=names, usage=unchanged)
+    elif format_ == "ids":
+        value = own_report(broker="b00", group_ids=range(5000), groups=None, usage=unchanged)
+    found = decode_now(*(value.replace(b"b00", b"b%02d" % n) for n in range(100)))
+    assert found.rejected.num_rows == 0
+    assert found.headers.num_rows == 100
+    assert found.entries.num_rows == 500_000
+
+
+def shortest_names(count: int) -> list[str]:
+    one = [chr(code) for code in range(33, 127)]
+    two = [first + second for first in one for second in one]
+    return [*one, *two][:count]
+
+
+@pytest.mark.parametrize(
+    ("piece", "count"),
+    [(b"\x12\x00", 8000), (b"\x12\x02\x0a\x00", 4000), (b"\x12\x03\x0a\x01g", 3400)],
+    ids=["empty entries", "empty names", "the same short name"],
+)
+def test_entries_smaller_than_any_broker_writes_are_refused_and_cost_others_nothing(
+    piece: bytes, count: int
+) -> None:
+    evil = [b"\x0a\x03e%02d" % n + piece * count for n in range(70)]
+    honest = [idle(f"b{n}", 5000, 7) for n in range(30)]
+    found = decode_now(*evil, *honest)
+    assert found.headers["broker"].to_pylist() == [f"b{n}" for n in range(30)]
+    assert found.entries.num_rows == 150_000
+    assert sum(refused(found).values()) == 70
+
+
+def test_a_few_huge_reports_take_no_room_from_honest_ones() -> None:
+    evil = [idle(f"e{n}", 290_000, 6) for n in range(4)]
+    honest = [idle(f"b{n}", 5000, 4) for n in range(96)]
+    found = decode_now(*evil, *honest)
+    assert {f"b{n}" for n in range(96)} <= set(found.headers["broker"].to_pylist())
+
+
+@given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(1, 8_000_000)), max_size=30))
+def test_all_that_is_read_is_bounded_by_the_bytes(sizes: list[tuple[int, int]]) -> None:
+    intake = Intake()
+    dense = DenseEntries(intake, reports=len(sizes))
+    entries, size = (np.array([pair[i] for pair in sizes], np.int64) for i in (0, 1))
+    first, rest = slice(0, len(sizes) // 2), slice(len(sizes) // 2, None)
+    kept = ~np.concatenate([dense.refuse(entries[part], size[part], 6) for part in (first, rest)])
+    by_bytes = size // BYTES_PER_ENTRY
+    assert entries[kept].sum() <= intake.dense_entries + by_bytes[kept].sum()
+    usual = by_bytes + intake.dense_entries * 2 // (3 * max(len(sizes), 1))
+    assert kept[entries <= np.minimum(usual, size // 6)].all()
+
+
+FEW = Intake(dense_entries=30)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [b"\xf8\x07\x01" + b"\x42\x00" * 1000, b"\xc2\x00\x00" * 1000, b"\xc2\x00\x03abc" * 1000],
+    ids=["an unknown field", "long tags of empty names", "long tags of names"],
+)
+def test_a_report_with_too_many_names_is_not_written_anew(
+    names: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the library has to do with one that no encoder of ours wrote."""
+    head = own_report(groups=[], usage=np.empty((0, 4)))
+    for small in (b"\x42\x03abc", b"\xc2\x00\x03abc"):
+        assert decode_now(head + small, intake=FEW).entries.num_rows == 1
+    assert isinstance(report_own._REPORT, ColumnView)
+    monkeypatch.setattr(report_own._REPORT, "_whole", None)
+    assert refused(decode_now(head + names, intake=FEW)) == {"too_many_entries": 1}
+
+
+@pytest.mark.parametrize("entry", [b"\x12\x00", b"\x92\x00\x00", b"\x92\x80\x00\x02\x0a\x00"])
+def test_a_stock_report_with_too_many_entries_is_not_parsed(
+    entry: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_stock, "ResourceUsageInfo", None)
+    found = decode_now(b"\x0a\x01b" + entry * 5000, intake=FEW)
+    (letter,) = found.rejected.to_pylist()
+    assert letter["reason"] == "too_many_entries"

@@ -1,0 +1,325 @@
+"""What is refused, why, what is kept of it, and that nothing else is lost with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotaplane.model import RATE_COLUMNS
+from quotaplane.settings import Reports
+from quotaplane.wire.entry_checks import MOST_RATE
+from quotaplane.wire.limits import encode_limits
+from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
+from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
+from quotaplane.wire.reasons import BATCH_REASONS, BROKER_REASONS, REASONS
+from quotaplane.wire.rejected_reports import MOST_RAW_BYTES
+from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.shard_inputs import ENTRIES, HEADERS, REJECTED
+from tests.examples import examples
+from tests.unit.wire.wire_cases import (
+    NOW_MS,
+    damaged,
+    decode_now,
+    entries_by_protobuf,
+    own_report,
+    stock_messages,
+)
+
+GOOD = encode_stock_report("good", ["g"], np.array([[5, 10, 15, 20]]))
+NAN, INF = np.nan, np.inf
+
+
+def _stock(**parts: Any) -> bytes:
+    """A stock report, whatever of it is missing."""
+    return ResourceUsageInfo(**parts).SerializePartialToString()
+
+
+def _own(**fields: Any) -> bytes:
+    return UsageReport(magic=0x31525051, **{"broker": "b", **fields}).SerializeToString()
+
+
+def _usage(first: float, throttled: float | None = None) -> bytes:
+    """A report of ours with one group."""
+    rest = [[NAN, NAN, NAN]]
+    return own_report(
+        groups=["a"],
+        usage=np.array([[first, *rest[0]]]),
+        throttled=None if throttled is None else np.array([[throttled, *rest[0]]]),
+    )
+
+
+LIMITS = encode_limits(
+    broker="b",
+    shard=0,
+    epoch=1,
+    seq=1,
+    issued_at_ms=0,
+    lease_ms=1,
+    groups=["g"],
+    limits=np.ones((1, 4)),
+)
+
+WHOLE: list[tuple[str, bytes | None, str, str]] = [
+    ("nothing", b"", "empty", "no value"),
+    ("a tombstone", None, "empty", "no value"),
+    ("cut off", GOOD[:-3], "not_protobuf", f"{len(GOOD) - 3} bytes"),
+    ("ours, cut off", own_report()[:-3], "not_protobuf", "UsageReport"),
+    ("text", b"hello world", "not_protobuf", "11 bytes"),
+    ("bad UTF-8", b"\x0a\x02\xc0\xa1", "not_protobuf", "UTF-8"),
+    ("bad UTF-8 in a group", b"\x0a\x01b\x12\x04\x0a\x02\xc0\xa1", "not_protobuf", "UTF-8"),
+    ("another message", b"\x18\x05", "wrong_protobuf", "none of a report's fields"),
+    ("a name and an age", b"\x0a\x03bob\x18\x2a", "wrong_protobuf", "none of a report's fields"),
+    ("limits", LIMITS, "wrong_protobuf", "'QPL1' is no report"),
+    ("a later version", b"\x0dQPR2\x12\x01b", "wrong_protobuf", "'QPR2' is no report"),
+    ("two magics", own_report() + b"\x0d\0\0\0\0", "wrong_protobuf", "magic"),
+    ("no broker field", _stock(usageMap=[{"owner": "g"}]), "missing_field", "broker"),
+    ("no owner", _stock(broker="b", usageMap=[{}]), "missing_field", "usageMap[0].owner"),
+    (
+        "half a usage",
+        _stock(broker="b", usageMap=[{"owner": "g", "publish": {"bytesPerPeriod": 1}}]),
+        "missing_field",
+        "usageMap[0].publish.messagesPerPeriod",
+    ),
+    ("broker empty", _stock(broker=""), "no_broker", "empty"),
+    ("broker long", _stock(broker="b" * 513), "no_broker", "513"),
+    ("broker unprintable", _stock(broker="b\n"), "no_broker", r"'b\n'"),
+    ("ours, broker empty", own_report(broker=""), "no_broker", "empty"),
+    ("short column", _own(groups=["a", "b"], publish_bytes_per_s=[1]), "length_mismatch", "1 val"),
+    ("no groups", _own(publish_bytes_per_s=[1]), "length_mismatch", "1 values for 0"),
+    ("names and ids", _own(groups=["a"], group_ids=[1]), "length_mismatch", "send one kind"),
+    ("sequence too big", own_report(sequence=2**63), "absurd", "sequence is 9223372036854775808"),
+    ("negative", _usage(-1.0), "negative", "'a': publish_messages_per_s is -1"),
+    ("minus infinite", _usage(-INF), "negative", "publish_messages_per_s is -inf"),
+    ("infinite", _usage(INF), "not_finite", "publish_messages_per_s is inf"),
+    ("absurd", _usage(1.1e18), "absurd", "publish_messages_per_s is 1.1e+18"),
+    ("throttled negative", _usage(1, -2), "negative", "throttled_publish_messages_per_s is -2"),
+    ("throttled infinite", _usage(1, INF), "not_finite", "throttled_publish_messages_per_s"),
+    ("negative id", own_report(groups=None, group_ids=[-5, -6]), "bad_group", "a negative id"),
+    (
+        "no group name",
+        _own(groups=["", "x" * 1025]),
+        "bad_group",
+        "2 of 2 entries: '' is not a valid group",
+    ),
+    (
+        "a negative long of Java's",
+        encode_stock_report("b", ["g"], np.array([[2.0**64 - 2**12, 1, 1, 1]])),
+        "absurd",
+        "publish_messages_per_s is 3.68935e+18",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "detail"), [c[1:] for c in WHOLE], ids=[c[0] for c in WHOLE]
+)
+def test_a_bad_report_is_one_dead_letter_and_takes_nothing_along(
+    value: bytes | None, reason: str, detail: str
+) -> None:
+    found = decode_now(GOOD, value, own_report(broker="other"))
+    (letter,) = found.rejected.to_pylist()
+    assert letter["reason"] == reason
+    assert detail in letter["detail"]
+    assert letter["position"] == "1"
+    assert letter["published_at_ms"] == NOW_MS
+    assert letter["counts_as_bad"]
+    assert letter["raw"] == (value or b"")
+    assert "\n" not in letter["detail"]
+    assert found.headers["broker"].to_pylist() == ["good", "other"]
+    assert found.entries["report"].to_pylist().count(0) == 1
+    assert found.entries["report"].to_pylist().count(1) == 2
+
+
+def test_a_hole_in_throttled_is_not_finite() -> None:
+    usage = np.ones((2, 4))
+    throttled = np.zeros((2, 4))
+    throttled[1, 2] = NAN
+    found = decode_now(own_report(usage=usage, throttled=throttled))
+    assert found.rejected["reason"].to_pylist() == ["not_finite"]
+    assert found.rejected["detail"].to_pylist() == [
+        "1 of 2 entries: 'b': throttled is NaN where usage is not"
+    ]
+    assert found.entries["group"].to_pylist() == ["a"]
+
+
+def test_every_reason_has_a_case_here() -> None:
+    elsewhere = {"too_large", "future", "stale", "too_many_entries"}
+    assert {case[2] for case in WHOLE} | elsewhere == set(REASONS)
+
+
+def test_every_reason_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/wire.md").read_text(encoding="utf-8")
+    for reason in REASONS | BATCH_REASONS | BROKER_REASONS:
+        assert f"| `{reason}` |" in page
+
+
+def test_too_large_is_not_even_parsed() -> None:
+    found = decode_now(b"\xff" * 10_000_000, GOOD, b"?", reports=Reports())
+    assert found.rejected["reason"].to_pylist() == ["too_large", "not_protobuf"]
+    assert found.rejected["raw"].to_pylist() == [b"", b"?"]
+    assert found.rejected["detail"][0].as_py().endswith("raw bytes left out, there are too many")
+    assert found.headers["broker"].to_pylist() == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "reason", "bad"),
+    [
+        (3_600_000, None, None),
+        (-30_000, None, None),
+        (-30_001, "future", True),
+        (-3_600_000, "future", True),
+    ],
+)
+def test_publish_time(age_ms: int, reason: str | None, bad: bool | None) -> None:
+    found = decode_now(GOOD, published_at_ms=NOW_MS - age_ms)
+    letters = found.rejected.to_pylist()
+    assert [letter["reason"] for letter in letters] == ([] if reason is None else [reason])
+    assert [letter["counts_as_bad"] for letter in letters] == ([] if bad is None else [bad])
+    assert found.headers.num_rows == (reason is None)
+
+
+def test_of_many_large_reports_only_some_raw_bytes_are_kept() -> None:
+    values = [encode_stock_report(f"b{i}", ["g" * 100_000], np.ones((1, 4))) for i in range(90)]
+    found = decode(
+        values,
+        np.full(len(values), NOW_MS + 3_600_000),
+        [str(i) for i in range(len(values))],
+        now_ms=NOW_MS,
+        reports=Reports(),
+    )
+    raw = [value for value in found.rejected["raw"].to_pylist() if value]
+    assert raw == values[: len(raw)]
+    assert MOST_RAW_BYTES - 110_000 < sum(map(len, raw)) <= MOST_RAW_BYTES
+    assert found.rejected["position"].to_pylist() == [str(i) for i in range(len(values))]
+    assert found.rejected["detail"][-1].as_py().endswith("raw bytes left out, there are too many")
+
+
+def test_one_bad_group_of_a_stock_report_leaves_the_others() -> None:
+    groups = [f"g{i}" for i in range(8)]
+    counts = np.ones((8, 4))
+    counts[2, 1], counts[5] = 2.0**63, 2.0**64 - 2**12
+    value = encode_stock_report("b", groups, counts)
+    found = decode_now(GOOD, value)
+    assert found.entries["group"].to_pylist() == ["g", "g0", "g1", "g3", "g4", "g6", "g7"]
+    (letter,) = found.rejected.to_pylist()
+    assert letter["reason"] == "absurd"
+    assert letter["detail"].startswith("2 of 8 entries: 'g2': publish_bytes_per_s is 1.84467e+18, ")
+    assert not letter["counts_as_bad"]  # the report was used
+    assert letter["raw"] == encode_stock_report("b", ["g2", "g5"], counts[[2, 5]])
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_one_bad_group_of_our_format_leaves_the_others(by_id: bool) -> None:
+    names = [f"g{i}" for i in range(20)]
+    usage = np.ones((20, 4))
+    usage[3:13, 0] = -1
+    keys: dict[str, Any] = {"groups": None, "group_ids": range(20)} if by_id else {"groups": names}
+    found = decode_now(own_report(**keys, usage=usage, applied=(0, 0)))
+    assert found.entries.num_rows == 10
+    (letter,) = found.rejected.to_pylist()
+    assert letter["reason"] == "negative"
+    first = "id 3" if by_id else "'g3'"
+    assert letter["detail"].startswith(f"10 of 20 entries: {first}: publish_messages_per_s is -1, ")
+    assert letter["detail"].endswith("and 5 more")
+    keys = {"groups": None, "group_ids": range(3, 13)} if by_id else {"groups": names[3:13]}
+    assert letter["raw"] == own_report(**keys, usage=usage[3:13], applied=(0, 0))
+
+
+def test_each_report_with_bad_groups_has_its_own_dead_letter() -> None:
+    usage = np.array([[1.0, 1, 1, 1], [-1, 1, 1, 1]])
+    found = decode_now(own_report(usage=usage), GOOD, own_report(usage=usage[::-1]))
+    assert found.rejected["position"].to_pylist() == ["0", "2"]
+    raw = found.rejected["raw"].to_pylist()
+    assert raw == [own_report(groups=[name], usage=usage[1:]) for name in ("b", "a")]
+    assert found.entries["group"].to_pylist() == ["g", "a", "b"]
+
+
+def test_the_last_of_two_entries_for_a_group_counts() -> None:
+    value = encode_stock_report("b", ["g", "h", "g"], np.array([[1] * 4, [2] * 4, [3] * 4]) * 5)
+    found = decode_now(value, GOOD, value)
+    assert found.entries["group"].to_pylist() == ["h", "g", "g", "h", "g"]
+    assert found.entries["publish_messages_per_s"].to_pylist() == [2, 3, 1, 2, 3]
+    assert found.rejected.num_rows == 0
+
+
+def test_the_highest_rate_counts() -> None:
+    counts = 5 * MOST_RATE, 5.01 * MOST_RATE
+    at, above = (encode_stock_report("b", ["g"], np.full((1, 4), n)) for n in counts)
+    assert decode_now(at, above).rejected["position"].to_pylist() == ["1"]
+
+
+def test_an_empty_batch_has_the_same_columns() -> None:
+    found = decode([], np.array([], np.int64), [], now_ms=0, reports=Reports())
+    assert found.headers.schema == HEADERS
+    assert found.entries.schema == ENTRIES
+    assert found.rejected.schema == REJECTED
+    assert found.headers.num_rows == found.entries.num_rows == found.rejected.num_rows == 0
+
+
+def _consistent(values: list[bytes]) -> None:
+    found = decode_now(*values, GOOD)
+    headers, entries, rejected = found.headers, found.entries, found.rejected
+    for table in (headers, entries, rejected):
+        table.validate(full=True)
+    # Every report is used or refused; where both, in part.
+    used, refused = headers["position"].to_pylist(), rejected["position"].to_pylist()
+    assert set(used) | set(refused) == {str(i) for i in range(len(values) + 1)}
+    assert len(set(used)) == len(used)
+    assert len(set(refused)) == len(refused)
+    assert used[-1] == str(len(values))
+    assert not rejected.filter(rejected["counts_as_bad"])["position"].to_pylist() or not set(
+        rejected.filter(rejected["counts_as_bad"])["position"].to_pylist()
+    ) & set(used)
+    assert set(rejected["reason"].to_pylist()) <= set(REASONS)
+    there = [name for name in RATE_COLUMNS if name in entries.column_names]
+    usage = np.stack([entries[name].to_numpy() for name in there])
+    with np.errstate(invalid="ignore"):
+        assert not ((usage < 0) | (usage > MOST_RATE)).any()
+    assert (entries["group_id"].to_numpy() >= 0).all()
+    assert set(entries["report"].to_pylist()) <= set(range(headers.num_rows))
+
+
+ANY_STOCK = stock_messages(st.integers(0, 2**64 - 1)).map(lambda m: m.SerializeToString())
+ANY_OWN = st.sampled_from(
+    [
+        own_report(applied=(1, 2)),
+        own_report(groups=None, group_ids=[3, 4], throttled=np.zeros((2, 4))),
+        own_report(usage=np.array([[-1.0, NAN, 1e300, INF], [1, 1, 1, 1]])),
+        own_report(usage=np.ones((2, 7)), limits=np.ones((2, 7))),
+    ]
+)
+
+
+@examples(2)
+@given(st.lists(st.one_of(damaged(ANY_STOCK), damaged(ANY_OWN), ANY_OWN, ANY_STOCK), max_size=4))
+def test_damaged_reports_never_raise(values: list[bytes]) -> None:
+    _consistent(values)
+
+
+@examples(2)
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=60),
+            st.binary(max_size=40).map(lambda tail: b"\x0dQPR1" + tail),
+            st.binary(max_size=40).map(lambda tail: b"\x0a\x01b\x12" + tail),
+        ),
+        max_size=4,
+    )
+)
+def test_random_bytes_never_raise(values: list[bytes]) -> None:
+    _consistent(values)
+
+
+@given(st.binary(max_size=30))
+def test_random_bytes_that_are_used_are_a_report_to_protobuf_too(value: bytes) -> None:
+    found = decode_now(value)
+    if found.headers.num_rows:
+        expected = entries_by_protobuf(value)
+        assert expected is not None
+        assert found.headers["broker"].to_pylist() == [expected[0]]
