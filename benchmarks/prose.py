@@ -9,6 +9,8 @@ from typing import Final
 _WIDTH: Final = 110
 _CODE: Final = re.compile(r"`[^`]+`|\[[^\]]+\](?=\()")
 """Code and the words of a link, which stay on one line."""
+_NUMBER: Final = re.compile(r" (?=\d+\.(?: |$))")
+"""Before a number that ends a sentence: at the start of a line it would begin a list."""
 _SPACE: Final = "\0"
 
 
@@ -17,8 +19,11 @@ def wrapped(text: str) -> list[str]:
 
     >>> wrapped("One."), wrapped("- One.")
     (['One.', ''], ['- One.'])
+    >>> wrapped("word " * 21 + "one of 100.")[1]
+    'of 100.'
     """
     item = text.startswith("- ")
+    text = _NUMBER.sub(_SPACE, text)
     lines = textwrap.wrap(
         _CODE.sub(lambda code: code[0].replace(" ", _SPACE), text),
         _WIDTH,

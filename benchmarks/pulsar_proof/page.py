@@ -44,6 +44,11 @@ WANTED_OVER: Final = 0.05
 WANTED_START_S: Final = 30.0
 """From the start of our programs until all topics have their rates."""
 _OF_ARRIVALS: Final = {"even": "", "poisson": "", "on_off": " (0.25 s each)"}
+_CAUSES: Final = {
+    "killed": " No report arrives until another broker has taken over the topic of usage reports, "
+    "which the killed broker had.",
+}
+"""What of a scenario itself makes it slow, by its name."""
 _PICTURES: Final = ("idle_wakes", "killed")
 """The scenarios whose plots are on the page; links lead to the others."""
 
@@ -329,6 +334,18 @@ def _verdict(contender: Contender, found: Found) -> str:
     )
 
 
+def _miss(scene: Scenario, found: Figures) -> str:
+    """A scenario that misses what is wanted, with the figures that do."""
+    took = found.seconds_to_fair
+    words = {
+        "seconds_to_fair": "never fair" if took is None else f"fair after {took:.1f} s",
+        "utilisation": f"utilisation {found.utilisation:.1%}",
+        "over_settled": f"overshoot, settled, {found.over_settled:.1%}",
+    }
+    missed = ", ".join(words[name] for name in misses(scene, found))
+    return f"- *{scene.title}*: {missed}.{_CAUSES.get(scene.name, '')}"
+
+
 def _short_falls(found: Found, starts: Starts) -> list[str]:
     """Of the shipped settings; empty if they were not measured, or miss nothing."""
     _, missed = _judged(OBSERVED, found)
@@ -345,16 +362,19 @@ def _short_falls(found: Found, starts: Starts) -> list[str]:
     return [
         "## Where quotaplane falls short",
         "",
-        *wrapped_all(
-            f"- Bold figures miss what is wanted, in {len(missed)} scenarios.",
-            *(
-                [
-                    f"- In {len(late)} of them the only miss is that shares are fair up to "
-                    f"{max(late):.1f} s too late: less than one interval of reports."
-                ]
+        *wrapped(
+            f"Bold figures miss what is wanted, in {len(missed)} scenarios."
+            + (
+                f" In {len(late)} of them the only miss is that shares are fair up to "
+                f"{max(late):.1f} s too late: less than one interval of reports."
                 if late
-                else []
-            ),
+                else ""
+            )
+        ),
+        *wrapped_all(*(_miss(scene, found[scene.name, OBSERVED.name]) for scene in missed)),
+        "Besides:",
+        "",
+        *wrapped_all(
             *(
                 [f"- From the start until {what} it takes {took:.1f} s."]
                 if (took := start.get(what := "all topics have their rates", 0.0)) > WANTED_START_S

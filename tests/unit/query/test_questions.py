@@ -62,6 +62,10 @@ def test_answers_about_limits_are_right(recorded: History) -> None:
     assert limits[:3] == sorted(limits[:3])
     assert limits[2:] == pytest.approx([47.5, 72.5, 50, 70, 110, 70, 40], rel=0.01)
     assert of_b1[-1][1].startswith("saturated at 40, wants 80")
+    changes = columns(ask(recorded, 3), "round_at", "limit_per_s")
+    for until in (50, 150, 300):
+        newest = [change for change in changes if change[0] <= at(until)][-1]
+        assert columns(ask(recorded, 14, until), "since", "limit_per_s") == [newest]
     quotas = dict(columns(ask(recorded, 4, until=25), "resource_group", "quota_per_s"))
     assert quotas["acme/orders"] == 150.0
     assert columns(ask(recorded, 8), "resource_group") == [("acme/quiet",)]
