@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from quotaplane.settings import Settings, parse_settings
 from tests.simulation.enforcer_faults import FAULTS, LATER_FAULTS
-from tests.simulation.pulsar_cluster import URL
+from tests.unit.pulsar_admin.cluster_cases import IN_MEMORY
 
 LEASE_MS: Final = 10_000
 ROUND_MS: Final = 1000
@@ -47,7 +47,7 @@ def enforcer_scenario_of(seed: int, rng: Random) -> EnforcerScenario:
                 "transport": {
                     "kind": "pulsar",
                     "service_url": "pulsar://127.0.0.1:1",
-                    "admin_url": URL,
+                    "admin_url": IN_MEMORY,
                     "limits_topic": "persistent://public/default/limits",
                 },
                 "history": {"path": "unused"},

@@ -20,6 +20,8 @@ from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import PulsarSecurity, PulsarTransport
 
 ADMIN = "/admin/v2/"
+IN_MEMORY = "http://127.0.0.1:8080"
+"""The address of a cluster to which requests go by ``Wire``."""
 KINDS = ("Msgs", "Bytes")
 _HEADERS = {"Content-Type": "application/json"}
 """Like Pulsar, which labels plain text as JSON."""
@@ -75,13 +77,8 @@ class RestServer:
     def __init__(self, answers: dict[str, Answer | Callable[[], Answer]] | None = None) -> None:
         self.answers: dict[str, Answer | Callable[[], Answer]] = answers or {}
         self.asked: list[Asked] = []
-        self.port = 8080
+        self.url = IN_MEMORY
         self._ended = threading.Event()
-
-    @property
-    def url(self) -> str:
-        """Where it serves."""
-        return f"http://127.0.0.1:{self.port}"
 
     def handle(self, method: str, path: str, body: str, authorization: str | None = None) -> Answer:
         """Answer a request, whose path is as it was sent."""
@@ -127,6 +124,7 @@ class RestServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
+        self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
         return self

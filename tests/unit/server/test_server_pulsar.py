@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -315,7 +316,9 @@ def test_the_sync_does_not_bring_back_what_it_read_before_a_change(
     def change() -> Answer:
         del cluster.answers["GET resourcegroups/a"]
         old = Answer(200, dict(cluster.groups["a"]))
-        served.ok("PATCH", "/api/v1/groups/a", {"publish_messages_per_s": wanted})
+        body = {"publish_messages_per_s": wanted}
+        with ThreadPoolExecutor(1) as beside:  # the event loop of the sync runs in this one
+            beside.submit(served.ok, "PATCH", "/api/v1/groups/a", body).result()
         return old
 
     def change_while_it_reads() -> None:
