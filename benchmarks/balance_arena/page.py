@@ -92,6 +92,8 @@ def _method() -> list[str]:
         ),
         *wrapped(
             "Pulsar's strategies are Pulsar's classes (4.0.8) in a JVM, with Pulsar's defaults. "
+            "AvgShedder draws targets at random, so its rows differ from run to run; all others "
+            "repeat. "
             "In the modular manager a bundle can end on another broker than the shedder wanted, "
             "as in 4.0.8. *Ours x* is quotaplane for a wanted max/mean of 1 + x, with "
             f"`start_above` {START:g} x and `stop_below` {STOP:g} x. The least bytes that must "
