@@ -133,7 +133,7 @@ def contenders() -> tuple[Contender, ...]:
             throttled_told=False,
         ),
         Contender(
-            # What stock Pulsar ships: in proportion to use; never forgets a broker.
+            # As stock Pulsar ships it: in proportion to use; never forgets a broker.
             "proportional",
             lambda scenario, case: StockProportional(_count(scenario)),
             throttled_told=False,

@@ -33,7 +33,7 @@ def read_table(text: str) -> Table:
 
 
 def held_csv(held: Iterable[Held]) -> str:
-    """What our law reached on brokers with other throttle laws, as CSV."""
+    """The figures of our law on brokers with other throttle laws, as CSV."""
     return csv_of(asdict(one) for one in held)
 
 

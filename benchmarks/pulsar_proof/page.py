@@ -48,7 +48,7 @@ _CAUSES: Final = {
     "killed": " No report arrives until another broker has taken over the topic of usage reports, "
     "which the killed broker had.",
 }
-"""What of a scenario itself makes it slow, by its name."""
+"""Reasons why a scenario is slow by itself, by its name."""
 _PICTURES: Final = ("idle_wakes", "killed")
 """The scenarios whose plots are on the page; links lead to the others."""
 

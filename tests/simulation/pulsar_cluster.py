@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote
 
 import httpx
 
@@ -13,7 +12,7 @@ from quotaplane.pulsar.leader_topic import Beat
 from quotaplane.transport.base import Polled, Portion
 from tests.simulation.process_loop import ProcessLoop
 from tests.unit.enforce.enforce_cluster import ALL_OF_IT, FakePulsar, full
-from tests.unit.pulsar_admin.cluster_cases import ADMIN, Answer, Asked, Wire
+from tests.unit.pulsar_admin.cluster_cases import Answer, Wire
 
 if TYPE_CHECKING:
     from tests.simulation.enforcer_world import EnforcerWorld
@@ -45,11 +44,10 @@ class SimulatedPulsar(FakePulsar):
         broker = -1
         if found := _OF_BROKER.match(path):  # the URL that a lookup gave
             broker, path = int(found[1]), path[found.end(1) :]
-        path = unquote(path).removeprefix(ADMIN)
-        self.asked = [Asked(method, path, authorization, body)]
         if path.endswith("broker-stats/topics"):
             return self._stats_of(broker)
-        return self.find(method, path)
+        self.asked.clear()
+        return super().handle(method, path, body, authorization)
 
     def _stats_of(self, broker: int) -> Answer:
         owned = self.owned.get(f"127.0.0.1:{broker}", [])

@@ -68,7 +68,7 @@ class Signing(Section):
 
     keys: dict[str, SecretStr]
     """Secrets by id (1 to 16 of a to z, 0 to 9, -), each 32 visible ASCII characters or more. Add
-    one to exchange a key (docs/operate/signed-limits.md)."""
+    one to rotate a key (docs/operate/signed-limits.md)."""
     sign_with: str
     """Id of the key that the job signs with; readers accept all keys. Change it once all readers
     have the new key."""

@@ -16,6 +16,7 @@ from typing import IO
 import pytest
 
 from quotaplane.agents.supervisor import Cadence, Ended, Part, Supervisor
+from tests.unit.repo.pages import ROOT
 
 QUICK = Cadence(first_wait_s=0.05, longest_wait_s=0.2, steady_after_s=60.0, stop_within_s=20.0)
 FINAL = (2, 7)
@@ -209,7 +210,7 @@ def test_a_supervisor_that_is_killed_takes_its_parts_with_it(tmp_path: Path) -> 
         "def write(stream, line): print(line, end='', flush=True)\n"
         "asyncio.run(Supervisor(parts, (), write).run(asyncio.Event(), asyncio.Event()))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "pipelines")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "pipelines")}
     with subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment
     ) as process:

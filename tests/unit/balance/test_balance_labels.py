@@ -9,6 +9,7 @@ from pathlib import Path
 
 import quotabalance
 from quotabalance.planning.decisions import LABELS
+from tests.unit.repo.pages import ROOT
 
 PACKAGE = Path(quotabalance.__file__).parent
 PLANNING = PACKAGE / "planning"
@@ -40,7 +41,7 @@ def test_labels_of_quotaplane_are_in_the_documentation() -> None:
     ours = "".join(
         path.read_text() for path in PLANNING.glob("*.py") if path.name != "decisions.py"
     )
-    page = (Path(__file__).parents[3] / "docs/explain/balance.md").read_text()
+    page = (ROOT / "docs/explain/balance.md").read_text()
     rows = set(re.findall(r"^\| (\w+) \|", page.partition("## Labels")[2], re.MULTILINE))
     assert rows - {"label"} == {label for label in LABELS if f'"{label}"' in ours}
 

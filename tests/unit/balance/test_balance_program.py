@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -302,9 +301,9 @@ def test_the_tables_are_named_after_the_columns_of_reports() -> None:
 
 
 def test_the_settings_file_shows_the_defaults() -> None:
-    settings = load_settings(Path(__file__).parents[3] / "conf" / "balance.yaml")
+    settings = load_settings(ROOT / "conf" / "balance.yaml")
     assert settings.balance == Balance()
-    shown = yaml.safe_load((Path(__file__).parents[3] / "conf" / "balance.yaml").read_text())
+    shown = yaml.safe_load((ROOT / "conf" / "balance.yaml").read_text())
     assert shown["balance"].keys() == Balance.model_fields.keys()
     balance_program(settings.balance, EPOCH)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,9 @@ from quotabalance.stock.stock_settings import (
     stock_settings,
 )
 from quotaplane.errors import InputError
+from tests.unit.repo.pages import ROOT
 
-PAGE = Path(__file__).parents[3] / "docs/explain/balance-stock.md"
+PAGE = ROOT / "docs/explain/balance-stock.md"
 
 
 def test_the_table_in_the_docs_is_that_of_the_settings() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from quotaplane import __version__
 from quotaplane.cli.main import COMMANDS, main
+from tests.unit.repo.pages import ROOT
 
 Capture = pytest.CaptureFixture[str]
 
@@ -256,7 +257,7 @@ def test_ctrl_c_leaves_without_a_traceback(
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    package = Path(__file__).parents[3] / "pipelines"
+    package = ROOT / "pipelines"
     return {**os.environ, "PYTHONPATH": str(package)}
 
 

@@ -19,8 +19,8 @@ from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.histories import make_history
 from tests.unit.repo.exit_codes import documented_codes
+from tests.unit.repo.pages import ROOT
 
-ROOT = Path(__file__).parents[3]
 ELSEWHERE = {5, 7, 8, 13}
 
 

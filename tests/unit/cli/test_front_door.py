@@ -18,8 +18,8 @@ from quotaplane.cli.main import COMMANDS, PURPOSES, main
 from quotaplane.cli.spark_jobs import job_names
 from quotaplane.cli.up import parts
 from quotaplane.settings import parse_settings
+from tests.unit.repo.pages import ROOT
 
-ROOT = Path(__file__).parents[3]
 Capture = pytest.CaptureFixture[str]
 
 

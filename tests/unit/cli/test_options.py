@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,8 @@ from quotaplane.console.option_parser import OptionParser
 from quotaplane.demo import run as demo
 from quotaplane.errors import ConfigError
 from quotaplane.streams.script import conf_parser
+from tests.unit.repo.pages import ROOT
 
-ROOT = Path(__file__).parents[3]
 FOLDERS = ("pipelines", "jobs", "benchmarks", "deploy", "tests/servers")
 
 

@@ -19,6 +19,7 @@ from quotaplane.cli.main import main
 from quotaplane.console.command_output import UNFORESEEN, command_output
 from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import OutputError
+from tests.unit.repo.pages import ROOT
 
 FULL = "quotaplane: error: stdout can't be written: No space left on device\n"
 CLOSED = "quotaplane: error: stdout is closed; nothing was done (> /dev/null discards the output)\n"
@@ -39,7 +40,7 @@ def case(tmp_path: Path) -> dict[str, str]:
 
 def ended(redirections: str, *argv: str, unbuffered: bool = False) -> tuple[int, str]:
     """The command's exit code and stderr; its stdout is what ``redirections`` make of a pipe."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "pipelines")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "pipelines")}
     environment.pop("PYTHONUNBUFFERED", None)
     if unbuffered:
         environment["PYTHONUNBUFFERED"] = "1"
@@ -76,7 +77,7 @@ def test_a_reader_that_left_ends_the_command_quietly(case: dict[str, str], comma
     os.close(read)
     os.set_inheritable(write, True)
     try:
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "pipelines")}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "pipelines")}
         done = subprocess.run(
             [sys.executable, "-m", "quotaplane", command, case[command]],
             stdout=write,

@@ -13,6 +13,7 @@ import pytest
 
 from quotaplane.cli.main import main
 from quotaplane.console.command_output import UNFORESEEN
+from tests.unit.repo.pages import ROOT
 
 NAME = "caf\u00e9 \u65e5\u672c \U0001f600"
 
@@ -32,7 +33,7 @@ def history(tmp_path: Path) -> str:
 def printed(encoding: str, *words: str) -> tuple[int, bytes, bytes]:
     environment = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[3] / "pipelines"),
+        "PYTHONPATH": str(ROOT / "pipelines"),
         "PYTHONIOENCODING": encoding,
     }
     done = subprocess.run(

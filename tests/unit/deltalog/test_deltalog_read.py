@@ -6,7 +6,6 @@ import ast
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -19,8 +18,8 @@ from quotaplane.model import Round
 from quotaplane.settings import History
 from tests.histories import make_history
 from tests.unit.history.history_cases import NOON_MS, limits, rounds
+from tests.unit.repo.pages import ROOT
 
-ROOT = Path(__file__).parents[3]
 UNSAFE = {"to_pyarrow_dataset", "to_pyarrow_table", "to_pandas"}
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
-from quotaplane.settings import History, Settings, parse_settings
+from quotaplane.settings import Enforce, History, Settings, parse_settings
 from quotaplane.topics.rate_marks import unlimited_number
 from quotaplane.transport.base import Polled, Portion
 from quotaplane.wire.limits import encode_limits
@@ -29,7 +29,7 @@ from tests.unit.pulsar_admin.cluster_cases import Answer, FakeCluster
 
 NAMESPACE = "acme/orders"
 EPOCH = 1_700_000_000
-INTERVAL_S = 0.5
+INTERVAL_S = Enforce().interval_s
 ALL_OF_IT = "0x00000000_0xffffffff"
 NAMESPACE_KINDS = {"publishRate": "publishMaxMessageRate", "dispatchRate": "topicDispatchRate"}
 

@@ -20,8 +20,8 @@ from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.model import MODES, Mode
 from quotaplane.quota.groups import plain_groups
 from quotaplane.wire.shard_inputs import GROUPS
+from tests.unit.repo.pages import ROOT
 
-ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/reference/history.md"
 
 

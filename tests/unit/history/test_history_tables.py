@@ -16,8 +16,9 @@ from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, ROUNDS, TABLES
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import History
 from tests.unit.history.history_cases import read
+from tests.unit.repo.pages import ROOT
 
-DDL = Path(__file__).parents[3] / "schemas" / "tables"
+DDL = ROOT / "schemas" / "tables"
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -180,10 +180,10 @@ class Wire(httpx.AsyncBaseTransport):
         answer = self._server.handle(
             request.method, path, body, request.headers.get("Authorization")
         )
-        await asyncio.sleep(answer.delay_s + answer.drip_s * len(answer.data()))
-        answer.then()
         if answer.cut:
             raise httpx.RemoteProtocolError("the connection was closed", request=request)
+        await asyncio.sleep(answer.delay_s + answer.drip_s * len(answer.data()))
+        answer.then()
         return answer
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

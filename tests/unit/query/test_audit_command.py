@@ -25,6 +25,7 @@ from quotaplane.query.sql_text import parameters_in
 from quotaplane.settings import History
 from tests.unit.history.history_cases import NOON_MS
 from tests.unit.query.audit_cases import change, given, used, write
+from tests.unit.repo.pages import ROOT
 
 NOON = datetime.fromtimestamp(NOON_MS / 1000, tz=timezone.utc)
 Output = pytest.CaptureFixture[str]
@@ -252,7 +253,7 @@ def test_help_names_the_parameters_of_the_audit(capsys: Output) -> None:
 
 
 def test_the_job_leaves_with_2_before_any_jvm() -> None:
-    job = Path(__file__).parents[3] / "jobs" / "run_audit.py"
+    job = ROOT / "jobs" / "run_audit.py"
     paths = {"PYTHONPATH": str(job.parents[1] / "pipelines"), "PATH": "", "JAVA_HOME": "/nowhere"}
     command = [sys.executable, str(job), "nope", "--history", "h"]
     answer = subprocess.run(command, env=paths, capture_output=True, text=True)

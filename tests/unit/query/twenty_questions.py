@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import History
+from tests.unit.repo.pages import ROOT
 from tests.unit.sim.recorded_history import at, healthy
 
-PAGE: Final = Path(__file__).parents[3] / "docs/reference/history.md"
+PAGE: Final = ROOT / "docs/reference/history.md"
 _SECTION: Final = re.compile(r"^### Twenty questions\n(.*?)^#", re.MULTILINE | re.DOTALL)
 _QUESTION: Final = re.compile(
     r"^\*\*(\d+)\. (.+?)\*\*[^\n]*\n\n((?:    [^\n]*\n|\n)+)", re.MULTILINE

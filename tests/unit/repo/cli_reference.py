@@ -8,15 +8,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from quotaplane.cli.audit import configure as configure_audit
 from quotaplane.cli.main import COMMANDS, PURPOSES, build_parser
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.demo.run import parser as demo_parser
+from tests.unit.repo.pages import ROOT
 
-ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs/reference/cli.md"
 BEGIN: Final = "<!-- from the parsers: python -m tests.unit.repo.cli_reference -->\n"
 

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 from quotaplane.settings import load_settings
 from tests.histories import make_history
 from tests.unit.repo.cli_reference import BEGIN, JOBS, parsers
+from tests.unit.repo.pages import ROOT
 
-ROOT: Final = Path(__file__).parents[3]
 DAY_ONE: Final = ROOT / "docs/start/day-one.md"
 FROM_TOPIC_RATES: Final = ROOT / "docs/start/from-topic-rates.md"
 PAGES: Final = (

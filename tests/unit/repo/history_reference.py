@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Final
 
 from quotaplane.history.maintenance import KEEP_DAILY_DAYS, KEEP_DAYS
@@ -21,8 +20,8 @@ from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.group_feed import FEEDS
 from quotaplane.query.views import BEGINNING, VIEWS
 from quotaplane.settings import History
+from tests.unit.repo.pages import ROOT
 
-ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs/reference/history.md"
 BEGIN: Final = "<!-- from the code: python -m tests.unit.repo.history_reference -->\n"
 

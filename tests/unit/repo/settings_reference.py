@@ -12,7 +12,6 @@ import textwrap
 from collections.abc import Iterator
 from enum import Enum
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
 from pydantic import BaseModel
@@ -20,8 +19,9 @@ from pydantic.fields import FieldInfo
 
 from quotabalance.settings import BalanceSettings
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
+from tests.unit.repo.pages import ROOT
 
-PAGE: Final = Path(__file__).parents[3] / "docs/reference/configuration.md"
+PAGE: Final = ROOT / "docs/reference/configuration.md"
 BEGIN: Final = "<!-- from the settings: python -m tests.unit.repo.settings_reference -->\n"
 TRANSPORTS: Final = {
     "delta": DeltaTransport,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fuzz.bombs import BOMBS, MOST_CPU_S, MOST_MEMORY
+from tests.unit.repo.pages import ROOT
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,7 +38,7 @@ def measured(*names: str) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         timeout=600,
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
         check=True,
     )
     return [json.loads(line) for line in ended.stdout.splitlines()]

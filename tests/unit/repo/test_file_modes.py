@@ -13,8 +13,7 @@ import pytest
 
 from quotaplane.errors import ConfigError
 from quotaplane.files import VARIABLE, set_umask, umask_of_hadoop
-
-ROOT = Path(__file__).parents[3]
+from tests.unit.repo.pages import ROOT
 
 
 @pytest.fixture(autouse=True)

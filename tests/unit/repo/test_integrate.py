@@ -26,8 +26,9 @@ from quotaplane.transport.base import Message
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from quotaplane.wire.signatures import SigningKeys
+from tests.unit.repo.pages import ROOT
 
-PAGE = Path(__file__).parents[3] / "docs/reference/integrate.md"
+PAGE = ROOT / "docs/reference/integrate.md"
 GROUP, QUOTA, WANTED = "orders", 100.0, 300.0
 PATIENCE_S = 120.0
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.unit.repo.pages import ROOT
+
 LAUNCHER = ROOT / "spark-submit.sh"
 COMMANDS = (
     *("bash", "cat", "cksum", "dirname", "env", "flock", "grep", "mkdir"),

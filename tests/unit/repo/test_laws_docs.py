@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,8 +13,9 @@ from quotaplane.groups.hierarchy import parents_of
 from quotaplane.laws import get_law
 from tests.unit.laws.laws_cases import Broker, problem
 from tests.unit.laws.tree_cases import INF, Node, solve
+from tests.unit.repo.pages import ROOT
 
-PAGE = Path(__file__).parents[3] / "docs/explain/laws.md"
+PAGE = ROOT / "docs/explain/laws.md"
 Row = dict[str, str]
 
 

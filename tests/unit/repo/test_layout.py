@@ -11,7 +11,10 @@ import pytest
 from tests.unit.repo.pages import ROOT
 
 UNIT: Final = ROOT / "tests/unit"
-FOLDERS: Final = sorted(path for path in UNIT.iterdir() if path.is_dir() and path.name[0] != "_")
+ROOMS: Final = sorted(
+    path for path in UNIT.iterdir() if path.is_dir() and path.name not in ("repo", "__pycache__")
+)
+"""``repo`` is about files."""
 
 
 def _package(folder: Path) -> str:
@@ -22,11 +25,9 @@ def test_only_what_all_rooms_share_is_outside_of_them() -> None:
     assert [path.name for path in UNIT.glob("*.py")] == ["conftest.py"]
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", ROOMS, ids=lambda folder: folder.name)
 def test_a_folder_is_a_room_and_its_tests_are_of_that_room(folder: Path) -> None:
-    """A test imports from its room, or from a helper beside it; ``repo`` is about files."""
-    if folder.name == "repo":
-        return
+    """A test imports from its room, or from a helper beside it."""
     package = _package(folder)
     assert (ROOT / "pipelines" / package.replace(".", "/")).is_dir()
     of_room = re.compile(

@@ -13,7 +13,8 @@ from typing import Final
 import pytest
 from packaging.markers import Marker
 
-ROOT = Path(__file__).parents[3]
+from tests.unit.repo.pages import ROOT
+
 DEPLOY = ROOT / "deploy"
 LOCKS: Final = sorted(DEPLOY.glob("lock*.txt"))
 SUMS: Final = DEPLOY / "runtime-jars.sha256"

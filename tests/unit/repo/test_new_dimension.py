@@ -31,9 +31,9 @@ from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate, UsageReport
 from quotaplane.wire.shard_inputs import pack_groups
+from tests.unit.repo.pages import ROOT
 from tests.unit.streams.test_rounds import PROGRAM
 
-ROOT = Path(__file__).parents[3]
 NAME = "admin_lookups"
 DECLARATION = f'    Dimension("{NAME}", "lookups"),\n'
 

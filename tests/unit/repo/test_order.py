@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.order import SLOW
-
-ROOT = Path(__file__).parents[3]
+from tests.unit.repo.pages import ROOT
 
 
 @pytest.mark.parametrize("begin", SLOW)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from benchmarks.overload.page import text
 from benchmarks.overload.phases import IN_TIME_S, PAIR_QUOTA, SWAP_S, swaps
 from benchmarks.soak_day.churn import ROUNDS_PER_HOUR, entries
 from benchmarks.soak_day.findings import findings
+from tests.unit.repo.pages import ROOT
 
 END_S = 300.0
 
@@ -76,7 +76,7 @@ def test_a_write_that_is_never_published_shows() -> None:
 
 
 def test_the_page_is_what_the_kept_figures_give() -> None:
-    docs = Path(__file__).parents[3] / "docs/measured"
+    docs = ROOT / "docs/measured"
     page = (docs / "overload.md").read_text()
     machine = re.search(r"^Machine:.*\n.*$", page, re.MULTILINE)
     assert machine

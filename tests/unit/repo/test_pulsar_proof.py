@@ -20,6 +20,7 @@ from benchmarks.pulsar_proof.page import FOLDER, page, results_csv, write
 from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record, by_broker
 from benchmarks.pulsar_proof.run import rates
 from benchmarks.pulsar_proof.scenarios import ALL, Arrivals
+from tests.unit.repo.pages import ROOT
 
 Series = Callable[[float], float]
 
@@ -237,7 +238,7 @@ def test_page_shows_what_was_measured_and_names_files_that_are_there(tmp_path: P
 
 
 def test_the_committed_page_has_the_committed_figures() -> None:
-    docs = Path(__file__).parents[3] / "docs/measured"
+    docs = ROOT / "docs/measured"
     lines = (docs / "pulsar-proof.md").read_text().replace("*", "").splitlines()
     with (docs / "pulsar-proof/figures.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["contender"] == "observed"]

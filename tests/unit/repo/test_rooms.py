@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
+from tests.unit.repo.pages import ROOT
 from tests.unit.repo.rooms import BALANCE, GROUND, ROOMS, Room
 
-ROOT: Final = Path(__file__).parents[3]
 PACKAGES: Final = [ROOT / "pipelines" / name for name in ("quotaplane", "quotabalance")]
 PAGE: Final = ROOT / "docs/explain/architecture.md"
 SERVERS: Final = ("pyspark", "deltalake", "httpx", "kafka", "pulsar")

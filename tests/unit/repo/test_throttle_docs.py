@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import doctest
-from pathlib import Path
 
 import pytest
 
 from benchmarks.throttle.picture import picture
+from tests.unit.repo.pages import ROOT
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = ROOT / "docs"
 
 
 @pytest.mark.parametrize(

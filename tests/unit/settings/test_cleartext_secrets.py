@@ -12,8 +12,9 @@ from quotaplane.cli.main import main
 from quotaplane.errors import ConfigError
 from quotaplane.pulsar.options import parse_options
 from quotaplane.settings import parse_settings
+from tests.unit.repo.pages import ROOT
 
-CONF = Path(__file__).parents[3] / "conf"
+CONF = ROOT / "conf"
 
 TOKEN = {"token": "hush"}
 OAUTH2 = {"oauth2": {"audience": "a", "client_id": "i", "client_secret": "hush"}}

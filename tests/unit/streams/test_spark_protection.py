@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from quotaplane.errors import ConfigError
 from quotaplane.streams.spark_protection import check_protected, missing_protections
-
-ROOT = Path(__file__).parents[3]
+from tests.unit.repo.pages import ROOT
 
 PROTECTED = {
     "spark.authenticate": "true",

@@ -34,8 +34,9 @@ from quotaplane.transport.kafka_options import (
     size_warnings,
     source_options,
 )
+from tests.unit.repo.pages import ROOT
 
-CONF = Path(__file__).parents[3] / "conf"
+CONF = ROOT / "conf"
 
 
 def kafka(**more: Any) -> KafkaTransport:

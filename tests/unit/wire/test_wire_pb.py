@@ -13,8 +13,8 @@ from packaging.version import Version
 
 from quotabalance.wire.pb import balance_pb2
 from quotaplane.wire.pb import pulsar_resource_usage_pb2, quotaplane_pb2
+from tests.unit.repo.pages import ROOT
 
-ROOT = Path(__file__).parents[3]
 GENERATED = [Path(str(one.__file__)).parent for one in (quotaplane_pb2, balance_pb2)]
 
 

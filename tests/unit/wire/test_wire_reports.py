@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from quotaplane.wire.rejected_reports import MOST_RAW_BYTES
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import ENTRIES, HEADERS, REJECTED
 from tests.examples import examples
+from tests.unit.repo.pages import ROOT
 from tests.unit.wire.wire_cases import (
     NOW_MS,
     damaged,
@@ -153,7 +153,7 @@ def test_every_reason_has_a_case_here() -> None:
 
 
 def test_every_reason_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[3] / "docs/reference/wire.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/wire.md").read_text(encoding="utf-8")
     for reason in REASONS | BATCH_REASONS | BROKER_REASONS:
         assert f"| `{reason}` |" in page
 

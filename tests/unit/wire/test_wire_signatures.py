@@ -6,7 +6,6 @@ import doctest
 import hashlib
 import hmac
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from quotaplane.wire.limits import MAX_LIMITS_BYTES, decode_limits, encode_limit
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.signatures import SIGNATURE_BYTES, SigningKeys
+from tests.unit.repo.pages import ROOT
 from tests.unit.wire.wire_cases import damaged
 
 SECRET_A, SECRET_B = "0123456789abcdef" * 2, "fedcba9876543210" * 4
@@ -249,7 +249,7 @@ def test_no_secret_is_printed() -> None:
 
 
 def test_the_signed_message_of_the_documentation() -> None:
-    file = Path(__file__).parents[3] / "docs/reference/wire.md"
+    file = ROOT / "docs/reference/wire.md"
     done = doctest.testfile(str(file), module_relative=False)
     assert (done.failed, done.attempted > 3) == (0, True)
     page = file.read_text(encoding="utf-8")
