@@ -9,7 +9,7 @@ NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults te
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers soak lint types format proto bench bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean fuzz chaos faults outside
+.PHONY: help env test quick unit browser spark contract jvm servers nightly lint types format proto bench bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,25 +42,8 @@ jvm: env ## throttle laws and balancing strategies beside Kafka's and Pulsar's o
 servers: env ## tests that start servers: Kafka, a Spark cluster
 	$(PYTEST) tests/servers
 
-soak: env ## what takes too long for every commit (some 30 minutes; before a release)
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --soak -m soak tests
-	$(PYTEST) -n 2 --hypothesis-profile=explore -m hypothesis tests/unit
-
-fuzz: env ## feed N generated inputs (100,000) to each entry for inputs from outside; SEED=1 for others
-	$(PYTHON) -m tests.fuzz all --inputs $(or $(N),100000) --seed $(or $(SEED),0)
-
-chaos: env ## the deterministic simulation: a million rounds with faults (hours; docs/explain/simulation.md)
-	$(PYTHON) -m tests.simulation.run --seeds 0:1000000 --rounds 1000000 --go-on --jobs 2
-	$(PYTHON) -m tests.simulation.run --enforcer --seeds 0:10000 --go-on --jobs 2
-
-faults: env ## every fault at every system call of commands, and every state after a power loss (hours)
-	$(PYTHON) -m tests.faults points
-	$(PYTHON) -m tests.faults power
-	$(PYTHON) -m tests.faults note
-
-outside: env ## faults in a real Kafka and three real Pulsar brokers, judged from outside (N runs of MINUTES each, from SEED on)
-	$(PYTHON) -m tests.outside kafka --seed $(or $(SEED),0) --runs $(or $(N),5) --minutes $(or $(MINUTES),10)
-	$(PYTHON) -m tests.outside pulsar --seed $(or $(SEED),0) --runs $(or $(N),5) --minutes $(or $(MINUTES),10)
+nightly: env ## what takes too long for each commit, from where the last night stopped (HOURS=8 PARTS="fuzz outside"; the results page is docs/measured/nightly.md)
+	$(PYTHON) -m tests.nightly $(PARTS) --hours $(or $(HOURS),8)
 
 lint: env ## ruff's rules and its formatting
 	$(PYTHON) -m ruff check .

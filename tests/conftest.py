@@ -16,7 +16,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 pytest_plugins = ["tests.servers.fixtures", "tests.spark.fixtures", "tests.order"]
 
-# A commit is always tested the same, however slow the machine. `make soak` tries more examples and
+# A commit is always tested the same, however slow the machine. `make nightly` tries more examples,
 # other ones each time, `make quick` few. ``tests.examples`` is for tests that need more or fewer
 # than others.
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,24 +28,24 @@ settings.load_profile("repeatable")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--soak",
+        "--nightly",
         action="store_true",
-        help="also run the tests that are marked soak",
+        help="also run the tests that are marked nightly",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "soak: takes too long for every commit; runs with --soak")
+    config.addinivalue_line("markers", "nightly: too long for each commit; runs with --nightly")
     config.addinivalue_line("markers", "slow: takes seconds; `make quick` leaves it out")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--soak"):
+    if config.getoption("--nightly"):
         return
-    left_out = [item for item in items if item.get_closest_marker("soak")]
+    left_out = [item for item in items if item.get_closest_marker("nightly")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
 @pytest.fixture(autouse=True, scope="module")

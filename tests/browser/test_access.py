@@ -25,8 +25,8 @@ VIEWS = (
     [
         (1440, "light"),
         (400, "dark"),
-        pytest.param(1440, "dark", marks=pytest.mark.soak),
-        pytest.param(400, "light", marks=pytest.mark.soak),
+        pytest.param(1440, "dark", marks=pytest.mark.nightly),
+        pytest.param(400, "light", marks=pytest.mark.nightly),
     ],
 )
 def test_every_view_keeps_axes_rules_and_fits(

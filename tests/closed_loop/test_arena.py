@@ -358,7 +358,7 @@ def test_tables_read_as_they_were_written_and_give_the_plots() -> None:
         assert (DOCS / FOLDER / f"{name}.svg").read_text() == drawn
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_run_writes_the_page_and_what_it_shows(tmp_path: Path) -> None:
     chosen = tuple(LAWS.values())
     quiet = fill(list(chosen), scenarios(), [QUIET])

@@ -26,7 +26,7 @@ def test_noise_alone_moves_nothing(kind: str, sigma: float) -> None:
     assert loop.run(60).moves() == 0
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["uniform", "lognormal", "zipf"])
 @pytest.mark.parametrize("seed", range(10))
 def test_noise_alone_moves_nothing_in_three_hours(kind: str, seed: int) -> None:

@@ -13,7 +13,7 @@ from quotaplane.sim.figures import figures
 from quotaplane.sim.loop import Run, run_loop
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
-from tests.examples import in_soak
+from tests.examples import in_nightly
 
 PUBLISH = DIMENSIONS[0]
 BUCKET, WINDOWED, AMENDED, SLIDING = ThrottleLaw
@@ -43,7 +43,7 @@ def settled_in(done: Run) -> list[int | None]:
 
 
 @each_way
-@pytest.mark.parametrize("told", [True, *in_soak(False)])
+@pytest.mark.parametrize("told", [True, *in_nightly(False)])
 def test_all_have_their_fair_share_soon_and_use_it(law, mode, told: bool) -> None:
     done = run(of_a_second(law, mode), told)
     first, second = settled_in(done)

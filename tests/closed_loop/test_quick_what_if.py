@@ -27,7 +27,7 @@ from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.wire.shard_inputs import GROUPS, pack_groups
 from tests.closed_loop.conftest import START_MS, Loop, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
-from tests.examples import in_soak
+from tests.examples import in_nightly
 
 WANTS: Final = {
     "orders": {"a": [(0, 80.0)], "b": [(0, 80.0)], "c": [(0, 5.0), (60, 60.0)]},
@@ -46,7 +46,7 @@ def at(second: float) -> datetime:
     return datetime.fromtimestamp(START_MS / 1000 + second, tz=timezone.utc)
 
 
-@pytest.fixture(scope="module", params=["with refusals", *in_soak("stock")])
+@pytest.fixture(scope="module", params=["with refusals", *in_nightly("stock")])
 def history(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> History:
     """120 rounds: a group whose third broker wakes up, and two groups below one quota."""
     history = History(path=str(tmp_path_factory.mktemp("recorded") / "history"))
@@ -118,16 +118,16 @@ def sums(found: list[dict[str, Any]], column: str) -> dict[str, float]:
             None,
             "less_units",
             id="parent",
-            marks=pytest.mark.soak,
+            marks=pytest.mark.nightly,
         ),
         pytest.param({}, "proportional", "less_units", id="proportional"),
-        pytest.param({}, "static", "less_units", id="static", marks=pytest.mark.soak),
+        pytest.param({}, "static", "less_units", id="static", marks=pytest.mark.nightly),
         pytest.param(
             {"orders": {"publish_messages_per_s": 160.0}},
             None,
             "more_units",
             id="raise",
-            marks=pytest.mark.soak,
+            marks=pytest.mark.nightly,
         ),
     ],
 )
@@ -164,7 +164,7 @@ OTHER: Final = {
 
 
 @pytest.mark.parametrize(
-    "name", ["cut", "weight", *in_soak("floor", "raise", "priority", "brokers")]
+    "name", ["cut", "weight", *in_nightly("floor", "raise", "priority", "brokers")]
 )
 def test_limits_are_those_of_a_loop_that_really_has_the_change(
     history: History, request: pytest.FixtureRequest, name: str

@@ -20,7 +20,7 @@ from quotaplane.settings import History
 from quotaplane.wire.shard_inputs import GROUPS
 from tests.closed_loop.conftest import START_MS, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
-from tests.examples import in_soak
+from tests.examples import in_nightly
 
 WANTS = {
     "orders": {"a": [(0, 80.0)], "b": [(0, 80.0)], "c": [(0, 0.0), (20, 60.0)]},
@@ -52,7 +52,7 @@ def record(folder: Path, **limits: Any) -> History:
     return history
 
 
-@pytest.fixture(scope="module", params=["strict", *in_soak("fast")])
+@pytest.fixture(scope="module", params=["strict", *in_nightly("fast")])
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> History:
     return record(tmp_path_factory.mktemp(request.param), transition=request.param)
 

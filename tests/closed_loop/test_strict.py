@@ -24,10 +24,10 @@ from tests.closed_loop.strict_chaos import (
     Chaos,
     totals,
 )
-from tests.examples import in_soak
+from tests.examples import in_nightly
 
 
-@pytest.mark.parametrize("seed", [0, *in_soak(*range(1, 8))])
+@pytest.mark.parametrize("seed", [0, *in_nightly(*range(1, 8))])
 @NETWORKS
 def test_limits_in_force_never_exceed_the_quota(with_settings, network, seed: int) -> None:
     chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)
@@ -59,7 +59,7 @@ def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, netw
     assert (sent[-1] > 0.3 * MOST * 60).all()
 
 
-@pytest.mark.parametrize("seed", [0, *in_soak(1)])
+@pytest.mark.parametrize("seed", [0, *in_nightly(1)])
 @pytest.mark.parametrize("dimension", ["total_messages", "controller_mutations"])
 def test_that_holds_in_a_dimension_that_comes_with_its_quota(
     with_settings, dimension: str, seed: int
@@ -74,7 +74,7 @@ def test_that_holds_in_a_dimension_that_comes_with_its_quota(
     assert len(chaos.state.leases.dimensions) == BASIC + 1
 
 
-@pytest.mark.parametrize("seed", [0, *in_soak(1, 2, 3)])
+@pytest.mark.parametrize("seed", [0, *in_nightly(1, 2, 3)])
 @pytest.mark.parametrize("max_step", [None, 0.02])
 def test_a_lowered_quota_holds_two_leases_later_at_the_latest(
     with_settings, max_step: float | None, seed: int

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.closed_loop.strict_chaos import NETWORKS, Chaos, totals
-from tests.examples import in_soak
+from tests.examples import in_nightly
 
 LOWERED = {"g": 40.0, "t": 20.0}
 
@@ -47,7 +47,7 @@ def hold(chaos: Chaos, seconds: int, *, only_obedient: bool = False) -> None:
     assert (most > (0.4 if chaos.loss == 0.0 else 0.0) * quota).all()
 
 
-@pytest.mark.parametrize("seed", [121, *in_soak(0, 1, 2, 122)])
+@pytest.mark.parametrize("seed", [121, *in_nightly(0, 1, 2, 122)])
 @NETWORKS
 def test_after_a_strict_job_without_its_state(with_settings, network, seed: int) -> None:
     rng = np.random.default_rng([seed, 2])
@@ -61,7 +61,7 @@ def test_after_a_strict_job_without_its_state(with_settings, network, seed: int)
     hold(chaos, seconds=75)
 
 
-@pytest.mark.parametrize("seed", [0, *in_soak(1, 2)])
+@pytest.mark.parametrize("seed", [0, *in_nightly(1, 2)])
 @NETWORKS
 def test_after_a_fast_job_that_told_no_safe_limits(with_settings, network, seed: int) -> None:
     rng = np.random.default_rng([seed, 3])
@@ -72,7 +72,7 @@ def test_after_a_fast_job_that_told_no_safe_limits(with_settings, network, seed:
     hold(chaos, seconds=60)
 
 
-@pytest.mark.parametrize("seed", [0, *in_soak(1, 2)])
+@pytest.mark.parametrize("seed", [0, *in_nightly(1, 2)])
 @NETWORKS
 def test_after_a_fast_job_that_told_safe_limits(with_settings, network, seed: int) -> None:
     rng = np.random.default_rng([seed, 4])

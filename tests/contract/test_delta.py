@@ -28,7 +28,7 @@ def files_of(rig: DeltaRig, topic: str) -> int:
     return len(DeltaTable(f"{rig.settings().path}/{topic}").file_uris())
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_writers_compact_without_loss_or_doubling(
     delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

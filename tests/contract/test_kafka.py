@@ -271,7 +271,7 @@ def test_missing_certificate_file_is_a_config_error(kafka_rig: KafkaRig, tmp_pat
         open_transport(kafka_rig.settings(security=security)).check()
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_both_ends_outlive_a_restart_of_the_cluster(kafka_rig: KafkaRig) -> None:
     settings = kafka_rig.settings(timeout_s=5)
     transport, link = open_transport(settings), open_broker_link(settings)

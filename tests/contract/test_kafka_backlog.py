@@ -147,7 +147,7 @@ def test_old_reports_are_passed_over_the_newest_used_at_once_and_the_old_ones_re
     assert paused.letters() == []
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_start_that_is_cut_off_amid_that_passes_over_the_same(
     paused: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +173,7 @@ def test_a_start_that_is_cut_off_amid_that_passes_over_the_same(
     assert paused.letters() == []
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_what_retention_took_before_it_was_recorded_is_counted_in_a_letter(
     paused: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

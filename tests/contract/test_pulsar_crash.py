@@ -27,7 +27,7 @@ KILLS: Final = 5
 MESSAGES: Final = 2100
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path) -> None:
     topic = pulsar_rig.report_topics[0]
     options = {

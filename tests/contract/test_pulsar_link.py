@@ -212,7 +212,7 @@ def test_a_link_follows_new_partitions(
     link.close()
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_all_outlive_a_restart_of_the_cluster(
     pulsar_rig: PulsarRig, follow: Callable[..., TopicPool]
 ) -> None:

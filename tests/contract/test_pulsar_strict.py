@@ -158,7 +158,7 @@ def test_the_limits_of_a_batch_cut_off_before_its_commit_are_the_same_again(
     assert len(list(spool.iterdir())) <= 2
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_kills_change_no_published_limit(pulsar_rig: PulsarRig, tmp_path: Path) -> None:
     path = write_conf(tmp_path, **conf(pulsar_rig))
     moments, again = random.Random(6), 0

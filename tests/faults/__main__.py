@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _points(options: argparse.Namespace, scratch: Path) -> int:
-    wrong = 0
+    tried = wrong = 0
     for case in options.names or CASES:
         points = Points(case, scratch / case.replace(" ", "-"))
         _say(f"{case}: {len(points.calls)} calls")
@@ -59,8 +59,10 @@ def _points(options: argparse.Namespace, scratch: Path) -> int:
                 elif options.all_lines and outcome.line not in seen:
                     seen.add(outcome.line)
                     print(outcome.fault, outcome.code, outcome.line, flush=True)
+            tried += len(outcomes)
             wrong += sum(bool(outcome.problems) for outcome in outcomes)
             print(table(outcomes), flush=True)
+    print(f"{tried} points, {wrong} wrong")
     return 1 if wrong else 0
 
 
@@ -74,7 +76,11 @@ def _power(options: argparse.Namespace, scratch: Path) -> int:
             if survivor.problems:
                 _say(str(survivor))
         wrong += counts["wrong"]
-        print(f"{sequence:24} {len(points.calls):5} calls {dict(counts)}", flush=True)
+        print(
+            f"{sequence}: {len(points.calls)} calls, {counts['states']} states, "
+            f"{counts['mended']} mended, {counts['wrong']} wrong",
+            flush=True,
+        )
     return 1 if wrong else 0
 
 
@@ -94,7 +100,9 @@ def _disk(options: argparse.Namespace, scratch: Path) -> int:
     from tests.faults import small_disk  # needs what the others do not
 
     try:
-        small_disk.run(scratch, options.names or [*small_disk.FAULTS])
+        faults = options.names or [*small_disk.FAULTS]
+        small_disk.run(scratch, faults)
+        print(f"{len(faults)} points")
     except small_disk.ProblemError as problem:
         _say(f"problem: {problem}")
         return 1

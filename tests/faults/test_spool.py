@@ -57,7 +57,7 @@ def test_a_power_loss_takes_no_batch_that_spark_may_know(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(fault, marks=() if fault in ("full", "killed") else pytest.mark.soak)
+        pytest.param(fault, marks=() if fault in ("full", "killed") else pytest.mark.nightly)
         for fault in FAULTS
     ],
 )

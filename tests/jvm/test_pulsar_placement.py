@@ -59,19 +59,19 @@ def test_splits_and_reports_are_pulsars(said: list[Any]) -> None:
     _compare_splits(SPLITS, said[-len(SPLITS) :])
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_many_transfers() -> None:
     cases = [random_case(seed) for seed in range(10_000, 13_000)]
     _compare_transfers(cases, ask_pulsar(cases))
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_many_placements() -> None:
     cases = [random_place_case(seed) for seed in range(10_000, 11_500)]
     _compare_placements(cases, ask_pulsar(cases))
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_many_splits_and_reports() -> None:
     cases = [random_split_case(seed) for seed in range(10_000, 18_000)]
     _compare_splits(cases, ask_pulsar(cases))

@@ -103,7 +103,7 @@ def test_settings_are_pulsars(asked: Asked) -> None:
         assert (shown.lower() if java == "boolean" else shown) == default, name
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_shedders_decide_as_pulsars_for_thousands_of_clusters() -> None:
     random = np.random.default_rng(2)
     for _ in range(30):

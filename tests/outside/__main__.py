@@ -44,8 +44,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as with Ctrl-C, all servers end
     seeds = range(options.seed, options.seed + options.runs)
     failed = [seed for seed in seeds if _run(options.servers, seed, options.minutes)]
-    if failed:
-        print(f"seeds with violations: {failed}")
+    print(f"{options.runs} runs; seeds with violations: {failed or 'none'}")
     return 1 if failed else 0
 
 

@@ -25,7 +25,7 @@ from tests.servers.kafka_server import KafkaServer
 from tests.unit.balance.load_report_cases import bundle_of, load_of, local_broker_data
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_kafka_end_to_end(spark: SparkSession, kafka_server: KafkaServer, tmp_path: Path) -> None:
     mark = uuid.uuid4().hex[:8]
     topics = Topics(

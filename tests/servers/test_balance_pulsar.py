@@ -308,7 +308,7 @@ def test_a_bundle_is_split_at_its_topics(rig: Rig) -> None:
     assert rig.run("execute", "--plan", plan, "--why", "again") == 8  # it is not there any more
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_killed_executor_goes_on_or_refuses(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     namespace = rig.cluster.rest().create_namespace("public/killed", bundles=16)
     topics: dict[int, str] = {}

@@ -21,7 +21,7 @@ BOMB_BYTES = 300_000_000
 """Twice this does not fit into memory; Kafka's client decompresses a record and copies it."""
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_batch_that_takes_the_memory_is_refused_then_skipped_unread(
     kafka_server: KafkaServer, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from tests.job import RunningJob, history_table, write_conf
 from tests.servers.enforcer_process import settings_in
 from tests.servers.pulsar_cluster import PulsarCluster
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.nightly
 
 INTERVAL_S = 5
 LIMITS = "persistent://public/quotaplane/limits"

@@ -25,8 +25,8 @@ def _seconds(waiting: EnforcerProcess, done: Callable[[], object]) -> float:
 @pytest.mark.parametrize(
     "end",
     [
-        pytest.param(signal.SIGTERM, marks=pytest.mark.soak),
-        pytest.param(signal.SIGKILL, marks=pytest.mark.soak),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.nightly),
         signal.SIGSTOP,
     ],
 )

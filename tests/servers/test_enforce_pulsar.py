@@ -194,7 +194,7 @@ def test_consumers_are_held_too(scene: Scene) -> None:
     client.close()
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_what_one_topic_leaves_the_others_have(scene: Scene) -> None:
     one, other = scene.topic("one"), scene.topic("other", partitions=3)
     scene.limits.tell(publish=100)
@@ -211,7 +211,7 @@ def test_what_one_topic_leaves_the_others_have(scene: Scene) -> None:
         assert enforcer.stop()["errors"] == 0
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_killed_and_started_again_it_writes_nothing_that_is_there(scene: Scene) -> None:
     topics = [scene.topic(f"t{i}") for i in range(5)]
     scene.limits.tell(publish=100, dispatch=50)
@@ -269,7 +269,7 @@ def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene:
 
 
 @pytest.mark.parametrize(
-    "on_exit", [pytest.param("keep", marks=pytest.mark.soak), "safe", "remove"]
+    "on_exit", [pytest.param("keep", marks=pytest.mark.nightly), "safe", "remove"]
 )
 def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> None:
     topics = [scene.topic("a"), scene.topic("b", partitions=2)]

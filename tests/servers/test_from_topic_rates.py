@@ -20,7 +20,7 @@ from tests.servers.pulsar_roles import pulsar_home
 from tests.spark.test_day_one import started, wait_until
 from tests.unit.repo.documented_commands import FROM_TOPIC_RATES, Command, Sandbox, commands_in
 
-pytestmark = pytest.mark.soak  # each pulsar-admin starts a JVM
+pytestmark = pytest.mark.nightly  # each pulsar-admin starts a JVM
 
 NAMESPACE, GROUP = "acme/orders", "acme::orders"
 BUSY = f"persistent://{NAMESPACE}/eu"

@@ -135,8 +135,8 @@ def taken_over(server: PulsarServer, limits: Limits) -> bool:
     ("killed", "within_s"),
     [
         (False, BUSY_MACHINE_S),
-        pytest.param(False, SERVED_WITHIN_S, marks=pytest.mark.soak),
-        pytest.param(True, SERVED_WITHIN_S, marks=pytest.mark.soak),
+        pytest.param(False, SERVED_WITHIN_S, marks=pytest.mark.nightly),
+        pytest.param(True, SERVED_WITHIN_S, marks=pytest.mark.nightly),
     ],
 )
 def test_a_producer_that_was_muted_before_the_take_over_is_served_after_it(

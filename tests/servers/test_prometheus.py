@@ -93,7 +93,7 @@ def wait_for(done: Callable[[], Any], within_s: float = 60.0) -> Any:
     return found
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path) -> None:
     job_port, enforcer_port = free_ports(2)
     conf = write_conf(

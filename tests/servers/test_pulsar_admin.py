@@ -40,7 +40,7 @@ def pulsar_admin(server: Process, *words: str, roles: tuple[str, ...] = ("admin"
     return (done.stdout + done.stderr).strip()
 
 
-@pytest.mark.soak  # starts a JVM for each of some twenty commands
+@pytest.mark.nightly  # starts a JVM for each of some twenty commands
 def test_groups_and_attachments(server: Process, tmp_path: Path) -> None:
     def admin(*words: str) -> str:
         return pulsar_admin(server, *words)
@@ -69,7 +69,7 @@ def test_groups_and_attachments(server: Process, tmp_path: Path) -> None:
     assert [change["by"] for change in changes] == ["ann"] * 3
 
 
-@pytest.mark.soak  # as above
+@pytest.mark.nightly  # as above
 def test_rates_of_any_size_and_other_fields(server: Process) -> None:
     def admin(*words: str) -> str:
         return pulsar_admin(server, *words)

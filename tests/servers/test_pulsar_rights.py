@@ -39,7 +39,7 @@ from tests.servers.rights_cases import (
 )
 from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
 
-pytestmark = pytest.mark.soak  # each command of the page starts a JVM
+pytestmark = pytest.mark.nightly  # each command of the page starts a JVM
 OF_BROKER = "persistent://public/reports/of-{broker}"
 LIMITS = "persistent://public/quotaplane/limits"
 USAGE = "non-persistent://pulsar/system/resource-usage"

@@ -89,7 +89,7 @@ class ReceivedLimits:
         return (self._messages, self._dispatch_bytes) == (publish_messages, dispatch_bytes)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_groups_and_tenants_of_the_cluster_reach_its_broker(
     pulsar_server: PulsarServer, namespace: str, busy: None, tmp_path: Path
 ) -> None:

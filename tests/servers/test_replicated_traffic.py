@@ -84,7 +84,7 @@ async def observed(servers: tuple[PulsarServer, ...], topic: str) -> list[list[f
     return found
 
 
-@pytest.mark.soak  # starts a second cluster
+@pytest.mark.nightly  # starts a second cluster
 def test_what_counts(pair: Pair) -> None:
     clients = [client_of(server) for server in (pair.here, pair.there)]
     reports = [client.subscribe(STOCK_REPORTS, "test") for client in clients]

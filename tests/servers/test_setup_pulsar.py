@@ -21,7 +21,7 @@ from tests.servers.test_departures_pulsar import publishing
 from tests.servers.tools import free_ports
 from tests.unit.metrics.metrics_cases import parsed
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.nightly
 
 OBSERVED = "persistent://public/quotaplane/observed-usage"
 

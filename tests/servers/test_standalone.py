@@ -39,7 +39,7 @@ def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path) -> None:
     answer = subprocess.run(
         [
@@ -74,7 +74,7 @@ def test_executors_use_what_was_shipped(cluster: SparkStandalone, tmp_path: Path
         assert Path(row["library"]).is_relative_to(folder / "environment")
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "allowed", "missing"),
     [
@@ -118,7 +118,7 @@ def test_the_cluster_and_the_job_refuse_what_is_not_protected(
         assert answer.returncode not in (0, 2), answer.stderr
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_the_quota_job_divides_fairly_on_two_workers(
     cluster: SparkStandalone, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import multiprocessing
 import sys
 import time
@@ -122,7 +123,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run seeds until one fails, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0:100", help="a number, or FIRST:END")
-    parser.add_argument("--rounds", type=int, help="stop after so many rounds")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so long")
     parser.add_argument("--enforcer", action="store_true", help="the enforcer's world")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug, and look for it")
     parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds")
@@ -148,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
             print(text, flush=True)
             if not args.go_on:
                 break
-        if args.rounds is not None and rounds >= args.rounds:
+        if time.perf_counter() > began_s + args.seconds:
             break
         if count % 100 == 0:
             _print(count, rounds, failures, began_s)

@@ -20,7 +20,7 @@ from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.spark_engine import ask, collected
 from quotaplane.settings import History
-from tests.examples import in_soak
+from tests.examples import in_nightly
 from tests.unit.query.audit_cases import BY_HAND, Built, Case, equal, given, used, write
 from tests.unit.query.twenty_questions import Question, questions, recorded_day
 from tests.unit.sim.recorded_history import at
@@ -37,9 +37,9 @@ INTERPRETED: Final = {
 def without_compiling(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
     """Spark interprets queries of a few rows in a fraction of the time that compiling them takes.
 
-    ``make soak`` compiles them, as jobs do.
+    ``make nightly`` compiles them, as jobs do.
     """
-    options = {} if request.config.getoption("--soak") else INTERPRETED
+    options = {} if request.config.getoption("--nightly") else INTERPRETED
     before = {name: spark.conf.get(name) for name in options}
     for name, value in options.items():
         spark.conf.set(name, value)
@@ -60,7 +60,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
     return history
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", BY_HAND, ids=lambda case: f"{case.audit}: {case.name}")
 def test_an_audit_answers(spark: SparkSession, built: Built, case: Case) -> None:
     audit = load_audit(case.audit)
@@ -71,7 +71,7 @@ def test_an_audit_answers(spark: SparkSession, built: Built, case: Case) -> None
 
 
 @pytest.mark.parametrize("audit", list_audits(), ids=lambda audit: audit.name)
-@pytest.mark.parametrize("seconds", [(30, 180), *in_soak((0, 90_000))], ids=str)
+@pytest.mark.parametrize("seconds", [(30, 180), *in_nightly((0, 90_000))], ids=str)
 def test_both_engines_give_the_same_rows(
     spark: SparkSession, recorded: History, audit: Audit, seconds: tuple[int, int]
 ) -> None:
@@ -100,14 +100,14 @@ def check_same(
     equal(found, (), wanted.rows)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_an_empty_history_has_no_answers(spark: SparkSession, history: History) -> None:
     ensure_tables(history)
     for audit in list_audits():
         assert collected(ask(spark, history, audit.sql, audit.values())).rows == [], audit.name
 
 
-@pytest.mark.parametrize("names", [("usage", "rounds"), *in_soak(tuple(TABLES))], ids=len)
+@pytest.mark.parametrize("names", [("usage", "rounds"), *in_nightly(tuple(TABLES))], ids=len)
 def test_the_tables_spark_would_make_from_the_ddl_are_those_we_make(
     spark: SparkSession, history: History, names: tuple[str, ...]
 ) -> None:

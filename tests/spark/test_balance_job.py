@@ -86,7 +86,7 @@ def start(spark: SparkSession, settings: Settings) -> StreamJob:
     return StreamJob(spark, spec, prepare(spec))
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_job_that_is_killed_after_it_published_decides_the_same_again(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

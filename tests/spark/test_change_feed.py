@@ -131,7 +131,7 @@ def test_a_stream_survives_maintenance(history: History, follow: Follow) -> None
     ]
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_the_whole_feed_stays_readable_after_many_commits(
     spark: SparkSession, history: History
 ) -> None:
@@ -169,7 +169,7 @@ def test_the_view_tells_who_changed_what(spark: SparkSession, history: History) 
         assert row.changed_at.timestamp() * 1000 == pytest.approx(commits[row.version]["timestamp"])
 
 
-@pytest.mark.parametrize("broken", [pytest.param(2, marks=pytest.mark.soak), 3])
+@pytest.mark.parametrize("broken", [pytest.param(2, marks=pytest.mark.nightly), 3])
 def test_a_stream_goes_on_behind_a_table_that_was_mended(
     spark: SparkSession, history: History, follow: Follow, broken: int
 ) -> None:

@@ -18,7 +18,7 @@ from tests.wall_clock import WallClock, needs_compiler
 HOUR_S = 3600
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @needs_compiler
 def test_the_job_goes_on_within_seconds_after_each_step(tmp_path: Path) -> None:
     clock = WallClock(tmp_path)

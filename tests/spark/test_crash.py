@@ -43,7 +43,7 @@ ROUNDS: Final = 24
 """Few enough that the embedded topic is not compacted: every append is one of them."""
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_kills_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     conf = write_conf(tmp_path / "calm", _topics(tmp_path / "calm"), **STEADY)
     settings = _settings(conf)

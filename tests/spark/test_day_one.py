@@ -19,7 +19,7 @@ import pytest
 from tests.unit.repo.documented_commands import DAY_ONE, Command, Sandbox, commands_in
 
 pytestmark = [
-    pytest.mark.soak,
+    pytest.mark.nightly,
     pytest.mark.skipif(sys.platform != "linux", reason="uses Linux's signals"),
 ]
 

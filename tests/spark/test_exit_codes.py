@@ -13,7 +13,7 @@ from quotaplane.transport import open_broker_link
 from tests.job import RunningJob, put_quotas, write_conf
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_5_nothing_is_usable_then_7_its_batch_failed_too_often(tmp_path: Path) -> None:
     conf = write_conf(
         tmp_path,
@@ -43,7 +43,7 @@ def test_5_nothing_is_usable_then_7_its_batch_failed_too_often(tmp_path: Path) -
         assert f"batch {last} failed 3 times" in job.printed()[-1]
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_4_a_change_of_quotas_that_the_job_has_not_read_is_damaged(tmp_path: Path) -> None:
     conf = write_conf(tmp_path, {"kind": "delta", "path": str(tmp_path / "topics")})
     with RunningJob(conf) as job:

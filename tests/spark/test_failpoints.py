@@ -146,7 +146,7 @@ CASES = {
     "twice": [amid_the_messages, after_the_operator],
 }
 
-SOAK = (
+NIGHTLY = (
     *("before the batch", "after the operator", "without the round's row", "before the commit"),
     *("twice", "amid the messages"),
 )
@@ -309,7 +309,7 @@ def sound() -> list[Loop]:
 @pytest.mark.parametrize(
     "steps",
     [
-        pytest.param(steps, id=name, marks=pytest.mark.soak if name in SOAK else ())
+        pytest.param(steps, id=name, marks=pytest.mark.nightly if name in NIGHTLY else ())
         for name, steps in CASES.items()
     ],
 )

@@ -158,7 +158,7 @@ def test_a_batch_is_tried_three_times_then_skipped_and_nothing_else_is_lost(
     assert sorted(rounds) == [0, POISON, POISON + 1]
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_skip_that_is_cut_off_is_done_by_the_next_start(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +185,7 @@ def test_a_skip_that_is_cut_off_is_done_by_the_next_start(
     assert "c" not in loop.listen()
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_failures_whose_cause_is_outside_do_not_count(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

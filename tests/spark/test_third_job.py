@@ -123,7 +123,7 @@ def spec(tmp_path: Path) -> WordSpec:
     )
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_third_job_costs_about_a_hundred_lines(spark: SparkSession, spec: WordSpec) -> None:
     link = open_broker_link(spec.settings.transport, limits_from="earliest")
     told: dict[str, int] = {}

@@ -17,7 +17,7 @@ from tests.job import write_conf
 from tests.spark.test_stop import jvm_of
 
 pytestmark = [
-    pytest.mark.soak,
+    pytest.mark.nightly,
     pytest.mark.skipif(sys.platform != "linux", reason="uses /proc and Linux's signals"),
 ]
 

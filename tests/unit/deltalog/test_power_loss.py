@@ -31,7 +31,7 @@ from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import delta, delta_topic, open_broker_link, open_transport
 from quotaplane.transport.base import Message
-from tests.examples import in_soak
+from tests.examples import in_nightly
 from tests.histories import make_history
 from tests.unit.deltalog.power_cases import Disk, PowerLossError, Unsynced
 from tests.unit.history.history_cases import NOON_MS, limits, read, rounds, usage
@@ -156,7 +156,7 @@ def test_what_is_acknowledged_is_there_after_a_power_loss(
 
 @pytest.mark.parametrize(
     "write",
-    ["a round", "limits", *in_soak("a put", "a delete", "reports", "maintenance")],
+    ["a round", "limits", *in_nightly("a put", "a delete", "reports", "maintenance")],
 )
 def test_a_power_loss_within_a_write_takes_nothing_of_before(
     beginning: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str

@@ -115,7 +115,7 @@ class Process:
         self.process.wait()
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @needs_compiler
 def test_an_enforcer_while_its_clock_is_set_by_an_hour(tmp_path: Path) -> None:
     enforcer = Process(tmp_path)

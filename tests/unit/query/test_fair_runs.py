@@ -1,6 +1,6 @@
 """No audit accuses anybody in a fair run of the simulator, whatever its noise.
 
-A few runs are of every commit, a hundred of the soak.
+`make test` tries a few runs, `make nightly` a hundred.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.settings import History
 from quotaplane.sim.broker_fleet import BrokerSpec
-from tests.examples import in_soak
+from tests.examples import in_nightly
 from tests.unit.sim.fair_runs import FairRun
 from tests.unit.sim.recorded_history import Recording, at
 
@@ -45,7 +45,7 @@ def ask(run: FairRun) -> dict[str, tuple[Audit, Answer]]:
 
 
 @pytest.mark.parametrize(
-    "seed", [*_EVERYDAY, *in_soak(*(s for s in range(100) if s not in _EVERYDAY))]
+    "seed", [*_EVERYDAY, *in_nightly(*(s for s in range(100) if s not in _EVERYDAY))]
 )
 def test_no_audit_accuses_anybody(tmp_path: Path, seed: int) -> None:
     run = played(tmp_path, seed)

@@ -25,7 +25,7 @@ WERE_OVER = (
     *("aliases of aliases", "a time of many parts", "limits of empty names"),
     *("limits removed by empty names", "a quota of many digits", "reports of new names"),
 )
-"""Bombs that cost more than the budget once, and are cheap now; the others run with ``--soak``."""
+"""Bombs that cost more than the budget once, and are cheap now; the others run each night."""
 
 
 _NOISE = 1.3
@@ -62,6 +62,6 @@ def test_bombs_that_were_over_the_budget() -> None:
     check(*WERE_OVER)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_all_bombs() -> None:
     check(*BOMBS)

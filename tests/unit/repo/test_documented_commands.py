@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples import in_soak
+from tests.examples import in_nightly
 from tests.unit.repo.documented_commands import PAGES, ROOT, Sandbox, check_options, commands_in
 
 COMMANDS = {page: commands_in(page) for page in PAGES}
@@ -24,7 +24,7 @@ EXAMPLES = [page for page in PAGES if "examples" in page.parts]
 OTHERS = [page for page in PAGES if page not in EXAMPLES]
 
 
-@pytest.mark.parametrize("page", [*OTHERS, *EXAMPLES[:3], *in_soak(*EXAMPLES[3:])], ids=_id)
+@pytest.mark.parametrize("page", [*OTHERS, *EXAMPLES[:3], *in_nightly(*EXAMPLES[3:])], ids=_id)
 def test_commands_run_as_written(page: Path, tmp_path: Path) -> None:
     sandbox = Sandbox(tmp_path / "repository")
     for command in COMMANDS[page]:

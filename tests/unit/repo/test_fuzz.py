@@ -1,4 +1,4 @@
-"""Some inputs of every fuzz target, always the same; ``make fuzz`` runs more."""
+"""Some inputs of every fuzz target, always the same; ``make nightly`` runs others."""
 
 from __future__ import annotations
 
