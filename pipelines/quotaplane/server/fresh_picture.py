@@ -80,7 +80,7 @@ class FreshPicture(Repeated):
         self._failure: QuotaplaneError | None = None
         self._mine: tuple[ClusterPicture, dict[tuple[str, ...], BoolArray]] | None = None
 
-    def close(self, within_s: float = 1.0) -> bool:
+    def close(self, within_s: float) -> bool:
         """Stop the thread and free the memory; False: its last picture is still under way."""
         if not super().close(within_s):
             return False

@@ -52,7 +52,8 @@ class Services:
     ) -> None:
         self.settings, self.server, self.conf = settings, server, conf
         self.conditions = Conditions(say)
-        self.workers = Workers(server.request_timeout_s)
+        self._timeout_s = server.request_timeout_s
+        self.workers = Workers(self._timeout_s)
         self.verifier = Verifier(server.auth, self.conditions) if server.auth else None
         self.is_idle = False
         """Nothing in the background waits for the disk any more."""
@@ -70,8 +71,8 @@ class Services:
         self.groups = FreshGroups(CurrentGroups(settings.history), self.workers)
         self.changes = ChangeLog(settings.history, self.workers)
         self.metrics = RequestMetrics(self.conditions)
-        self.queries = Queries(settings.history, self.workers, server.request_timeout_s)
-        self.picture = FreshPicture(settings.history, self.workers, server.request_timeout_s)
+        self.queries = Queries(settings.history, self.workers, self._timeout_s)
+        self.picture = FreshPicture(settings.history, self.workers, self._timeout_s)
         self.periods = RecordedPeriods(self.queries, settings)
         self.group_writer = GroupWriter(settings, self.workers, self.groups, cluster)
         self.attachments = AttachmentWriter(settings.history, self.workers, cluster, conf)
@@ -86,10 +87,10 @@ class Services:
             await self.verifier.key_set.refresh()
 
     async def close(self) -> None:
-        """End it."""
-        ended = await asyncio.gather(
-            asyncio.to_thread(self.readiness.close), asyncio.to_thread(self.picture.close)
-        )
+        """End it; a read in the background may take as long as a request."""
+        repeated = (self.readiness, self.picture)
+        ends = (asyncio.to_thread(each.close, self._timeout_s) for each in repeated)
+        ended = await asyncio.gather(*ends)
         self.is_idle = all(ended)
         self.queries.close()
         if self.rest is not None:

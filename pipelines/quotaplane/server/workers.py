@@ -49,7 +49,7 @@ class Repeated(ABC):
         self._thread = threading.Thread(target=self._run, name=self.thread_name, daemon=True)
         self._thread.start()
 
-    def close(self, within_s: float = 1.0) -> bool:
+    def close(self, within_s: float) -> bool:
         """Stop the thread; False: its last work is still under way.
 
         The process must not end by itself meanwhile: native code that calls back into Python

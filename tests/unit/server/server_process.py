@@ -58,6 +58,10 @@ class Process:
     def end(self, number: int = signal.SIGTERM) -> int:
         """Stop it; returns the exit code."""
         self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait until it has ended; returns the exit code."""
         out, err = self.process.communicate(timeout=30)
         self.lines += err.splitlines(keepends=True)
         assert out == ""

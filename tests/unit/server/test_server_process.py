@@ -174,6 +174,18 @@ def test_health_answers_while_the_disk_hangs(tmp_path: Path) -> None:
     assert "the disk does not answer" in server.lines[-1]
 
 
+def test_a_stop_waits_for_a_slow_disk(tmp_path: Path) -> None:
+    flag = tmp_path / "hangs"
+    flag.touch()
+    with running(conf(tmp_path, OPEN), HANGS.format(flag=str(flag))) as server:
+        server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(2.0)
+        flag.unlink()
+        assert server.ended() == 0
+    assert len(server.lines) == 2, server.lines
+
+
 def receive(connection: socket.socket) -> bytes:
     """Everything until the server closes the connection."""
     data = b""

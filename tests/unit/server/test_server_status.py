@@ -231,7 +231,7 @@ def test_a_picture_is_made_only_when_a_table_changed_or_after_a_minute(tmp_path:
     assert third is not second
     clock.s += MOST_AGE_S + 1
     assert asyncio.run(fresh.get()) is not third
-    assert fresh.close()
+    assert fresh.close(within_s=5.0)
 
 
 def test_an_unreadable_history_is_told_and_no_old_picture(folder: Path, tmp_path: Path) -> None:
