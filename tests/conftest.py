@@ -20,7 +20,7 @@ pytest_plugins = ["tests.servers.fixtures", "tests.spark.fixtures", "tests.order
 # other ones each time, `make quick` few. ``tests.examples`` is for tests that need more or fewer
 # than others.
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("repeatable", ANY_SPEED, derandomize=True, max_examples=40)
+settings.register_profile("repeatable", ANY_SPEED, derandomize=True, max_examples=20)
 settings.register_profile("explore", ANY_SPEED, derandomize=False, max_examples=300)
 settings.register_profile("quick", ANY_SPEED, derandomize=True, max_examples=10)
 settings.load_profile("repeatable")
@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; `make quick` leaves it out")
 
 
+@pytest.hookimpl(trylast=True)  # behind the marks of tests/order.py
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--nightly"):
         return

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from tests.faults.cases import CASES
 from tests.faults.power_points import SEQUENCES
 from tests.fuzz.__main__ import TARGETS
+from tests.order import NIGHTLY
 from tests.unit.repo.pages import ROOT
 
 TURN_S: Final = 300
@@ -63,18 +64,24 @@ def _last_number(output: str, unit: str) -> int:
     return int(numbers[-1]) if numbers else 0
 
 
-def _files(*marks: str) -> list[str]:
-    """Test files with one of these texts."""
+def _test_files() -> dict[str, str]:
+    """The text of each file of tests."""
     paths = sorted(ROOT.glob("tests/*/**/test_*.py"))
-    texts = ((path, path.read_text(encoding="utf-8")) for path in paths)
-    return [
-        str(path.relative_to(ROOT)) for path, text in texts if any(mark in text for mark in marks)
-    ]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
 
 
-def _folders_with_properties() -> list[str]:
-    files = _files("from hypothesis")
-    return [*dict.fromkeys(file.rpartition("/")[0] for file in files if "/unit/" in file)]
+def _nightly_files() -> tuple[str, ...]:
+    listed = tuple(begin.partition("::")[0] for begin in NIGHTLY)
+    return tuple(
+        file
+        for file, text in _test_files().items()
+        if "mark.nightly" in text or "in_nightly(" in text or file.startswith(listed)
+    )
+
+
+def _folders_with_properties() -> tuple[str, ...]:
+    files = [file for file, text in _test_files().items() if "from hypothesis" in text]
+    return tuple(dict.fromkeys(file.rpartition("/")[0] for file in files if "/unit/" in file))
 
 
 def _simulation(item: str, first: int) -> list[str]:
@@ -108,14 +115,14 @@ PARTS: Final = (
         "tests",
         "tests that take too long for `make test`, by file",
         "passed",
-        tuple(_files("mark.nightly", "in_nightly(")),
+        _nightly_files(),
         lambda item, _: [*_PYTEST, "-m", "nightly", item],
     ),
     Part(
         "properties",
         "each property of the unit tests with 300 new examples, by folder",
         "passed",
-        tuple(_folders_with_properties()),
+        _folders_with_properties(),
         lambda item, _: [*_PYTEST, "-m", "hypothesis", "--hypothesis-profile=explore", item],
     ),
     Part(
