@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from chispa.schema_comparer import assert_schema_equality
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from quotaplane.cli import audit as command
@@ -116,10 +118,10 @@ def test_the_tables_spark_would_make_from_the_ddl_are_those_we_make(
         spark.sql("USE quotaplane_ddl")
         for table in map(TABLES.__getitem__, names):
             spark.sql(render(table).rstrip().rstrip(";"))
-            pair = f"quotaplane_ddl.{table.name}", f"delta.`{history.path}/{table.name}`"
-            theirs, ours = (spark.table(name).schema for name in pair)
-            assert theirs == ours
-            made = spark.sql(f"DESCRIBE DETAIL {pair[0]}").first()
+            theirs = DeltaTable.forName(spark, f"quotaplane_ddl.{table.name}")
+            ours = DeltaTable.forPath(spark, f"{history.path}/{table.name}")
+            assert_schema_equality(theirs.toDF().schema, ours.toDF().schema)
+            made = theirs.detail().first()
             assert made.partitionColumns == list(table.partition_by)
             assert made.description == table.comment
             assert made.properties.items() >= table.properties.items()

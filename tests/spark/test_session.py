@@ -9,6 +9,7 @@ from pathlib import Path
 
 import chispa
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError
@@ -34,7 +35,7 @@ def test_delta_and_kafka_are_there(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([(1, "a"), (2, None)], "id long, name string")
     rows.write.format("delta").save(str(tmp_path))
     chispa.assert_df_equality(
-        spark.read.format("delta").load(str(tmp_path)), rows, ignore_row_order=True
+        DeltaTable.forPath(spark, str(tmp_path)).toDF(), rows, ignore_row_order=True
     )
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
     assert "offset" in source.option("subscribe", "reports").load().columns
