@@ -18,8 +18,7 @@ import pytest
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.histories import make_history
-from tests.unit.repo.exit_codes import documented_codes
-from tests.unit.repo.pages import ROOT
+from tests.unit.repo.pages import ROOT, documented_codes
 
 ELSEWHERE = {5, 7, 8, 13}
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from quotaplane import __version__
 from quotaplane.cli.main import COMMANDS, PURPOSES, main
 from quotaplane.cli.spark_jobs import job_names
 from quotaplane.cli.up import parts
@@ -79,6 +80,8 @@ def test_every_command_has_one_purpose_and_is_in_the_help(capsys: Capture) -> No
         assert re.search(rf"^  {re.escape(name)}  +{re.escape(text)}$", out, re.MULTILINE), name
     places = [out.index(f"\n{purpose}:\n") for purpose in PURPOSES if f"\n{purpose}:\n" in out]
     assert places == sorted(places)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"quotaplane {__version__}\n"
 
 
 @pytest.mark.parametrize(

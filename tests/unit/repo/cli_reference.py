@@ -1,7 +1,4 @@
-"""The reference of all commands in docs/reference/cli.md, made from their parsers.
-
-``python -m tests.unit.repo.cli_reference`` writes it; tests/unit/repo/test_cli_page.py compares.
-"""
+"""The reference of all commands at the end of docs/reference/cli.md, made from their parsers."""
 
 from __future__ import annotations
 
@@ -15,9 +12,6 @@ from quotaplane.cli.main import COMMANDS, PURPOSES, build_parser
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.demo.run import parser as demo_parser
 from tests.unit.repo.pages import ROOT
-
-PAGE: Final = ROOT / "docs/reference/cli.md"
-BEGIN: Final = "<!-- from the parsers: python -m tests.unit.repo.cli_reference -->\n"
 
 JOBS: Final = ("quota", "balance")
 """The jobs that only `quotaplane run` starts."""
@@ -127,16 +121,6 @@ def _section(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def reference() -> str:
-    """The reference as the page has it, from ``BEGIN`` to its end."""
+    """The reference as the page has it."""
     lines = [line for name, parser in parsers() for line in _section(name, parser)]
-    return BEGIN + "\n" + "\n".join(lines)
-
-
-def main() -> None:
-    """Write the reference into the page."""
-    head, _, _ = PAGE.read_text("utf-8").partition(BEGIN)
-    PAGE.write_text(head + reference(), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return "\n".join(lines)

@@ -26,11 +26,11 @@ from benchmarks.balance_arena.plots import planes
 from benchmarks.balance_arena.results import read_table
 from benchmarks.balance_arena.scenarios import named, scenarios
 from benchmarks.balance_arena.telemetry import Noise, Stats
-from benchmarks.balance_arena.world import OFFLINE, World, build, place_balanced, place_random
+from benchmarks.balance_arena.world import OFFLINE, World, build, place_random
 
 
-def a_world(namespaces: int = 4) -> World:
-    world = build(np.random.default_rng(1), brokers=3, namespaces=namespaces, bundles_each=4)
+def a_world() -> World:
+    world = build(np.random.default_rng(1), brokers=3, namespaces=4, bundles_each=4)
     place_random(world, range(3), np.random.default_rng(2))
     return world
 
@@ -240,13 +240,6 @@ def test_scenarios_begin_as_they_say() -> None:
             assert use.max() / use.mean() < 1.02, scene.name
         elif not scene.events and not scene.changes:
             assert use.max() / np.average(use, weights=world.size) > 1.2, scene.name
-
-
-def test_balanced_placement_is_balanced() -> None:
-    world = a_world(namespaces=25)
-    place_balanced(world, range(3))
-    use = world.use(world.bundle_rates()[:, :2].sum(axis=1))
-    assert use.max() / use.mean() < 1.01
 
 
 def test_the_page_and_the_plot_of_all_scenarios_are_what_their_tables_give() -> None:

@@ -55,14 +55,6 @@ def test_fair_is_max_min_of_what_brokers_want_then() -> None:
     np.testing.assert_allclose(shares[-1], [40, 40, 40])
 
 
-def test_stock_as_it_was_first_measured() -> None:
-    found = figures(record([lambda t: 75.0, lambda t: 67.0, lambda t: 0.5], WAKES))
-    assert found.utilisation == pytest.approx(142.5 / 120)
-    assert found.worst_share == pytest.approx(0.5 / 40)
-    assert found.seconds_to_fair is None
-    assert (found.over_1_s, found.over_5_s) == pytest.approx((142.5 / 120 - 1,) * 2)
-
-
 def test_seconds_to_fair_are_until_it_stays_so() -> None:
     def wakes_late(t: float) -> float:
         return 40.0 if t >= 8.0 and not 20.0 <= t < 22.0 else 10.0
@@ -72,12 +64,6 @@ def test_seconds_to_fair_are_until_it_stays_so() -> None:
     # 10 % below 40, when 30 of 40 are missing for a bit more than 0.66 s of 5 s.
     assert found.seconds_to_fair == pytest.approx(22.0 - 0.6, abs=0.11)
     assert found.worst_share == 1.0
-
-
-def test_fair_from_the_start() -> None:
-    steady = figures(record([lambda t: 41.0, lambda t: 39.0, lambda t: 40.0], WAKES))
-    assert steady.seconds_to_fair == 0.0
-    assert steady.over_5_s == pytest.approx(0.0)
 
 
 def test_fair_at_the_very_end_only() -> None:
