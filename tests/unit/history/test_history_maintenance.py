@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -34,12 +33,8 @@ from tests.histories import make_history
 from tests.unit.history.history_cases import (
     DAY_MS,
     NOON_MS,
-    brokers,
-    limits,
+    full_round,
     read,
-    rejected,
-    rounds,
-    usage,
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
@@ -62,16 +57,6 @@ def history(recorded: History, tmp_path: Path) -> History:
     """A copy of it."""
     shutil.copytree(recorded.path, tmp_path, dirs_exist_ok=True)
     return History(path=str(tmp_path))
-
-
-def full_round() -> dict[str, object]:
-    return {
-        "usage": usage([("b", "g", 1.0), ("b", "h", 2.0)]),
-        "limits": limits([("b", "g", 1.0)]),
-        "brokers": brokers([("b", "live", NOON_MS)]),
-        "rejected_reports": rejected(),
-        "rounds": rounds(),
-    }
 
 
 def test_it_compacts_and_keeps_every_row(history: History) -> None:
@@ -104,11 +89,11 @@ def test_replays_are_still_told_apart_afterwards(history: History) -> None:
     with HistoryWriter(history, "checkpoint-1") as running:
         maintain(history, NOON, keep_days=3)
         rows = read(history, "usage").num_rows
-        running.append_round(Round(1, 19, NOON_MS), full_round())  # type: ignore[arg-type]
+        running.append_round(Round(1, 19, NOON_MS), full_round())
         assert read(history, "usage").num_rows == rows
-        running.append_round(Round(1, 20, NOON_MS), full_round())  # type: ignore[arg-type]
+        running.append_round(Round(1, 20, NOON_MS), full_round())
     with HistoryWriter(history, "checkpoint-1") as restarted:
-        restarted.append_round(Round(1, 20, NOON_MS), full_round())  # type: ignore[arg-type]
+        restarted.append_round(Round(1, 20, NOON_MS), full_round())
     assert read(history, "usage").num_rows == rows + 2
 
 
@@ -189,18 +174,6 @@ def test_the_claim_of_a_killed_run_ends(history: History, monkeypatch: pytest.Mo
     without_locks(monkeypatch)
     monkeypatch.setattr(time, "time", lambda: began + CLAIM_MS / 1000 + 60)
     assert maintain(history, NOON)[0].files_compacted == 0
-
-
-def test_without_tables_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match=r"^history table usage at .*: does not exist"):
-        maintain(History(path=str(tmp_path / "nowhere")), NOON)
-
-
-def test_without_a_history_the_command_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["maintain", "--history", str(tmp_path / "nowhere")]) == 2
-    assert re.search(r"there is no history at .*/nowhere \(no table", capsys.readouterr().err)
 
 
 def test_the_command_prints_an_object_per_table(

@@ -10,17 +10,10 @@ from deltalake import DeltaTable
 
 from quotaplane.errors import ConfigError, DeposedError, HistoryError
 from quotaplane.history.leadership import Leadership
-from quotaplane.history.store import ensure_tables, table_uri
+from quotaplane.history.store import table_uri
 from quotaplane.settings import History
-from tests.histories import make_history
 
-
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    made = History(path=str(tmp_path / "history"))
-    make_history(made)
-    ensure_tables(made)
-    return made
+pytestmark = pytest.mark.usefixtures("tables")
 
 
 def test_a_new_checkpoint_is_later_than_every_claim_before(history: History) -> None:
