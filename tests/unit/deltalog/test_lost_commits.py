@@ -19,30 +19,13 @@ from quotaplane.history.store import ensure_tables, has_table
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
-from tests.unit.deltalog.broken_cases import commit
+from tests.unit.deltalog.broken_cases import commit, put
 from tests.unit.deltalog.damage_cases import (
     BASE,
     NEWEST,
     Capture,
     doctor,
-    make_changes,
-    put,
 )
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_changes(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture
-def history(made: Path, tmp_path: Path) -> History:
-    return History(path=str(shutil.copytree(made, tmp_path / "history")))
-
-
-@pytest.fixture
-def table(history: History) -> Path:
-    return Path(history.path) / "resource_groups"
 
 
 def only_the_newest(table: Path) -> None:
@@ -100,7 +83,7 @@ def test_lost_commits_are_said_and_mended(
     assert left == (quotas or [10.0 * n for n in range(1, NEWEST + 1)])
     version = DeltaTable(table).version()
     assert version == NEWEST  # no number is used twice
-    put(history, "new", 1.0)
+    put(history, 1.0, "new")
     assert DeltaTable(table).version() == version + 1
     assert len(list_groups(history)) == len(left) + 1
 

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from benchmarks.proof_command import read_records, write_records
-from benchmarks.pulsar_proof import __main__ as command
-from benchmarks.pulsar_proof.contenders import OBSERVED, REPORTS, STOCK, Contender
+from benchmarks.pulsar_proof.contenders import OBSERVED, REPORTS, STOCK
 from benchmarks.pulsar_proof.figures import fair, figures
 from benchmarks.pulsar_proof.load import Arriving
-from benchmarks.pulsar_proof.page import FOLDER, page, results_csv, write
+from benchmarks.pulsar_proof.page import FOLDER, page, write
 from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record, by_broker
 from benchmarks.pulsar_proof.run import rates
 from benchmarks.pulsar_proof.scenarios import ALL, Arrivals
@@ -233,29 +232,3 @@ def test_the_committed_page_has_the_committed_figures() -> None:
         (line,) = (line for line in lines if f"({FOLDER}/{row['scenario']}.svg) |" in line)
         took = row["seconds_to_fair"] or "never"
         assert f" {took} | {float(row['utilisation']):.1%} |" in line
-
-
-def test_numbers_are_told_second_by_second() -> None:
-    lines = results_csv([record(WAKES, WAKES)]).splitlines()
-    assert len(lines) == 1 + 60 * 3
-    assert lines[1] == "idle_wakes,stock,-10,1,120,80.0,60.0,80.0"
-    assert lines[-1] == "idle_wakes,stock,49,3,120,60.0,40.0,60.0"
-
-
-@pytest.mark.parametrize(
-    ("asked", "measured"),
-    [([], ["stock", "reports", "observed"]), (["observed"], ["observed"]), (["none"], [])],
-)
-def test_the_command_measures_all_unless_asked_for_less(
-    asked: list[str], measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs: list[str] = []
-
-    def run(contender: Contender, folder: Path, say: object) -> list[Record]:
-        runs.append(contender.name)
-        return []
-
-    monkeypatch.setattr(command, "run", run)
-    monkeypatch.setattr(command, "write", lambda docs, records, contenders: docs)
-    command.main([*asked, "--folder", str(tmp_path), "--docs", str(tmp_path)])
-    assert runs == measured
