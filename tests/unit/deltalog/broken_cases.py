@@ -18,10 +18,12 @@ from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
 from quotaplane.deltalog.checksums import CHECKSUMS
+from quotaplane.deltalog.durable import checkpoint
 from quotaplane.deltalog.log import list_log, parse_commit
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import DeltaTransport, History
+from tests.job import write_conf
 
 LAST = 5
 """The newest commit of the table: it and each before it adds a file with a quota of ten times its
@@ -43,12 +45,7 @@ class Doctor:
         self.quotas, self.rounds = (root / "history" / n for n in ("resource_groups", "rounds"))
         self.transport = DeltaTransport(kind="delta", path=str(root / "topics"))
         self._capsys = capsys
-        self.conf = root / "conf.yaml"
-        self.conf.write_text(
-            f"transport: {{kind: delta, path: {root / 'topics'}}}\n"
-            f"history: {{path: {root / 'history'}}}\n"
-            f"checkpoint: {root / 'checkpoint'}\n"
-        )
+        self.conf = write_conf(root, self.transport.model_dump())
 
     def __call__(self, *words: str) -> tuple[int, str]:
         code = main(["doctor", "--conf", str(self.conf), "--table", *words])
@@ -77,6 +74,16 @@ def added(table: Path, version: int = LAST) -> Path:
 def checkpointed(table: Path) -> Path:
     DeltaTable(table).create_checkpoint()
     return list_log(table).checkpoint(DeltaTable(table).version())
+
+
+def checkpoint_of(table: Path, version: int) -> None:
+    opened = DeltaTable(table, version=version)
+    checkpoint(opened, str(table))
+
+
+def lose(table: Path, *versions: int) -> None:
+    for version in versions:
+        commit(table, version).unlink()
 
 
 def first_line_only(table: Path) -> None:
@@ -191,6 +198,28 @@ BREAKS = {
         lambda t: checkpointed(t).unlink(),
         "{5}.checkpoint.parquet, which _delta_log/_last_checkpoint names, is missing",
         50,
+    ),
+    # commits beside a checkpoint, which checksums and the note of it still name
+    "the last commit is missing": Break(
+        lambda t: commit(t).unlink(), "{5}.json is missing", checksums=True
+    ),
+    "all commits after the checkpoint are missing": Break(
+        lambda t: (checkpoint_of(t, 3), lose(t, 4), lose(t, 5)),
+        "{4}.json is missing",
+        30,
+        checksums=True,
+    ),
+    "the commit of the newest checkpoint is missing": Break(
+        lambda t: (checkpoint_of(t, 5), lose(t, 5)), "{5}.json is missing", 50, checksums=True
+    ),
+    "all is missing but the checkpoint": Break(
+        lambda t: (checkpoint_of(t, 5), lose(t, *range(6))),
+        ".json is missing",
+        50,
+        checksums=True,
+    ),
+    "all is missing but the checkpoint, also checksums": Break(
+        lambda t: (checkpointed(t), lose(t, *range(6))), ".json is missing", 50
     ),
     # which no power loss leaves
     "deep JSON": damaged(lambda t: commit(t).write_text("[" * 200_000)),

@@ -13,7 +13,6 @@ from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.unit.deltalog.broken_cases import LAST, Doctor, put
-from tests.unit.deltalog.damage_cases import make_changes
 from tests.unit.history.history_cases import NOON_MS, rounds
 
 
@@ -38,19 +37,3 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def doctor(begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
     return Doctor(Path(shutil.copytree(begun, tmp_path / "root")), capsys)
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A history with seven quotas."""
-    return make_changes(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture
-def history(made: Path, tmp_path: Path) -> History:
-    return History(path=str(shutil.copytree(made, tmp_path / "history")))
-
-
-@pytest.fixture
-def table(history: History) -> Path:
-    return Path(history.path) / "resource_groups"

@@ -45,8 +45,25 @@ from tests.unit.deltalog.damage_cases import (
     flip,
     flips,
     live_file,
+    make_changes,
 )
 from tests.unit.history.history_cases import NOON_MS, read
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_changes(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def history(made: Path, tmp_path: Path) -> History:
+    return History(path=str(shutil.copytree(made, tmp_path / "history")))
+
+
+@pytest.fixture
+def table(history: History) -> Path:
+    return Path(history.path) / "resource_groups"
+
 
 READ_AS_QUOTAS = {
     "a live data file": live_file,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,15 +16,17 @@ from quotaplane.cli.main import main
 from quotaplane.deltalog.checksums import CHECKSUMS
 from quotaplane.deltalog.diagnose import diagnose
 from quotaplane.deltalog.faults import find_fault
-from quotaplane.deltalog.log import inside, list_log, local_folder, parse_commit, read_commit
+from quotaplane.deltalog.log import LOG, inside, list_log, local_folder, parse_commit, read_commit
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import HistoryError, TransportError
+from quotaplane.history.store import ensure_tables, has_table
 from quotaplane.history.tables import TABLES
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.settings import DeltaTransport, Settings, parse_settings
+from quotaplane.settings import DeltaTransport, Settings, load_settings
 from quotaplane.streams.job import prepare
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.transport import open_broker_link, open_transport
+from tests.job import write_conf
 from tests.unit.deltalog.broken_cases import (
     FAR,
     LAST,
@@ -70,13 +73,7 @@ def test_commits_that_were_cleaned_up_behind_a_checkpoint_are_no_gap(doctor: Doc
 
 
 def settings_of(folder: Path) -> Settings:
-    return parse_settings(
-        {
-            "transport": {"kind": "delta", "path": str(folder / "topics")},
-            "history": {"path": str(folder / "history")},
-            "checkpoint": str(folder / "checkpoint"),
-        }
-    )
+    return load_settings(write_conf(folder, {"kind": "delta", "path": str(folder / "topics")}))
 
 
 def test_a_job_that_creates_a_history_says_where(
@@ -189,3 +186,37 @@ def test_a_commit_that_is_larger_than_any_is_not_read(tmp_path: Path) -> None:
         opened.truncate(1 << 40)
     with pytest.raises(OSError, match="has 1099511627776 bytes"):
         read_commit(file)
+
+
+@pytest.mark.parametrize("whole_folder", [True, False])
+def test_a_table_that_has_lost_its_log_is_not_made_anew(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str], whole_folder: bool
+) -> None:
+    """``whole_folder``: of the log; else its checksums are left."""
+    table, history = doctor.quotas, doctor.history
+    if whole_folder:
+        shutil.rmtree(table / LOG)
+    else:
+        for file in (table / LOG).iterdir():
+            if file.name != CHECKSUMS:
+                file.unlink()
+    problem = f"{LOG} has no commit, although the table's files are there; run `quotaplane doctor`"
+    for action in (["list"], ["put", "g1", "--weight", "2", "--init"], ["history"]):
+        assert main(["groups", *action, "--history", history.path]) == 4
+        assert problem in capsys.readouterr().err
+    for use in (lambda: ensure_tables(history), lambda: has_table(history, "resource_groups")):
+        with pytest.raises(HistoryError, match="has no commit"):
+            use()
+    assert not list((table / LOG).glob("*.json"))
+    code, told = doctor()
+    assert code == 10
+    assert "has no commit" in told
+    assert "restore the table from a copy" in told
+
+
+def test_a_topic_that_has_lost_its_log_is_not_made_anew(tmp_path: Path) -> None:
+    settings = DeltaTransport(kind="delta", path=str(tmp_path))
+    open_broker_link(settings).send_reports([("b", b"1", 1)])
+    shutil.rmtree(tmp_path / "reports" / LOG)
+    with pytest.raises(TransportError, match="has no commit, although"):
+        open_broker_link(settings).send_reports([("b", b"2", 2)])

@@ -71,7 +71,7 @@ def test_a_broken_table_is_refused_in_one_line_then_found_and_mended(
         (table / "_delta_log" / CHECKSUMS).unlink()
     broken.do(table)
     assert broken.expected in str(find_fault(str(table)))
-    for action in (["list"], ["put", "g", "--weight", "2"], ["history"], ["delete", "g"]):
+    for action in (["list"], ["put", "g", "--init"], ["history"], ["delete", "g"]):
         assert main(["groups", *action, "--history", doctor.history.path]) == 4
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)

@@ -32,6 +32,7 @@ from quotaplane.transport import delta, delta_topic, open_broker_link, open_tran
 from quotaplane.transport.base import Message
 from tests.examples import in_nightly
 from tests.histories import make_history
+from tests.job import write_conf
 from tests.unit.deltalog.broken_cases import put
 from tests.unit.deltalog.power_cases import Disk, PowerLossError, Unsynced
 from tests.unit.history.history_cases import NOON_MS, limits, read, rounds, usage
@@ -175,21 +176,16 @@ def test_a_power_loss_within_a_write_takes_nothing_of_before(
                 break
         for unsynced in ("empty", "gone"):
             survivor = Place(disk.lose_power(tmp_path / "survivor", unsynced))  # type: ignore[arg-type]
-            told += mended(survivor, tmp_path)
+            told += mended(survivor)
             assert found(survivor) in (before, found(place)), (syncs, unsynced)
         syncs += STRIDES.get(write, 1)
     assert syncs >= 4
     assert told > 0
 
 
-def mended(place: Place, tmp_path: Path) -> bool:
+def mended(place: Place) -> bool:
     """Mends what is broken; whether anything was, and was told."""
-    conf = tmp_path / "conf.yaml"
-    conf.write_text(
-        f"transport: {{kind: delta, path: {place.transport.path}}}\n"
-        f"history: {{path: {place.history.path}}}\n"
-        f"checkpoint: {tmp_path / 'none'}\n"
-    )
+    conf = write_conf(place.root, {"kind": "delta", "path": place.transport.path})
     code = main(["doctor", "--mend", "--conf", str(conf)])
     assert code in (0, 11)
     return code == 11

@@ -15,7 +15,6 @@ from typing import IO
 
 import numpy as np
 import pytest
-import yaml
 from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
@@ -30,6 +29,7 @@ from quotaplane.registry.table import list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.histories import make_history
+from tests.job import write_conf
 from tests.unit.history.history_cases import (
     DAY_MS,
     NOON_MS,
@@ -200,9 +200,8 @@ def test_with_the_settings_it_keeps_the_embedded_topics_small_too(
     link = open_broker_link(DeltaTransport.model_validate(transport))
     link.send_reports([("b1", b"old", 1_000)])
     link.send_reports([("b1", b"new", int(time.time() * 1000))])
-    conf = {"transport": transport, "history": {"path": history.path}, "checkpoint": "unused"}
-    (tmp_path / "conf.yaml").write_text(yaml.safe_dump(conf))
-    assert main(["maintain", "--conf", str(tmp_path / "conf.yaml"), "--keep-days", "36500"]) == 0
+    conf = write_conf(tmp_path, transport, history={"path": history.path})
+    assert main(["maintain", "--conf", str(conf), "--keep-days", "36500"]) == 0
     kept = DeltaTable(tmp_path / "topics" / "reports").to_pyarrow_table()
     assert kept["value"].to_pylist() == [b"new"]
 
@@ -217,13 +216,8 @@ def test_a_table_whose_folder_can_t_be_listed_is_one_line(
     code: int,
 ) -> None:
     """Found by a fault at each system call."""
-    conf = tmp_path / "settings.yaml"
-    settings = {
-        "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
-        "history": {"path": history.path},
-        "checkpoint": str(tmp_path / "checkpoint"),
-    }
-    conf.write_text(yaml.safe_dump(settings))
+    transport = {"kind": "delta", "path": str(tmp_path / "topics")}
+    conf = write_conf(tmp_path, transport, history={"path": history.path})
     monkeypatch.setattr(maintenance, "TABLES", {"leases": TABLES["leases"]})
 
     def is_deltatable(uri: str, *_: object) -> bool:

@@ -23,6 +23,7 @@ from quotaplane.registry import table as storage
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, get_group, put_groups
 from quotaplane.settings import History
+from tests.job import write_conf
 from tests.unit.registry.groups_cases import Command, names, quota, rates, version
 
 
@@ -110,10 +111,8 @@ def test_the_settings_say_where_the_history_is(
     groups: Command, history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     groups("put", "g")
-    conf = tmp_path / "conf.yaml"
     transport = {"kind": "delta", "path": str(tmp_path / "topics")}
-    keys = {"transport": transport, "history": {"path": history.path}, "checkpoint": "c"}
-    conf.write_text(json.dumps(keys), "utf-8")
+    conf = write_conf(tmp_path, transport, history={"path": history.path})
     assert main(["groups", "get", "g", "--conf", str(conf)]) == 0
     assert json.loads(capsys.readouterr().out)["group"] == "g"
 

@@ -35,6 +35,12 @@ def a_world() -> World:
     return world
 
 
+def to_the_next(world: World, bundle: int) -> Order:
+    """Move it to the broker after its own."""
+    source = int(world.owner[bundle])
+    return Order(bundle, source, (source + 1) % 3)
+
+
 KEPT = Handover(1, keeps_target=True)
 
 
@@ -57,16 +63,15 @@ def carry_out(
 @pytest.mark.parametrize(("kept", "found_s"), [(True, CLAIM_AFTER_S), (False, LOOKUP_AFTER_S)])
 def test_moved_bundles_are_off_line_for_as_long_as_said(kept: bool, found_s: float) -> None:
     world = a_world()
-    source = int(world.owner[5])
-    target = (source + 1) % 3
-    cluster = carry_out(world, Handover(1, kept), placed=target)
-    cluster.order([Order(5, source, target)], now_s=100.0)
+    order = to_the_next(world, 5)
+    cluster = carry_out(world, Handover(1, kept), placed=order.target)
+    cluster.order([order], now_s=100.0)
     topics = int(world.topics()[5])
     handling = CLOSE_S + TOPIC_S * topics
     cluster.run_until(100.0)
     assert world.owner[5] == OFFLINE
     cluster.run_until(200.0)
-    assert world.owner[5] == target
+    assert world.owner[5] == order.target
     (move,) = cluster.moved
     (outage,) = cluster.outages
     assert outage.seconds == pytest.approx(2 * handling + found_s)
@@ -76,7 +81,7 @@ def test_moved_bundles_are_off_line_for_as_long_as_said(kept: bool, found_s: flo
 
 def test_one_lane_unloads_one_after_the_other() -> None:
     world = a_world()
-    orders = [Order(b, int(world.owner[b]), (int(world.owner[b]) + 1) % 3) for b in range(4)]
+    orders = [to_the_next(world, bundle) for bundle in range(4)]
     for lanes, together in ((1, False), (4, True)):
         again = a_world()
         cluster = carry_out(again, Handover(lanes, keeps_target=True))
@@ -90,7 +95,7 @@ def test_one_lane_unloads_one_after_the_other() -> None:
 def test_bundles_of_one_range_wait_for_each_other_if_told() -> None:
     world = a_world()
     same = [bundle for bundle, name in enumerate(world.bundles) if name.low == 0][:2]
-    orders = [Order(b, int(world.owner[b]), (int(world.owner[b]) + 1) % 3) for b in same]
+    orders = [to_the_next(world, bundle) for bundle in same]
     cluster = carry_out(world, Handover(8, keeps_target=True, one_of_a_range=True))
     cluster.order(orders, now_s=0.0)
     cluster.run_until(0.0)

@@ -12,6 +12,7 @@ import pytest
 from quotaplane.cli.main import main
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import QuotaplaneError
+from tests.job import write_conf
 from tests.unit.repo.cli_reference import parsers
 from tests.unit.repo.pages import ROOT, documented_codes, section
 
@@ -106,11 +107,8 @@ def test_a_wrong_place_is_told_with_its_path_and_nothing_is_created(
 def test_the_server_creates_no_history_either(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    conf = tmp_path / "conf.yaml"
-    conf.write_text(
-        f"{{transport: {{kind: delta, path: {tmp_path}/topics}}, "
-        f"history: {{path: {tmp_path}/history}}, checkpoint: c, server: {{anonymous: viewer}}}}"
-    )
+    transport = {"kind": "delta", "path": f"{tmp_path}/topics"}
+    conf = write_conf(tmp_path, transport, server={"anonymous": "viewer"})
     assert main(["serve", "--conf", str(conf)]) == 2
     assert f"there is no history at {tmp_path}/history" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [conf]
