@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,7 +10,7 @@ from quotaplane.cli.audit import configure as configure_audit
 from quotaplane.cli.main import COMMANDS, PURPOSES, build_parser
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.demo.run import parser as demo_parser
-from tests.unit.repo.pages import ROOT
+from tests.unit.repo.pages import ROOT, load_script
 
 JOBS: Final = ("quota", "balance")
 """The jobs that only `quotaplane run` starts."""
@@ -25,13 +24,7 @@ _SHARED: Final = {
 
 
 def _job_parser(job: str) -> argparse.ArgumentParser:
-    path = ROOT / "jobs" / f"run_{job}.py"
-    spec = importlib.util.spec_from_file_location(f"run_{job}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    parser: argparse.ArgumentParser = module.parser()
+    parser: argparse.ArgumentParser = load_script(ROOT / "jobs" / f"run_{job}.py").parser()
     return parser
 
 

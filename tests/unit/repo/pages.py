@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[3]
@@ -35,3 +37,13 @@ def documented_codes() -> set[int]:
     """All exit codes that docs/reference/cli.md lists."""
     rows = re.findall(r"^\| (\d+)\b", section("cli", "Exit codes"), re.MULTILINE)
     return {int(code) for code in rows}
+
+
+def load_script(path: Path) -> ModuleType:
+    """A script that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
