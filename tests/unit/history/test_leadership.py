@@ -72,12 +72,6 @@ def test_of_two_checkpoints_with_one_epoch_the_second_is_not_started(history: Hi
         Leadership(history, "quota", "/b").claim("b", 1000)
 
 
-def test_a_checkpoint_without_a_row_claims_it(history: History) -> None:
-    leadership = Leadership(history, "quota", "/a")
-    leadership.claim("a", 1000)
-    leadership.check()
-
-
 def test_without_its_row_a_process_does_not_lead(history: History) -> None:
     leadership = Leadership(history, "quota", "/a")
     leadership.claim_new("a", 1000)

@@ -67,10 +67,6 @@ class Job:
         self._seq += 1
 
 
-def test_the_agent_has_about_thirty_lines() -> None:
-    assert len([line for line in agent().splitlines() if line.strip()]) <= 36
-
-
 SIGNING = {"keys": {"a": "0123456789abcdef0123456789abcdef"}, "sign_with": "a"}
 
 

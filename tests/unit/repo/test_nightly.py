@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from tests.nightly.__main__ import run_turn
 from tests.nightly.page import page, page_file
-from tests.nightly.parts import PARTS, Part, next_turn
+from tests.nightly.parts import Part, next_turn
 from tests.nightly.record import Record, Row
 from tests.unit.repo.pages import ROOT
 
@@ -37,12 +36,6 @@ def endless(text: str) -> Part:
 def test_the_page_is_that_of_the_record() -> None:
     record = Record(ROOT)
     assert page_file(record).read_text("utf-8") == page(record.read())
-
-
-def test_each_file_of_a_part_is_there() -> None:
-    items = [item for part in PARTS for item in part.items if item.startswith("tests/")]
-    assert len(items) > 50
-    assert all((ROOT / item).exists() for item in items)
 
 
 def test_the_part_with_least_time_has_its_turn_with_the_item_that_had_least() -> None:
@@ -82,10 +75,3 @@ def test_an_item_is_done_until_the_code_changes(record: Record) -> None:
     (record.root / "pipelines/code.py").write_text("2")
     assert record.passed_now() == set()
     assert record.commit_now() == f"{row.commit}+"
-
-
-def test_an_unknown_part_is_a_usage_error() -> None:
-    command = [sys.executable, "-m", "tests.nightly", "fuzzy"]
-    ended = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert "no part fuzzy" in ended.stderr
