@@ -15,8 +15,9 @@ from tests.unit.query.audit_cases import change, given, used, write
 RUN = (
     "import sys\n"
     "from quotaplane.cli.main import main\n"
-    "code = main(sys.argv[2:])\n"
-    "slow = {*sys.argv[1].split()} & sys.modules.keys()\n"
+    "slow = {*sys.argv.pop(1).split()}\n"
+    "code = main()\n"
+    "slow &= sys.modules.keys()\n"
     "sys.exit(f'imported: {slow}' if slow else code)\n"
 )
 SLOW = "pandas pyspark py4j fastapi pyarrow.dataset"
