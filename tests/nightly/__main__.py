@@ -16,12 +16,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from tests.nightly.page import write_page
+from tests.nightly.page import page, page_file
 from tests.nightly.parts import PARTS, TURN_S, Part, next_turn
-from tests.nightly.record import Row, change_row, commit_now, passed_now, read_rows
+from tests.nightly.record import Record, Row
 from tests.unit.repo.pages import ROOT
 
-_LOGS: Final = ROOT / "build/nightly"
 _END_S: Final = 60.0
 
 
@@ -36,23 +35,22 @@ def main() -> int:
         parser.error(f"no part {', '.join(sorted(unknown))}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return _night(options.parts or names, time.monotonic() + options.hours * 3600)
+        return _night(Record(ROOT), options.parts or names, time.monotonic() + options.hours * 3600)
     except KeyboardInterrupt:
         return 130
 
 
-def _night(names: list[str], until_s: float) -> int:
+def _night(record: Record, names: list[str], until_s: float) -> int:
     spent_s: dict[str, float] = {}
     failed: set[tuple[str, str]] = set()
     while time.monotonic() + TURN_S < until_s:
-        rows = read_rows()
         endless = {part.name for part in PARTS if part.endless}
-        done = {key for key in passed_now(rows) if key[0] not in endless}
-        minutes = {key: row.minutes for key, row in rows.items()}
+        done = {key for key in record.passed_now() if key[0] not in endless}
+        minutes = {key: row.minutes for key, row in record.read().items()}
         turn = next_turn(names, spent_s, minutes, done | failed)
         if turn is None:
             break
-        row, took_s = _run(*turn)
+        row, took_s = run_turn(record, *turn)
         spent_s[row.part] = spent_s.get(row.part, 0.0) + took_s
         if not row.passed:
             failed.add(row.key)
@@ -60,12 +58,16 @@ def _night(names: list[str], until_s: float) -> int:
     return 1 if failed else 0
 
 
-def _run(part: Part, item: str) -> tuple[Row, float]:
+def run_turn(record: Record, part: Part, item: str) -> tuple[Row, float]:
     """Run a turn and record it; returns the new row and the seconds of the turn."""
-    first = read_rows().get((part.name, item), Row(part.name, item)).next_seed
-    log = _LOGS / f"{part.name}-{item.replace('/', '-').replace(' ', '-')}.log"
-    commit, begun_s = commit_now(), time.monotonic()
-    code = _ended(part.command(item, first), log)
+    first = record.read().get((part.name, item), Row(part.name, item)).next_seed
+    log = (
+        record.root
+        / "build/nightly"
+        / f"{part.name}-{item.replace('/', '-').replace(' ', '-')}.log"
+    )
+    commit, begun_s = record.commit_now(), time.monotonic()
+    code = _ended(part.command(item, first), record.root, log)
     took_s, output = time.monotonic() - begun_s, log.read_text(encoding="utf-8", errors="replace")
     count, passed = part.count(output), code == 0
 
@@ -82,21 +84,21 @@ def _run(part: Part, item: str) -> tuple[Row, float]:
             date=f"{datetime.now(timezone.utc):%Y-%m-%d}",
         )
 
-    rows = change_row(part.name, item, add)
-    write_page(rows)
+    rows = record.change(part.name, item, add)
+    page_file(record).write_text(page(rows), "utf-8")
     how = f"{count:,} {part.unit}" if passed else f"FAILED with exit code {code}: {log}"
     print(f"{datetime.now():%H:%M} {part.name}: {item}: {how}, {took_s / 60:.1f} min", flush=True)
     return rows[part.name, item], took_s
 
 
-def _ended(command: list[str], log: Path) -> int:
-    """Run a command to its end; its exit code."""
+def _ended(command: list[str], root: Path, log: Path) -> int:
+    """Run a command in a folder to its end; its exit code."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
+    paths = os.pathsep.join([str(root / "pipelines"), str(root)])
     with log.open("wb") as out:
         process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=root,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from tests.nightly.parts import PARTS, Part
-from tests.nightly.record import RECORD, Row, Rows
+from tests.nightly.record import Record, Row, Rows
 
-PAGE: Final = RECORD.with_suffix(".md")
 _TOP: Final = """\
 # Nightly tests
 
@@ -51,6 +51,6 @@ def _failed(rows: list[Row]) -> Iterator[str]:
         yield f"* `{row.part}`: `{row.item}`, {row.date}, commit `{row.commit}`"
 
 
-def write_page(rows: Rows) -> None:
-    """Write the page."""
-    PAGE.write_text(page(rows), encoding="utf-8")
+def page_file(record: Record) -> Path:
+    """The page beside its record."""
+    return record.file.with_suffix(".md")

@@ -235,7 +235,9 @@ MOST_BYTES: Final = 4 << 30
 """Most bytes of a table that a run compares; the next run continues."""
 
 
-def compare(folder: Path, live: Iterable[str], now_ms: int) -> str | None:
+def compare(
+    folder: Path, live: Iterable[str], now_ms: int, most_bytes: int = MOST_BYTES
+) -> str | None:
     """Compare the files of a table that were not compared for a day; those of longest ago first.
 
     Files without a checksum get one. Lines of files that are gone are removed.
@@ -244,6 +246,7 @@ def compare(folder: Path, live: Iterable[str], now_ms: int) -> str | None:
         folder: the table's folder.
         live: paths of the table's data files, relative to it.
         now_ms: the time.
+        most_bytes: after so many the rest is left to the next time.
 
     Returns:
         The first damaged file, and what is wrong; None: none was found.
@@ -260,7 +263,7 @@ def compare(folder: Path, live: Iterable[str], now_ms: int) -> str | None:
     due = sorted((name for name in needed if ages[name] >= EVERY_MS), key=lambda name: -ages[name])
     fault, whole, read = None, dict[str, Line](), 0
     for name in due:
-        if read >= MOST_BYTES:
+        if read >= most_bytes:
             break
         damage = checksums.fault(name)
         if damage is not None:

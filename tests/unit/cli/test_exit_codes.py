@@ -18,10 +18,10 @@ import pytest
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.histories import make_history
-from tests.unit.repo.exit_codes import documented_codes
-from tests.unit.repo.pages import ROOT
+from tests.unit.repo.pages import ROOT, documented_codes
 
 ELSEWHERE = {5, 7, 8, 13}
+CONF = ("--conf", "conf.yaml")
 
 
 class Place:
@@ -72,32 +72,19 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / "pipelines")}
 
 
-def done(place: Place) -> tuple[int, str]:
-    return place.run("groups", "list", "--conf", "conf.yaml")
-
-
 def violations(place: Place) -> tuple[int, str]:
     (place.folder / "one.sql").write_text("-- One row.\n-- violations: every row\nSELECT 1 AS n")
-    return place.run("audit", "one.sql", "--conf", "conf.yaml")
-
-
-def wrong_input(place: Place) -> tuple[int, str]:
-    return place.run("groups", "put", "g", "--weight", "-1", "--conf", "conf.yaml")
+    return place.run("audit", "one.sql", *CONF)
 
 
 def broken_topic(place: Place) -> tuple[int, str]:
     place.cut_off("topics/reports")
-    return place.run("--conf", "conf.yaml", script="run_quota.py")
-
-
-def broken_table(place: Place) -> tuple[int, str]:
-    place.cut_off("history/resource_groups")
-    return place.run("groups", "list", "--conf", "conf.yaml")
+    return place.run(*CONF, script="run_quota.py")
 
 
 def no_cluster(place: Place) -> tuple[int, str]:
     place.on_pulsar()
-    return place.run("balance", "collect", "--policies", "--conf", "conf.yaml")
+    return place.run("balance", "collect", "--policies", *CONF)
 
 
 def full_stdout(place: Place) -> tuple[int, str]:
@@ -107,21 +94,24 @@ def full_stdout(place: Place) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def found_broken(place: Place) -> tuple[int, str]:
-    place.cut_off("history/rounds")
-    return place.run("doctor", "--conf", "conf.yaml")
+def cut_off_at(table: str, *words: str) -> Callable[[Place], tuple[int, str]]:
+    def run(place: Place) -> tuple[int, str]:
+        place.cut_off(f"history/{table}")
+        return place.run(*words, *CONF)
+
+    return run
 
 
 def mended(place: Place) -> tuple[int, str]:
     place.cut_off("history/rounds")
-    code, err = place.run("doctor", "--mend", "--conf", "conf.yaml")
+    code, err = place.run("doctor", "--mend", *CONF)
     assert err.startswith("quotaplane: mended rounds;")
     return code, ""
 
 
 def would_change(place: Place) -> tuple[int, str]:
     (place.folder / "g.yaml").write_text("group: g")
-    words = ("-f", "g.yaml", "--dry-run", "--exit-code", "--conf", "conf.yaml")
+    words = ("-f", "g.yaml", "--dry-run", "--exit-code", *CONF)
     return place.run("groups", "apply", *words)
 
 
@@ -160,14 +150,17 @@ def no_reader(place: Place) -> tuple[int, str]:
 
 
 CODES: dict[int, tuple[Callable[[Place], tuple[int, str]], str]] = {
-    0: (done, ""),
+    0: (lambda place: place.run("groups", "list", *CONF), ""),
     1: (violations, "quotaplane: audit one: 1 of 1 row is a violation"),
-    2: (wrong_input, "weight: must be a number from 1e-09"),
+    2: (
+        lambda place: place.run("groups", "put", "g", "--weight", "-1", *CONF),
+        "weight: must be a number from",
+    ),
     3: (broken_topic, "topics/reports"),
-    4: (broken_table, "history table resource_groups"),
+    4: (cut_off_at("resource_groups", "groups", "list"), "history table resource_groups"),
     6: (no_cluster, "127.0.0.1:1"),
     9: (full_stdout, "stdout can't be written: No space left on device"),
-    10: (found_broken, ""),
+    10: (cut_off_at("rounds", "doctor"), ""),
     11: (mended, ""),
     12: (would_change, ""),
     70: (bug, "a bug: ZeroDivisionError"),

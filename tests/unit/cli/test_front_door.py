@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from quotaplane import __version__
 from quotaplane.cli.main import COMMANDS, PURPOSES, main
 from quotaplane.cli.spark_jobs import job_names
 from quotaplane.cli.up import parts
-from quotaplane.settings import parse_settings
+from quotaplane.settings import load_settings
+from tests.job import write_conf
 from tests.unit.repo.pages import ROOT
 
 Capture = pytest.CaptureFixture[str]
@@ -79,6 +80,8 @@ def test_every_command_has_one_purpose_and_is_in_the_help(capsys: Capture) -> No
         assert re.search(rf"^  {re.escape(name)}  +{re.escape(text)}$", out, re.MULTILINE), name
     places = [out.index(f"\n{purpose}:\n") for purpose in PURPOSES if f"\n{purpose}:\n" in out]
     assert places == sorted(places)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"quotaplane {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -195,10 +198,6 @@ def test_a_job_whose_stdout_is_full_or_closed_says_so(words: list[str]) -> None:
         assert done.stderr.startswith(f"quotaplane: error: stdout {problem}")
 
 
-def _settings(transport: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"transport": transport, "history": {"path": "h"}, "checkpoint": "c", **more}
-
-
 PULSAR = {
     "kind": "pulsar",
     "service_url": "pulsar://localhost:6650",
@@ -208,30 +207,33 @@ PULSAR = {
 
 
 @pytest.mark.parametrize(
-    ("settings", "names"),
+    ("transport", "more", "names"),
     [
-        (_settings({"kind": "delta", "path": "t"}), ["quota"]),
-        (_settings({"kind": "delta", "path": "t"}, server={"anonymous": "viewer"}), "quota serve"),
-        (_settings(PULSAR), ["quota"]),
-        (_settings({**PULSAR, "admin_url": "http://localhost:8080"}), "quota enforce"),
+        ({"kind": "delta", "path": "t"}, {}, ["quota"]),
+        ({"kind": "delta", "path": "t"}, {"server": {"anonymous": "viewer"}}, ["quota", "serve"]),
+        (PULSAR, {}, ["quota"]),
+        ({**PULSAR, "admin_url": "http://localhost:8080"}, {}, ["quota", "enforce"]),
     ],
 )
 def test_the_settings_say_which_parts_there_are(
-    settings: dict[str, Any], names: list[str] | str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    transport: dict[str, Any],
+    more: dict[str, Any],
+    names: list[str],
 ) -> None:
-    monkeypatch.chdir("/")
-    found = list(parts(parse_settings(settings), "etc/conf.yaml"))
-    names = names.split() if isinstance(names, str) else names
+    conf = write_conf(tmp_path, transport, **more)
+    monkeypatch.chdir(tmp_path)
+    found = list(parts(load_settings(conf), conf.name))
     assert [part.name for part in found] == names
     for part in found:
-        assert part.command[-2:] == ("--conf", "/etc/conf.yaml")
+        assert part.command[-2:] == ("--conf", str(conf))
 
 
 @pytest.fixture
 def conf(repository: Repository) -> str:
-    settings = _settings({"kind": "delta", "path": str(repository.folder / "topics")})
-    (repository.folder / "conf.yaml").write_text(yaml.safe_dump(settings))
-    return "conf.yaml"
+    transport = {"kind": "delta", "path": str(repository.folder / "topics")}
+    return write_conf(repository.folder, transport).name
 
 
 def _until(lines: Iterator[str], text: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pytest
 from deltalake import DeltaTable
 
@@ -16,10 +15,10 @@ from quotaplane.cli.main import main
 from quotaplane.deltalog.durable import checkpoint
 from quotaplane.deltalog.read import live_paths
 from quotaplane.history.writer import HistoryWriter
-from quotaplane.model import RATE_COLUMNS, Round
-from quotaplane.registry.table import put_groups
+from quotaplane.model import Round
 from quotaplane.settings import History
 from tests.histories import make_history
+from tests.unit.deltalog.broken_cases import put
 from tests.unit.history.history_cases import NOON_MS, limits, rounds
 
 Capture = pytest.CaptureFixture[str]
@@ -28,17 +27,13 @@ BASE, NEWEST = 4, 7
 """Versions: of the checkpoint, and the last one."""
 
 
-def put(history: History, group: str, quota: float) -> None:
-    put_groups(history, [group], np.full((1, len(RATE_COLUMNS)), quota), "ann")
-
-
 def make_changes(folder: Path) -> Path:
     """Seven changes of quotas, with a checkpoint of the log after the fourth; two rounds."""
     history = History(path=str(folder))
     make_history(history)
     table = Path(history.path) / "resource_groups"
     for number in range(1, NEWEST + 1):
-        put(history, f"g{number}", 10.0 * number)
+        put(history, 10.0 * number, f"g{number}")
         if number == BASE:
             checkpoint(DeltaTable(table), str(table))
     with HistoryWriter(history, "x") as writer:

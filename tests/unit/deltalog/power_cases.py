@@ -47,6 +47,13 @@ class Disk:
         else:
             self._files.add(_content(path))
 
+    def ends_before_its_sync(self, do: Callable[[], object]) -> None:
+        """What this writes is not synced: the power is lost before."""
+        self.fails_after = 0
+        with pytest.raises(PowerLossError):
+            do()
+        self.fails_after = None
+
     def lose_power(self, into: Path, unsynced: Unsynced) -> Path:
         """Copy to ``into`` what is left on the disk."""
         shutil.rmtree(into, ignore_errors=True)

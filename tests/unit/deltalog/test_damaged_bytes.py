@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
-from quotaplane.deltalog import checksums as comparing
 from quotaplane.deltalog.checksums import (
     CHECKSUMS,
     EVERY_MS,
@@ -36,7 +35,7 @@ from quotaplane.settings import DeltaTransport, History
 from quotaplane.streams.whole_groups import refuse_damaged_groups
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message
-from tests.unit.deltalog.broken_cases import added, commit
+from tests.unit.deltalog.broken_cases import added, commit, put
 from tests.unit.deltalog.damage_cases import (
     BASE,
     DAMAGED,
@@ -47,7 +46,6 @@ from tests.unit.deltalog.damage_cases import (
     flips,
     live_file,
     make_changes,
-    put,
 )
 from tests.unit.history.history_cases import NOON_MS, read
 
@@ -86,7 +84,7 @@ def test_no_flipped_bit_is_read_as_a_quota(history: History, table: Path, kind: 
         with pytest.raises(HistoryError, match=r"resource_groups at .*; run `quotaplane doctor`"):
             list_groups(history)
         with pytest.raises(HistoryError, match=r"run `quotaplane doctor`"):
-            put(history, "g1", 1.0)
+            put(history, 1.0, "g1")
     assert list_groups(history) == whole
 
 
@@ -230,9 +228,7 @@ def test_maintain_says_what_is_damaged_and_does_not_rewrite_it(
     assert len(read(history, "limits")) == 2
 
 
-def test_each_file_is_compared_once_a_day(
-    history: History, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_file_is_compared_once_a_day(history: History, table: Path) -> None:
     live = live_paths(DeltaTable(table))
     now_ms = Checksums(table).line(live[0]).checked_ms + EVERY_MS  # type: ignore[union-attr]
     flip(table / live[0])
@@ -243,10 +239,9 @@ def test_each_file_is_compared_once_a_day(
     assert all(name in known.names for name in live)
     assert known.line(live[1]).checked_ms == now_ms + 60_000  # type: ignore[union-attr]
     # The rest is left to the next one.
-    monkeypatch.setattr(comparing, "MOST_BYTES", 1)
     later_ms = now_ms + 2 * EVERY_MS
     for runs in range(1, len(live)):
-        compare(table, live, later_ms)
+        compare(table, live, later_ms, most_bytes=1)
         known = Checksums(table)
         lines = [line for name in known.names if (line := known.line(name)) is not None]
         assert sum(line.checked_ms == later_ms for line in lines) == runs

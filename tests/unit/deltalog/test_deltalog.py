@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,86 +13,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.cli.main import main
+from quotaplane.deltalog.checksums import CHECKSUMS
 from quotaplane.deltalog.diagnose import diagnose
 from quotaplane.deltalog.faults import find_fault
-from quotaplane.deltalog.log import inside, list_log, local_folder, parse_commit
+from quotaplane.deltalog.log import LOG, inside, list_log, local_folder, parse_commit, read_commit
 from quotaplane.deltalog.mend import mend
-from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError, TransportError
-from quotaplane.history.maintenance import maintain
-from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.history.store import ensure_tables, has_table
 from quotaplane.history.tables import TABLES
-from quotaplane.history.writer import HistoryWriter
-from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.registry.table import delete_groups, list_groups, put_groups
-from quotaplane.settings import DeltaTransport, History, Settings, parse_settings
+from quotaplane.settings import DeltaTransport, Settings, load_settings
 from quotaplane.streams.job import prepare
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.transport import delta, open_broker_link, open_transport
+from quotaplane.transport import open_broker_link, open_transport
+from tests.job import write_conf
 from tests.unit.deltalog.broken_cases import (
-    BREAKS,
+    FAR,
     LAST,
+    Doctor,
     checkpointed,
     commit,
     cut,
-    expected,
-    harmless,
+    edited,
 )
-from tests.unit.history.history_cases import DAY_MS, NOON_MS, limits, rounds, usage
-
-
-def put(history: History, quota: float) -> None:
-    put_groups(history, ["g"], np.full((1, len(RATE_COLUMNS)), quota), "ann")
-
-
-@pytest.fixture(scope="module")
-def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A history with five changes of a quota: 10, 20, ... 50."""
-    history = History(path=str(tmp_path_factory.mktemp("changed")))
-    for quota in range(1, LAST + 1):
-        put(history, 10.0 * quota)
-    return Path(history.path)
-
-
-@pytest.fixture
-def groups_history(changed: Path, tmp_path: Path) -> History:
-    return History(path=str(shutil.copytree(changed, tmp_path / "history")))
-
-
-@pytest.mark.parametrize("kind", BREAKS)
-def test_a_broken_table_is_told_in_one_line_and_no_old_quota_is_given_back(
-    groups_history: History, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
-    break_it, problem = BREAKS[kind]
-    table = Path(groups_history.path) / "resource_groups"
-    break_it(table)
-    assert expected(problem) in str(find_fault(str(table)))
-    for action in (["list"], ["put", "g", "--weight", "2"], ["history"], ["delete", "g"]):
-        assert main(["groups", *action, "--history", groups_history.path]) == 4
-        out, err = capsys.readouterr()
-        assert (out, err.count("\n")) == ("", 1)
-        assert expected(problem) in err
-        assert err.endswith(
-            "; run `quotaplane doctor`, which says what is lost and how to mend it\n"
-        )
-    with pytest.raises(HistoryError):
-        ensure_tables(groups_history)
 
 
 @pytest.mark.parametrize("path", ["../other.parquet", "/etc/x.parquet", "s3://b/x.parquet", "a\0"])
 def test_a_file_outside_its_folder_is_neither_read_nor_moved(
-    groups_history: History, tmp_path: Path, path: str
+    doctor: Doctor, tmp_path: Path, path: str
 ) -> None:
     """Also where a checkpoint names it, which is read more rarely than the newest commit."""
-    table = Path(groups_history.path) / "resource_groups"
+    table = doctor.quotas
     file = checkpointed(table)
     actions = pq.read_table(file).to_pylist()
     for action in actions:
         if action["add"] is not None:
             action["add"]["path"] = path
     pq.write_table(pa.Table.from_pylist(actions, pq.read_schema(file)), file)
-    victim = tmp_path / "history" / "other.parquet"
+    victim = table.parent / "other.parquet"
     victim.write_bytes(b"PAR1 PAR1")
     diagnosis = diagnose(table, rewritten=True)
     assert any("outside the table's folder" in finding.problem for finding in diagnosis.findings)
@@ -108,17 +64,8 @@ def test_names_that_stay_inside_are_not_mistaken(path: str) -> None:
     assert inside(path) == path
 
 
-def test_what_all_readers_bear_is_not_told(groups_history: History) -> None:
-    table = Path(groups_history.path) / "resource_groups"
-    harmless(table)
-    assert find_fault(str(table)) is None
-    assert list_groups(groups_history)["publish_messages_per_s"].to_pylist() == [50.0]
-
-
-def test_commits_that_were_cleaned_up_behind_a_checkpoint_are_no_gap(
-    groups_history: History,
-) -> None:
-    table = Path(groups_history.path) / "resource_groups"
+def test_commits_that_were_cleaned_up_behind_a_checkpoint_are_no_gap(doctor: Doctor) -> None:
+    table = doctor.quotas
     checkpointed(table)
     for version in range(LAST):
         commit(table, version).unlink()
@@ -126,13 +73,7 @@ def test_commits_that_were_cleaned_up_behind_a_checkpoint_are_no_gap(
 
 
 def settings_of(folder: Path) -> Settings:
-    return parse_settings(
-        {
-            "transport": {"kind": "delta", "path": str(folder / "topics")},
-            "history": {"path": str(folder / "history")},
-            "checkpoint": str(folder / "checkpoint"),
-        }
-    )
+    return load_settings(write_conf(folder, {"kind": "delta", "path": str(folder / "topics")}))
 
 
 def test_a_job_that_creates_a_history_says_where(
@@ -175,17 +116,17 @@ def test_both_ends_look_at_a_topic_when_they_open_it(tmp_path: Path, topic: str)
         use_the_brokers_end()
 
 
-def test_an_audit_looks_at_what_it_asks(groups_history: History) -> None:
-    cut(commit(Path(groups_history.path) / "usage", 0))
+def test_an_audit_looks_at_what_it_asks(doctor: Doctor) -> None:
+    cut(commit(doctor.root / "history/usage", 0))
     with pytest.raises(HistoryError, match="is empty"):
-        DuckDBEngine(groups_history).ask("SELECT * FROM usage")
+        DuckDBEngine(doctor.history).ask("SELECT * FROM usage")
 
 
 @given(st.data())
 def test_a_commit_cut_off_anywhere_never_loses_a_file_silently(
-    changed: Path, data: st.DataObject
+    begun: Path, data: st.DataObject
 ) -> None:
-    table = changed / "resource_groups"
+    table = begun / "history/resource_groups"
     raw = commit(table, data.draw(st.integers(1, LAST))).read_bytes()
     whole = parse_commit(raw)
     part = raw[: data.draw(st.integers(0, len(raw)))]
@@ -198,42 +139,84 @@ def test_a_commit_cut_off_anywhere_never_loses_a_file_silently(
     assert read == whole
 
 
-def test_nothing_that_is_written_here_is_taken_for_broken(tmp_path: Path) -> None:
-    history = History(path=str(tmp_path / "history"))
-    ensure_tables(history)
-    many = np.full((2, len(RATE_COLUMNS)), 1.0)
-    put_groups(history, ["a", "b"], many, "ann")
-    put_groups(history, ["a", "c"], 2 * many, "ann")
-    delete_groups(history, ["a", "b"], "bob")
-    with HistoryWriter(history, "x") as writer:
-        for seq in range(30):  # a checkpoint, days that expire, files to compact
-            tables = {
-                "usage": usage([("b", "g", 1.0)]),
-                "limits": limits([("b", "g", 5.0)]),
-                "rounds": rounds(),
-            }
-            writer.append_round(Round(4, seq, NOON_MS + seq * DAY_MS // 10), tables)
-            for name in tables:
-                assert find_fault(f"{history.path}/{name}") is None
-    now = datetime.fromtimestamp(NOON_MS / 1000, tz=timezone.utc) + timedelta(days=3)
-    maintain(history, now, keep_days=2)
-    settings = DeltaTransport(kind="delta", path=str(tmp_path / "topics"))
-    link = open_broker_link(settings)
-    for number in range(40):
-        link.send_reports([("b", b"%d" % number, 1000 if number % 2 else 2**50)])
-    delta.maintain(settings, keep_s=3600)
-    for table in [*Path(history.path).iterdir(), *(tmp_path / "topics").iterdir()]:
-        if table.is_dir():
-            assert list_log(table).newest >= 0
-            assert find_fault(str(table)) is None, table
-            for file in (table / "_delta_log").glob("*.json"):
-                parse_commit(file.read_bytes())
-    assert read_rows(open_table(history, "rounds")).num_rows == 20
-
-
 def test_an_object_store_keeps_files_whole() -> None:
     assert find_fault("s3://bucket/history/usage") is None
 
 
 def test_a_table_may_be_named_by_a_file_uri(tmp_path: Path) -> None:
     assert local_folder(f"file://{tmp_path}/my%20history") == tmp_path / "my history"
+
+
+@pytest.mark.parametrize("value", [None, 10**18, -(10**17), 1e30, "soon", True])
+def test_a_commit_whose_time_is_none_is_one_line(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str], value: object
+) -> None:
+    table = doctor.quotas
+    (table / "_delta_log" / CHECKSUMS).unlink()
+    edited(commit(table, 2), "commitInfo", timestamp=value)
+    actions = (
+        ["groups", "history"],
+        ["groups", "restore", "--from-history", "--at", "2020-01-01T00:00:00Z"],
+    )
+    for action in actions:
+        assert main([*action, "--history", doctor.history.path]) == 4
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert "resource_groups" in err
+    # The rows are not lost: quotas are read, and a diagnosis is made.
+    assert main(["groups", "list", "--history", doctor.history.path]) == 0
+    cut(commit(table, 3))
+    assert diagnose(table, rewritten=True).findings
+
+
+def test_versions_behind_a_gap_belong_to_the_table_if_a_checkpoint_does(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for name in (f"{0:020}.json", f"{FAR:020}.checkpoint.parquet", f"{FAR:020}.json"):
+        (log / name).write_text("x")
+    assert list_log(tmp_path).newest == FAR
+    assert not list_log(tmp_path).strangers
+    (log / f"{FAR:020}.json").unlink()
+    assert list_log(tmp_path).newest == 0
+
+
+def test_a_commit_that_is_larger_than_any_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "large.json"
+    with file.open("wb") as opened:
+        opened.truncate(1 << 40)
+    with pytest.raises(OSError, match="has 1099511627776 bytes"):
+        read_commit(file)
+
+
+@pytest.mark.parametrize("whole_folder", [True, False])
+def test_a_table_that_has_lost_its_log_is_not_made_anew(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str], whole_folder: bool
+) -> None:
+    """``whole_folder``: of the log; else its checksums are left."""
+    table, history = doctor.quotas, doctor.history
+    if whole_folder:
+        shutil.rmtree(table / LOG)
+    else:
+        for file in (table / LOG).iterdir():
+            if file.name != CHECKSUMS:
+                file.unlink()
+    problem = f"{LOG} has no commit, although the table's files are there; run `quotaplane doctor`"
+    for action in (["list"], ["put", "g1", "--weight", "2", "--init"], ["history"]):
+        assert main(["groups", *action, "--history", history.path]) == 4
+        assert problem in capsys.readouterr().err
+    for use in (lambda: ensure_tables(history), lambda: has_table(history, "resource_groups")):
+        with pytest.raises(HistoryError, match="has no commit"):
+            use()
+    assert not list((table / LOG).glob("*.json"))
+    code, told = doctor()
+    assert code == 10
+    assert "has no commit" in told
+    assert "restore the table from a copy" in told
+
+
+def test_a_topic_that_has_lost_its_log_is_not_made_anew(tmp_path: Path) -> None:
+    settings = DeltaTransport(kind="delta", path=str(tmp_path))
+    open_broker_link(settings).send_reports([("b", b"1", 1)])
+    shutil.rmtree(tmp_path / "reports" / LOG)
+    with pytest.raises(TransportError, match="has no commit, although"):
+        open_broker_link(settings).send_reports([("b", b"2", 2)])

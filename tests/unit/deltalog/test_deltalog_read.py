@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History
 from tests.histories import make_history
+from tests.unit.deltalog.broken_cases import put
 from tests.unit.history.history_cases import NOON_MS, limits, rounds
 from tests.unit.repo.pages import ROOT
 
@@ -24,7 +26,8 @@ UNSAFE = {"to_pyarrow_dataset", "to_pyarrow_table", "to_pandas"}
 
 
 @pytest.fixture
-def written(history: History) -> History:
+def written(tmp_path: Path) -> History:
+    history = History(path=str(tmp_path / "history"))
     make_history(history)
     with HistoryWriter(history, "x") as writer:
         for seq in range(20):
@@ -40,11 +43,8 @@ def test_rows_come_with_plain_strings(written: History) -> None:
 
 
 def test_changes_come_from_one_version_to_another(written: History) -> None:
-    from quotaplane.registry.table import put_groups
-    from tests.unit.registry.groups_cases import quota
-
     for number in range(1, 5):
-        put_groups(written, ["g"], quota(float(number)), "ann")
+        put(written, float(number))
     table = open_table(written, "resource_groups")
     changes = read_changes(table, 2, 3, ["publish_messages_per_s", "_change_type"])
     after = changes.filter(pa.compute.equal(changes["_change_type"], "update_postimage"))

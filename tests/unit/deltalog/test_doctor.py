@@ -6,13 +6,14 @@ import fcntl
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,77 +25,27 @@ from quotaplane.deltalog.faults import find_fault
 from quotaplane.deltalog.log import list_log, parse_commit
 from quotaplane.deltalog.mend import mend
 from quotaplane.errors import HistoryError
-from quotaplane.history.store import open_table
+from quotaplane.history.store import ensure_tables, open_table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, Round
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
-from quotaplane.settings import DeltaTransport, History
+from quotaplane.settings import History
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.examples import examples
 from tests.histories import make_history
-from tests.unit.deltalog.broken_cases import BREAKS, LAST, added, commit, cut, expected, harmless
+from tests.unit.deltalog.broken_cases import (
+    BREAKS,
+    LAST,
+    Doctor,
+    added,
+    commit,
+    cut,
+    harmless,
+    put,
+)
 from tests.unit.deltalog.power_cases import Disk, PowerLossError
 from tests.unit.history.history_cases import NOON_MS, read, rounds
-
-QUOTA_AFTER = {
-    "an earlier commit is empty": 20.0,
-    "an earlier commit is missing": 20.0,
-    "the checkpoint is empty": 50.0,
-    "the checkpoint is cut off": 50.0,
-    "the checkpoint is missing": 50.0,
-    "the first commit is empty": None,  # nothing whole is left
-}
-"""Quotas were 10, 20, ... 50; in all other cases the last of these is lost."""
-
-
-class Doctor:
-    """Runs the command on a folder with a history, topics and a checkpoint."""
-
-    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.root = root
-        self.history = History(path=str(root / "history"))
-        self.transport = DeltaTransport(kind="delta", path=str(root / "topics"))
-        self._capsys = capsys
-        self._conf = root / "conf.yaml"
-        self._conf.write_text(
-            f"transport: {{kind: delta, path: {root / 'topics'}}}\n"
-            f"history: {{path: {root / 'history'}}}\n"
-            f"checkpoint: {root / 'checkpoint'}\n"
-        )
-
-    def __call__(self, *words: str) -> tuple[int, str]:
-        code = main(["doctor", "--conf", str(self._conf), "--table", *words])
-        out, err = self._capsys.readouterr()
-        return code, out + err
-
-    def contents(self) -> Counter[bytes]:
-        """What all files hold, wherever they are, but for locks and checksums."""
-        files = [path for path in self.root.rglob("*") if path.is_file() and path.suffix != ".lock"]
-        files = [file for file in files if file.name != CHECKSUMS]
-        return Counter(file.read_bytes() for file in files)
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("begun")
-    history = History(path=str(root / "history"))
-    for number in range(1, LAST + 1):
-        put_groups(history, ["g"], np.full((1, len(RATE_COLUMNS)), 10.0 * number), "ann")
-    with HistoryWriter(history, "x") as writer:
-        for seq in range(LAST):
-            writer.append("rounds", rounds(), Round(1, seq, NOON_MS))
-    transport = DeltaTransport(kind="delta", path=str(root / "topics"))
-    link, topics = open_broker_link(transport), open_transport(transport)
-    for number in range(LAST):
-        link.send_reports([("b", b"%d" % number, 1)])
-        topics.publish([Message("b", b"%d" % number)])
-    return root
-
-
-@pytest.fixture
-def doctor(begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
-    return Doctor(Path(shutil.copytree(begun, tmp_path / "root")), capsys)
 
 
 def test_what_is_whole_is_exit_code_0(doctor: Doctor) -> None:
@@ -105,44 +56,57 @@ def test_what_is_whole_is_exit_code_0(doctor: Doctor) -> None:
         assert "broken" not in said_
         for name in ("resource_groups", "rounds", "topic reports", "topic limits_topic"):
             assert f"\n{name}" in said_
-    harmless(doctor.root / "history" / "resource_groups")
+    harmless(doctor.quotas)
     assert doctor()[0] == 0
+    assert list_groups(doctor.history)["publish_messages_per_s"].to_pylist() == [50.0]
     assert not before - doctor.contents()
 
 
 @pytest.mark.parametrize("kind", BREAKS)
-def test_each_break_is_found_and_mended(doctor: Doctor, kind: str) -> None:
-    break_it, problem = BREAKS[kind]
-    table = doctor.root / "history" / "resource_groups"
-    break_it(table)
+def test_a_broken_table_is_refused_in_one_line_then_found_and_mended(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    broken, table = BREAKS[kind], doctor.quotas
+    if not broken.checksums:
+        (table / "_delta_log" / CHECKSUMS).unlink()
+    broken.do(table)
+    assert broken.expected in str(find_fault(str(table)))
+    for action in (["list"], ["put", "g", "--init"], ["history"], ["delete", "g"]):
+        assert main(["groups", *action, "--history", doctor.history.path]) == 4
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert broken.expected in err
+        assert err.endswith(
+            "; run `quotaplane doctor`, which says what is lost and how to mend it\n"
+        )
+    with pytest.raises(HistoryError):
+        ensure_tables(doctor.history)
+
     before = doctor.contents()
     code, told = doctor()
     assert code == 10
     assert doctor.contents() == before
-    assert expected(problem).rpartition(" ")[2] in told
+    assert broken.expected.split()[-1] in told
 
-    quota = QUOTA_AFTER.get(kind, 40.0)
     code, told = doctor("--mend")
     assert not before - doctor.contents()
-    if quota is None:
+    if broken.quota is None:
         assert code == 10
         assert "can't be mended: restore the table from a copy" in told
         return
     assert code == 11
-    assert (
-        f"mended resource_groups; the broken files are in {doctor.root / 'history'}/doctor-" in told
-    )
+    assert f"mended resource_groups; the broken files are in {table.parent}/doctor-" in told
     assert doctor()[0] == 0
     assert find_fault(str(table)) is None
-    assert list_groups(doctor.history)["publish_messages_per_s"].to_pylist() == [quota]
+    assert list_groups(doctor.history)["publish_messages_per_s"].to_pylist() == [broken.quota]
     # Versions are not used again: a stream that had read the last one sees what comes now.
     assert DeltaTable(table).version() == LAST
-    put_groups(doctor.history, ["g"], np.full((1, len(RATE_COLUMNS)), 60.0), "bob")
+    put(doctor.history, 60.0, by="bob")
     assert DeltaTable(table).version() == LAST + 1
 
 
 def test_it_says_whose_changes_would_be_lost(doctor: Doctor) -> None:
-    cut(commit(doctor.root / "history" / "resource_groups", 3))
+    cut(commit(doctor.quotas, 3))
     code, told = doctor()
     assert code == 10
     assert "commit 3, which can't be read; commit 4 by ann at 20" in told
@@ -150,7 +114,7 @@ def test_it_says_whose_changes_would_be_lost(doctor: Doctor) -> None:
 
 
 def test_a_lost_file_of_a_table_that_grows_is_taken_out_and_the_rest_stays(doctor: Doctor) -> None:
-    table = doctor.root / "history" / "rounds"
+    table = doctor.rounds
     cut(added(table, 3))
     code, told = doctor("--mend")
     assert code == 11
@@ -160,8 +124,8 @@ def test_a_lost_file_of_a_table_that_grows_is_taken_out_and_the_rest_stays(docto
 
 def test_a_lost_file_of_quotas_gives_the_quota_of_before_and_not_none(doctor: Doctor) -> None:
     """Taken out, the group would be gone, and its brokers unlimited."""
-    put_groups(doctor.history, ["h"], np.full((1, len(RATE_COLUMNS)), 1.0), "bob")
-    table = doctor.root / "history" / "resource_groups"
+    put(doctor.history, 1.0, "h", by="bob")
+    table = doctor.quotas
     assert not parse_commit(commit(table, LAST + 1).read_bytes()).removed
     cut(added(table, LAST))
     code, told = doctor("--mend")
@@ -177,7 +141,7 @@ def test_a_round_whose_data_was_lost_at_the_end_is_written_again_by_its_replay(
     doctor: Doctor,
 ) -> None:
     """It was not acknowledged, so Spark runs it again: its commit must not say that it is there."""
-    cut(added(doctor.root / "history" / "rounds", LAST))
+    cut(added(doctor.rounds, LAST))
     assert doctor("--mend")[0] == 11
     assert sorted(read(doctor.history, "rounds")["seq"].to_pylist()) == [0, 1, 2, 3]
     with HistoryWriter(doctor.history, "x") as writer:
@@ -209,7 +173,7 @@ def test_a_table_whose_creation_was_cut_off_is_made_anew(doctor: Doctor) -> None
 
 
 def test_lost_change_data_of_long_ago_is_told_and_stays(doctor: Doctor) -> None:
-    table = doctor.root / "history" / "resource_groups"
+    table = doctor.quotas
     change_data = parse_commit(commit(table, 2).read_bytes()).change_data[0]
     (table / change_data.path).unlink()
     code, told = doctor("--mend")
@@ -220,7 +184,7 @@ def test_lost_change_data_of_long_ago_is_told_and_stays(doctor: Doctor) -> None:
 
 def test_change_data_that_a_vacuum_deleted_is_no_fault(doctor: Doctor) -> None:
     """As Spark's VACUUM does a week after the newest commit."""
-    table = doctor.root / "history" / "resource_groups"
+    table = doctor.quotas
     assert main(["groups", "delete", "g", "--history", str(table.parent)]) == 0
     DeltaTable(table).create_checkpoint()
     [change_data] = parse_commit(commit(table, LAST + 1).read_bytes()).change_data
@@ -230,7 +194,7 @@ def test_change_data_that_a_vacuum_deleted_is_no_fault(doctor: Doctor) -> None:
 
 
 def test_it_does_not_mend_beside_a_running_job(doctor: Doctor) -> None:
-    table = doctor.root / "history" / "resource_groups"
+    table = doctor.quotas
     with HistoryWriter(doctor.history, "x"):
         cut(commit(table))
         assert doctor()[0] == 10
@@ -263,18 +227,13 @@ def test_writers_refuse_while_it_mends(doctor: Doctor, monkeypatch: pytest.Monke
             refused.append(True)
 
     monkeypatch.setattr("quotaplane.cli.doctor.mend", try_to_write)
-    cut(commit(doctor.root / "history" / "rounds"))
+    cut(commit(doctor.rounds))
     doctor("--mend")
     assert len(refused) == 2
 
 
-def test_without_a_history_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--history", str(tmp_path / "nowhere")]) == 2
-    assert f"there is no history at {tmp_path}/nowhere" in capsys.readouterr().err
-
-
 def test_missing_quotas_beside_other_tables_are_told(doctor: Doctor) -> None:
-    shutil.rmtree(doctor.root / "history" / "resource_groups")
+    shutil.rmtree(doctor.quotas)
     for words in ((), ("--mend",)):
         code, told = doctor(*words)
         assert code == 10
@@ -289,17 +248,11 @@ def test_an_object_store_is_not_looked_into(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_table_of_another_version_is_told(doctor: Doctor) -> None:
-    table = DeltaTable(doctor.root / "history" / "rounds")
-    table.alter.add_columns([_field("height")])
+    table = DeltaTable(doctor.rounds)
+    table.alter.add_columns([Field("height", PrimitiveType("double"), True)])
     code, told = doctor()
     assert code == 10
     assert "column height is not one that this version writes" in told
-
-
-def _field(name: str) -> object:
-    from deltalake.schema import Field, PrimitiveType
-
-    return Field(name, PrimitiveType("double"), True)
 
 
 def _checkpoint(root: Path, version: int = LAST) -> Path:
@@ -351,57 +304,56 @@ def test_a_checkpoint_that_is_ahead_of_a_table_is_told(doctor: Doctor) -> None:
     )
 
 
+def mended_after_a_power_loss(
+    table: Path, aside: Path, monkeypatch: pytest.MonkeyPatch, *, rewritten: bool, syncs: int
+) -> bool:
+    """Mend with a power loss after so many syncs, then again; False: there are fewer syncs."""
+    with monkeypatch.context() as patch:
+        disk = Disk(table, patch)
+        patch.setattr("quotaplane.deltalog.mend.fsync", disk._synced)
+        disk.fails_after = syncs
+        try:
+            mend(table, diagnose(table, rewritten=rewritten).mending, aside)
+        except PowerLossError:
+            disk.fails_after = None
+            mend(table, diagnose(table, rewritten=rewritten).mending, aside)
+            return True
+    return False
+
+
 def test_a_mending_that_is_cut_off_does_not_leave_half_of_what_came_later(
-    begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The delete comes after the broken commit, so mending takes it back, too."""
-    begun = Path(shutil.copytree(begun / "history" / "rounds", tmp_path / "rounds"))
-    DeltaTable(begun).delete("seq = 0")
-    cut(commit(begun, 3))
-    for syncs in range(40):
-        table = Path(shutil.copytree(begun, tmp_path / f"{syncs}"))
-        with monkeypatch.context() as patch:
-            disk = Disk(table, patch)
-            patch.setattr("quotaplane.deltalog.mend.fsync", disk._synced)
-            disk.fails_after = syncs
-            try:
-                mend(table, diagnose(table, rewritten=False).mending, tmp_path / f"aside{syncs}")
-            except PowerLossError:
-                disk.fails_after = None
-                mend(table, diagnose(table, rewritten=False).mending, tmp_path / f"aside{syncs}")
+    DeltaTable(doctor.rounds).delete("seq = 0")
+    cut(commit(doctor.rounds, 3))
+    for syncs in count():
+        table = Path(shutil.copytree(doctor.rounds, tmp_path / f"{syncs}"))
+        aside = tmp_path / f"aside{syncs}"
+        lost = mended_after_a_power_loss(table, aside, monkeypatch, rewritten=False, syncs=syncs)
         assert sorted(DeltaTable(table).to_pyarrow_table()["seq"].to_pylist()) == [0, 1]
-        if disk.order and disk.fails_after is not None:
+        if not lost:
             break
-    assert 5 < syncs < 39
+    assert syncs > 5
 
 
 def test_a_mending_that_is_cut_off_is_finished_by_the_next(
-    begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    syncs = 0
-    ended = False
-    while not ended:
-        root = tmp_path / f"{syncs}"
-        table = Path(shutil.copytree(begun / "history" / "resource_groups", root / "table"))
-        names = {file.name for file in table.rglob("*.parquet")}
-        cut(commit(table, 3))
-        with monkeypatch.context() as patch:
-            disk = Disk(table, patch)
-            patch.setattr("quotaplane.deltalog.mend.fsync", disk._synced)
-            disk.fails_after = syncs
-            try:
-                mend(table, diagnose(table, rewritten=True).mending, root / "aside")
-                ended = True
-            except PowerLossError:
-                disk.fails_after = None
-                mend(table, diagnose(table, rewritten=True).mending, root / "aside")
+    names = {file.name for file in doctor.quotas.rglob("*.parquet")}
+    cut(commit(doctor.quotas, 3))
+    for syncs in count():
+        table = Path(shutil.copytree(doctor.quotas, tmp_path / f"{syncs}"))
+        aside = tmp_path / f"aside{syncs}"
+        lost = mended_after_a_power_loss(table, aside, monkeypatch, rewritten=True, syncs=syncs)
         assert find_fault(str(table)) is None
         assert DeltaTable(table).to_pyarrow_table()["publish_bytes_per_s"].to_pylist() == [20.0]
         # The data of the commits 4 and 5 is set aside: a vacuum would delete it here.
         kept = {file.name for file in table.rglob("*.parquet")}
         assert len(kept) == 4
-        assert kept | {file.name for file in (root / "aside").rglob("*.parquet")} == names
-        syncs += 1
+        assert kept | {file.name for file in aside.rglob("*.parquet")} == names
+        if not lost:
+            break
     assert syncs > 5
 
 
@@ -457,11 +409,11 @@ def test_whatever_is_damaged_mending_leaves_a_whole_table_with_whole_rows_of_bef
 
 
 def test_what_was_deleted_stays_deleted(doctor: Doctor) -> None:
-    put_groups(doctor.history, ["h"], np.full((1, len(RATE_COLUMNS)), 1.0), "ann")
+    put(doctor.history, 1.0, "h", by="ann")
     delete_groups(doctor.history, ["g"], "ann")
-    table = doctor.root / "history" / "resource_groups"
+    table = doctor.quotas
     newest = list_log(table).newest
-    put_groups(doctor.history, ["i"], np.full((1, len(RATE_COLUMNS)), 1.0), "ann")
+    put(doctor.history, 1.0, "i", by="ann")
     cut(commit(table, newest + 1))
     assert doctor("--mend")[0] == 11
     assert list_groups(doctor.history)["group"].to_pylist() == ["h"]
@@ -471,7 +423,7 @@ def test_a_long_loss_is_told_in_short(doctor: Doctor) -> None:
     with HistoryWriter(doctor.history, "x") as writer:
         for seq in range(LAST, LAST + 10):
             writer.append("rounds", rounds(), Round(1, seq, NOON_MS))
-    cut(commit(doctor.root / "history" / "rounds", 3))
+    cut(commit(doctor.rounds, 3))
     told = doctor()[1]
     assert f"; {13 - diagnosing._SHOWN} more up to 15; 12 rows in all that can be read" in told
     assert os.linesep.join(told.splitlines()).count("more up to") == 1
@@ -491,15 +443,14 @@ def test_names_that_no_report_will_have_are_listed_and_are_no_damage(doctor: Doc
         "group 'G'",
         "group 'g'",
     ]
-    cut(commit(doctor.root / "history" / "resource_groups"))
+    cut(commit(doctor.quotas))
     assert "client-id" not in doctor()[1]
 
 
 def test_a_script_gets_json(doctor: Doctor, capsys: pytest.CaptureFixture[str]) -> None:
-    table = doctor.root / "history" / "resource_groups"
-    conf = str(doctor.root / "conf.yaml")
+    table = doctor.quotas
     cut(commit(table, LAST))
-    assert main(["doctor", "--conf", conf, "--mend"]) == 11
+    assert main(["doctor", "--conf", str(doctor.conf), "--mend"]) == 11
     out, err = capsys.readouterr()
     answer = json.loads(out)
     [problem] = answer["problems"]

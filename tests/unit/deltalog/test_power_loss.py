@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 from deltalake import DeltaTable
 
@@ -26,13 +25,15 @@ from quotaplane.history import writer as history_writer
 from quotaplane.history.maintenance import maintain
 from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
-from quotaplane.model import RATE_COLUMNS, Round
-from quotaplane.registry.table import delete_groups, list_groups, put_groups
+from quotaplane.model import Round
+from quotaplane.registry.table import delete_groups, list_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import delta, delta_topic, open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.examples import in_nightly
 from tests.histories import make_history
+from tests.job import write_conf
+from tests.unit.deltalog.broken_cases import put
 from tests.unit.deltalog.power_cases import Disk, PowerLossError, Unsynced
 from tests.unit.history.history_cases import NOON_MS, limits, read, rounds, usage
 
@@ -52,10 +53,6 @@ class Place(NamedTuple):
     @property
     def transport(self) -> DeltaTransport:
         return DeltaTransport(kind="delta", path=str(self.root / "topics"))
-
-
-def put(place: Place, quota: float) -> None:
-    put_groups(place.history, ["g"], np.full((1, len(RATE_COLUMNS)), quota), "ann")
 
 
 def quotas(place: Place) -> Any:
@@ -98,14 +95,14 @@ def published(place: Place) -> Any:
 
 def begun(place: Place) -> None:
     make_history(place.history)
-    put(place, 1.0)
+    put(place.history, 1.0)
     write_round(place, 0)
     send(place, 0)
     publish(place, 0)
 
 
 WRITES: dict[str, tuple[Callable[[Place], None], Callable[[Place], Any]]] = {
-    "a put": (lambda place: put(place, 2.0), quotas),
+    "a put": (lambda place: put(place.history, 2.0), quotas),
     "a delete": (lambda place: delete_groups(place.history, ["g"], "ann"), quotas),
     "a round": (lambda place: write_round(place, 1), seqs),
     "reports": (lambda place: send(place, 1), sent),
@@ -179,21 +176,16 @@ def test_a_power_loss_within_a_write_takes_nothing_of_before(
                 break
         for unsynced in ("empty", "gone"):
             survivor = Place(disk.lose_power(tmp_path / "survivor", unsynced))  # type: ignore[arg-type]
-            told += mended(survivor, tmp_path)
+            told += mended(survivor)
             assert found(survivor) in (before, found(place)), (syncs, unsynced)
         syncs += STRIDES.get(write, 1)
     assert syncs >= 4
     assert told > 0
 
 
-def mended(place: Place, tmp_path: Path) -> bool:
+def mended(place: Place) -> bool:
     """Mends what is broken; whether anything was, and was told."""
-    conf = tmp_path / "conf.yaml"
-    conf.write_text(
-        f"transport: {{kind: delta, path: {place.transport.path}}}\n"
-        f"history: {{path: {place.history.path}}}\n"
-        f"checkpoint: {tmp_path / 'none'}\n"
-    )
+    conf = write_conf(place.root, {"kind": "delta", "path": place.transport.path})
     code = main(["doctor", "--mend", "--conf", str(conf)])
     assert code in (0, 11)
     return code == 11
@@ -220,11 +212,8 @@ def test_another_writers_commit_before_ours_is_synced_too(
 ) -> None:
     """It was killed before it could: without it, ours would be lost with it."""
     disk = Disk(place.root, monkeypatch)
-    disk.fails_after = 0
-    with pytest.raises(PowerLossError):
-        put(place, 2.0)  # committed, and not synced
-    disk.fails_after = None
-    put_groups(place.history, ["h"], np.full((1, len(RATE_COLUMNS)), 3.0), "bob")
+    disk.ends_before_its_sync(lambda: put(place.history, 2.0))
+    put(place.history, 3.0, "h", by="bob")
     assert sorted(quotas(Place(disk.lose_power(tmp_path / "survivor", "empty")))) == [2.0, 3.0]
 
 
@@ -258,11 +247,8 @@ def test_a_put_that_changes_nothing_vouches_for_what_is_there(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(place.root, monkeypatch)
-    disk.fails_after = 0
-    with pytest.raises(PowerLossError):
-        put(place, 2.0)
-    disk.fails_after = None
-    put(place, 2.0)
+    disk.ends_before_its_sync(lambda: put(place.history, 2.0))
+    put(place.history, 2.0)
     assert quotas(Place(disk.lose_power(tmp_path / "survivor", "empty"))) == [2.0]
 
 
@@ -270,10 +256,8 @@ def test_a_replayed_round_vouches_for_what_was_written_before(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(place.root, monkeypatch)
-    disk.fails_after = 0
-    with pytest.raises(PowerLossError), HistoryWriter(place.history, "checkpoint-1") as writer:
-        writer.append("rounds", rounds(), Round(1, 1, NOON_MS))
-    disk.fails_after = None
+    with HistoryWriter(place.history, "checkpoint-1") as writer:
+        disk.ends_before_its_sync(lambda: writer.append("rounds", rounds(), Round(1, 1, NOON_MS)))
     write_round(place, 1)
     assert seqs(Place(disk.lose_power(tmp_path / "survivor", "empty"))) == [0, 1]
 

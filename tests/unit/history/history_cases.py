@@ -63,6 +63,7 @@ def limits(
     ended_because: str | None = None,
     dimension: str = DIMENSIONS[0],
     enforced: bool = True,
+    lease_ms: int = 120_000,
     quota: float | None = None,
     demand: float | None = None,
 ) -> pa.Table:
@@ -76,7 +77,7 @@ def limits(
         "resource_group": pa.array(groups),
         **{name: pa.array([INF] * len(rows), pa.float64()) for name in RATE_COLUMNS},
         **{f"{name}_reason_code": pa.array([0] * len(rows)) for name in DIMENSIONS},
-        "lease_ms": pa.array([120_000] * len(rows), pa.int64()),
+        "lease_ms": pa.array([lease_ms] * len(rows), pa.int64()),
         "ended": pa.array([ended_because is not None] * len(rows)),
         "ended_because": pa.array([ended_because] * len(rows), pa.string()),
         "enforced": pa.array([None if ended_because else enforced] * len(rows), pa.bool_()),
@@ -124,3 +125,14 @@ def rejected(published_at_ms: Sequence[int] = (NOON_MS,)) -> pa.Table:
 def read(history: History, name: str) -> pa.Table:
     """All rows of a table, read by a new handle."""
     return DeltaTable(Path(history.path) / name).to_pyarrow_table()
+
+
+def full_round() -> dict[str, pa.Table]:
+    """Rows of each table of a round, in no order."""
+    return {
+        "rounds": rounds(),
+        "usage": usage([("b1", "g1", 10.0), ("b2", "g1", 20.0)]),
+        "limits": limits([("b1", "g1", 50.0)]),
+        "brokers": brokers([("b1", "live", NOON_MS)]),
+        "rejected_reports": rejected(),
+    }

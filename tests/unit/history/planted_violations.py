@@ -129,6 +129,7 @@ def _append(history: History, name: str, rows: list[Row]) -> None:
 
 
 _MESSAGES: Final = "publish_messages"
+_STALE: Final = ("problem", "broker", "since_at", "until_at", "limits")
 PLANTED: Final = (
     Planted(
         "exceeded",
@@ -157,19 +158,19 @@ PLANTED: Final = (
     Planted(
         "staleness",
         _staleness,
-        ("problem", "broker", "since_at", "until_at", "limits"),
+        _STALE,
         [("no rounds", None, at(139.2), at(149.2), 9)],
     ),
     Planted(
         "staleness",
         _not_ended,
-        ("problem", "broker", "since_at", "until_at", "limits"),
+        _STALE,
         [("not ended", "b2", at(130.2), None, 2)],
     ),
     Planted(
         "staleness",
         _not_expired,
-        ("problem", "broker", "since_at", "until_at", "limits"),
+        _STALE,
         [("not expired", "b2", at(160.2), None, 0)],
     ),
     Planted(

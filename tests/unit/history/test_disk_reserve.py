@@ -32,7 +32,7 @@ from quotaplane.settings import History
 from quotaplane.streams.lifecycle import run_until_stopped
 from quotaplane.streams.query_failures import known_failure
 from tests.histories import make_history
-from tests.unit.history.history_cases import limits, rounds, usage
+from tests.unit.history.history_cases import NOON_MS, full_round
 from tests.unit.streams.test_attempts import Folder, Job
 
 MB = 1_000_000
@@ -189,11 +189,9 @@ def test_a_job_without_a_reserve_ends_at_once() -> None:
 def _with_rounds(path: Path) -> History:
     history = History(path=str(path))
     make_history(history)
-    rows = [("b", "g", 1.0), ("c", "g", 2.0)]
     with HistoryWriter(history, "checkpoint-1") as writer:
         for seq in range(3):
-            tables = {"usage": usage(rows), "limits": limits(rows), "rounds": rounds()}
-            writer.append_round(Round(1, seq, 1_772_366_400_000 + seq), tables)
+            writer.append_round(Round(1, seq, NOON_MS + seq), full_round())
     return history
 
 

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from typing import IO
 
 import numpy as np
 import pytest
-import yaml
 from deltalake import DeltaTable
 
 from quotaplane.cli.main import main
@@ -31,15 +29,12 @@ from quotaplane.registry.table import list_groups, put_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.histories import make_history
+from tests.job import write_conf
 from tests.unit.history.history_cases import (
     DAY_MS,
     NOON_MS,
-    brokers,
-    limits,
+    full_round,
     read,
-    rejected,
-    rounds,
-    usage,
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
@@ -62,16 +57,6 @@ def history(recorded: History, tmp_path: Path) -> History:
     """A copy of it."""
     shutil.copytree(recorded.path, tmp_path, dirs_exist_ok=True)
     return History(path=str(tmp_path))
-
-
-def full_round() -> dict[str, object]:
-    return {
-        "usage": usage([("b", "g", 1.0), ("b", "h", 2.0)]),
-        "limits": limits([("b", "g", 1.0)]),
-        "brokers": brokers([("b", "live", NOON_MS)]),
-        "rejected_reports": rejected(),
-        "rounds": rounds(),
-    }
 
 
 def test_it_compacts_and_keeps_every_row(history: History) -> None:
@@ -104,11 +89,11 @@ def test_replays_are_still_told_apart_afterwards(history: History) -> None:
     with HistoryWriter(history, "checkpoint-1") as running:
         maintain(history, NOON, keep_days=3)
         rows = read(history, "usage").num_rows
-        running.append_round(Round(1, 19, NOON_MS), full_round())  # type: ignore[arg-type]
+        running.append_round(Round(1, 19, NOON_MS), full_round())
         assert read(history, "usage").num_rows == rows
-        running.append_round(Round(1, 20, NOON_MS), full_round())  # type: ignore[arg-type]
+        running.append_round(Round(1, 20, NOON_MS), full_round())
     with HistoryWriter(history, "checkpoint-1") as restarted:
-        restarted.append_round(Round(1, 20, NOON_MS), full_round())  # type: ignore[arg-type]
+        restarted.append_round(Round(1, 20, NOON_MS), full_round())
     assert read(history, "usage").num_rows == rows + 2
 
 
@@ -191,18 +176,6 @@ def test_the_claim_of_a_killed_run_ends(history: History, monkeypatch: pytest.Mo
     assert maintain(history, NOON)[0].files_compacted == 0
 
 
-def test_without_tables_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match=r"^history table usage at .*: does not exist"):
-        maintain(History(path=str(tmp_path / "nowhere")), NOON)
-
-
-def test_without_a_history_the_command_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["maintain", "--history", str(tmp_path / "nowhere")]) == 2
-    assert re.search(r"there is no history at .*/nowhere \(no table", capsys.readouterr().err)
-
-
 def test_the_command_prints_an_object_per_table(
     history: History, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,9 +200,8 @@ def test_with_the_settings_it_keeps_the_embedded_topics_small_too(
     link = open_broker_link(DeltaTransport.model_validate(transport))
     link.send_reports([("b1", b"old", 1_000)])
     link.send_reports([("b1", b"new", int(time.time() * 1000))])
-    conf = {"transport": transport, "history": {"path": history.path}, "checkpoint": "unused"}
-    (tmp_path / "conf.yaml").write_text(yaml.safe_dump(conf))
-    assert main(["maintain", "--conf", str(tmp_path / "conf.yaml"), "--keep-days", "36500"]) == 0
+    conf = write_conf(tmp_path, transport, history={"path": history.path})
+    assert main(["maintain", "--conf", str(conf), "--keep-days", "36500"]) == 0
     kept = DeltaTable(tmp_path / "topics" / "reports").to_pyarrow_table()
     assert kept["value"].to_pylist() == [b"new"]
 
@@ -244,13 +216,8 @@ def test_a_table_whose_folder_can_t_be_listed_is_one_line(
     code: int,
 ) -> None:
     """Found by a fault at each system call."""
-    conf = tmp_path / "settings.yaml"
-    settings = {
-        "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
-        "history": {"path": history.path},
-        "checkpoint": str(tmp_path / "checkpoint"),
-    }
-    conf.write_text(yaml.safe_dump(settings))
+    transport = {"kind": "delta", "path": str(tmp_path / "topics")}
+    conf = write_conf(tmp_path, transport, history={"path": history.path})
     monkeypatch.setattr(maintenance, "TABLES", {"leases": TABLES["leases"]})
 
     def is_deltatable(uri: str, *_: object) -> bool:

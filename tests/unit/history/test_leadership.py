@@ -10,17 +10,10 @@ from deltalake import DeltaTable
 
 from quotaplane.errors import ConfigError, DeposedError, HistoryError
 from quotaplane.history.leadership import Leadership
-from quotaplane.history.store import ensure_tables, table_uri
+from quotaplane.history.store import table_uri
 from quotaplane.settings import History
-from tests.histories import make_history
 
-
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    made = History(path=str(tmp_path / "history"))
-    make_history(made)
-    ensure_tables(made)
-    return made
+pytestmark = pytest.mark.usefixtures("tables")
 
 
 def test_a_new_checkpoint_is_later_than_every_claim_before(history: History) -> None:
@@ -77,12 +70,6 @@ def test_of_two_checkpoints_with_one_epoch_the_second_is_not_started(history: Hi
     Leadership(history, "quota", "/a").claim("a", 1000)
     with pytest.raises(ConfigError, match="its epoch 1000 is over"):
         Leadership(history, "quota", "/b").claim("b", 1000)
-
-
-def test_a_checkpoint_without_a_row_claims_it(history: History) -> None:
-    leadership = Leadership(history, "quota", "/a")
-    leadership.claim("a", 1000)
-    leadership.check()
 
 
 def test_without_its_row_a_process_does_not_lead(history: History) -> None:

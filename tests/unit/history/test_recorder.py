@@ -20,17 +20,15 @@ from quotaplane.history.left_out import left_out_stretch, skipped_stretches
 from quotaplane.history.table_parts import replacing
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import RATE_COLUMNS, THROTTLED_COLUMNS, Round, group_id
-from quotaplane.settings import Settings, parse_settings
+from quotaplane.settings import Settings, load_settings
 from quotaplane.streams.letter_budget import LetterBudget
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.streams.quota.recorder import (
-    Recorder,
-)
+from quotaplane.streams.quota.recorder import Recorder
 from quotaplane.transport.base import READ_AGAIN
 from quotaplane.wire.reports import encode_report, encode_stock_report
 from quotaplane.wire.sender_rules import AllowedBrokers
 from tests.histories import make_history
-from tests.job import history_table, put_quotas, write_round
+from tests.job import history_table, put_quotas, write_conf, write_round
 from tests.unit.agents.condition_cases import Printed
 from tests.unit.history.history_cases import NOON_MS
 
@@ -47,9 +45,6 @@ class Topic:
         self.waits: Callable[[], None] = lambda: None
         """Is called before each few messages; may raise."""
         self.read, self.at_once = 0, 3
-
-    def send(self, *values: bytes) -> None:
-        self.values += values
 
     def read_between(self, begin: Any, end: Any) -> Iterator[pa.RecordBatch]:
         first = max(0 if begin is None else begin["r"]["0"], self.first)
@@ -79,14 +74,8 @@ class World:
     """A job's tables and topic; ``start`` is a start of its process."""
 
     def __init__(self, folder: Path, **more: Any) -> None:
-        self.settings: Settings = parse_settings(
-            {
-                "transport": {"kind": "delta", "path": str(folder / "topics")},
-                "history": {"path": str(folder / "history")},
-                "checkpoint": str(folder / "checkpoint"),
-                **more,
-            }
-        )
+        transport = more.pop("transport", {"kind": "delta", "path": str(folder / "topics")})
+        self.settings: Settings = load_settings(write_conf(folder, transport, **more))
         make_history(self.settings.history)
         put_quotas(self.settings, g=100.0, h=100.0)
         self.topic = Topic()
@@ -109,6 +98,9 @@ class World:
             most_bytes=most_bytes,
             clock=lambda: self.now_s,
         )
+
+    def send(self, *values: bytes) -> None:
+        self.topic.values += values
 
     def leave_out(self, *offsets: int, epoch: int = 1, until: int | None = None) -> None:
         """A round that read the topic, without these reports."""
@@ -145,9 +137,16 @@ class World:
         self.recorder.record(stamp, LetterBudget(), self.heard.conditions)
         return self.heard.lines()
 
+    def record_all(self) -> None:
+        while self.recorder.reports_waiting:
+            self.record()
+
     def recorded(self) -> list[dict[str, Any]]:
         rows = history_table(self.settings, "usage").to_pylist()
         return sorted(rows, key=lambda row: row["published_at"])
+
+    def used(self) -> list[float]:
+        return [row["publish_messages_per_s"] for row in self.recorded()]
 
     def letters(self) -> list[dict[str, Any]]:
         return history_table(self.settings, "rejected_reports").to_pylist()
@@ -158,21 +157,17 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def used(world: World) -> list[float]:
-    return [row["publish_messages_per_s"] for row in world.recorded()]
-
-
 def test_what_a_round_left_out_is_recorded_once_in_portions_and_does_not_count(
     world: World,
 ) -> None:
-    world.topic.send(*map(own, range(9)))
+    world.send(*map(own, range(9)))
     world.leave_out(0, 2, 3, 5, 8)
     waiting = []
     for _ in range(5):
         assert world.record() == []
         waiting.append(world.recorder.reports_waiting)
     assert waiting == [3, 1, 0, 0, 0]
-    assert used(world) == [0, 2, 3, 5, 8]
+    assert world.used() == [0, 2, 3, 5, 8]
     first = world.recorded()[0]
     assert first["counted"] is False
     assert (first["broker"], first["resource_group"], first["position"]) == ("b", "g", "r/0@0")
@@ -182,7 +177,7 @@ def test_what_a_round_left_out_is_recorded_once_in_portions_and_does_not_count(
 
 def test_a_portion_ends_with_the_report_that_reaches_its_bytes(world: World) -> None:
     large = [f"{'x' * 100}{n}" for n in range(20)]
-    world.topic.send(*(own(n, groups=large, usage=np.ones((20, 1))) for n in range(6)))
+    world.send(*(own(n, groups=large, usage=np.ones((20, 1))) for n in range(6)))
     world.leave_out(*range(6))
     world.start(most_reports=1000, most_bytes=3000)
     world.record()
@@ -195,7 +190,7 @@ def test_a_portion_ends_after_a_quarter_of_an_interval_however_few_reports_it_fo
 ) -> None:
     """One of 30 reports was left out, and a second passes with each three that are read."""
     world = World(tmp_path, reports={"interval_s": 16.0})
-    world.topic.send(*map(own, range(30)))
+    world.send(*map(own, range(30)))
     world.topic.waits = lambda: setattr(world, "now_s", world.now_s + 1.0)
     world.leave_out(29)
     read = []
@@ -203,18 +198,18 @@ def test_a_portion_ends_after_a_quarter_of_an_interval_however_few_reports_it_fo
         assert world.record() == []
         read.append(world.topic.read)
     assert read == [12, 24, 30]  # and nothing twice
-    assert used(world) == [29]
+    assert world.used() == [29]
 
 
 def test_a_round_that_runs_again_notes_nothing_twice(world: World) -> None:
-    world.topic.send(*map(own, range(4)))
+    world.send(*map(own, range(4)))
     world.leave_out(1, 2)
     world.leave_out(1, 2)
     world.start()
     world.leave_out(1, 2)
     world.record()
     world.record()
-    assert used(world) == [1, 2]
+    assert world.used() == [1, 2]
     assert len(history_table(world.settings, "left_out")) == 1
 
 
@@ -226,7 +221,7 @@ def test_each_report_is_recorded_once_wherever_the_job_ends(
     """A process ends before, between and after the two commits of a portion."""
     world = World(tmp_path_factory.mktemp("world"))
     bad = {4, 9}
-    world.topic.send(*(b"?" if n in bad else own(n) for n in range(14)))
+    world.send(*(b"?" if n in bad else own(n) for n in range(14)))
     for until in (7, 14):
         chosen = data.draw(st.sets(st.integers(until - 7, until - 1), min_size=1))
         world.leave_out(*chosen, until=until)
@@ -253,16 +248,15 @@ def test_each_report_is_recorded_once_wherever_the_job_ends(
                 world.start(most_reports=data.draw(st.integers(1, 3)))
         if end == "restart":
             world.start()
-    while world.recorder.reports_waiting:
-        world.record()
-    assert used(world) == sorted(left_out - bad)
+    world.record_all()
+    assert world.used() == sorted(left_out - bad)
     assert sorted(row["position"] for row in world.letters()) == sorted(
         f"r/0@{n}" for n in left_out & bad
     )
 
 
 def test_reports_that_retention_took_become_one_letter_and_one_line(world: World) -> None:
-    world.topic.send(*map(own, range(8)))
+    world.send(*map(own, range(8)))
     world.leave_out(*range(8))
     world.topic.first = 5
     world.start(most_reports=100)
@@ -270,7 +264,7 @@ def test_reports_that_retention_took_become_one_letter_and_one_line(world: World
     assert kind == "warning"
     assert text.startswith("lost reports: 5 that rounds left out are missing in usage")
     assert world.record() == []
-    assert used(world) == [5, 6, 7]
+    assert world.used() == [5, 6, 7]
     (letter,) = world.letters()
     assert (letter["reason"], letter["reports"]) == ("gone", 5)
     assert letter["position"] == "r/0@0, r/0@1, r/0@2"
@@ -282,7 +276,7 @@ def unreachable() -> NoReturn:
 
 
 def test_a_topic_that_can_not_be_read_is_tried_again_after_a_minute(world: World) -> None:
-    world.topic.send(*map(own, range(2)))
+    world.send(*map(own, range(2)))
     world.leave_out(0, 1)
     world.topic.waits = unreachable
     ((_, text),) = world.record()
@@ -291,10 +285,10 @@ def test_a_topic_that_can_not_be_read_is_tried_again_after_a_minute(world: World
     )
     world.topic.waits = lambda: None
     assert world.record() == []
-    assert used(world) == []
+    assert world.used() == []
     world.now_s += 60
     assert world.record() == [("recovered", "unrecorded reports: over after 62 s")]
-    assert used(world) == [0, 1]
+    assert world.used() == [0, 1]
 
 
 def test_the_minute_begins_when_the_topic_was_given_up(world: World) -> None:
@@ -302,41 +296,39 @@ def test_the_minute_begins_when_the_topic_was_given_up(world: World) -> None:
         world.now_s += 120
         raise TransportError("Pulsar at p:6650: can't be reached")
 
-    world.topic.send(*map(own, range(2)))
+    world.send(*map(own, range(2)))
     world.leave_out(0, 1)
     world.topic.waits = given_up
     assert len(world.record()) == 1
     world.topic.waits = lambda: None
     assert world.record() == []
-    assert used(world) == []
+    assert world.used() == []
 
 
 def test_a_backlog_that_a_start_passed_over_is_read_as_a_whole(world: World) -> None:
     begin, end = {"r": {"0": 2}}, {"r": {"0": 7}}
-    world.topic.send(*map(own, range(9)))
+    world.send(*map(own, range(9)))
     rows = world.recorder.note(Round(1, 0, NOON_MS), skipped_stretches(begin, end))
     assert rows is not None
     assert json.loads(rows["positions"][0].as_py()) == {"from": begin, "to": end}
     world.writer.append_round(Round(1, 0, NOON_MS), {"left_out": rows})
     world.start(most_reports=3)
-    while world.recorder.reports_waiting:
-        world.record()
-    assert used(world) == [2, 3, 4, 5, 6]
+    world.record_all()
+    assert world.used() == [2, 3, 4, 5, 6]
     assert world.topic.read == 5  # nothing of it twice
 
 
 def test_of_a_backlog_that_was_passed_over_nothing_is_recorded_again(world: World) -> None:
     """A new checkpoint begins far back, and a restart passes over what it has not read yet."""
     begin, end = {"r": {"0": 0}}, {"r": {"0": 9}}
-    world.topic.send(*map(own, range(9)))
+    world.send(*map(own, range(9)))
     recorded_ms = NOON_MS + 4000.0  # of the earlier epoch: reports 0 to 4
     stretches = skipped_stretches(begin, end, recorded_ms)
     rows = world.recorder.note(Round(2, 0, NOON_MS), stretches)
     world.writer.append_round(Round(2, 0, NOON_MS), {} if rows is None else {"left_out": rows})
     world.start(most_reports=2)
-    while world.recorder.reports_waiting:
-        world.record()
-    assert used(world) == [5, 6, 7, 8]
+    world.record_all()
+    assert world.used() == [5, 6, 7, 8]
     assert world.letters() == []
 
 
@@ -346,14 +338,14 @@ def test_names_and_ids_of_defined_groups_are_recorded_and_repeated_reports_once(
     by_id = {"groups": None, "group_ids": [group_id("h"), group_id("unknown")]}
     both = np.array([[7.0, NAN], [8.0, NAN]])
     stock = np.array([[9.0, 90.0, NAN, NAN]])
-    world.topic.send(own(1), own(2, usage=both, **by_id), own(3, group="unknown"), own(1))
-    world.topic.send(encode_stock_report("s", ["g"], stock))
+    world.send(own(1), own(2, usage=both, **by_id), own(3, group="unknown"), own(1))
+    world.send(encode_stock_report("s", ["g"], stock))
     world.leave_out(*range(5))
     world.start(most_reports=100)
     world.record()
     found = [(row["broker"], row["resource_group"]) for row in world.recorded()]
     assert found == [("b", "g"), ("b", "h"), ("s", "g")]
-    assert used(world) == [1.0, 7.0, 9.0 / 5]
+    assert world.used() == [1.0, 7.0, 9.0 / 5]
     (letter,) = world.letters()
     assert letter["reason"] == "unknown_group"
     assert letter["detail"].startswith("2 entries of reports that rounds left out are of groups")
@@ -373,7 +365,7 @@ def test_brokers_that_left_the_clusters_list_meanwhile_are_recorded(
     world.allowed = allowed
     world.know("left", "other")
     senders = ("left", "new", "ghost")
-    world.topic.send(*(own(1, broker=broker) for broker in senders))
+    world.send(*(own(1, broker=broker) for broker in senders))
     world.leave_out(*range(3))
     world.start(most_reports=100)
     world.record()
@@ -388,7 +380,7 @@ def test_invented_brokers_are_recorded_up_to_the_bounds_and_known_ones_always(
     world = World(tmp_path, reports={"max_brokers": 4})
     world.know("b", "c")
     senders = [*"b12c", *"34b5", *"678c"]
-    world.topic.send(*(own(n, broker=broker) for n, broker in enumerate(senders)))
+    world.send(*(own(n, broker=broker) for n, broker in enumerate(senders)))
     world.leave_out(*range(len(senders)))
     world.topic.at_once = 2
     world.start(most_reports=4)
@@ -405,7 +397,7 @@ def test_invented_brokers_are_recorded_up_to_the_bounds_and_known_ones_always(
 def test_where_brokers_own_reports_are_stored_observations_are_not_recorded_beside_them(
     world: World,
 ) -> None:
-    world.topic.send(own(1), own(1, observed=True, broker="c"))
+    world.send(own(1), own(1, observed=True, broker="c"))
     world.leave_out(0, 1)
     world.record()
     assert [row["broker"] for row in world.recorded()] == ["b"]
@@ -425,16 +417,15 @@ def test_observations_of_a_time_that_counted_reports_have_are_not_recorded(
     )
     world.have_used((NOON_MS + 3000, True), (NOON_MS + 9000, False))
     for sequence in range(11):
-        world.topic.send(own(sequence, observed=True))
+        world.send(own(sequence, observed=True))
     world.leave_out(*range(11))
-    while world.recorder.reports_waiting:
-        world.record()
+    world.record_all()
     found = {row["publish_messages_per_s"] for row in world.recorded() if row["position"][0] == "r"}
     assert found == {0, 1, 4, 5, 6, 7, 8, 9, 10}  # those of noon and so many seconds
 
 
 def test_a_new_checkpoint_goes_on_with_what_an_earlier_one_left(world: World) -> None:
-    world.topic.send(*map(own, range(6)))
+    world.send(*map(own, range(6)))
     world.leave_out(0, 1, 2)
     world.record()
     world.start(checkpoint="checkpoint-2")
@@ -442,35 +433,35 @@ def test_a_new_checkpoint_goes_on_with_what_an_earlier_one_left(world: World) ->
     world.leave_out(4, 5, epoch=2)
     for _ in range(3):
         world.record()
-    assert used(world) == [0, 1, 2, 4, 5]
+    assert world.used() == [0, 1, 2, 4, 5]
 
 
 def test_two_processes_that_record_at_once_record_nothing_twice(world: World) -> None:
-    world.topic.send(*map(own, range(6)))
+    world.send(*map(own, range(6)))
     world.leave_out(*range(6))
     frozen = world.recorder
     frozen.record(Round(1, 7, NOON_MS), LetterBudget(), world.heard.conditions)
     world.start(most_reports=1)
     world.topic.at_once = 2
     world.record()
-    assert used(world) == [0, 1, 2, 3]
+    assert world.used() == [0, 1, 2, 3]
     with pytest.raises(HistoryError, match="another process writes as quotaplane-recorder"):
         frozen.record(Round(1, 8, NOON_MS), LetterBudget(), world.heard.conditions)
     world.record()
-    assert used(world) == [0, 1, 2, 3, 4, 5]
+    assert world.used() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_row_that_expired_before_its_reports_were_recorded_is_not_forgotten(
     world: World,
 ) -> None:
-    world.topic.send(*map(own, range(4)))
+    world.send(*map(own, range(4)))
     world.leave_out(0, 1)
     world.seq += 1
     world.leave_out(2, 3)
     DeltaTable(f"{world.settings.history.path}/left_out").delete("number = 0")
     ((_, text),) = world.record()
     assert text.startswith("lost reports: 2 that rounds left out are missing in usage")
-    assert used(world) == [2, 3]
+    assert world.used() == [2, 3]
     (letter,) = world.letters()
     assert (letter["reason"], letter["reports"]) == ("gone", 2)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from datetime import date, datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from quotaplane.history.writer import HistoryWriter, stamped
 from quotaplane.model import Round
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import History
-from tests.histories import make_history
 from tests.unit.history.history_cases import (
     DAY_MS,
     NAN,
@@ -30,16 +28,10 @@ from tests.unit.history.history_cases import (
     usage,
 )
 
+pytestmark = pytest.mark.usefixtures("tables")
 DAY = date(2026, 3, 1)
 MIDNIGHT_MS = NOON_MS - DAY_MS // 2
 NEXT = datetime(2026, 3, 2, 0, 30, tzinfo=timezone.utc)
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    history = History(path=str(tmp_path / "history"))
-    make_history(history)
-    return history
 
 
 def write(history: History, reports: list[tuple[int, float, float | None]]) -> None:
@@ -47,10 +39,7 @@ def write(history: History, reports: list[tuple[int, float, float | None]]) -> N
     with HistoryWriter(history, "checkpoint-1") as writer:
         for seq, (second, rate, refused) in enumerate(reports):
             at_ms = NOON_MS + 1000 * second
-            rows = usage([("b1", "acme/g", rate)], published_at_ms=at_ms)
-            count = len(rows)
-            rows = rows.append_column("window_ms", [[10_000] * count])
-            rows = rows.append_column("throttled_publish_messages_per_s", [[refused] * count])
+            rows = usage([("b1", "acme/g", rate)], at_ms, throttled=refused, window_ms=10_000)
             writer.append_round(Round(1, seq, at_ms), {"usage": rows, "rounds": rounds()})
 
 

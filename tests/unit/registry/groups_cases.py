@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from quotaplane.cli.main import main
+from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS, FloatArray
+from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 from tests.histories import make_history
 
@@ -72,3 +74,14 @@ def rates(row: dict[str, Any]) -> list[float | None]:
 
 def quota(*given: float) -> FloatArray:
     return np.array([[*given, *[NAN] * (len(RATE_COLUMNS) - len(given))]])
+
+
+def names(history: History) -> list[str]:
+    """The groups there are."""
+    found: list[str] = list_groups(history)["group"].to_pylist()
+    return found
+
+
+def version(history: History) -> int:
+    """The version of their table."""
+    return int(open_table(history, "resource_groups").version())

@@ -13,12 +13,11 @@ import yaml
 
 from quotaplane.cli.main import main
 from quotaplane.groups.policy_options import OPTIONS
-from quotaplane.history.store import open_table
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 from tests.histories import make_history
-from tests.unit.registry.groups_cases import Command, rates
+from tests.unit.registry.groups_cases import Command, rates, version
 
 TERMS = {
     "b1": {"weight": 2.0, "priority": 1, "floor": {"publish_bytes_per_s": 0.1}},
@@ -75,10 +74,10 @@ def test_what_list_prints_can_be_put_back(
 ) -> None:
     file = tmp_path / f"kept.{form}"
     file.write_text(groups.text("list", f"--{form}"), "utf-8")
-    version = open_table(history, "resource_groups").version()
+    before = version(history)
     unchanged = groups.answer("put", "--file", str(file))
     assert (unchanged["unchanged"], unchanged["changes"]) == (len(table), [])
-    assert open_table(history, "resource_groups").version() == version
+    assert version(history) == before
     # Also into a table that has something else by now, or nothing.
     for row in table:
         groups("put", row["group"], *OTHER)
@@ -169,19 +168,19 @@ def test_a_dry_run_answers_the_same_and_writes_nothing(
     groups: Command, history: History, tmp_path: Path
 ) -> None:
     groups("put", "a", "--weight", "5")
-    version = open_table(history, "resource_groups").version()
+    before = version(history)
     words = ["--file", str(_csv(tmp_path, "a,1", "b,2"))]
     for action in (["put", "a", "--weight", "7"], ["put", *words], ["delete", "a"]):
         tried = groups.answer(*action, "--dry-run")
         assert tried.pop("dry_run") is True
-        assert open_table(history, "resource_groups").version() == version
+        assert version(history) == before
         if action[0] == "put":
             made = groups.answer(*action)
             times = ("updated_at", "updated_by")
             assert {k: v for k, v in tried.items() if k not in times} == {
                 k: v for k, v in made.items() if k not in times
             }
-            version = open_table(history, "resource_groups").version()
+            before = version(history)
     assert groups.refused("delete", "nope", "--dry-run") == "group 'nope' does not exist"
     assert "must be a number" in groups.refused("put", "a", "--weight", "-1", "--dry-run")
 

@@ -9,19 +9,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from quotaplane.cli.main import main
-from quotaplane.history.store import open_table
-from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.apply import apply_groups
 from quotaplane.registry.attachments import attach
 from quotaplane.registry.group_files import read_group_files
-from quotaplane.registry.table import list_groups, put_groups
+from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from tests.histories import make_history
-from tests.unit.registry.groups_cases import Command, quota
+from tests.unit.registry.groups_cases import Command, names, quota, version
 
 Write = Callable[..., Path]
 
@@ -39,15 +36,6 @@ def write(history: History, tmp_path: Path) -> Write:
         return tmp_path / "groups"
 
     return files
-
-
-def names(history: History) -> list[str]:
-    found: list[str] = list_groups(history)["group"].to_pylist()
-    return found
-
-
-def version(history: History) -> int:
-    return int(open_table(history, "resource_groups").version())
 
 
 def test_a_folder_is_one_change_and_the_plan_says_what(
@@ -288,15 +276,3 @@ def test_changes_of_others_meanwhile_are_not_lost(history: History, write: Write
         for future in [pool.submit(work, n) for n in range(3) for work in (apply, put)]:
             future.result()
     assert names(history) == [*(f"g{n}" for n in range(5)), "p0", "p1", "p2"]
-
-
-def test_many_groups_are_one_commit(history: History, write: Write) -> None:
-    n = 3000
-    rows = np.full((n, len(RATE_COLUMNS)), 1.0)
-    put_groups(history, [f"old{i}" for i in range(n)], rows, "ann")
-    given = read_group_files(
-        str(write(f="".join(f"- {{group: old{i}, weight: 2}}\n" for i in range(0, n, 2))))
-    )
-    before = version(history)
-    done = apply_groups(history, given, "ann", prune=True, delete_all=True)
-    assert (done.changed.sum(), len(done.deleted), version(history)) == (n // 2, n // 2, before + 1)

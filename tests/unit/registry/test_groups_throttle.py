@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quotaplane.history.store import open_table
 from quotaplane.registry import table as storage
 from quotaplane.registry.table import get_group, put_groups
 from quotaplane.settings import History
-from tests.unit.registry.groups_cases import Command, quota, warned
+from tests.unit.registry.groups_cases import Command, quota, version, warned
 
 MB = 2.0**20
 
@@ -105,7 +104,7 @@ def test_the_same_again_is_no_change(groups: Command, history: History) -> None:
     made = groups("put", "g", *words)
     assert groups("put", "g", *words) == made
     assert groups("put", "g", "--quota", "write 1024 bytes/minute") == made
-    assert open_table(history, "resource_groups").version() == 1
+    assert version(history) == 1
 
 
 def test_terms_may_come_from_a_file_and_be_taken_away(groups: Command, tmp_path: Path) -> None:
@@ -209,98 +208,6 @@ def test_resolve_takes_names_as_requests_have_them(groups: Command) -> None:
     groups("put", "user=%3Cdefault%3E", "--quota", "write 2B/s")
     (row,) = groups(*literally)
     assert (row["group"], row["shared_by"]) == ("user=%3Cdefault%3E", {"user": "<default>"})
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (
-            ["g", "--quota", "10MB"],
-            "--quota: '10MB' is no quota: must be [read|write|both] NUMBER[K|M|G|T|P]",
-        ),
-        (["g", "--quota", "10/s"], "--quota: '10/s' does not say of what"),
-        (
-            ["g", "--quota", "write 1KB/s", "--quota", "write 1M/day"],
-            "--quota: 'write 1M/day': publish_bytes is given twice",
-        ),
-        (
-            ["g", "--quota", "write 1KB/s", "--publish-bytes-per-s", "unlimited"],
-            "--quota: 'write 1KB/s' is given by --publish-bytes-per-s, too",
-        ),
-        (["--file", "x.csv", "--quota", "write 1KB/s"], "--quota does not go with --file"),
-        (["--file", "x.csv", "--throttle", "{}"], "--throttle does not go with --file"),
-        (["--file", "x.csv", "--user", "a"], "GROUP or --file"),
-        (["g", "--throttle", "nowhere.json"], "nowhere.json: can't be read"),
-        (["g", "--throttle", "{"], "--throttle: not JSON"),
-        (["g", "--throttle", '{"*": 1}'], "--throttle: *: must be an object, not a number"),
-        (["g", "--throttle", '{"bytes": {}}'], "--throttle: bytes: must be * or one of publish_"),
-        (["g", "--throttle", '{"*": {"law": "x"}}'], "*.law: must be 'token_bucket', 'windowed_"),
-        (["g", "--throttle", '{"*": {"mode": "shadow"}}'], "*.mode: must be 'hard' or 'soft'"),
-        (["g", "--throttle", '{"*": {"window_s": 0}}'], "*.window_s: must be at least 0.001"),
-        (["g", "--throttle", '{"*": {"samples": 0}}'], "*.samples: must be at least 1"),
-        (["g", "--throttle", '{"*": {"burst": 1}}'], "*.burst: unknown key"),
-        (
-            ["g", "--throttle", '{"publish_bytes": {"samples": 7}}', "--quota", "write 1B/min"],
-            "publish_bytes.window_s: must be whole milliseconds, not 8.57143 s",
-        ),
-        (["g", "--user", "a"], "GROUP does not go with --user or --client"),
-        (["--user", ""], "--user: must not be empty"),
-        (["--client", "\ud800"], "argument --client: '\\ud800' is no text in utf-8"),
-        (["user=a b"], "group 'user=a b': user: 'a b' must be written a%20b"),
-        (["client=c,user=u"], "group 'client=c,user=u': must be user=NAME"),
-        (["user=a::b"], "group 'user=a::b': scopes are no trees"),
-        (["--user", "é" * 300], "longer than 1024 characters"),
-    ],
-)
-def test_wrong_input_is_one_line_and_writes_nothing(
-    groups: Command, history: History, words: list[str], problem: str
-) -> None:
-    assert problem in groups.refused("put", *words)
-    assert not Path(history.path).exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "problem"),
-    [
-        ("f.csv", "group,quotas\na,write 1KB/s\n", "f.csv: line 2: quotas: not JSON"),
-        (
-            "f.json",
-            '[{"group": "a", "quotas": "write 1KB/s"}]',
-            "f.json: 0: quotas: must be a list",
-        ),
-        ("f.json", '[{"group": "a", "quotas": [1]}]', "f.json: 0: quotas: must be a list"),
-        ("f.json", '[{"group": "a", "quotas": ["1/s"]}]', "f.json: 0: quotas: '1/s' does not say"),
-        ("f.json", '[{"group": "a", "throttle": "x"}]', "0: throttle: must be an object"),
-        ("f.json", '[{"group": "client="}]', "group 'client=': client: must not be empty"),
-    ],
-)
-def test_a_wrong_file_is_one_line(
-    groups: Command, tmp_path: Path, name: str, text: str, problem: str
-) -> None:
-    (tmp_path / name).write_text(text, "utf-8")
-    assert problem in groups.refused("put", "--file", str(tmp_path / name))
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["get"], "get takes GROUP, or --user and --client"),
-        (["delete"], "delete takes GROUP, or --user and --client"),
-        (["delete", "a", "b", "--user", "c"], "GROUP does not go with --user or --client"),
-        (["get", "--user", "zed"], "group 'user=zed' does not exist"),
-        (["resolve", "--client", ""], "argument --client: must not be empty"),
-        (["resolve", "--user", "a\udcff"], "argument --user: 'a\\udcff' is no text in utf-8"),
-        (
-            ["resolve", "--user", "a", "--client", "\ud800"],
-            "argument --client: '\\ud800' is no text in utf-8",
-        ),
-    ],
-)
-def test_other_actions_are_refused_in_one_line(
-    groups: Command, words: list[str], problem: str
-) -> None:
-    groups("put", "g")
-    assert groups.refused(*words).startswith(problem)
 
 
 def test_a_timeframe_goes_into_the_terms_that_somebody_else_just_put(history: History) -> None:

@@ -9,14 +9,13 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.errors import InputError
-from quotaplane.model import DIMENSIONS
+from quotaplane.model import DIMENSIONS, FloatArray
 from quotaplane.query.buckets import Grid
 from quotaplane.quota.group_changes import change_groups
 from quotaplane.quota.groups import Groups
 from quotaplane.quota.state import ShardState
 from quotaplane.replay.period import MOST_CELLS, Period, period_of
 from quotaplane.replay.quick_what_if import (
-    SteadyConfig,
     below,
     by_broker,
     compare,
@@ -65,23 +64,28 @@ def period_with(groups: Groups, lines: list[tuple[int, str, float, float]], coun
     )
 
 
-def config(**settings: Any) -> SteadyConfig:
-    return steady_config(settings_with(**settings))
-
-
-def with_quota(period: Period, group: int, rate: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+def with_quota(period: Period, rate: float | None) -> FloatArray:
+    """The period's quotas, of the first group another one."""
     quota = period.quota.copy()
-    quota[0, group] = rate
+    if rate is not None:
+        quota[0, 0] = rate
     return quota
+
+
+def limits(
+    period: Period, groups: Groups, quota: float | None = None, law: str | None = None
+) -> FloatArray:
+    """On messages, in each bucket."""
+    config = steady_config(settings_with(), law)
+    return steady_limits(period, groups, with_quota(period, quota), config)[0]
 
 
 def test_the_example_of_the_page() -> None:
     # Two brokers use 50 each of a quota of 100 for an hour; with 60 each has 30.
     groups = groups_with(g=100.0)
     period = period_with(groups, [(0, "a", 50.0, 50.0), (0, "b", 50.0, 50.0)], 3600)
-    quota = with_quota(period, 0, 60.0)
-    before = steady_limits(period, groups, period.quota, config())
-    after = steady_limits(period, groups, quota, config())
+    quota, config = with_quota(period, 60.0), steady_config(settings_with())
+    before, after = (steady_limits(period, groups, q, config) for q in (period.quota, quota))
     np.testing.assert_allclose(after[0], 30.0, rtol=1e-6)
     assert np.isinf(after[1:]).all()
     rows = difference_rows(period, groups, compare(period, before, after, quota)).to_pylist()
@@ -100,9 +104,8 @@ def test_each_bucket_is_divided_on_its_own() -> None:
     period = period_with(groups, [(0, "a", 80.0, 80.0), (0, "b", 10.0, 50.0)], 2)
     period.used[0, :, 1] = 50.0
     period.limit[0, :, 1] = 50.0
-    limits = steady_limits(period, groups, with_quota(period, 0, 60.0), config())
     # First b has its 10 and 2 % on top, then both are at their limits.
-    np.testing.assert_allclose(limits[0], [[50, 30], [10, 30]], rtol=1e-6)
+    np.testing.assert_allclose(limits(period, groups, 60.0), [[50, 30], [10, 30]], rtol=1e-6)
 
 
 def test_a_pair_without_reports_takes_no_part() -> None:
@@ -110,9 +113,7 @@ def test_a_pair_without_reports_takes_no_part() -> None:
     period = period_with(groups, [(0, "a", 90.0, 50.0), (0, "b", 90.0, 50.0)], 2)
     period.used_ms[1, 1] = 0.0
     period.used[0, 1, 1] = NAN
-    limits = steady_limits(period, groups, period.quota, config())
-    expected = np.array([[50.0, 100.0], [50.0, INF]])
-    np.testing.assert_allclose(limits[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(limits(period, groups), [[50.0, 100.0], [50.0, INF]], rtol=1e-6)
 
 
 def test_siblings_share_by_weight_and_floor() -> None:
@@ -126,8 +127,8 @@ def test_siblings_share_by_weight_and_floor() -> None:
     )
     cases = ((plain, [40.0, 40.0]), (weighted, [60.0, 20.0]), (floored, [10.0, 70.0]))
     for groups, expected in cases:
-        limits = steady_limits(period, groups, period.quota, config())
-        np.testing.assert_allclose(limits[0], np.repeat([expected], 3, axis=0).T, rtol=1e-5)
+        every = np.repeat([expected], 3, axis=0).T
+        np.testing.assert_allclose(limits(period, groups), every, rtol=1e-5)
 
 
 def test_terms_of_single_brokers_hold_in_every_bucket() -> None:
@@ -136,23 +137,21 @@ def test_terms_of_single_brokers_hold_in_every_bucket() -> None:
     groups = groups_with(other=INF, g={rate: 100.0, "brokers": terms})
     lines = [(1, "a", 80.0, 50.0), (1, "b", 80.0, 50.0), (1, "c", 80.0, 20.0)]
     period = period_with(groups, lines, 4)
-    limits = steady_limits(period, groups, period.quota, config())
-    expected = [95 * 3 / 4, 5.0, 95 / 4]
-    np.testing.assert_allclose(limits[0], np.repeat([expected], 4, axis=0).T, rtol=1e-5)
+    expected = np.repeat([[95 * 3 / 4, 5.0, 95 / 4]], 4, axis=0).T
+    np.testing.assert_allclose(limits(period, groups), expected, rtol=1e-5)
 
 
 def test_a_refusal_shows_the_demand_of_a_broker_at_its_limit() -> None:
     groups = groups_with(g=100.0)
     period = period_with(groups, [(0, "a", 20.0, 20.0), (0, "b", 80.0, 80.0)], 1)
     period.throttled[0] = [[10.0], [100.0]]
-    limits = steady_limits(period, groups, with_quota(period, 0, 120.0), config())
-    np.testing.assert_allclose(limits[0, :, 0], [30.0, 90.0], rtol=1e-6)
+    np.testing.assert_allclose(limits(period, groups, 120.0), [[30.0], [90.0]], rtol=1e-6)
 
 
 def test_where_the_law_gives_the_same_the_recorded_limit_stays() -> None:
     groups = groups_with(g=100.0)
     period = period_with(groups, [(0, "a", 50.0, 41.0), (0, "b", 50.0, 44.0)], 2)
-    law = steady_limits(period, groups, period.quota, config())
+    law = steady_limits(period, groups, period.quota, steady_config(settings_with()))
     same = compare(period, law, law, period.quota)
     np.testing.assert_array_equal(same.limit, period.limit)
     assert not same.less.any()
@@ -163,10 +162,8 @@ def test_another_law() -> None:
     groups = groups_with(g=90.0)
     lines = [(0, "a", 80.0, 80.0), (0, "b", 5.0, 80.0), (0, "c", 5.0, 80.0)]
     period = period_with(groups, lines, 1)
-    static = steady_config(settings_with(), "static")
-    np.testing.assert_allclose(
-        steady_limits(period, groups, period.quota, static)[0], [[30.0]] * 3, rtol=1e-6
-    )
+    found = limits(period, groups, law="static")
+    np.testing.assert_allclose(found, [[30.0]] * 3, rtol=1e-6)
 
 
 def test_sums_over_brokers_of_a_group_and_those_below() -> None:

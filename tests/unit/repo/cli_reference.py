@@ -1,12 +1,8 @@
-"""The reference of all commands in docs/reference/cli.md, made from their parsers.
-
-``python -m tests.unit.repo.cli_reference`` writes it; tests/unit/repo/test_cli_page.py compares.
-"""
+"""The reference of all commands at the end of docs/reference/cli.md, made from their parsers."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,10 +10,7 @@ from quotaplane.cli.audit import configure as configure_audit
 from quotaplane.cli.main import COMMANDS, PURPOSES, build_parser
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.demo.run import parser as demo_parser
-from tests.unit.repo.pages import ROOT
-
-PAGE: Final = ROOT / "docs/reference/cli.md"
-BEGIN: Final = "<!-- from the parsers: python -m tests.unit.repo.cli_reference -->\n"
+from tests.unit.repo.pages import ROOT, load_script
 
 JOBS: Final = ("quota", "balance")
 """The jobs that only `quotaplane run` starts."""
@@ -31,13 +24,7 @@ _SHARED: Final = {
 
 
 def _job_parser(job: str) -> argparse.ArgumentParser:
-    path = ROOT / "jobs" / f"run_{job}.py"
-    spec = importlib.util.spec_from_file_location(f"run_{job}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    parser: argparse.ArgumentParser = module.parser()
+    parser: argparse.ArgumentParser = load_script(ROOT / "jobs" / f"run_{job}.py").parser()
     return parser
 
 
@@ -127,16 +114,6 @@ def _section(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def reference() -> str:
-    """The reference as the page has it, from ``BEGIN`` to its end."""
+    """The reference as the page has it."""
     lines = [line for name, parser in parsers() for line in _section(name, parser)]
-    return BEGIN + "\n" + "\n".join(lines)
-
-
-def main() -> None:
-    """Write the reference into the page."""
-    head, _, _ = PAGE.read_text("utf-8").partition(BEGIN)
-    PAGE.write_text(head + reference(), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return "\n".join(lines)

@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from quotaplane.settings import load_settings
 from tests.histories import make_history
-from tests.unit.repo.cli_reference import BEGIN, JOBS, parsers
-from tests.unit.repo.pages import ROOT
+from tests.unit.repo.cli_reference import JOBS, parsers
+from tests.unit.repo.pages import MARK, ROOT
 
 DAY_ONE: Final = ROOT / "docs/start/day-one.md"
 FROM_TOPIC_RATES: Final = ROOT / "docs/start/from-topic-rates.md"
@@ -82,8 +82,8 @@ class Command(NamedTuple):
 def commands_in(page: Path) -> list[Command]:
     """The commands of a page, in its order."""
     found: list[Command] = []
-    # What is behind BEGIN names no files.
-    for block in _BLOCK.findall(page.read_text("utf-8").partition(BEGIN)[0]):
+    # What is behind MARK names no files.
+    for block in _BLOCK.findall(page.read_text("utf-8").partition(MARK)[0]):
         lines = [line[4:] for line in re.sub(r"\\\n +", "", block).splitlines()]
         while lines:
             line = lines.pop(0)
@@ -163,15 +163,15 @@ def matches(printed: str, expected: str) -> bool:
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
 
 
-def check_options(command: Command) -> None:
+def check_options(words: list[str]) -> None:
     """Parse a command without running it.
 
     Raises:
         ConfigError: an option is unknown or missing.
     """
-    words = list(takewhile(lambda word: word != "|", command.words))
+    words = list(takewhile(lambda word: word != "|", words))
     for name, parser in sorted(parsers(), key=lambda pair: -len(pair[0])):
         if words[: len(name.split())] == name.split():
             parser.parse_args([word for word in words[len(name.split()) :] if word != "&"])
             return
-    assert words[0] == "--setup" or words == ["--help"], command.text
+    assert words[0] == "--setup" or words == ["--help"], words

@@ -1,7 +1,4 @@
-"""The tables, audits, views and reasons in docs/reference/history.md, made from their declarations.
-
-``python -m tests.unit.repo.history_reference`` writes them; test_history_page.py compares.
-"""
+"""The lists of docs/reference/history.md, from declarations: tables, audits, views, reasons."""
 
 from __future__ import annotations
 
@@ -21,9 +18,6 @@ from quotaplane.query.group_feed import FEEDS
 from quotaplane.query.views import BEGINNING, VIEWS
 from quotaplane.settings import History
 from tests.unit.repo.pages import ROOT
-
-PAGE: Final = ROOT / "docs/reference/history.md"
-BEGIN: Final = "<!-- from the code: python -m tests.unit.repo.history_reference -->\n"
 
 _FOLDER: Final = ROOT / "pipelines/quotaplane/query/view_sql"
 _RECENT: Final = "but only the limits that a question about the time since `:since` needs."
@@ -97,7 +91,7 @@ def _reasons() -> Iterator[str]:
 
 
 def reference() -> str:
-    """The lists as the page has them, from ``BEGIN`` to its end."""
+    """The lists as the page has them."""
     with tempfile.TemporaryDirectory() as folder:
         history = History(path=folder)
         ensure_history(history)
@@ -109,14 +103,4 @@ def reference() -> str:
                 "Reasons of limits": _reasons(),
             }
             sections = [f"## {heading}\n\n" + "\n".join(rows) for heading, rows in parts.items()]
-    return BEGIN + "\n" + "\n\n".join(sections) + "\n"
-
-
-def main() -> None:
-    """Write the lists into the page."""
-    head, _, _ = PAGE.read_text("utf-8").partition(BEGIN)
-    PAGE.write_text(head + reference(), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return "\n\n".join(sections) + "\n"

@@ -1,7 +1,4 @@
-"""The tables of docs/reference/configuration.md, made from the declarations of all settings.
-
-``python -m tests.unit.repo.settings_reference`` writes them; test_configuration.py compares.
-"""
+"""The tables of docs/reference/configuration.md, made from the declarations of all settings."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from pydantic.fields import FieldInfo
 
 from quotabalance.settings import BalanceSettings
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
-from tests.unit.repo.pages import ROOT
 
-PAGE: Final = ROOT / "docs/reference/configuration.md"
-BEGIN: Final = "<!-- from the settings: python -m tests.unit.repo.settings_reference -->\n"
 TRANSPORTS: Final = {
     "delta": DeltaTransport,
     "kafka": KafkaTransport,
@@ -88,7 +82,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def reference() -> str:
-    """The tables as the page has them, from ``BEGIN`` to its end."""
+    """The tables as the page has them."""
     parts = []
     for heading, rows in settings().items():
         lines = ["| setting | default | what it is, and who sets it |", "|---|---|---|"]
@@ -96,14 +90,4 @@ def reference() -> str:
             text = one.text.replace("``", "`").replace("|", "\\|")
             lines.append(f"| `{one.key}` | {one.default} | {text} |")
         parts.append(f"## {heading}\n\n" + "\n".join(lines) + "\n")
-    return BEGIN + "\n" + "\n".join(parts)
-
-
-def main() -> None:
-    """Write the tables into the page."""
-    head, _, _ = PAGE.read_text("utf-8").partition(BEGIN)
-    PAGE.write_text(head + reference(), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return "\n".join(parts)

@@ -26,13 +26,19 @@ from benchmarks.balance_arena.plots import planes
 from benchmarks.balance_arena.results import read_table
 from benchmarks.balance_arena.scenarios import named, scenarios
 from benchmarks.balance_arena.telemetry import Noise, Stats
-from benchmarks.balance_arena.world import OFFLINE, World, build, place_balanced, place_random
+from benchmarks.balance_arena.world import OFFLINE, World, build, place_random
 
 
-def a_world(namespaces: int = 4) -> World:
-    world = build(np.random.default_rng(1), brokers=3, namespaces=namespaces, bundles_each=4)
+def a_world() -> World:
+    world = build(np.random.default_rng(1), brokers=3, namespaces=4, bundles_each=4)
     place_random(world, range(3), np.random.default_rng(2))
     return world
+
+
+def to_the_next(world: World, bundle: int) -> Order:
+    """Move it to the broker after its own."""
+    source = int(world.owner[bundle])
+    return Order(bundle, source, (source + 1) % 3)
 
 
 KEPT = Handover(1, keeps_target=True)
@@ -57,16 +63,15 @@ def carry_out(
 @pytest.mark.parametrize(("kept", "found_s"), [(True, CLAIM_AFTER_S), (False, LOOKUP_AFTER_S)])
 def test_moved_bundles_are_off_line_for_as_long_as_said(kept: bool, found_s: float) -> None:
     world = a_world()
-    source = int(world.owner[5])
-    target = (source + 1) % 3
-    cluster = carry_out(world, Handover(1, kept), placed=target)
-    cluster.order([Order(5, source, target)], now_s=100.0)
+    order = to_the_next(world, 5)
+    cluster = carry_out(world, Handover(1, kept), placed=order.target)
+    cluster.order([order], now_s=100.0)
     topics = int(world.topics()[5])
     handling = CLOSE_S + TOPIC_S * topics
     cluster.run_until(100.0)
     assert world.owner[5] == OFFLINE
     cluster.run_until(200.0)
-    assert world.owner[5] == target
+    assert world.owner[5] == order.target
     (move,) = cluster.moved
     (outage,) = cluster.outages
     assert outage.seconds == pytest.approx(2 * handling + found_s)
@@ -76,7 +81,7 @@ def test_moved_bundles_are_off_line_for_as_long_as_said(kept: bool, found_s: flo
 
 def test_one_lane_unloads_one_after_the_other() -> None:
     world = a_world()
-    orders = [Order(b, int(world.owner[b]), (int(world.owner[b]) + 1) % 3) for b in range(4)]
+    orders = [to_the_next(world, bundle) for bundle in range(4)]
     for lanes, together in ((1, False), (4, True)):
         again = a_world()
         cluster = carry_out(again, Handover(lanes, keeps_target=True))
@@ -90,7 +95,7 @@ def test_one_lane_unloads_one_after_the_other() -> None:
 def test_bundles_of_one_range_wait_for_each_other_if_told() -> None:
     world = a_world()
     same = [bundle for bundle, name in enumerate(world.bundles) if name.low == 0][:2]
-    orders = [Order(b, int(world.owner[b]), (int(world.owner[b]) + 1) % 3) for b in same]
+    orders = [to_the_next(world, bundle) for bundle in same]
     cluster = carry_out(world, Handover(8, keeps_target=True, one_of_a_range=True))
     cluster.order(orders, now_s=0.0)
     cluster.run_until(0.0)
@@ -240,13 +245,6 @@ def test_scenarios_begin_as_they_say() -> None:
             assert use.max() / use.mean() < 1.02, scene.name
         elif not scene.events and not scene.changes:
             assert use.max() / np.average(use, weights=world.size) > 1.2, scene.name
-
-
-def test_balanced_placement_is_balanced() -> None:
-    world = a_world(namespaces=25)
-    place_balanced(world, range(3))
-    use = world.use(world.bundle_rates()[:, :2].sum(axis=1))
-    assert use.max() / use.mean() < 1.01
 
 
 def test_the_page_and_the_plot_of_all_scenarios_are_what_their_tables_give() -> None:

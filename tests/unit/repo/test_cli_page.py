@@ -1,8 +1,9 @@
-"""docs/reference/cli.md is right on options, answers, exit codes; all commands keep its rules."""
+"""docs/reference/cli.md is right on answers and exit codes; all commands keep its rules."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 from quotaplane.cli.main import main
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import QuotaplaneError
-from tests.unit.repo.cli_reference import BEGIN, PAGE, parsers, reference
-from tests.unit.repo.exit_codes import documented_codes
+from tests.job import write_conf
+from tests.unit.repo.cli_reference import parsers
+from tests.unit.repo.pages import ROOT, documented_codes, section
 
 ALL = dict(parsers())
 FORMS = {"--table", "--json", "--csv"}
@@ -22,14 +24,9 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
     return {option for action in parser._actions for option in action.option_strings}
 
 
-def test_the_page_has_the_options_of_all_commands() -> None:
-    _, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    assert begin + rest == reference(), "run: python -m tests.unit.repo.cli_reference"
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_every_answer_is_on_the_page(name: str) -> None:
-    answers = PAGE.read_text("utf-8").partition("## Answers")[2].partition("\n## ")[0]
+    answers = section("cli", "Answers")
     named = {
         command
         for line in answers.splitlines()
@@ -55,6 +52,16 @@ def test_options_have_one_name_everywhere(name: str) -> None:
         assert options >= {"--table", "--json"}
     changes = name.split()[-1] in ("put", "apply", "delete", "restore")
     assert (options >= {"--by", "--why", "--dry-run"}) == changes
+
+
+def test_every_parser_in_the_code_is_the_one_that_takes_no_abbreviations() -> None:
+    folders = ("pipelines", "jobs", "benchmarks", "deploy", "tests/servers")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 100
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                assert not ast.unparse(node.func).endswith("ArgumentParser"), file
 
 
 def test_every_error_has_a_code_on_the_page() -> None:
@@ -100,11 +107,8 @@ def test_a_wrong_place_is_told_with_its_path_and_nothing_is_created(
 def test_the_server_creates_no_history_either(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    conf = tmp_path / "conf.yaml"
-    conf.write_text(
-        f"{{transport: {{kind: delta, path: {tmp_path}/topics}}, "
-        f"history: {{path: {tmp_path}/history}}, checkpoint: c, server: {{anonymous: viewer}}}}"
-    )
+    transport = {"kind": "delta", "path": f"{tmp_path}/topics"}
+    conf = write_conf(tmp_path, transport, server={"anonymous": "viewer"})
     assert main(["serve", "--conf", str(conf)]) == 2
     assert f"there is no history at {tmp_path}/history" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [conf]

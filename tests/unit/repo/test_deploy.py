@@ -13,10 +13,9 @@ from typing import Final
 import pytest
 import yaml
 
-from quotaplane.cli.main import COMMANDS, build_parser
-from quotaplane.cli.spark_jobs import job_names
 from quotaplane.errors import ConfigError, DeposedError, FailedBatchError
 from quotaplane.settings import parse_settings
+from tests.unit.repo.documented_commands import check_options
 from tests.unit.repo.pages import ROOT
 
 UNITS: Final = ROOT / "deploy" / "systemd"
@@ -46,28 +45,13 @@ def keys_of(unit: Path) -> Keys:
     return found
 
 
-def check_command(words: list[str]) -> None:
-    """Parse a command line of ``quotaplane`` as it would be.
-
-    Raises:
-        ConfigError: it is wrong.
-    """
-    if words[0] == "run":
-        assert words[1] in job_names()
-        return
-    if " ".join(words[:2]) in COMMANDS:
-        words = [" ".join(words[:2]), *words[2:]]
-    assert words[0] in COMMANDS, words
-    build_parser(words[0], words[1:]).parse_args(words)
-
-
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.stem)
 def test_a_unit_starts_a_command_that_exists_and_heeds_its_exit_codes(unit: Path) -> None:
     keys = keys_of(unit)
     (command,) = keys["Service.ExecStart"]
     program, *words = shlex.split(command)
     assert program == PROGRAM
-    check_command(words)
+    check_options(words)
     if keys["Service.Type"] == ["oneshot"]:
         assert "Service.Restart" not in keys
         return
@@ -150,13 +134,13 @@ def commands(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_on_the_page_are_right(page: Path) -> None:
     for command in commands(page):
-        check_command(shlex.split(command))
+        check_options(shlex.split(command))
 
 
 def test_the_pages_have_such_commands() -> None:
     assert len([command for page in PAGES for command in commands(page)]) > 20
     with pytest.raises(ConfigError):
-        check_command(["doctor", "--invented"])
+        check_options(["doctor", "--invented"])
 
 
 def test_services_that_the_pages_name_exist() -> None:

@@ -36,7 +36,7 @@ def test_commands_run_as_written(page: Path, tmp_path: Path) -> None:
 def test_commands_that_need_more_have_only_options_that_exist(page: Path) -> None:
     for command in COMMANDS[page]:
         if command.is_ours and (command.starts_spark or command.needs_more):
-            check_options(command)
+            check_options(command.words)
 
 
 def test_the_commands_are_found() -> None:

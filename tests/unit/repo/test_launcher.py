@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -41,12 +40,8 @@ class Machine:
     """A machine that has the usual commands and just the Javas that a test gives it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.environment = {
-            "PATH": self._commands(),
-            "HOME": str(folder),
-            "QUOTAPLANE_JDKS": "",
-        }
+        self.folder, self.launcher = folder, LAUNCHER
+        self.environment = {"PATH": self._commands(), "HOME": str(folder), "QUOTAPLANE_JDKS": ""}
 
     def _commands(self) -> str:
         folder = self.folder / "commands"
@@ -71,7 +66,7 @@ class Machine:
 
     def run(self, *arguments: str, **variables: str) -> Answer:
         done = subprocess.run(
-            [LAUNCHER, *arguments],
+            [self.launcher, *arguments],
             env=self.environment | variables,
             cwd=self.folder,
             capture_output=True,
@@ -79,6 +74,12 @@ class Machine:
             timeout=300,
         )
         return Answer(done.returncode, done.stdout, done.stderr)
+
+    def refused(self, *arguments: str, **variables: str) -> str:
+        """Run it; it must end with 2. Its one line."""
+        answer = self.run(*arguments, **variables)
+        assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+        return answer.err
 
 
 @pytest.fixture
@@ -93,13 +94,9 @@ def machine(bare: Machine) -> Machine:
 
 
 def test_no_java(bare: Machine) -> None:
-    answer = bare.run("quota", "--print-command")
-    assert answer.code == 2
-    assert answer.out == ""
-    assert answer.err.count("\n") == 1
-    assert "needs Java 17 or 21, found none" in answer.err
-    assert "apt-get install openjdk-17-jdk-headless" in answer.err
-    assert "brew install openjdk@17" in answer.err
+    line = bare.refused("quota", "--print-command")
+    assert "needs Java 17 or 21, found none" in line
+    assert "apt-get install openjdk-17-jdk-headless" in line
 
 
 @pytest.mark.parametrize("release_file", [True, False])
@@ -110,10 +107,8 @@ def test_java_that_spark_cannot_run_on(
     bare: Machine, version: str, major: str, release_file: bool
 ) -> None:
     home = bare.java(version, release_file=release_file)
-    answer = bare.run("quota", "--print-command", JAVA_HOME=str(home))
-    assert answer.code == 2
-    assert answer.err.count("\n") == 1
-    assert f"needs Java 17 or 21, found only Java {major} in {home}" in answer.err
+    line = bare.refused("quota", "--print-command", JAVA_HOME=str(home))
+    assert f"needs Java 17 or 21, found only Java {major} in {home}" in line
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.9", "21.0.1"])
@@ -149,16 +144,9 @@ def test_python_that_is_too_old(machine: Machine) -> None:
     for name in ("spark-submit.sh", "deploy", "conf"):
         (copy / name).symlink_to(ROOT / name)
     (copy / "jobs" / "run_quota.py").touch()
-    done = subprocess.run(
-        ["bash", str(copy / "spark-submit.sh"), "quota"],
-        env=machine.environment | {"QUOTAPLANE_PYTHON": str(old)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "Python 3.10, 3.11, 3.12 or 3.13 is needed" in done.stderr
+    machine.launcher = copy / "spark-submit.sh"
+    line = machine.refused("quota", QUOTAPLANE_PYTHON=str(old))
+    assert "Python 3.10, 3.11, 3.12 or 3.13 is needed" in line
 
 
 @pytest.mark.parametrize(
@@ -176,14 +164,14 @@ def test_python_that_is_too_old(machine: Machine) -> None:
 def test_a_wrong_command_line_is_one_line(
     machine: Machine, arguments: list[str], message: str
 ) -> None:
-    answer = machine.run(*arguments)
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err.count("\n") == 1
-    assert answer.err.startswith(f"spark-submit.sh: {message}")
+    assert machine.refused(*arguments).startswith(f"spark-submit.sh: {message}")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
-def test_help_lists_the_jobs(bare: Machine, arguments: list[str]) -> None:
+def test_help_lists_the_jobs_and_needs_nothing_from_the_machine(
+    bare: Machine, arguments: list[str]
+) -> None:
+    bare.environment = {"PATH": bare.environment["PATH"]}
     answer = bare.run(*arguments)
     assert answer.code == 0
     jobs = sorted(file.stem.removeprefix("run_") for file in (ROOT / "jobs").glob("run_*.py"))
@@ -206,6 +194,7 @@ def test_a_plain_job(machine: Machine) -> None:
     assert answer.variables["SPARK_CONF_DIR"] == f"{ROOT}/conf"
     assert answer.variables["PYSPARK_PYTHON"] == f"{ROOT}/.venv/bin/python"
     assert answer.variables["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert not (machine.folder / ".cache").exists()  # nothing is made for printing
 
 
 def test_options_go_to_spark_or_to_the_job(machine: Machine) -> None:
@@ -271,15 +260,3 @@ def test_a_job_may_be_any_file(machine: Machine) -> None:
     (machine.folder / "my job.py").touch()
     answer = machine.run("my job.py", "--print-command", "a b")
     assert answer.command[1:] == ["my job.py", "a b"]
-
-
-def test_nothing_was_made_for_printing(machine: Machine) -> None:
-    assert machine.run("quota", "--print-command").code == 0
-    assert not (machine.folder / ".cache").exists()
-
-
-def test_help_needs_nothing_from_the_machine(tmp_path: Path) -> None:
-    path = os.environ["PATH"]
-    done = subprocess.run([LAUNCHER], env={"PATH": path}, capture_output=True, timeout=300)
-    assert done.returncode == 0
-    assert done.stdout.startswith(b"usage: ./spark-submit.sh JOB")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-from types import ModuleType
 from typing import Any, Final
 
 import pytest
@@ -16,7 +14,7 @@ from quotaplane.agents.conditions import Condition
 from quotaplane.agents.known_conditions import CONDITIONS
 from quotaplane.metrics.declaration import Kind, Metric
 from quotaplane.metrics.of_programs import METRICS
-from tests.unit.repo.pages import ROOT
+from tests.unit.repo.pages import ROOT, load_script
 
 RUNBOOK: Final = ROOT / "docs" / "operate" / "runbook"
 DEPLOY: Final = ROOT / "deploy"
@@ -120,16 +118,6 @@ def test_prometheus_scrapes_the_jobs_that_the_rules_name() -> None:
 # The dashboard
 
 
-def _script() -> ModuleType:
-    file = DEPLOY / "grafana" / "make_dashboard.py"
-    spec = importlib.util.spec_from_file_location("make_dashboard", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _panels() -> list[dict[str, Any]]:
     panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
     return panels
@@ -137,7 +125,8 @@ def _panels() -> list[dict[str, Any]]:
 
 def test_the_dashboard_is_what_the_script_writes() -> None:
     text = DASHBOARD.read_text("utf-8")
-    assert text == _script().text(), "run `python deploy/grafana/make_dashboard.py`"
+    made = load_script(DEPLOY / "grafana" / "make_dashboard.py").text()
+    assert text == made, "run `python deploy/grafana/make_dashboard.py`"
 
 
 def test_every_panel_is_explained_and_shows_metrics_that_exist() -> None:

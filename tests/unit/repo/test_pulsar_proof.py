@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from benchmarks.proof_command import read_records, write_records
-from benchmarks.pulsar_proof import __main__ as command
-from benchmarks.pulsar_proof.contenders import OBSERVED, REPORTS, STOCK, Contender
+from benchmarks.pulsar_proof.contenders import OBSERVED, REPORTS, STOCK
 from benchmarks.pulsar_proof.figures import fair, figures
 from benchmarks.pulsar_proof.load import Arriving
-from benchmarks.pulsar_proof.page import FOLDER, page, results_csv, write
+from benchmarks.pulsar_proof.page import FOLDER, page, write
 from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record, by_broker
 from benchmarks.pulsar_proof.run import rates
 from benchmarks.pulsar_proof.scenarios import ALL, Arrivals
@@ -55,14 +54,6 @@ def test_fair_is_max_min_of_what_brokers_want_then() -> None:
     np.testing.assert_allclose(shares[-1], [40, 40, 40])
 
 
-def test_stock_as_it_was_first_measured() -> None:
-    found = figures(record([lambda t: 75.0, lambda t: 67.0, lambda t: 0.5], WAKES))
-    assert found.utilisation == pytest.approx(142.5 / 120)
-    assert found.worst_share == pytest.approx(0.5 / 40)
-    assert found.seconds_to_fair is None
-    assert (found.over_1_s, found.over_5_s) == pytest.approx((142.5 / 120 - 1,) * 2)
-
-
 def test_seconds_to_fair_are_until_it_stays_so() -> None:
     def wakes_late(t: float) -> float:
         return 40.0 if t >= 8.0 and not 20.0 <= t < 22.0 else 10.0
@@ -72,12 +63,6 @@ def test_seconds_to_fair_are_until_it_stays_so() -> None:
     # 10 % below 40, when 30 of 40 are missing for a bit more than 0.66 s of 5 s.
     assert found.seconds_to_fair == pytest.approx(22.0 - 0.6, abs=0.11)
     assert found.worst_share == 1.0
-
-
-def test_fair_from_the_start() -> None:
-    steady = figures(record([lambda t: 41.0, lambda t: 39.0, lambda t: 40.0], WAKES))
-    assert steady.seconds_to_fair == 0.0
-    assert steady.over_5_s == pytest.approx(0.0)
 
 
 def test_fair_at_the_very_end_only() -> None:
@@ -247,29 +232,3 @@ def test_the_committed_page_has_the_committed_figures() -> None:
         (line,) = (line for line in lines if f"({FOLDER}/{row['scenario']}.svg) |" in line)
         took = row["seconds_to_fair"] or "never"
         assert f" {took} | {float(row['utilisation']):.1%} |" in line
-
-
-def test_numbers_are_told_second_by_second() -> None:
-    lines = results_csv([record(WAKES, WAKES)]).splitlines()
-    assert len(lines) == 1 + 60 * 3
-    assert lines[1] == "idle_wakes,stock,-10,1,120,80.0,60.0,80.0"
-    assert lines[-1] == "idle_wakes,stock,49,3,120,60.0,40.0,60.0"
-
-
-@pytest.mark.parametrize(
-    ("asked", "measured"),
-    [([], ["stock", "reports", "observed"]), (["observed"], ["observed"]), (["none"], [])],
-)
-def test_the_command_measures_all_unless_asked_for_less(
-    asked: list[str], measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs: list[str] = []
-
-    def run(contender: Contender, folder: Path, say: object) -> list[Record]:
-        runs.append(contender.name)
-        return []
-
-    monkeypatch.setattr(command, "run", run)
-    monkeypatch.setattr(command, "write", lambda docs, records, contenders: docs)
-    command.main([*asked, "--folder", str(tmp_path), "--docs", str(tmp_path)])
-    assert runs == measured

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.soak_day.quota_process import QuotaProcess, Reported
-from quotaplane.settings import parse_settings
+from quotaplane.settings import load_settings
 from quotaplane.wire.reports import encode_report
-from tests.job import history_table, put_quotas
+from tests.job import history_table, put_quotas, write_conf
 from tests.unit.history.history_cases import NOON_MS
 
 LEASE_S = 30.0
@@ -24,15 +24,9 @@ def report(sequence: int, published_at_ms: int) -> Reported:
 
 
 def test_it_limits_goes_on_after_a_kill_and_records_what_a_round_leaves_out(tmp_path: Path) -> None:
-    settings = parse_settings(
-        {
-            "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
-            "history": {"path": str(tmp_path / "history")},
-            "checkpoint": str(tmp_path / "checkpoint"),
-            "shards": 1,
-            "limits": {"lease_s": LEASE_S},
-        }
-    )
+    transport = {"kind": "delta", "path": str(tmp_path / "topics")}
+    conf = write_conf(tmp_path, transport, shards=1, limits={"lease_s": LEASE_S})
+    settings = load_settings(conf)
     put_quotas(settings, g=100.0)
     process = QuotaProcess(settings, tmp_path)
     late_ms = NOON_MS - int(2 * LEASE_S * 1000)
