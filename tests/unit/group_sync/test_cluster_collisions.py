@@ -34,14 +34,6 @@ def test_the_one_in_the_table_holds_it_and_all_other_groups_are_followed(rig: Ri
     assert told.startswith(f"left out groups: group {OTHER!r}: has the same id as {ONE!r}")
 
 
-def test_of_two_new_ones_the_first_by_name_holds_it(rig: Rig) -> None:
-    rig.cluster.put(ONE, publishRateInMsgs=1)
-    rig.cluster.put(OTHER, publishRateInMsgs=2)
-    rig.sync(lambda: None, lambda: None)
-    assert list(rig.table()) == [min(ONE, OTHER)]
-    assert len(rig.told) == 1
-
-
 def test_the_other_one_is_put_once_the_holder_is_gone(rig: Rig) -> None:
     rig.cluster.put(ONE, publishRateInMsgs=1)
     rig.sync(

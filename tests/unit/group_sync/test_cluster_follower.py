@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,7 +17,7 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, get_group, put_groups
 from quotaplane.settings import History, Reports
 from tests.unit.group_sync.follower_cases import BY, Rig
-from tests.unit.pulsar_admin.cluster_cases import Answer
+from tests.unit.pulsar_admin.cluster_cases import Answer, Paced
 from tests.unit.registry.groups_cases import quota, rates
 
 
@@ -47,14 +45,6 @@ def test_groups_are_created_changed_and_deleted(rig: Rig) -> None:
     assert rig.told == []
 
 
-def test_what_did_not_change_is_not_written(rig: Rig) -> None:
-    rig.cluster.put("rg", publishRateInMsgs=100)
-    rig.sync()
-    version = rig.version()
-    rig.sync(lambda: None, lambda: None)
-    assert rig.version() == version
-
-
 def test_what_only_we_know_stays(rig: Rig) -> None:
     policy = pa.table({"weight": [3.0], "mode": ["soft"]})
     quotas = quota(1, 2, 3, 4, 5, 6, 7)
@@ -64,23 +54,6 @@ def test_what_only_we_know_stays(rig: Rig) -> None:
     row = get_group(rig.history, "rg")
     assert rates(row) == [100, 2, None, None, 5, 6, 7]
     assert (row["weight"], row["mode"], row["updated_by"]) == (3.0, "soft", BY)
-
-
-def test_a_quota_that_the_enforcer_hid_is_kept(rig: Rig) -> None:
-    rig.cluster.put("rg", publishRateInMsgs=100, publishRateInBytes=1000, dispatchRateInMsgs=9)
-    rig.sync(
-        lambda: None,
-        lambda: rig.cluster.put("rg", publishRateInMsgs=-1, publishRateInBytes=-1),
-    )
-    assert rig.table() == {"rg": [100, 1000, 9, None]}
-    rig.sync(lambda: rig.cluster.put("rg", publishRateInMsgs=200))
-    assert rig.table() == {"rg": [200, 1000, 9, None]}
-    rig.sync(lambda: rig.cluster.put("rg", dispatchRateInMsgs=-1))
-    assert rig.table() == {"rg": [200, 1000, None, None]}
-    rig.cluster.put("rg", publishRateInMsgs=-1)
-    put_groups(rig.history, ["rg"], quota(np.inf), "ann")
-    rig.sync()
-    assert rig.table() == {"rg": [None, 1000, None, None]}
 
 
 def test_groups_of_others_stay(rig: Rig) -> None:
@@ -145,17 +118,14 @@ class TestFailures:
         assert rig.table() == {"bad": [2, None, None, None], "good": [2, None, None, None]}
         return second
 
-    @pytest.mark.parametrize("status", [401, 403, 500])
-    def test_without_the_list_nothing_happens(self, rig: Rig, status: int) -> None:
-        failures = self.failing(rig, "resourcegroups", Answer(status))
-        assert [type(error) for error in failures] == [RefusedError]
+    @pytest.mark.parametrize("answer", [Answer(403), Answer(500), Answer(200, {"no": "list"})])
+    def test_without_the_list_nothing_happens(self, rig: Rig, answer: Answer) -> None:
+        (error,) = self.failing(rig, "resourcegroups", answer)
+        assert "resourcegroups" in str(error)
 
-    @pytest.mark.parametrize("body", ["html", {"no": "list"}, [1], [["rg"]]])
-    def test_a_list_that_is_none_is_no_list(self, rig: Rig, body: object) -> None:
-        (error,) = self.failing(rig, "resourcegroups", Answer(200, body))
-        assert "the answer is not a list of names" in str(error)
-
-    @pytest.mark.parametrize("answer", [Answer(500), Answer(200, "x"), Answer(200, [1])])
+    @pytest.mark.parametrize(
+        "answer", [Answer(500), Answer(200, "x"), Answer(200, [1]), Answer(200, {})]
+    )
     def test_a_group_that_cannot_be_read_is_left_as_it_is(self, rig: Rig, answer: Answer) -> None:
         def fail() -> None:
             rig.cluster.answers["GET resourcegroups/bad"] = answer
@@ -209,15 +179,8 @@ class TestFailures:
             rig.cluster.put("a", publishRateInMsgs=2)
             monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", locked)
 
-        def mend() -> None:
-            monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", put_groups)
-
-        first, second, third = rig.run(lambda: None, fail, mend)
-        assert (first, [str(error) for error in second], third) == (
-            [],
-            ["somebody else writes"],
-            [],
-        )
+        first, (error,), third = rig.run(lambda: None, fail, monkeypatch.undo)
+        assert (first, str(error), third) == ([], "somebody else writes", [])
         assert rig.table()["a"] == [2, None, None, None]
 
 
@@ -268,21 +231,20 @@ class TestTenants:
         rig.cluster.put("rg", publishRateInMsgs=1)
         rig.cluster.put("other", publishRateInMsgs=1)
 
-    def test_namespaces_are_attached_now_and_later(self, rig: Rig) -> None:
+    def test_namespaces_are_attached_now_later_and_again(self, rig: Rig) -> None:
         namespaces = rig.cluster.namespaces
         namespaces |= {"acme/a": None, "acme/b": "other", "else/a": None}
-        rig.sync(lambda: None, lambda: namespaces.update({"acme/new": None}), lambda: None)
+        rig.sync(
+            lambda: None,
+            lambda: namespaces.update({"acme/new": None}),
+            lambda: namespaces.update({"acme/a": None}),  # somebody detached it
+        )
         assert namespaces == {"acme/a": "rg", "acme/b": "other", "else/a": None, "acme/new": "rg"}
         assert rig.cluster.paths("POST") == [
             "namespaces/acme/a/resourcegroup/rg",
             "namespaces/acme/new/resourcegroup/rg",
+            "namespaces/acme/a/resourcegroup/rg",
         ]
-
-    def test_what_was_detached_is_attached_again(self, rig: Rig) -> None:
-        namespaces = rig.cluster.namespaces
-        namespaces["acme/a"] = None
-        rig.sync(lambda: None, lambda: namespaces.update({"acme/a": None}))
-        assert namespaces == {"acme/a": "rg"}
 
     def test_a_tenant_or_group_that_is_not_there_yet_is_told_once(self, rig: Rig) -> None:
         del rig.cluster.groups["rg"]
@@ -333,28 +295,6 @@ class TestTenants:
         assert [
             "check transport.admin_url" in str(error) for error in rig.run(lambda: None)[0]
         ] == [True]
-
-
-class Paced:
-    """A sleep that ends when the test says so."""
-
-    def __init__(self) -> None:
-        self._begun = threading.Semaphore(0)
-        self._woken = threading.Semaphore(0)
-        self.slept: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self._begun.release()
-        while not self._woken.acquire(blocking=False):
-            await asyncio.sleep(0.001)
-
-    def next_poll(self) -> None:
-        """Let one poll happen, from the sleep before it to the one after it."""
-        assert self._begun.acquire(timeout=60)
-        self._woken.release()
-        assert self._begun.acquire(timeout=60)
-        self._begun.release()
 
 
 class TestFollowing:
@@ -430,21 +370,6 @@ class TestFollowing:
             assert list(rig.table()) == ["good"]
         assert len(rig.told) == 1
 
-    def test_an_empty_list_at_the_start_deletes_nothing_and_does_not_stop_the_job(
-        self, rig: Rig, pace: Paced
-    ) -> None:
-        names = list("abcdef")
-        for name in names:
-            rig.cluster.put(name, publishRateInMsgs=1)
-        rig.sync()
-        rig.cluster.answers["GET resourcegroups"] = Answer(200, [])
-        with self.follow(rig, pace):
-            assert list(rig.table()) == names
-            rig.cluster.answers.clear()
-            pace.next_poll()
-        assert list(rig.table()) == names
-        assert ["lists 0 of 6 resource groups" in line for line in rig.told] == [True, False]
-
     def test_a_table_that_cannot_be_written_is(
         self, rig: Rig, pace: Paced, history: History
     ) -> None:
@@ -455,9 +380,9 @@ class TestFollowing:
     def test_it_ends_at_once_in_the_middle_of_a_request(self, rig: Rig, pace: Paced) -> None:
         with self.follow(rig, pace):
             rig.cluster.answers["GET resourcegroups"] = Answer(delay_s=60)
-            assert pace._begun.acquire(timeout=60)
+            assert pace.begun.acquire(timeout=60)
             asked = len(rig.cluster.asked)
-            pace._woken.release()
+            pace.woken.release()
             deadline = time.monotonic() + 60
             while len(rig.cluster.asked) == asked and time.monotonic() < deadline:
                 time.sleep(0.001)

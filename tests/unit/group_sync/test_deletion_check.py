@@ -95,19 +95,6 @@ class TestGroups:
         assert "'a', 'b', 'c', 'd' are gone from the cluster" in rig.told[-1]
         assert "groups restore" in rig.told[-1]
 
-    def test_only_those_that_were_missing_each_time_are_deleted(self, rig: Rig) -> None:
-        back = self.loses(rig, *"abcdefgh")
-        rig.sync(
-            back,
-            lambda: rig.cluster.put("h", publishRateInMsgs=1),
-            lambda: (rig.cluster.groups.pop("h"), rig.cluster.put("a", publishRateInMsgs=1)),
-        )
-        assert list(rig.table()) == ["a", "h"]
-
-    def test_a_few_may_go_at_once(self, rig: Rig) -> None:
-        rig.sync(self.loses(rig, *"abc"))
-        assert list(rig.table()) == list("defgh")
-
     def test_what_is_not_listed_and_yet_there_stays(self, rig: Rig) -> None:
         rig.sync(self.lists(rig, *"defgh"), *[lambda: None] * 4)
         assert list(rig.table()) == list(NAMES)
