@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -31,11 +32,8 @@ def test_groups_are_created_changed_and_deleted(rig: Rig) -> None:
         lambda: rig.cluster.groups.pop("free"),
     )
     assert rig.table() == {"rg": [50, None, None, 7], "new": [None, 5, None, None]}
-    steps = [
-        (c["by"], c["group"], c["from"] is None, c["to"] is None)
-        for c in group_changes(rig.history)
-    ]
-    assert steps == [
+    changes = group_changes(rig.history)
+    assert [(c["by"], c["group"], c["from"] is None, c["to"] is None) for c in changes] == [
         (BY, "free", True, False),
         (BY, "rg", True, False),
         (BY, "rg", False, False),
@@ -99,24 +97,25 @@ def test_names_that_do_not_fit_are_told_once(rig: Rig) -> None:
     assert told.startswith(r"left out groups: group 'a\x01b': has a character")
 
 
+LOCKED = HistoryError("somebody else writes")
+
+
 class TestFailures:
     def failing(self, rig: Rig, path: str, answer: Answer) -> list[QuotaplaneError]:
-        """What a second sync returns, in which one thing fails and all else has changed."""
-        rig.cluster.put("bad", publishRateInMsgs=1)
-        rig.cluster.put("good", publishRateInMsgs=1)
-        rig.cluster.put("gone", publishRateInMsgs=1)
-        groups = rig.cluster.groups
-
-        def change() -> None:
-            rig.cluster.put("bad", publishRateInMsgs=2)
-            rig.cluster.put("good", publishRateInMsgs=2)
-            del groups["gone"]
-            rig.cluster.answers[f"GET {path}"] = answer
-
-        first, second, third = rig.run(lambda: None, change, rig.cluster.answers.clear)
-        assert (first, third) == ([], [])
+        """What a second poll returns, in which one thing fails and all else has changed."""
+        for name in ("bad", "good", "gone"):
+            rig.cluster.put(name, publishRateInMsgs=1)
+        poll = rig.follower()
+        assert not poll()
+        rig.cluster.put("bad", publishRateInMsgs=2)
+        rig.cluster.put("good", publishRateInMsgs=2)
+        del rig.cluster.groups["gone"]
+        rig.cluster.answers[f"GET {path}"] = answer
+        failures = poll()
+        rig.cluster.answers.clear()
+        assert not poll()
         assert rig.table() == {"bad": [2, None, None, None], "good": [2, None, None, None]}
-        return second
+        return failures
 
     @pytest.mark.parametrize("answer", [Answer(403), Answer(500), Answer(200, {"no": "list"})])
     def test_without_the_list_nothing_happens(self, rig: Rig, answer: Answer) -> None:
@@ -127,101 +126,83 @@ class TestFailures:
         "answer", [Answer(500), Answer(200, "x"), Answer(200, [1]), Answer(200, {})]
     )
     def test_a_group_that_cannot_be_read_is_left_as_it_is(self, rig: Rig, answer: Answer) -> None:
-        def fail() -> None:
-            rig.cluster.answers["GET resourcegroups/bad"] = answer
-            rig.cluster.put("good", publishRateInMsgs=3)
-
+        poll = rig.follower()
         rig.cluster.put("bad", publishRateInMsgs=1)
-        ((), (error,)) = rig.run(lambda: None, fail)
+        assert not poll()
+        rig.cluster.answers["GET resourcegroups/bad"] = answer
+        rig.cluster.put("good", publishRateInMsgs=3)
+        (error,) = poll()
         assert isinstance(error, ClusterError)
         assert rig.table() == {"bad": [1, None, None, None], "good": [3, None, None, None]}
 
     def test_a_group_that_is_deleted_in_between_is_no_failure(self, rig: Rig) -> None:
+        poll = rig.follower()
         rig.cluster.put("rg", publishRateInMsgs=1)
-        rig.sync(
-            lambda: None, lambda: rig.cluster.answers.update({"GET resourcegroups/rg": Answer(404)})
-        )
+        assert not poll()
+        rig.cluster.answers["GET resourcegroups/rg"] = Answer(404)
+        assert not poll()
         assert list(rig.table()) == ["rg"]  # until it is not in the list any more
 
     def test_when_nobody_answers_the_others_are_not_asked(self, rig: Rig) -> None:
-        for number in range(40):
-            rig.cluster.put(f"g{number}", publishRateInMsgs=1)
-
-        def deaf() -> None:
-            rig.cluster.asked.clear()
-            for number in range(40):
-                rig.cluster.answers[f"GET resourcegroups/g{number}"] = Answer(cut=True)
-            rig.cluster.put("g7", publishRateInMsgs=2)
-
-        asked: list[int] = []
-
-        def mend() -> None:
-            asked.append(len(rig.cluster.asked))
-            rig.cluster.answers.clear()
-
-        first, second, third = rig.run(lambda: None, deaf, mend)
-        assert (first, third) == ([], [])
-        assert ["check transport.admin_url" in str(error) for error in second] == [True]
-        assert asked < [40]
+        names, poll = [f"g{number}" for number in range(40)], rig.follower()
+        for name in names:
+            rig.cluster.put(name, publishRateInMsgs=1)
+        assert not poll()
+        rig.cluster.asked.clear()
+        rig.cluster.answers = {f"GET resourcegroups/{name}": Answer(cut=True) for name in names}
+        rig.cluster.put("g7", publishRateInMsgs=2)
+        (error,) = poll()
+        assert "check transport.admin_url" in str(error)
+        assert len(rig.cluster.asked) < 40
+        rig.cluster.answers.clear()
+        assert not poll()
         assert rig.table()["g7"] == [2, None, None, None]
 
     def test_what_could_not_be_written_is_read_again_at_once(
         self, rig: Rig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         rig.poll_interval_s = 1 / READS_PER_S  # one a time
-        rig.cluster.put("a", publishRateInMsgs=1)
-        rig.cluster.put("b", publishRateInMsgs=1)
-
-        def locked(*_: Any, **__: Any) -> None:
-            raise HistoryError("somebody else writes")
-
-        def fail() -> None:
-            rig.cluster.put("a", publishRateInMsgs=2)
-            monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", locked)
-
-        first, (error,), third = rig.run(lambda: None, fail, monkeypatch.undo)
-        assert (first, str(error), third) == ([], "somebody else writes", [])
+        poll = rig.follower()
+        for name in "ab":
+            rig.cluster.put(name, publishRateInMsgs=1)
+        assert not poll()
+        rig.cluster.put("a", publishRateInMsgs=2)
+        with monkeypatch.context() as broken:
+            broken.setattr("quotaplane.group_sync.sync.put_groups", Mock(side_effect=LOCKED))
+            assert poll() == [LOCKED]
+        assert not poll()
         assert rig.table()["a"] == [2, None, None, None]
 
 
 class TestTurns:
     def test_all_are_read_at_first_then_some_in_turn_and_new_ones_at_once(self, rig: Rig) -> None:
         rig.poll_interval_s = 3 / READS_PER_S
+        poll = rig.follower()
         for name in "abcdefg":
             rig.cluster.put(name, publishRateInMsgs=1, publishRateInBytes=1)
-        polls: list[list[str]] = []
-
-        def note() -> None:
-            paths = [path.partition("resourcegroups/")[2] for path in rig.cluster.paths()]
-            polls.append(sorted(filter(None, paths)))
+        for read in ("abcdefg", "abc", "def", "abg", "cdn", "aef"):
+            if "n" in read:
+                rig.cluster.put("n", publishRateInMsgs=1, publishRateInBytes=1)
             rig.cluster.asked.clear()
-
-        def add() -> None:
-            note()
-            rig.cluster.put("new", publishRateInMsgs=1, publishRateInBytes=1)
-
-        rig.sync(note, note, note, note, add, note, note)
-        assert polls[1:] == [
-            list("abcdefg"),
-            list("abc"),
-            list("def"),
-            sorted("gab"),
-            sorted(["new", "c", "d"]),
-            sorted("efa"),
-        ]
+            assert not poll()
+            paths = [path.partition("resourcegroups/")[2] for path in rig.cluster.paths()]
+            assert sorted(filter(None, paths)) == list(read)
 
     def test_a_group_that_fails_is_a_failure_until_its_next_turn(self, rig: Rig) -> None:
         rig.poll_interval_s = 1 / READS_PER_S
+        poll = rig.follower()
         rig.cluster.put("a")
         rig.cluster.put("b")
         rig.cluster.answers["GET resourcegroups/a"] = Answer(500)
-        failures = rig.run(*[lambda: None] * 4, rig.cluster.answers.clear, lambda: None)
-        assert [len(each) for each in failures] == [1, 1, 1, 1, 1, 0]
+        assert len(poll(4)) == 4
+        rig.cluster.answers.clear()
+        assert [len(poll()) for _ in range(2)] == [1, 0]
         rig.cluster.answers["GET resourcegroups/a"] = Answer(500)
-        failures = rig.run(
-            lambda: None, lambda: (rig.cluster.groups.pop("a"), rig.cluster.answers.clear())
-        )
-        assert [len(each) for each in failures] == [1, 0]
+        poll = rig.follower()
+        assert len(poll()) == 1
+        del rig.cluster.groups["a"]
+        rig.cluster.answers.clear()
+        assert not poll()
 
 
 class TestTenants:
@@ -265,12 +246,10 @@ class TestTenants:
     def test_a_tenant_waits_on_while_the_cluster_does_not_answer(self, rig: Rig) -> None:
         rig.tenants = {"acme": "none", "else": "rg"}
         rig.cluster.namespaces["else/a"] = "rg"
-
-        def fail() -> None:
-            rig.cluster.answers["GET namespaces/else"] = Answer(cut=True)
-
-        failures = rig.run(lambda: None, fail, lambda: None)
-        assert [len(each) for each in failures] == [0, 1, 1]
+        poll = rig.follower()
+        assert not poll()
+        rig.cluster.answers["GET namespaces/else"] = Answer(cut=True)
+        assert len(poll(2)) == 2
         assert rig.told == ["tenants: cluster.tenants: acme: there is no resource group 'none' yet"]
 
     def test_what_goes_wrong_there_does_not_hold_up_groups(self, rig: Rig) -> None:
@@ -282,19 +261,16 @@ class TestTenants:
             "POST namespaces/acme/c/resourcegroup/rg": Answer(412),
             "POST namespaces/acme/gone/resourcegroup/rg": Answer(404),
         }
-        (failures,) = rig.run(lambda: None)
-        assert sorted(error.status for error in failures if isinstance(error, RefusedError)) == [
-            412,
-            500,
-        ]
+        failures = rig.follower()()
+        refused = [error.status for error in failures if isinstance(error, RefusedError)]
+        assert sorted(refused) == [412, 500]
         assert set(rig.table()) == {"rg", "other"}
         assert [each for each, group in namespaces.items() if group] == ["acme/d"]
         rig.cluster.answers = {"GET namespaces/acme": Answer(500)}
-        assert [len(each) for each in rig.run(lambda: None)] == [1]
+        assert len(rig.follower()()) == 1
         rig.cluster.answers = {"GET namespaces/acme": Answer(cut=True)}
-        assert [
-            "check transport.admin_url" in str(error) for error in rig.run(lambda: None)[0]
-        ] == [True]
+        (error,) = rig.follower()()
+        assert "check transport.admin_url" in str(error)
 
 
 class TestFollowing:

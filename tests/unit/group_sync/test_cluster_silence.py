@@ -100,21 +100,19 @@ def test_a_quota_that_an_enforcer_hid_is_told_of_nowhere(rig: Rig) -> None:
 
 def test_what_an_enforcer_hides_while_the_groups_are_listed_has_its_copy(rig: Rig) -> None:
     """Its copy came after the list of groups."""
+    poll, look = rig.follower(), "GET resourcegroups/rg"
     rig.cluster.put("rg", publishRateInMsgs=100)
-    copy = "rg.taken-over"
+    assert not poll()
+    hide(rig, "rg")
+    hidden = rig.cluster.groups.pop("rg.taken-over")
 
-    def listed_before() -> None:
-        hide(rig, "rg")
-        hidden = rig.cluster.groups.pop(copy)
+    def found() -> Answer:
+        rig.cluster.groups["rg.taken-over"] = hidden
+        del rig.cluster.answers[look]
+        return Answer(200, rig.cluster.groups["rg"])
 
-        def found() -> Answer:
-            rig.cluster.groups[copy] = hidden
-            del rig.cluster.answers["GET resourcegroups/rg"]
-            return Answer(200, rig.cluster.groups["rg"])
-
-        rig.cluster.answers["GET resourcegroups/rg"] = found
-
-    rig.sync(lambda: None, listed_before, *[str] * 3)
+    rig.cluster.answers[look] = found
+    assert not poll(4)
     assert rig.told == []
 
 
