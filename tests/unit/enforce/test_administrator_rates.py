@@ -31,7 +31,6 @@ from quotaplane.registry.recorded_rates import (
     change_administrator_rates,
     list_administrator_rates,
 )
-from quotaplane.settings import History
 from quotaplane.topics.rate_marks import Mark, mark_of, marked, unlimited_number
 from tests.unit.enforce.enforce_cases import Cluster, layout_of, only_messages
 from tests.unit.enforce.enforce_cluster import (
@@ -539,7 +538,3 @@ async def test_requests_do_not_grow_with_administrators_rates(administered: bool
     # in turn than before there were administrators' rates.
     asked = Counter(line.split()[0] for line in rig.rest.asked)
     assert asked == {"GET": 5000 + 60 * 10, "POST": 60 * 30}
-
-
-def test_the_table_is_of_this_history(tmp_path: Path) -> None:
-    assert list_administrator_rates(History(path=str(tmp_path)), "blue") == []

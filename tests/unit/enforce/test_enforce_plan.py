@@ -30,20 +30,6 @@ def three(**wants: float) -> Cluster:
     return one_broker(90.0, {**dict.fromkeys("abc", 0.0), **wants})
 
 
-def test_a_cluster_without_rates_gets_them_all_and_then_nothing_more() -> None:
-    cluster = three(a=80, b=20, c=5)
-    cluster.tick()
-    assert cluster.rates() == {"a": 30, "b": 30, "c": 30}  # nothing measured yet
-    cluster.settle()
-    assert cluster.rates()["b"] >= 20
-    assert cluster.rates()["c"] >= 5
-    # What the others don't use, all of it: the broker must be seen to use up its limit.
-    assert cluster.used().sum() == 90
-    before = len(cluster.written)
-    cluster.settle()
-    assert len(cluster.written) == before
-
-
 def test_a_limit_that_moved_between_topics_comes_down_first() -> None:
     cluster = one_broker(100.0, {"a": 200, "b": 0})
     cluster.settle()
