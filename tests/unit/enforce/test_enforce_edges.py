@@ -114,23 +114,6 @@ async def test_a_topic_that_leaves_after_a_write_that_failed_loses_its_rate(when
     assert rig.writer.counts["removed"] == 2
 
 
-def test_topics_that_never_had_limits_are_let_be_when_they_leave() -> None:
-    rig = Rig(2)
-    rig.has()
-    assert not rig.topic_rates.to_remove
-
-
-async def test_what_is_gone_was_not_removed() -> None:
-    rig = Rig(1)
-    rig.settled(5.0)
-    rig.has()
-    rig.rest.error = NotFoundError("404", 404)
-    await rig.write()
-    assert not rig.topic_rates.to_remove
-    assert rig.writer.counts["removed"] == 0
-    assert not rig.lines
-
-
 async def test_trouble_with_topics_that_are_gone_is_forgotten() -> None:
     rig = Rig(1)
     rig.settled()
@@ -142,6 +125,7 @@ async def test_trouble_with_topics_that_are_gone_is_forgotten() -> None:
     rig.writer.begin(rig.moves(5.0)._replace(topic=np.zeros(0, np.int64)), 1.0)
     await rig.writer.idle(5.0)
     assert rig.lines[1:] == ["writing rates: over after 0 s"]
+    assert (rig.topic_rates.to_remove, rig.writer.counts["removed"]) == ({}, 0)
     rig.rest.error = ClusterError("no answer")
     await rig.write(now_s=2.0)
     assert "writing rates" in rig.trouble.active()
