@@ -39,7 +39,6 @@ from tests.unit.enforce.enforce_cluster import (
     Link,
     administrators,
     full,
-    history_in,
     ours_of,
 )
 from tests.unit.enforce.rate_writer_rig import Rig
@@ -55,9 +54,9 @@ def cluster(busy: FakePulsar) -> FakePulsar:
     return busy
 
 
-def recorded(folder: Path, kind: str = "publish") -> dict[str, AdministratorRate]:
+def recorded(cluster: FakePulsar, kind: str = "publish") -> dict[str, AdministratorRate]:
     """The table's rows by the local names of topics, or the namespace."""
-    rows = list_administrator_rates(history_in(folder), "blue")
+    rows = list_administrator_rates(cluster.history, "blue")
     return {row.place.rpartition("/")[2]: row for row in rows if row.kind == kind}
 
 
@@ -161,7 +160,7 @@ def test_a_topic_without_a_limit_gets_no_rate_and_keeps_its_administrators() -> 
 
 
 async def test_an_administrators_lower_rate_stays_and_the_others_get_the_rest(
-    cluster: FakePulsar, tmp_path: Path
+    cluster: FakePulsar,
 ) -> None:
     """The issue's case: a rate of 5 became 100."""
     five = administrators(5)
@@ -170,7 +169,7 @@ async def test_an_administrators_lower_rate_stays_and_the_others_get_the_rest(
     cluster.used[full("b")] = 500.0
     async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: cluster.published().get("b", 0) >= 290)
-        await running.until(lambda: "a" in recorded(tmp_path))
+        await running.until(lambda: "a" in recorded(cluster))
         await running.until(lambda: bool(running.lines))
         assert running.enforcer.status().administrators_rates == 1
     (line,) = running.lines
@@ -182,7 +181,7 @@ async def test_an_administrators_lower_rate_stays_and_the_others_get_the_rest(
 
 
 async def test_a_higher_rate_is_recorded_before_ours_is_in_its_place_and_comes_back(
-    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: FakePulsar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {
         "dispatchThrottlingRateInMsg": 60_000,
@@ -213,7 +212,7 @@ async def test_a_higher_rate_is_recorded_before_ours_is_in_its_place_and_comes_b
             "publishThrottlingRateInByte": 999_975,
         }
         assert published(cluster.rates[full("c"), "publishRate"]) == (10, -2)
-        row = recorded(tmp_path, "dispatch")["b"]
+        row = recorded(cluster, "dispatch")["b"]
         assert (row.cluster, row.resource_group, row.messages_per_s) == ("blue", "g", 1000.0)
         assert row.policy == json.dumps(before, sort_keys=True)
         assert "enforcer, process" in row.seen_by
@@ -229,7 +228,7 @@ async def test_a_higher_rate_is_recorded_before_ours_is_in_its_place_and_comes_b
         (full("b"), "publishRate"): administrators(400, 1_000_000),
         (full("b"), "dispatchRate"): before,
     }
-    assert recorded(tmp_path) == {}
+    assert recorded(cluster) == {}
 
 
 async def test_a_kill_between_record_and_write_changes_nothing(cluster: FakePulsar) -> None:
@@ -243,7 +242,7 @@ async def test_a_kill_between_record_and_write_changes_nothing(cluster: FakePuls
 
 
 async def test_what_is_changed_by_hand_is_the_new_ceiling_and_what_is_removed_is_none(
-    cluster: FakePulsar, tmp_path: Path
+    cluster: FakePulsar,
 ) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(5000)
     async with cluster.enforcing(on_exit="remove") as running:
@@ -251,13 +250,13 @@ async def test_what_is_changed_by_hand_is_the_new_ceiling_and_what_is_removed_is
         cluster.rates[full("a"), "publishRate"] = administrators(50)
         # At once another limit, which would be written over it.
         cluster.limit(200.0, safe=200.0)
-        await running.until(lambda: recorded(tmp_path)["a"].messages_per_s == 50)
+        await running.until(lambda: recorded(cluster)["a"].messages_per_s == 50)
         await running.ticks(10)
         assert cluster.rates[full("a"), "publishRate"] == administrators(50)
         cluster.limit(30.0, safe=30.0)
         await running.until(lambda: published(cluster.rates[full("a"), "publishRate"]) == (30, -3))
         del cluster.rates[full("a"), "publishRate"]
-        await running.until(lambda: "a" not in recorded(tmp_path))
+        await running.until(lambda: "a" not in recorded(cluster))
         await running.until(lambda: cluster.rates.get((full("a"), "publishRate")) == ours_of(30))
         cluster.limit(300.0, safe=300.0)
         await running.until(lambda: cluster.published().get("a") == 300)
@@ -265,11 +264,11 @@ async def test_what_is_changed_by_hand_is_the_new_ceiling_and_what_is_removed_is
 
 
 async def test_a_late_write_of_an_earlier_leader_does_not_lose_the_rate(
-    cluster: FakePulsar, tmp_path: Path
+    cluster: FakePulsar,
 ) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(50)
     async with cluster.enforcing(on_exit="remove") as running:
-        await running.until(lambda: "a" in recorded(tmp_path))
+        await running.until(lambda: "a" in recorded(cluster))
         await running.until(lambda: len(cluster.published()) == 3)
         # That leader did not know of an administrator's rate.
         cluster.rates[full("a"), "publishRate"] = ours_of(300)
@@ -297,7 +296,7 @@ async def test_a_group_that_becomes_unlimited_gives_the_rate_back(cluster: FakeP
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["running", "down"])
 async def test_a_topic_of_a_detached_namespace_gets_its_rate_back(
-    cluster: FakePulsar, tmp_path: Path, meanwhile: bool
+    cluster: FakePulsar, meanwhile: bool
 ) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(5000)
     cluster.namespaces["acme/other"] = "g"
@@ -310,12 +309,12 @@ async def test_a_topic_of_a_detached_namespace_gets_its_rate_back(
         if not meanwhile:
             cluster.namespaces[NAMESPACE] = None
             await running.until(given_back)
-            await running.until(lambda: not recorded(tmp_path))
+            await running.until(lambda: not recorded(cluster))
     cluster.namespaces[NAMESPACE] = None
     if meanwhile:
         async with cluster.enforcing() as running:
             await running.until(given_back)
-            await running.until(lambda: not recorded(tmp_path))
+            await running.until(lambda: not recorded(cluster))
     assert given_back()
 
 
@@ -359,27 +358,25 @@ async def test_a_rate_that_can_not_be_recorded_is_not_touched(
     assert cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
 
 
-async def test_a_lost_table_is_said_and_no_rate_is_raised(
-    cluster: FakePulsar, tmp_path: Path
-) -> None:
+async def test_a_lost_table_is_said_and_no_rate_is_raised(cluster: FakePulsar) -> None:
     cluster.rates[full("b"), "publishRate"] = administrators(40)
     async with cluster.enforcing() as running:
-        await running.until(lambda: "b" in recorded(tmp_path))
+        await running.until(lambda: "b" in recorded(cluster))
         cluster.limit(60.0, safe=60.0)
         cluster.used[full("b")] = 500.0
         await running.until(lambda: cluster.published().get("b") == 30)
-    shutil.rmtree(Path(history_in(tmp_path).path) / ADMINISTRATOR_RATES.name)
+    shutil.rmtree(Path(cluster.history.path) / ADMINISTRATOR_RATES.name)
     cluster.limit(300.0, safe=300.0)
     async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: cluster.published().get("a", 0) > 200)
-        await running.until(lambda: "b" in recorded(tmp_path))
+        await running.until(lambda: "b" in recorded(cluster))
         await running.until(lambda: not running.enforcer.parts.topic_rates.administrators.any())
         assert cluster.published()["b"] == 30
     assert any(f"has lost those of 1 topics: {full('b')}" in line for line in running.lines)
     assert cluster.rates == {(full("b"), "publishRate"): administrators(30)}
 
 
-async def test_forged_rows_are_not_used(cluster: FakePulsar, tmp_path: Path) -> None:
+async def test_forged_rows_are_not_used(cluster: FakePulsar) -> None:
     seen = datetime.now(timezone.utc), "somebody"
     forged = [
         AdministratorRate("blue", full("b"), "publish", "g", 1.0, None, "[[]]", *seen),
@@ -387,28 +384,26 @@ async def test_forged_rows_are_not_used(cluster: FakePulsar, tmp_path: Path) -> 
         AdministratorRate("blue", full("c"), "publish", "g", 1.0, None, '{"a": 1e999}', *seen),
     ]
     changes: dict[Key, AdministratorRate | None] = {(row.place, row.kind): row for row in forged}
-    change_administrator_rates(history_in(tmp_path), "blue", changes, "somebody")
+    change_administrator_rates(cluster.history, "blue", changes, "somebody")
     cluster.rates[full("b"), "publishRate"] = ours_of(4, in_place=True)
     async with cluster.enforcing() as running:
         await running.until(lambda: {"a", "b", "c"} <= cluster.published().keys())
-        await running.until(lambda: recorded(tmp_path)["b"].messages_per_s == 4)
+        await running.until(lambda: recorded(cluster)["b"].messages_per_s == 4)
         await running.until(lambda: len(running.lines) == 2)
         assert cluster.published()["b"] == 4
         assert running.enforcer.status().errors == 0
     assert any(f"has lost those of 1 topics: {full('b')}" in line for line in running.lines)
 
 
-async def test_a_namespaces_rate_is_a_ceiling_for_each_of_its_topics(
-    cluster: FakePulsar, tmp_path: Path
-) -> None:
+async def test_a_namespaces_rate_is_a_ceiling_for_each_of_its_topics(cluster: FakePulsar) -> None:
     cluster.namespace_rates[NAMESPACE, "publishRate"] = administrators(50)
     cluster.rates[full("b"), "publishRate"] = administrators(80)
     async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: {"a", "b", "c"} <= cluster.published().keys())
         await running.until(lambda: cluster.published()["a"] == 50)
-        await running.until(lambda: set(recorded(tmp_path)) == {"orders", "b"})
+        await running.until(lambda: set(recorded(cluster)) == {"orders", "b"})
         assert cluster.published()["c"] <= 50
-        row = recorded(tmp_path)["orders"]
+        row = recorded(cluster)["orders"]
         assert (row.place, row.messages_per_s, row.policy) == (NAMESPACE, 50.0, None)
     assert cluster.rates == {(full("b"), "publishRate"): administrators(80)}
     assert cluster.namespace_rates == {(NAMESPACE, "publishRate"): administrators(50)}
@@ -425,10 +420,7 @@ async def test_the_brokers_own_rate_of_a_topic_is_a_ceiling_too(cluster: FakePul
 
 
 def test_remove_gives_everything_back_and_says_so_in_a_line(
-    cluster: FakePulsar,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: FakePulsar, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(5000)
 
@@ -486,13 +478,13 @@ def test_remove_gives_everything_back_and_says_so_in_a_line(
     }
     assert cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
     assert cluster.namespace_rates == {}
-    assert recorded(tmp_path) == {}
+    assert recorded(cluster) == {}
 
 
 async def test_a_stop_writes_also_what_changed_while_the_table_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: FakePulsar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = history_in(tmp_path)
+    history = cluster.history
     goes_on = threading.Event()
 
     def slow(*args: Any) -> None:
@@ -513,7 +505,7 @@ async def test_a_stop_writes_also_what_changed_while_the_table_was_written(
     record.gone(full("b"), 0)
     goes_on.set()
     await record.finish()
-    assert recorded(tmp_path) == {}
+    assert recorded(cluster) == {}
 
 
 # --- what it costs --------------------------------------------------------------------------------
