@@ -46,10 +46,13 @@ class Cluster(FakePulsar):
             "cluster": {},
         }
 
+    def __enter__(self) -> Cluster:
+        super().__enter__()
+        self.given["transport"]["admin_url"] = self.url
+        return self
+
     def run(self, *options: str, code: int = 0) -> str:
         """Run the command; returns what it printed."""
-        if self.given["transport"]["kind"] == "pulsar":
-            self.given["transport"]["admin_url"] = self.url
         self.conf_file.write_text(yaml.safe_dump(self.given))
         found = main(["groups", "import", "pulsar", "--conf", str(self.conf_file), *options])
         out, self.err = self.capsys.readouterr()

@@ -32,11 +32,24 @@ IDLE = {
 class Admin(RestServer):
     """The part of a Pulsar's REST API that has topics; policies that are made show after a while.
 
-    ``answers`` override it.
+    ``answers`` override it. It also runs the command, with settings of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         super().__init__()
+        self._conf, self._capsys = folder / "conf.yaml", capsys
+        self.given: dict[str, Any] = {
+            "transport": {
+                "kind": "pulsar",
+                "service_url": "pulsar://127.0.0.1:1",
+                "limits_topic": LIMITS,
+                "report_topics": [STOCK, OBSERVED],
+            },
+            "history": {"path": "h"},
+            "checkpoint": "c",
+            "enforce": {"report_topic": OBSERVED},
+        }
+        self.out = self.err = ""
         self.runtime = {
             "clusterName": "blue",
             "resourceUsageTransportClassName": (
@@ -53,6 +66,21 @@ class Admin(RestServer):
         self.hidden_looks = 0
         """The number of reads of policies that do not show yet what was made."""
         self._earlier: dict[str, Any] = {}
+
+    def __enter__(self) -> Admin:
+        super().__enter__()
+        self.given["transport"]["admin_url"] = self.url
+        return self
+
+    def run(self, *options: str) -> int:
+        """Run the command; returns its exit code."""
+        self._conf.write_text(yaml.safe_dump(self.given))
+        code = main(["setup", "pulsar", "--conf", str(self._conf), *options])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def apply(self, *options: str) -> int:
+        return self.run("--apply", *options)
 
     def find(self, method: str, path: str) -> Answer:
         if f"{method} {path}" in self.answers:
@@ -106,45 +134,10 @@ def _parent(place: str) -> str | None:
     return f"tenants/{tenant}" if kind == "namespaces" else f"namespaces/{tenant}/{names[0]}"
 
 
-class Setup:
-    """The command, with the settings of one cluster."""
-
-    def __init__(self, admin: Admin, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self._conf, self._capsys = folder / "conf.yaml", capsys
-        self.settings: dict[str, Any] = {
-            "transport": {
-                "kind": "pulsar",
-                "service_url": "pulsar://127.0.0.1:1",
-                "admin_url": admin.url,
-                "limits_topic": LIMITS,
-                "report_topics": [STOCK, OBSERVED],
-            },
-            "history": {"path": "h"},
-            "checkpoint": "c",
-            "enforce": {"report_topic": OBSERVED},
-        }
-        self.out = self.err = ""
-
-    def __call__(self, *options: str) -> int:
-        """Run it; returns its exit code."""
-        self._conf.write_text(yaml.safe_dump(self.settings))
-        code = main(["setup", "pulsar", "--conf", str(self._conf), *options])
-        self.out, self.err = self._capsys.readouterr()
-        return code
-
-    def apply(self, *options: str) -> int:
-        return self("--apply", *options)
-
-
 @pytest.fixture
-def admin() -> Iterator[Admin]:
-    with Admin() as server:
+def admin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Admin]:
+    with Admin(tmp_path, capsys) as server:
         yield server
-
-
-@pytest.fixture
-def setup(admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Setup:
-    return Setup(admin, tmp_path, capsys)
 
 
 def made_paths(topic: str) -> list[str]:
@@ -160,11 +153,11 @@ WRITES = [
 ]
 
 
-def test_a_dry_run_prints_commands_and_writes_nothing(admin: Admin, setup: Setup) -> None:
-    assert setup() == 12
-    printed = setup.out
-    assert setup("--dry-run") == 12
-    assert setup.out == printed
+def test_a_dry_run_prints_commands_and_writes_nothing(admin: Admin) -> None:
+    assert admin.run() == 12
+    printed = admin.out
+    assert admin.run("--dry-run") == 12
+    assert admin.out == printed
     assert not admin.writes()
     commands = [shlex.split(line) for line in printed.splitlines() if not line.startswith("#")]
     assert len(commands) == len(WRITES)
@@ -173,47 +166,45 @@ def test_a_dry_run_prints_commands_and_writes_nothing(admin: Admin, setup: Setup
     assert ["pulsar-admin", "topicPolicies", "set-retention", *kept, LIMITS] in commands
 
 
-def test_a_second_run_has_nothing_to_do(admin: Admin, setup: Setup) -> None:
+def test_a_second_run_has_nothing_to_do(admin: Admin) -> None:
     admin.hidden_looks = 2
-    assert setup.apply() == 0
+    assert admin.apply() == 0
     assert admin.writes() == WRITES
     assert admin.places["tenants/acme"] == {"adminRoles": [], "allowedClusters": ["blue"]}
     place = LIMITS.replace("://", "/")
     assert admin.policies[f"{place}/retention"] == RETENTION
     assert admin.policies[f"{place}/inactiveTopicPolicies"] == IDLE
-    assert len(setup.out.splitlines()) == len(WRITES)
+    assert len(admin.out.splitlines()) == len(WRITES)
     for options in (["--apply"], []):
-        assert (setup(*options), setup.out) == (0, "")
+        assert (admin.run(*options), admin.out) == (0, "")
     assert admin.writes() == WRITES
 
 
-def test_what_stands_is_not_lessened(admin: Admin, setup: Setup) -> None:
-    assert setup.apply() == 0
+def test_what_stands_is_not_lessened(admin: Admin) -> None:
+    assert admin.apply() == 0
     admin.asked.clear()
     limits, leader = (topic.replace("://", "/") for topic in (LIMITS, LEADER))
     longer = {"retentionTimeInMinutes": 600, "retentionSizeInMB": -1}
     admin.policies[f"{limits}/retention"] = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
     admin.policies[f"{leader}/retention"] = longer
-    assert setup.apply() == 0
+    assert admin.apply() == 0
     assert not admin.writes()
     # A bound on the size may be too small for a lease; the longer time stays.
     admin.policies[f"{leader}/retention"] = {**longer, "retentionSizeInMB": 5}
-    assert setup.apply() == 0
+    assert admin.apply() == 0
     assert admin.writes() == [f"POST {leader}/retention"]
     assert admin.policies[f"{leader}/retention"] == longer
 
 
-def test_topics_are_not_compacted(admin: Admin, setup: Setup) -> None:
+def test_topics_are_not_compacted(admin: Admin) -> None:
     admin.policies["compactionThreshold"] = 1_000_000  # of the namespace
-    assert setup.apply() == 0
+    assert admin.apply() == 0
     assert admin.policies[f"{LIMITS.replace('://', '/')}/compactionThreshold"] == 0
 
 
-def test_retention_follows_the_lease_and_sections_bring_their_topics(
-    admin: Admin, setup: Setup
-) -> None:
-    setup.settings |= {"limits": {"lease_s": 3600}, "balance": {}}
-    assert setup.apply() == 0
+def test_retention_follows_the_lease_and_sections_bring_their_topics(admin: Admin) -> None:
+    admin.given |= {"limits": {"lease_s": 3600}, "balance": {}}
+    assert admin.apply() == 0
     kept = {
         path.split("/")[3]: value["retentionTimeInMinutes"]
         for path, value in admin.policies.items()
@@ -223,16 +214,16 @@ def test_retention_follows_the_lease_and_sections_bring_their_topics(
     assert kept == {**lease, "load-reports": 60, "balance-plans": 60}
 
 
-def test_topics_of_brokers_are_left_to_the_brokers(admin: Admin, setup: Setup) -> None:
-    setup.settings["enforce"] = {}
-    setup.settings["transport"]["report_topics"] = ["persistent://public/reports/of-{broker}"]
+def test_topics_of_brokers_are_left_to_the_brokers(admin: Admin) -> None:
+    admin.given["enforce"] = {}
+    admin.given["transport"]["report_topics"] = ["persistent://public/reports/of-{broker}"]
     admin.runtime["resourceUsageTransportClassName"] = ""  # only stock brokers report by it
-    assert setup.apply() == 0
+    assert admin.apply() == 0
     assert not [path for path in admin.places if "reports" in path]
-    assert "# note: persistent://public/reports/of-{broker}: " in setup.out
+    assert "# note: persistent://public/reports/of-{broker}: " in admin.out
 
 
-def test_lines_of_broker_conf_are_named(admin: Admin, setup: Setup) -> None:
+def test_lines_of_broker_conf_are_named(admin: Admin) -> None:
     wrong = {
         "topicLevelPoliciesEnabled": "false",
         "resourceUsageTransportClassName": "",
@@ -241,26 +232,26 @@ def test_lines_of_broker_conf_are_named(admin: Admin, setup: Setup) -> None:
         "metricsBufferResponse": "true",
     }
     admin.runtime |= wrong
-    assert setup.apply() == 12
+    assert admin.apply() == 12
     # Without policies of topics there is nothing to ask for.
     assert admin.writes() == [path for path in WRITES if not path.startswith("POST")]
     named = [
         line.removeprefix("# by hand: broker.conf: ").partition("=")[0]
-        for line in setup.out.splitlines()
+        for line in admin.out.splitlines()
         if line.startswith("# by hand")
     ]
     assert named == list(wrong)
 
 
-def test_rights_are_added_to_those_that_stand(admin: Admin, setup: Setup) -> None:
+def test_rights_are_added_to_those_that_stand(admin: Admin) -> None:
     admin.runtime |= {"authorizationEnabled": "true", "superUserRoles": "[admin, the enforcer]"}
     limits, observed = (topic.replace("://", "/") for topic in (LIMITS, OBSERVED))
     admin.permissions[limits] = {"job": ["functions"], "other": ["consume"]}
-    assert setup.apply() == 0
-    assert "# note: the cluster checks rights" in setup.out
+    assert admin.apply() == 0
+    assert "# note: the cluster checks rights" in admin.out
     roles = ("--job-role", "job", "--enforcer-role")
-    assert setup.apply(*roles, "enforcer's") == 12  # the enforcer must be a superuser
-    assert "superUserRoles with enforcer's" in setup.out
+    assert admin.apply(*roles, "enforcer's") == 12  # the enforcer must be a superuser
+    assert "superUserRoles with enforcer's" in admin.out
     assert admin.permissions == {
         STOCK.replace("://", "/"): {"job": ["consume"]},
         observed: {"job": ["consume"], "enforcer's": ["produce"]},
@@ -272,36 +263,36 @@ def test_rights_are_added_to_those_that_stand(admin: Admin, setup: Setup) -> Non
         LEADER.replace("://", "/"): {"enforcer's": ["consume", "produce"]},
     }
     admin.asked.clear()
-    assert setup.apply(*roles, "the enforcer") == 0
-    assert (admin.writes(), setup.out) == ([], "")
+    assert admin.apply(*roles, "the enforcer") == 0
+    assert (admin.writes(), admin.out) == ([], "")
 
 
-def test_after_a_failure_a_second_run_continues(admin: Admin, setup: Setup) -> None:
+def test_after_a_failure_a_second_run_continues(admin: Admin) -> None:
     refused = f"PUT {OBSERVED.replace('://', '/')}"
     admin.answers[refused] = Answer(403, {"reason": "not allowed"})
-    assert setup.apply() == 6
+    assert admin.apply() == 6
     done = WRITES.index(refused)
     assert admin.writes() == WRITES[: done + 1]
-    assert len(setup.out.splitlines()) == done
-    assert setup.err.count("\n") == 1
-    assert f"topic {OBSERVED}: " in setup.err
-    assert f"not allowed; check transport.security and what its role may do; {done} of" in setup.err
+    assert len(admin.out.splitlines()) == done
+    assert admin.err.count("\n") == 1
+    assert f"topic {OBSERVED}: " in admin.err
+    assert f"not allowed; check transport.security and what its role may do; {done} of" in admin.err
     del admin.answers[refused]
     admin.asked.clear()
-    assert setup.apply() == 0
+    assert admin.apply() == 0
     assert admin.writes() == WRITES[done:]
 
 
-def test_a_role_without_rights_changes_nothing(admin: Admin, setup: Setup) -> None:
+def test_a_role_without_rights_changes_nothing(admin: Admin) -> None:
     admin.answers["GET brokers/configuration/runtime"] = Answer(401, {"reason": "no superuser"})
-    assert setup.apply() == 6
+    assert admin.apply() == 6
     assert not admin.writes()
-    assert "no superuser; check transport.security and what its role may do" in setup.err
+    assert "no superuser; check transport.security and what its role may do" in admin.err
 
 
-async def test_what_the_cluster_does_not_show_is_an_error(admin: Admin, setup: Setup) -> None:
+async def test_what_the_cluster_does_not_show_is_an_error(admin: Admin) -> None:
     admin.hidden_looks = 1_000_000
-    settings = parse_settings(setup.settings)
+    settings = parse_settings(admin.given)
     transport, nothing = settings.transport, Roles()
     assert isinstance(transport, PulsarTransport)
     with pytest.raises(ClusterError, match=f"retention of {LIMITS}.*does not show it after 0 s"):
@@ -309,16 +300,16 @@ async def test_what_the_cluster_does_not_show_is_an_error(admin: Admin, setup: S
             await make(rest, settings, transport, nothing, lambda _: None, 0.0)
 
 
-def test_a_malformed_answer_is_an_error_of_the_cluster(admin: Admin, setup: Setup) -> None:
+def test_a_malformed_answer_is_an_error_of_the_cluster(admin: Admin) -> None:
     admin.policies["retention"] = {"retentionTimeInMinutes": "soon", "retentionSizeInMB": -1}
-    assert setup() == 6
+    assert admin.run() == 6
 
 
-def test_other_transports_need_no_setup(setup: Setup) -> None:
-    setup.settings = {
+def test_other_transports_need_no_setup(admin: Admin) -> None:
+    admin.given = {
         "transport": {"kind": "delta", "path": "t"},
         "history": {"path": "h"},
         "checkpoint": "c",
     }
-    assert setup() == 2
-    assert "setup pulsar needs transport.kind: pulsar" in setup.err
+    assert admin.run() == 2
+    assert "setup pulsar needs transport.kind: pulsar" in admin.err
