@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-_CALL_S: Final = 0.002
+CALL_S: Final = 0.002
 """What a call in a thread takes."""
 _Answer = TypeVar("_Answer")
 
@@ -38,7 +38,7 @@ class LoopWithoutInput(asyncio.SelectorEventLoop):
             except Exception as error:
                 future.set_exception(error)
 
-        self.call_later(_CALL_S, call)
+        self.call_later(CALL_S, call)
         return future
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from quotaplane.agents.conditions import Condition, Conditions
+from quotaplane.agents.conditions import Condition
 from quotaplane.errors import QuotaplaneError
 from quotaplane.metrics.of_jobs import ALL_CONDITIONS
 from tests.unit.agents.condition_cases import Printed
@@ -94,13 +94,6 @@ def test_a_flood_of_names_is_bounded() -> None:
         heard.conditions.note(PLAIN, str(number), "x")
     assert len(heard.conditions.items(PLAIN)) == 10_000
     assert len(heard.lines()) == 1
-
-
-def test_a_program_that_starts_again_says_it_again() -> None:
-    lines: list[str] = []
-    for _ in range(2):
-        Conditions(lines.append).note(PLAIN, "", "x")
-    assert lines == ["slow: x"] * 2
 
 
 def test_names_are_words_that_mean_one_thing() -> None:

@@ -56,6 +56,11 @@ class Stage:
                 await done
         return await running
 
+    def run_until(self, *texts: str, times: int = 1) -> Ended | None:
+        """Run until each of these was printed, then stop."""
+        steps = [lambda _, text=text: self.until(text, times) for text in texts]
+        return asyncio.run(self.run(*steps, Stage.stop))  # type: ignore[arg-type]
+
     def stop(self) -> None:
         self._stop.set()
 
@@ -83,9 +88,7 @@ def test_each_line_has_its_part_in_front() -> None:
         shell("longer", "echo; exec sleep 60"),
     )
     stage = Stage(*parts)
-    asyncio.run(
-        stage.run(lambda s: s.until("two"), lambda s: s.until("longer"), lambda s: s.stop())
-    )
+    stage.run_until("two", "longer")
     assert ("stdout", "a      | one") in stage.lines
     assert ("stderr", "a      | two") in stage.lines
     assert ("stdout", "longer | ") in stage.lines
@@ -96,14 +99,14 @@ def test_a_line_without_end_is_cut() -> None:
     stage = Stage(
         shell("a", "head -c 300000 /dev/zero | tr '\\0' x; echo; echo end; exec sleep 60")
     )
-    asyncio.run(stage.run(lambda s: s.until("end"), lambda s: s.stop()))
+    stage.run_until("end")
     assert sum(line.count("x") for line in stage.said("x")) == 300_000
     assert max(len(line) for _, line in stage.lines) < 140_000
 
 
 def test_a_part_that_ends_starts_again_later_and_later() -> None:
     stage = Stage(shell("a", "exit 3"), shell("b", "echo b; exec sleep 60"))
-    ended = asyncio.run(stage.run(lambda s: s.until("again in", 5), lambda s: s.stop()))
+    ended = stage.run_until("again in", times=5)
     assert ended is None
     waits = [float(line.split()[-2]) for line in stage.said("a ended with exit code 3")]
     assert waits[:5] == [0.05, 0.1, 0.2, 0.2, 0.2]
@@ -112,7 +115,7 @@ def test_a_part_that_ends_starts_again_later_and_later() -> None:
 
 def test_a_part_that_ran_for_long_starts_again_soon() -> None:
     stage = Stage(shell("a", "exit 3"), cadence=QUICK._replace(steady_after_s=0.0))
-    asyncio.run(stage.run(lambda s: s.until("again in", 4), lambda s: s.stop()))
+    stage.run_until("again in", times=4)
     assert {line.split()[-2] for line in stage.said("again in")} == {"0.05"}
 
 
@@ -151,7 +154,7 @@ def test_some_exit_codes_end_all(code: int) -> None:
 def test_parts_end_one_after_the_other_in_the_reverse_order() -> None:
     slowly = "trap 'sleep 0.2; echo end; exit 0' TERM; echo up; while :; do sleep 0.02; done"
     stage = Stage(*(shell(name, slowly) for name in "abc"))
-    asyncio.run(stage.run(lambda s: s.until(r"\| up", 3), lambda s: s.stop()))
+    stage.run_until(r"\| up", times=3)
     ends = stage.said(r"ending|\| end$")
     assert ends == [
         *("up | ending c", "c  | end"),
@@ -164,7 +167,7 @@ def test_parts_end_one_after_the_other_in_the_reverse_order() -> None:
 def test_a_part_that_does_not_end_is_killed_with_its_children() -> None:
     deaf = "trap '' TERM; sleep 61 & echo child $!; wait"
     stage = Stage(shell("deaf", deaf), cadence=QUICK._replace(stop_within_s=0.3))
-    asyncio.run(stage.run(lambda s: s.until("child"), lambda s: s.stop()))
+    stage.run_until("child")
     assert stage.supervisor.killed == ["deaf"]
     child = int(stage.said("child")[0].split()[-1])
     _gone(child, pid_of(stage, "deaf"))
@@ -189,14 +192,14 @@ def test_what_a_dead_part_leaves_behind_is_killed_before_it_starts_again() -> No
     stage = Stage(
         shell("a", "sleep 62 & echo child $!; exit 3"), cadence=QUICK._replace(stop_within_s=0.2)
     )
-    asyncio.run(stage.run(lambda s: s.until("again in"), lambda s: s.stop()))
+    stage.run_until("again in")
     assert stage.said("a has left processes behind")
     _gone(int(stage.said("child")[0].split()[-1]))
 
 
 def test_nothing_starts_after_the_end_of_all() -> None:
     stage = Stage(shell("a", "exit 3"), cadence=QUICK._replace(first_wait_s=30.0))
-    asyncio.run(stage.run(lambda s: s.until("again in"), lambda s: s.stop()))
+    stage.run_until("again in")
     assert len(stage.said("a started")) == 1
 
 

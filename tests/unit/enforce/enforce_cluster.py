@@ -8,8 +8,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,10 @@ NAMESPACE = "acme/orders"
 EPOCH = 1_700_000_000
 INTERVAL_S = Enforce().interval_s
 ALL_OF_IT = "0x00000000_0xffffffff"
+STOCK = "non-persistent://pulsar/system/resource-usage"
+"""Where brokers report."""
+HELD = {"a": 300, "b": 10, "c": 10}
+"""Publish rates for a limit of 300: all of it for the busy topic, floors for idle ones."""
 NAMESPACE_KINDS = {"publishRate": "publishMaxMessageRate", "dispatchRate": "topicDispatchRate"}
 
 
@@ -50,10 +54,15 @@ def administrators(messages: int = -1, in_bytes: int = -1) -> dict[str, Any]:
 
 
 class FakePulsar(FakeCluster):
-    """Brokers ``b0`` ... with bundles, and topics of ``NAMESPACE``, which is in group ``g``."""
+    """Brokers ``b0`` ... with bundles, and topics of ``NAMESPACE``, which is in group ``g``.
 
-    def __init__(self, brokers: int = 1) -> None:
+    With a ``folder`` for the history an enforcer can run beside it.
+    """
+
+    def __init__(self, brokers: int = 1, folder: Path | None = None) -> None:
         super().__init__()
+        self.folder, self.link = folder, Link()
+        self._history: History | None = None
         self.runtime["statsUpdateFrequencyInSecs"] = "1"
         self.runtime["exposeTopicLevelMetricsInPrometheus"] = "false"
         self.namespaces[NAMESPACE] = "g"
@@ -72,6 +81,48 @@ class FakePulsar(FakeCluster):
         self.topics |= set(map(full, topics))
         self.used |= dict.fromkeys(map(full, topics), used)
 
+    def limit(self, limit: float, broker: str = "b0", **more: Any) -> None:
+        """Send a limit in publish messages to a broker."""
+        self.link.send(f"pulsar://{broker}", limit, **more)
+
+    @property
+    def history(self) -> History:
+        """A history with a round of ``EPOCH``; one that a test deletes is not made again."""
+        if self._history is None:
+            assert self.folder is not None
+            self._history = history_in(self.folder)
+        return self._history
+
+    def settings(self, **enforce: Any) -> Settings:
+        """Settings of an enforcer."""
+        return parse_settings(
+            {
+                "transport": {
+                    "kind": "pulsar",
+                    "service_url": "pulsar://127.0.0.1:1",
+                    "admin_url": self.url,
+                    "limits_topic": "persistent://public/default/limits",
+                    "report_topics": [STOCK, *filter(None, [enforce.get("report_topic")])],
+                },
+                "history": {"path": self.history.path},
+                "checkpoint": f"{self.folder}/checkpoint",
+                "enforce": {"take_over": False, **enforce},
+            }
+        )
+
+    def conf(self, **enforce: Any) -> str:
+        """A file with these settings."""
+        path = Path(f"{self.folder}/pulsar.json")
+        path.write_text(self.settings(**enforce).model_dump_json(exclude_none=True))
+        return str(path)
+
+    def enforcing(
+        self, outbox: Any = None, open_probe: Callable[[], Any] | None = None, **enforce: Any
+    ) -> AbstractAsyncContextManager[Running]:
+        """Run an enforcer, which reads the limits topic from its beginning."""
+        self.link.open_again()
+        return _enforcing(self, self.settings(**enforce), outbox, open_probe)
+
     def published(self) -> dict[str, int]:
         """Rates of publish messages by local name of the topic."""
         return {
@@ -80,9 +131,13 @@ class FakePulsar(FakeCluster):
             if kind == "publishRate"
         }
 
+    def requests(self) -> list[str]:
+        """Method and path of all requests."""
+        return [f"{a.method} {a.path}" for a in list(self.asked)]
+
     def writes(self) -> list[str]:
         """Method and path of all requests that change something."""
-        return [f"{a.method} {a.path}" for a in list(self.asked) if a.method != "GET"]
+        return [request for request in self.requests() if not request.startswith("GET ")]
 
     def topic_writes(self) -> list[str]:
         """The same for topics only."""
@@ -175,70 +230,54 @@ class FakePulsar(FakeCluster):
         return Answer(200, {NAMESPACE: {ALL_OF_IT: {"persistent": topics}}})
 
 
-@contextmanager
-def with_a_busy_topic() -> Iterator[FakePulsar]:
-    """A cluster with one broker and three topics, of which one is busy."""
-    with FakePulsar() as fake:
-        fake.add("b", "c")
-        fake.add("a", used=500.0)
-        yield fake
-
-
 class Link:
     """A limits topic in memory."""
 
     def __init__(self) -> None:
         self.waiting: list[Polled] = []
-        self._seq = 0
+        self._kept: list[Polled] = []
         self.broken: Exception | None = None
 
-    def tell(
+    def send(
         self,
         broker: str,
         limit: float,
         *,
         group: str = "g",
         safe: float | None = None,
-        lease_ms: int = 120_000,
         dispatch: float = np.inf,
         safe_dispatch: float = np.inf,
-        epoch: int = EPOCH,
+        **more: Any,
     ) -> None:
         """Send a limit in publish messages."""
-        self._seq += 1
         limits = np.array([[limit, np.inf, dispatch, np.inf]])
-        value = encode_limits(
-            broker=broker,
-            shard=0,
-            epoch=epoch,
-            seq=self._seq,
-            issued_at_ms=int(time.time() * 1000),
-            lease_ms=lease_ms,
-            groups=[group],
-            limits=limits,
-            safe_limits=None if safe is None else np.array([[safe, np.inf, safe_dispatch, np.inf]]),
-        )
-        self.put(broker, value)
+        safe_limits = None if safe is None else np.array([[safe, np.inf, safe_dispatch, np.inf]])
+        self._send(broker, groups=[group], limits=limits, safe_limits=safe_limits, **more)
 
     def remove(self, broker: str, *, group: str = "g") -> None:
         """Send that the group was deleted."""
-        self._seq += 1
+        self._send(broker, groups=[], limits=np.empty((0, 4)), removed_groups=[group])
+
+    def _send(self, broker: str, *, lease_ms: int = 120_000, **more: Any) -> None:
         value = encode_limits(
             broker=broker,
             shard=0,
             epoch=EPOCH,
-            seq=self._seq,
+            seq=len(self._kept) + 1,
             issued_at_ms=int(time.time() * 1000),
-            lease_ms=120_000,
-            groups=[],
-            limits=np.empty((0, 4)),
-            removed_groups=[group],
+            lease_ms=lease_ms,
+            **more,
         )
         self.put(broker, value)
 
     def put(self, key: str, value: bytes) -> None:
         """Send any message."""
-        self.waiting.append(Polled(key, value, f"limits@{len(self.waiting)}"))
+        self._kept.append(Polled(key, value, f"limits@{len(self._kept)}"))
+        self.waiting.append(self._kept[-1])
+
+    def open_again(self) -> None:
+        """Read from the beginning."""
+        self.waiting = list(self._kept)
 
     def poll_limits(self) -> Portion:
         if self.broken is not None:
@@ -271,23 +310,6 @@ def history_in(folder: Path) -> History:
     return History(path=str(path))
 
 
-def settings_for(cluster: FakePulsar, folder: Path, **enforce: Any) -> Settings:
-    history = history_in(folder)
-    return parse_settings(
-        {
-            "transport": {
-                "kind": "pulsar",
-                "service_url": "pulsar://127.0.0.1:1",
-                "admin_url": cluster.url,
-                "limits_topic": "persistent://public/default/limits",
-            },
-            "history": {"path": history.path},
-            "checkpoint": str(folder / "checkpoint"),
-            "enforce": {"take_over": False, **enforce},
-        }
-    )
-
-
 class Running:
     """A running enforcer and the lines that it printed."""
 
@@ -312,12 +334,11 @@ class Running:
 
 
 @asynccontextmanager
-async def enforcing(
+async def _enforcing(
     cluster: FakePulsar,
     settings: Settings,
-    link: Link,
-    outbox: Any = None,
-    open_probe: Callable[[], Any] | None = None,
+    outbox: Any,
+    open_probe: Callable[[], Any] | None,
 ) -> AsyncIterator[Running]:
     """Run an enforcer within this context, in virtual time, and stop it cleanly."""
     lines: list[str] = []
@@ -325,7 +346,7 @@ async def enforcing(
     async with cluster.rest(conditions) as rest:
         running = Running(lines)
         parts = EnforcerParts(
-            *(settings, rest, link, lines.append),
+            *(settings, rest, cluster.link, lines.append),
             open_probe=open_probe,
             now_ms=lambda: running.now_ms,
             outbox=outbox,

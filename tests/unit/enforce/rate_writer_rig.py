@@ -76,6 +76,11 @@ class Rig:
         unread = np.zeros((topics, 2), np.bool_)
         return Moves(np.arange(first, first + count), np.zeros(count, np.int64), rates, unread)
 
+    async def write(self, rate: float = 5.0, now_s: float = 0.0) -> None:
+        """Write this rate on each topic, until nothing is under way."""
+        self.writer.begin(self.moves(rate), now_s)
+        await self.writer.idle(5.0)
+
     def unread(self) -> Moves:
         """The publish rate of all topics must be read."""
         unread = np.zeros((len(self.topic_rates.layout.topics), 2), np.bool_)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -31,54 +31,32 @@ from quotaplane.registry.recorded_rates import (
     change_administrator_rates,
     list_administrator_rates,
 )
-from quotaplane.settings import History
 from quotaplane.topics.rate_marks import Mark, mark_of, marked, unlimited_number
 from tests.unit.enforce.enforce_cases import Cluster, layout_of, only_messages
 from tests.unit.enforce.enforce_cluster import (
     NAMESPACE,
     FakePulsar,
     Link,
-    Running,
     administrators,
-    enforcing,
     full,
-    history_in,
     ours_of,
-    settings_for,
-    with_a_busy_topic,
 )
 from tests.unit.enforce.rate_writer_rig import Rig
 from tests.virtual_loop import run_virtually
 
 INF = np.inf
 LAWS: tuple[Divide, ...] = ("max_min", "even", "by_rate")
-Scene = Callable[[Running, Link], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakePulsar]:
-    with with_a_busy_topic() as fake:
-        yield fake
+def cluster(busy: FakePulsar) -> FakePulsar:
+    busy.limit(300.0, safe=300.0)
+    return busy
 
 
-def enforced(
-    cluster: FakePulsar, folder: Path, scene: Scene, *, kill: bool = False, **enforce: Any
-) -> list[str]:
-    """Play a scene beside an enforcer with a limit of 300; returns what that said."""
-    link = Link()
-    link.tell("pulsar://b0", 300.0, safe=300.0)
-
-    async def play() -> list[str]:
-        async with enforcing(cluster, settings_for(cluster, folder, **enforce), link) as running:
-            await scene(running, link)
-        return running.lines
-
-    return run_virtually(play())
-
-
-def recorded(folder: Path, kind: str = "publish") -> dict[str, AdministratorRate]:
+def recorded(cluster: FakePulsar, kind: str = "publish") -> dict[str, AdministratorRate]:
     """The table's rows by the local names of topics, or the namespace."""
-    rows = list_administrator_rates(history_in(folder), "blue")
+    rows = list_administrator_rates(cluster.history, "blue")
     return {row.place.rpartition("/")[2]: row for row in rows if row.kind == kind}
 
 
@@ -181,22 +159,20 @@ def test_a_topic_without_a_limit_gets_no_rate_and_keeps_its_administrators() -> 
 # --- a running enforcer ---------------------------------------------------------------------------
 
 
-def test_an_administrators_lower_rate_stays_and_the_others_get_the_rest(
-    cluster: FakePulsar, tmp_path: Path
+async def test_an_administrators_lower_rate_stays_and_the_others_get_the_rest(
+    cluster: FakePulsar,
 ) -> None:
     """The issue's case: a rate of 5 became 100."""
     five = administrators(5)
     cluster.rates[full("a"), "publishRate"] = five
     cluster.used[full("a")] = 5.0
     cluster.used[full("b")] = 500.0
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: cluster.published().get("b", 0) >= 290)
-        await running.until(lambda: "a" in recorded(tmp_path))
+        await running.until(lambda: "a" in recorded(cluster))
         await running.until(lambda: bool(running.lines))
         assert running.enforcer.status().administrators_rates == 1
-
-    (line,) = enforced(cluster, tmp_path, scene, on_exit="remove")
+    (line,) = running.lines
     assert line.startswith(
         f"administrators' rates: found on 1 topics: {full('a')}; these get no higher ones"
     )
@@ -204,8 +180,8 @@ def test_an_administrators_lower_rate_stays_and_the_others_get_the_rest(
     assert not [write for write in cluster.topic_writes() if "/a/" in write]
 
 
-def test_a_higher_rate_is_recorded_before_ours_is_in_its_place_and_comes_back(
-    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_higher_rate_is_recorded_before_ours_is_in_its_place_and_comes_back(
+    cluster: FakePulsar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {
         "dispatchThrottlingRateInMsg": 60_000,
@@ -224,8 +200,8 @@ def test_a_higher_rate_is_recorded_before_ours_is_in_its_place_and_comes_back(
 
     monkeypatch.setattr(AdministratorRates, "_commit", noted)
 
-    async def scene(running: Running, link: Link) -> None:
-        link.tell("pulsar://b0", 300.0, safe=300.0, dispatch=90.0)
+    async with cluster.enforcing() as running:
+        cluster.limit(300.0, safe=300.0, dispatch=90.0)
         await running.until(lambda: cluster.published().get("b", 400) < 100)
         await running.until(
             lambda: cluster.rates[full("b"), "dispatchRate"]["dispatchThrottlingRateInMsg"] == 30
@@ -236,111 +212,91 @@ def test_a_higher_rate_is_recorded_before_ours_is_in_its_place_and_comes_back(
             "publishThrottlingRateInByte": 999_975,
         }
         assert published(cluster.rates[full("c"), "publishRate"]) == (10, -2)
-        row = recorded(tmp_path, "dispatch")["b"]
+        row = recorded(cluster, "dispatch")["b"]
         assert (row.cluster, row.resource_group, row.messages_per_s) == ("blue", "g", 1000.0)
         assert row.policy == json.dumps(before, sort_keys=True)
         assert "enforcer, process" in row.seen_by
-
-    enforced(cluster, tmp_path, scene)
     assert administrators(400, 1_000_000) in at_commit
     # As after a kill: nothing was given back, and the next run knows from the table and the mark.
     assert published(cluster.rates[full("b"), "publishRate"]) == (10, 999_975)
 
-    async def again(running: Running, _: Link) -> None:
+    async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: running.enforcer.parts.topic_rates.recorded.sum() == 2)
         await running.ticks()
-
-    assert enforced(cluster, tmp_path, again, on_exit="remove") == []
+    assert running.lines == []
     assert cluster.rates == {
         (full("b"), "publishRate"): administrators(400, 1_000_000),
         (full("b"), "dispatchRate"): before,
     }
-    assert recorded(tmp_path) == {}
+    assert recorded(cluster) == {}
 
 
-def test_a_kill_between_record_and_write_changes_nothing(
-    cluster: FakePulsar, tmp_path: Path
-) -> None:
-    cluster.rates[full("a"), "publishRate"] = administrators(5000)
-
-    async def scene(running: Running, _: Link) -> None:
-        await running.until(lambda: cluster.published().get("a") == 300)
-
-    enforced(cluster, tmp_path, scene)
-    # The record is there, and the write is not.
-    cluster.rates[full("a"), "publishRate"] = administrators(5000)
-    lines = enforced(cluster, tmp_path, scene, on_exit="remove")
-    assert lines == []
+async def test_a_kill_between_record_and_write_changes_nothing(cluster: FakePulsar) -> None:
+    for on_exit in ("keep", "remove"):
+        # In the second run the record is there, and the write is not.
+        cluster.rates[full("a"), "publishRate"] = administrators(5000)
+        async with cluster.enforcing(on_exit=on_exit) as running:
+            await running.until(lambda: cluster.published().get("a") == 300)
+    assert running.lines == []
     assert cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
 
 
-def test_what_is_changed_by_hand_is_the_new_ceiling_and_what_is_removed_is_none(
-    cluster: FakePulsar, tmp_path: Path
+async def test_what_is_changed_by_hand_is_the_new_ceiling_and_what_is_removed_is_none(
+    cluster: FakePulsar,
 ) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(5000)
-
-    async def scene(running: Running, link: Link) -> None:
+    async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: cluster.published().get("a") == 300)
         cluster.rates[full("a"), "publishRate"] = administrators(50)
         # At once another limit, which would be written over it.
-        link.tell("pulsar://b0", 200.0, safe=200.0)
-        await running.until(lambda: recorded(tmp_path)["a"].messages_per_s == 50)
+        cluster.limit(200.0, safe=200.0)
+        await running.until(lambda: recorded(cluster)["a"].messages_per_s == 50)
         await running.ticks(10)
         assert cluster.rates[full("a"), "publishRate"] == administrators(50)
-        link.tell("pulsar://b0", 30.0, safe=30.0)
+        cluster.limit(30.0, safe=30.0)
         await running.until(lambda: published(cluster.rates[full("a"), "publishRate"]) == (30, -3))
         del cluster.rates[full("a"), "publishRate"]
-        await running.until(lambda: "a" not in recorded(tmp_path))
+        await running.until(lambda: "a" not in recorded(cluster))
         await running.until(lambda: cluster.rates.get((full("a"), "publishRate")) == ours_of(30))
-        link.tell("pulsar://b0", 300.0, safe=300.0)
+        cluster.limit(300.0, safe=300.0)
         await running.until(lambda: cluster.published().get("a") == 300)
-
-    enforced(cluster, tmp_path, scene, on_exit="remove")
     assert cluster.rates == {}
 
 
-def test_a_late_write_of_an_earlier_leader_does_not_lose_the_rate(
-    cluster: FakePulsar, tmp_path: Path
+async def test_a_late_write_of_an_earlier_leader_does_not_lose_the_rate(
+    cluster: FakePulsar,
 ) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(50)
-
-    async def scene(running: Running, _: Link) -> None:
-        await running.until(lambda: "a" in recorded(tmp_path))
+    async with cluster.enforcing(on_exit="remove") as running:
+        await running.until(lambda: "a" in recorded(cluster))
         await running.until(lambda: len(cluster.published()) == 3)
         # That leader did not know of an administrator's rate.
         cluster.rates[full("a"), "publishRate"] = ours_of(300)
         await running.until(
             lambda: cluster.rates[full("a"), "publishRate"] == ours_of(50, in_place=True)
         )
-
-    enforced(cluster, tmp_path, scene, on_exit="remove")
     assert cluster.rates == {(full("a"), "publishRate"): administrators(50)}
 
 
-def test_a_group_that_becomes_unlimited_gives_the_rate_back(
-    cluster: FakePulsar, tmp_path: Path
-) -> None:
+async def test_a_group_that_becomes_unlimited_gives_the_rate_back(cluster: FakePulsar) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(5000)
-
-    async def scene(running: Running, link: Link) -> None:
+    async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: cluster.published().get("a") == 300)
-        link.tell("pulsar://b0", INF, safe=INF)
+        cluster.limit(INF, safe=INF)
         await running.until(
             lambda: cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
         )
         await running.ticks(10)
         assert running.enforcer.status().given_back == 1
         assert running.enforcer.readings().numbers["writes"]["given_back",] == 1
-        link.tell("pulsar://b0", 100.0, safe=100.0)
+        cluster.limit(100.0, safe=100.0)
         await running.until(lambda: cluster.published().get("a") == 100)
-
-    enforced(cluster, tmp_path, scene, on_exit="remove")
     assert cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
 
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["running", "down"])
-def test_a_topic_of_a_detached_namespace_gets_its_rate_back(
-    cluster: FakePulsar, tmp_path: Path, meanwhile: bool
+async def test_a_topic_of_a_detached_namespace_gets_its_rate_back(
+    cluster: FakePulsar, meanwhile: bool
 ) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(5000)
     cluster.namespaces["acme/other"] = "g"
@@ -348,42 +304,33 @@ def test_a_topic_of_a_detached_namespace_gets_its_rate_back(
     def given_back() -> bool:
         return cluster.rates.get((full("a"), "publishRate")) == administrators(5000)
 
-    async def limit(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: cluster.published().get("a") == 300)
         if not meanwhile:
             cluster.namespaces[NAMESPACE] = None
             await running.until(given_back)
-            await running.until(lambda: not recorded(tmp_path))
-
-    async def leave(running: Running, _: Link) -> None:
-        await running.until(given_back)
-        await running.until(lambda: not recorded(tmp_path))
-
-    enforced(cluster, tmp_path, limit)
+            await running.until(lambda: not recorded(cluster))
     cluster.namespaces[NAMESPACE] = None
     if meanwhile:
-        enforced(cluster, tmp_path, leave)
+        async with cluster.enforcing() as running:
+            await running.until(given_back)
+            await running.until(lambda: not recorded(cluster))
     assert given_back()
 
 
-def test_an_administrators_rate_of_a_topic_that_leaves_is_let_be(
-    cluster: FakePulsar, tmp_path: Path
-) -> None:
+async def test_an_administrators_rate_of_a_topic_that_leaves_is_let_be(cluster: FakePulsar) -> None:
     cluster.namespaces["acme/other"] = "g"
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: len(cluster.published()) == 3)
         cluster.rates[full("a"), "publishRate"] = administrators(7)
         cluster.namespaces[NAMESPACE] = None
         await running.until(lambda: set(cluster.published()) == {"a"})
         await running.until(lambda: not running.enforcer.parts.topic_rates.to_remove)
-
-    enforced(cluster, tmp_path, scene)
     assert cluster.rates == {(full("a"), "publishRate"): administrators(7)}
 
 
-def test_a_rate_that_can_not_be_recorded_is_not_touched(
-    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_rate_that_can_not_be_recorded_is_not_touched(
+    cluster: FakePulsar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(5000)
     full_disk: list[bool] = [True]
@@ -396,16 +343,14 @@ def test_a_rate_that_can_not_be_recorded_is_not_touched(
 
     monkeypatch.setattr(change, fails)
 
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: set(cluster.published()) == {"a", "b", "c"})
         await running.until(lambda: len(running.lines) == 2)
         await running.ticks(20)
         assert cluster.rates[full("a"), "publishRate"] == administrators(5000)
         full_disk.clear()
         await running.until(lambda: cluster.published()["a"] == 300)
-
-    lines = enforced(cluster, tmp_path, scene, on_exit="remove")
-    failures = [line for line in lines if "no space left" in line]
+    failures = [line for line in running.lines if "no space left" in line]
     assert failures == [
         "rates of administrators: history table administrator_rates: no space left; topics whose "
         "administrator's rate is not recorded keep that rate; retrying"
@@ -413,30 +358,25 @@ def test_a_rate_that_can_not_be_recorded_is_not_touched(
     assert cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
 
 
-def test_a_lost_table_is_said_and_no_rate_is_raised(cluster: FakePulsar, tmp_path: Path) -> None:
+async def test_a_lost_table_is_said_and_no_rate_is_raised(cluster: FakePulsar) -> None:
     cluster.rates[full("b"), "publishRate"] = administrators(40)
-
-    async def lower(running: Running, link: Link) -> None:
-        await running.until(lambda: "b" in recorded(tmp_path))
-        link.tell("pulsar://b0", 60.0, safe=60.0)
+    async with cluster.enforcing() as running:
+        await running.until(lambda: "b" in recorded(cluster))
+        cluster.limit(60.0, safe=60.0)
         cluster.used[full("b")] = 500.0
         await running.until(lambda: cluster.published().get("b") == 30)
-
-    enforced(cluster, tmp_path, lower)
-    shutil.rmtree(Path(history_in(tmp_path).path) / ADMINISTRATOR_RATES.name)
-
-    async def again(running: Running, _: Link) -> None:
+    shutil.rmtree(Path(cluster.history.path) / ADMINISTRATOR_RATES.name)
+    cluster.limit(300.0, safe=300.0)
+    async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: cluster.published().get("a", 0) > 200)
-        await running.until(lambda: "b" in recorded(tmp_path))
+        await running.until(lambda: "b" in recorded(cluster))
         await running.until(lambda: not running.enforcer.parts.topic_rates.administrators.any())
         assert cluster.published()["b"] == 30
-
-    lines = enforced(cluster, tmp_path, again, on_exit="remove")
-    assert any(f"has lost those of 1 topics: {full('b')}" in line for line in lines)
+    assert any(f"has lost those of 1 topics: {full('b')}" in line for line in running.lines)
     assert cluster.rates == {(full("b"), "publishRate"): administrators(30)}
 
 
-def test_forged_rows_are_not_used(cluster: FakePulsar, tmp_path: Path) -> None:
+async def test_forged_rows_are_not_used(cluster: FakePulsar) -> None:
     seen = datetime.now(timezone.utc), "somebody"
     forged = [
         AdministratorRate("blue", full("b"), "publish", "g", 1.0, None, "[[]]", *seen),
@@ -444,67 +384,52 @@ def test_forged_rows_are_not_used(cluster: FakePulsar, tmp_path: Path) -> None:
         AdministratorRate("blue", full("c"), "publish", "g", 1.0, None, '{"a": 1e999}', *seen),
     ]
     changes: dict[Key, AdministratorRate | None] = {(row.place, row.kind): row for row in forged}
-    change_administrator_rates(history_in(tmp_path), "blue", changes, "somebody")
+    change_administrator_rates(cluster.history, "blue", changes, "somebody")
     cluster.rates[full("b"), "publishRate"] = ours_of(4, in_place=True)
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: {"a", "b", "c"} <= cluster.published().keys())
-        await running.until(lambda: recorded(tmp_path)["b"].messages_per_s == 4)
+        await running.until(lambda: recorded(cluster)["b"].messages_per_s == 4)
         await running.until(lambda: len(running.lines) == 2)
         assert cluster.published()["b"] == 4
         assert running.enforcer.status().errors == 0
-
-    lines = enforced(cluster, tmp_path, scene)
-    assert any(f"has lost those of 1 topics: {full('b')}" in line for line in lines)
+    assert any(f"has lost those of 1 topics: {full('b')}" in line for line in running.lines)
 
 
-def test_a_namespaces_rate_is_a_ceiling_for_each_of_its_topics(
-    cluster: FakePulsar, tmp_path: Path
-) -> None:
+async def test_a_namespaces_rate_is_a_ceiling_for_each_of_its_topics(cluster: FakePulsar) -> None:
     cluster.namespace_rates[NAMESPACE, "publishRate"] = administrators(50)
     cluster.rates[full("b"), "publishRate"] = administrators(80)
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: {"a", "b", "c"} <= cluster.published().keys())
         await running.until(lambda: cluster.published()["a"] == 50)
-        await running.until(lambda: set(recorded(tmp_path)) == {"orders", "b"})
+        await running.until(lambda: set(recorded(cluster)) == {"orders", "b"})
         assert cluster.published()["c"] <= 50
-        row = recorded(tmp_path)["orders"]
+        row = recorded(cluster)["orders"]
         assert (row.place, row.messages_per_s, row.policy) == (NAMESPACE, 50.0, None)
-
-    enforced(cluster, tmp_path, scene, on_exit="remove")
     assert cluster.rates == {(full("b"), "publishRate"): administrators(80)}
     assert cluster.namespace_rates == {(NAMESPACE, "publishRate"): administrators(50)}
 
 
-def test_the_brokers_own_rate_of_a_topic_is_a_ceiling_too(
-    cluster: FakePulsar, tmp_path: Path
-) -> None:
+async def test_the_brokers_own_rate_of_a_topic_is_a_ceiling_too(cluster: FakePulsar) -> None:
     cluster.runtime["maxPublishRatePerTopicInMessages"] = "60"
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: cluster.published().get("a") == 60)
         await running.until(lambda: cluster.default() == 60)  # of 75
-
-    enforced(cluster, tmp_path, scene)
 
 
 # --- giving everything back -----------------------------------------------------------------------
 
 
 def test_remove_gives_everything_back_and_says_so_in_a_line(
-    cluster: FakePulsar,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: FakePulsar, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.rates[full("a"), "publishRate"] = administrators(5000)
 
-    async def scene(running: Running, _: Link) -> None:
-        await running.until(lambda: cluster.published().get("a") == 300)
-        await running.until(lambda: len(cluster.published()) == 3)
+    async def limited() -> None:
+        async with cluster.enforcing() as running:
+            await running.until(lambda: cluster.published().get("a") == 300)
+            await running.until(lambda: len(cluster.published()) == 3)
 
-    enforced(cluster, tmp_path, scene)
+    run_virtually(limited())
     monkeypatch.setattr("quotaplane.transport.open_broker_link", lambda *_, **__: Link())
     elections: list[str] = []
 
@@ -524,37 +449,24 @@ def test_remove_gives_everything_back_and_says_so_in_a_line(
     monkeypatch.setattr("quotaplane.enforce.agent.leader_election.take_part", take_part)
     within_s = "quotaplane.enforce.agent.clean_stop._GIVEN_BACK_WITHIN_S"
     monkeypatch.setattr(within_s, 1.0)
-    conf = tmp_path / "conf.json"
-    settings = settings_for(cluster, tmp_path)
-    conf.write_text(
-        json.dumps(
-            {
-                "transport": {
-                    "kind": "pulsar",
-                    "service_url": "pulsar://127.0.0.1:1",
-                    "admin_url": cluster.url,
-                    "limits_topic": "persistent://public/default/limits",
-                },
-                "history": {"path": settings.history.path},
-                "checkpoint": settings.checkpoint,
-                "enforce": {"take_over": False},
-            }
-        )
-    )
-    command = ["enforce", "pulsar", "--conf", str(conf), "--remove"]
-    elections.append("another one")
-    assert main(command) == 6
-    assert "another enforcer leads" in capsys.readouterr().err
-    assert cluster.published()["a"] == 300
-    elections.clear()
-    monkeypatch.setattr(within_s, 10.0)
-    with monkeypatch.context() as broken:
-        listing = "quotaplane.enforce.agent.administrator_rates.list_administrator_rates"
-        broken.setattr(listing, lambda *_: [][0])
-        assert main(command) == 4
-    assert "administrator_rates can't be read; nothing was done" in capsys.readouterr().err
-    assert cluster.published()["a"] == 300
-    assert main(command) == 0
+
+    def remove() -> int:
+        return main(["enforce", "pulsar", "--conf", cluster.conf(), "--remove"])
+
+    with cluster:
+        elections.append("another one")
+        assert remove() == 6
+        assert "another enforcer leads" in capsys.readouterr().err
+        assert cluster.published()["a"] == 300
+        elections.clear()
+        monkeypatch.setattr(within_s, 10.0)
+        with monkeypatch.context() as broken:
+            listing = "quotaplane.enforce.agent.administrator_rates.list_administrator_rates"
+            broken.setattr(listing, lambda *_: [][0])
+            assert remove() == 4
+        assert "administrator_rates can't be read; nothing was done" in capsys.readouterr().err
+        assert cluster.published()["a"] == 300
+        assert remove() == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line) == {
         "removed": 2,
@@ -566,44 +478,42 @@ def test_remove_gives_everything_back_and_says_so_in_a_line(
     }
     assert cluster.rates == {(full("a"), "publishRate"): administrators(5000)}
     assert cluster.namespace_rates == {}
-    assert recorded(tmp_path) == {}
+    assert recorded(cluster) == {}
 
 
-def test_a_stop_writes_also_what_changed_while_the_table_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_stop_writes_also_what_changed_while_the_table_was_written(
+    cluster: FakePulsar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = history_in(tmp_path)
+    history = cluster.history
     goes_on = threading.Event()
 
     def slow(*args: Any) -> None:
         goes_on.wait(10.0)
         change_administrator_rates(*args)
 
-    async def scene() -> None:
-        record = AdministratorRates(
-            history, RatesInForce(), Conditions(print), print, lambda: 1_000_000.0
-        )
-        record.cluster = "blue"
-        await record.look()
-        record.found(full("b"), 0, "g", np.array([400.0, INF]), administrators(400))
-        monkeypatch.setattr(f"{AdministratorRates.__module__}.change_administrator_rates", slow)
-        periodic = asyncio.create_task(record.look())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        periodic.cancel()  # as at a stop; the write goes on
-        record.gone(full("b"), 0)
-        goes_on.set()
-        await record.finish()
-
-    run_virtually(scene())
-    assert recorded(tmp_path) == {}
+    record = AdministratorRates(
+        history, RatesInForce(), Conditions(print), print, lambda: 1_000_000.0
+    )
+    record.cluster = "blue"
+    await record.look()
+    record.found(full("b"), 0, "g", np.array([400.0, INF]), administrators(400))
+    monkeypatch.setattr(f"{AdministratorRates.__module__}.change_administrator_rates", slow)
+    periodic = asyncio.create_task(record.look())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    periodic.cancel()  # as at a stop; the write goes on
+    record.gone(full("b"), 0)
+    goes_on.set()
+    await record.finish()
+    assert recorded(cluster) == {}
 
 
 # --- what it costs --------------------------------------------------------------------------------
 
 
-async def requests(administered: bool, seconds: int) -> dict[str, int]:
-    """Read 5,000 topics, then write 30 rates a second; the requests by method."""
+@pytest.mark.parametrize("administered", [False, True])
+async def test_requests_do_not_grow_with_administrators_rates(administered: bool) -> None:
+    """Of reads of 5,000 topics and 30 writes a second, for a minute."""
     rig = Rig(5000, max_writes_per_s=30.0, max_reads_per_s=200.0)
     rig.rest.rate = administrators(5000) if administered else None
     await rig.record.look()
@@ -613,20 +523,10 @@ async def requests(administered: bool, seconds: int) -> dict[str, int]:
     await rig.record.look()
     assert not rig.topic_rates.held.any()
     assert len(rig.record) == administered * 5000
-    for second in range(seconds):
+    for second in range(60):
         rig.writer.begin(rig.moves(10.0 + second, first=30 * second, count=30), float(second))
         await rig.writer.idle(60.0)
-    asked = [line.split()[0] for line in rig.rest.asked]
-    return {method: asked.count(method) for method in set(asked)}
-
-
-@pytest.mark.parametrize("administered", [False, True])
-def test_requests_do_not_grow_with_administrators_rates(administered: bool) -> None:
     # A twentieth of the read budget is for rates that are about to be written; as much less is read
     # in turn than before there were administrators' rates.
-    found = run_virtually(requests(administered, 60))
-    assert found == {"GET": 5000 + 60 * 10, "POST": 60 * 30}
-
-
-def test_the_table_is_of_this_history(tmp_path: Path) -> None:
-    assert list_administrator_rates(History(path=str(tmp_path)), "blue") == []
+    asked = Counter(line.split()[0] for line in rig.rest.asked)
+    assert asked == {"GET": 5000 + 60 * 10, "POST": 60 * 30}

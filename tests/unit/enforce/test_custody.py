@@ -95,11 +95,6 @@ def test_nothing_is_taken_before_limits_follow_the_row(decided: list[float]) -> 
     assert in_words(act(hidden, row((9, 5)), TAKE, np.array(decided))) == ("KeepCopy", [9, 5])
 
 
-def test_limits_of_a_dimension_that_the_cluster_does_not_limit_are_not_needed() -> None:
-    seen = Seen(np.array([9.0, INF]), np.array([9.0, INF]))
-    assert isinstance(act(seen, row((9, INF)), TAKE, np.array([2.0, -INF])), Hide)
-
-
 @pytest.mark.parametrize(
     ("cluster", "table", "copy", "limits"),
     [
@@ -183,24 +178,3 @@ def test_a_quota_is_hidden_only_behind_its_copy(cluster: Pair, table: Pair, copy
     assert has is not None
     if isinstance(act(seen, has, TAKE, LATER), Hide):
         assert np.array_equal(seen.copy, has.publish)
-
-
-# --- what -1 means --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("cluster", "table", "copy", "meant"),
-    [
-        (1.0, 2.0, 3.0, 1.0),
-        (1.0, INF, NAN, 1.0),
-        (INF, 2.0, 3.0, 2.0),
-        (INF, INF, 3.0, INF),  # the row says so
-        (INF, NAN, 3.0, 3.0),
-        (INF, NAN, INF, INF),
-        (INF, NAN, NAN, INF),
-    ],
-)
-def test_the_first_number_counts(cluster: float, table: float, copy: float, meant: float) -> None:
-    assert quota(*(np.full((3, 2), each) for each in (cluster, table, copy))).tolist() == (
-        [[meant] * 2] * 3
-    )

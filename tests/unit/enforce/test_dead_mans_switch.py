@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,6 @@ from tests.unit.enforce.enforce_cases import layout_of
 from tests.unit.enforce.enforce_cluster import (
     NAMESPACE,
     FakePulsar,
-    Link,
-    enforcing,
-    settings_for,
 )
 from tests.unit.enforce.test_enforce_takeover import custodian_of, record
 from tests.unit.group_sync.follower_cases import BY, Rig
@@ -31,12 +27,6 @@ from tests.virtual_loop import run_virtually
 
 TOPIC = "persistent://public/default/enforcer-leader"
 STATS = "GET persistent/public/default/enforcer-leader/stats"
-
-
-@pytest.fixture
-def cluster() -> Iterator[FakePulsar]:
-    with FakePulsar() as fake:
-        yield fake
 
 
 class Clock:
@@ -49,53 +39,40 @@ class Clock:
 # The enforcer is gone: the job gives the quotas back.
 
 
-def test_enforcers_without_a_beat_for_long_are_gone(cluster: FakePulsar) -> None:
-    clock = Clock()
+async def test_enforcers_without_a_beat_for_long_are_gone(cluster: FakePulsar) -> None:
+    clock, beats = Clock(), 0
     watch = EnforcerWatch(TOPIC, 900.0, clock)
-    beats = 0
 
     async def gone() -> bool:
         async with cluster.rest() as rest:
             return await watch.gone(rest)
 
-    def look(passed_s: float, more_beats: int = 0) -> bool:
+    async def look(passed_s: float, more_beats: int = 0) -> bool:
         nonlocal beats
         beats += more_beats
         clock.now_s += passed_s
         cluster.answers[STATS] = Answer(200, {"msgInCounter": beats})
-        return run_virtually(gone())
+        return await gone()
 
-    assert not look(2, 2)
-    assert not look(899)
-    assert look(2)
-    assert look(5000)
-    assert not look(2, 1)  # one leads again
-    assert not look(890)
+    for _ in range(3):  # there was never an enforcer with this topic
+        clock.now_s += 5000
+        assert not await gone()
+    assert not await look(2, 2)
+    assert not await look(899)
+    assert await look(2)
+    assert await look(5000)
+    assert not await look(2, 1)  # one leads again
+    assert not await look(890)
     # A topic that can't be looked at is no sign of anything.
     cluster.answers[STATS] = Answer(500, {"reason": "upset"})
     clock.now_s += 5000
     with pytest.raises(ClusterError):
-        run_virtually(gone())
-    assert not look(899)
-    assert look(2)
+        await gone()
+    assert not await look(899)
+    assert await look(2)
 
 
-def test_where_no_enforcer_of_this_kind_was_ever_none_is_gone(cluster: FakePulsar) -> None:
-    clock = Clock()
-    watch = EnforcerWatch(TOPIC, 900.0, clock)
-
-    async def gone() -> bool:
-        async with cluster.rest() as rest:
-            return await watch.gone(rest)
-
-    for _ in range(3):
-        clock.now_s += 5000
-        assert not run_virtually(gone())
-
-
-def test_the_job_gives_back_what_enforcers_took_over(
-    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_job_gives_back_what_enforcers_took_over(cluster: FakePulsar, tmp_path: Path) -> None:
     rig = Rig(cluster, History(path=str(tmp_path / "history")))
     clock = Clock()
     cluster.answers[STATS] = Answer(200, {"msgInCounter": 7})
@@ -127,7 +104,8 @@ def test_the_job_gives_back_what_enforcers_took_over(
     assert (publish("g"), publish("h")) == (300, 300)
     assert cluster.groups["g"]["publishRateInBytes"] == 4000
     assert "g.taken-over" not in cluster.groups
-    assert [line[:25] for line in rig.told] == ["no enforcer: none has led "[:25]]
+    (line,) = rig.told
+    assert line.startswith("no enforcer: none has led ")
     # One leads again and takes over: that is left to it.
     cluster.answers[STATS] = Answer(200, {"msgInCounter": 8})
     cluster.put("g", publishRateInMsgs=-1, publishRateInBytes=-1)
@@ -140,68 +118,41 @@ def test_the_job_gives_back_what_enforcers_took_over(
 # The job is gone: the enforcer gives the quotas back, if the settings want that.
 
 
-def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(
-    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = settings_for(
-        cluster, tmp_path, take_over=True, without_limits="give_back", give_back_after_s=300
-    )
-    record(settings.history, "g", messages=300.0)
+async def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(cluster: FakePulsar) -> None:
+    record(cluster.history, "g", messages=300.0)
     cluster.put("g")  # taken over by an earlier run
     cluster.add("a", used=500.0)
-    link, writes = Link(), f"POST persistent/{NAMESPACE}/a/publishRate"
+    writes = f"POST persistent/{NAMESPACE}/a/publishRate"
 
-    async def scene() -> None:
-        async with enforcing(cluster, settings, link) as running:
-            link.tell("pulsar://b0", 300.0, safe=60.0)
-            await running.until(lambda: cluster.published() == {"a": 300})
-            running.now_ms += 200_000  # after the lease, before the time is over
-            await running.until(lambda: cluster.published() == {"a": 60})
-            running.now_ms += 200_000
-            await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 300)
-            await running.until(lambda: not cluster.rates and cluster.default() is None)
-            # The job is back: the cluster limits the group until the new limits are in force.
-            cluster.answers[writes] = Answer(500, {"reason": "upset"})
-            link.tell("pulsar://b0", 250.0, safe=60.0)
-            running.now_ms = time.time() * 1000
-            await running.until(lambda: "quota job: over after" in "".join(running.lines))
-            await running.ticks(10)
-            assert cluster.groups["g"]["publishRateInMsgs"] == 300
-            cluster.answers.clear()
-            await running.until(lambda: cluster.published() == {"a": 250})
-            await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
-        (gone, back) = (line for line in running.lines if line.startswith("quota job"))
-        assert "no limits arrived for 400 s" in gone
-        assert "over after" in back
-
-    run_virtually(scene())
-
-
-def test_a_quota_that_can_not_be_given_back_keeps_its_rates(
-    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = settings_for(
-        cluster, tmp_path, take_over=True, without_limits="give_back", give_back_after_s=300
-    )
-    record(settings.history, "g", messages=300.0)
-    cluster.put("g")  # taken over by an earlier run
-    cluster.answers["PUT resourcegroups/g"] = Answer(500, {"reason": "upset"})
-    cluster.add("a", used=500.0)
-    link = Link()
-
-    async def scene() -> None:
-        async with enforcing(cluster, settings, link) as running:
-            link.tell("pulsar://b0", 300.0, safe=60.0)
-            await running.until(lambda: cluster.published() == {"a": 300})
-            running.now_ms += 400_000
-            await running.until(lambda: "the rates of their topics stay" in "".join(running.lines))
-            await running.ticks(10)
-            assert set(cluster.published()) == {"a"}
-            cluster.answers.clear()
-            await running.until(lambda: not cluster.rates)
-            assert cluster.groups["g"]["publishRateInMsgs"] == 300
-
-    run_virtually(scene())
+    async with cluster.enforcing(
+        take_over=True, without_limits="give_back", give_back_after_s=300
+    ) as running:
+        cluster.limit(300.0, safe=60.0)
+        await running.until(lambda: cluster.published() == {"a": 300})
+        running.now_ms += 200_000  # after the lease, before the time is over
+        await running.until(lambda: cluster.published() == {"a": 60})
+        # A quota that can't be given back keeps its rates.
+        cluster.answers["PUT resourcegroups/g"] = Answer(500, {"reason": "upset"})
+        running.now_ms += 200_000
+        await running.until(lambda: "the rates of their topics stay" in "".join(running.lines))
+        await running.ticks(10)
+        assert set(cluster.published()) == {"a"}
+        cluster.answers.clear()
+        await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 300)
+        await running.until(lambda: not cluster.rates and cluster.default() is None)
+        # The job is back: the cluster limits the group until the new limits are in force.
+        cluster.answers[writes] = Answer(500, {"reason": "upset"})
+        cluster.limit(250.0, safe=60.0)
+        running.now_ms = time.time() * 1000
+        await running.until(lambda: "quota job: over after" in "".join(running.lines))
+        await running.ticks(10)
+        assert cluster.groups["g"]["publishRateInMsgs"] == 300
+        cluster.answers.clear()
+        await running.until(lambda: cluster.published() == {"a": 250})
+        await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == -1)
+    (gone, back) = (line for line in running.lines if line.startswith("quota job"))
+    assert "no limits arrived for 400 s" in gone
+    assert "over after" in back
 
 
 def test_an_enforcer_that_starts_without_limits_waits_as_long() -> None:
@@ -228,18 +179,15 @@ def test_unless_the_settings_want_it_no_job_is_gone(settings: dict[str, object])
 def test_a_group_with_more_topics_than_units_is_crowded_after_a_while() -> None:
     layout = layout_of({f"t{i}": "b0" for i in range(20)}, "g")
     crowded = CrowdedGroups()
-
-    def limits(units: float) -> np.ndarray:
-        return np.array([[units, np.inf, np.inf, np.nan]])
-
-    crowded = crowded.after(layout, limits(15), now_s=0.0)
-    assert not crowded.groups
-    crowded = crowded.after(layout, limits(15), now_s=LASTS_S)
-    assert crowded.groups == {"g"}
-    crowded = crowded.after(layout, limits(22), now_s=LASTS_S + 1)
-    assert crowded.groups == {"g"}, "it is near: not to and fro"
-    crowded = crowded.after(layout, limits(30), now_s=LASTS_S + 2)
-    assert not crowded.groups
+    for after_s, units, groups in (
+        (0, 15, set()),
+        (LASTS_S, 15, {"g"}),
+        (LASTS_S + 1, 22, {"g"}),  # it is near: not to and fro
+        (LASTS_S + 2, 30, set()),
+    ):
+        limits = np.array([[units, np.inf, np.inf, np.nan]])
+        crowded = crowded.after(layout, limits, now_s=after_s)
+        assert crowded.groups == groups
 
 
 def test_a_broker_with_a_small_limit_makes_no_group_crowded() -> None:
@@ -254,44 +202,31 @@ def test_a_broker_with_a_small_limit_makes_no_group_crowded() -> None:
     assert not crowded.groups
 
 
-def test_a_crowded_group_has_its_quota_in_the_cluster(
-    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = settings_for(cluster, tmp_path, take_over=True)
-    record(settings.history, "g", messages=30.0)
+async def test_a_crowded_group_has_its_quota_in_the_cluster(cluster: FakePulsar) -> None:
+    record(cluster.history, "g", messages=30.0)
     cluster.put("g")  # taken over by an earlier run
     cluster.add(*(f"t{i:02}" for i in range(50)), used=1.0)
-    link = Link()
-
-    async def scene() -> None:
-        async with enforcing(cluster, settings, link) as running:
-            link.tell("pulsar://b0", 30.0)
-            await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 30)
-            assert running.enforcer.status().crowded_groups == 1
-            await running.ticks(10)
-            assert cluster.groups["g"]["publishRateInMsgs"] == 30, "it is not taken over again"
-            assert len([line for line in running.lines if "more topics" in line]) == 1
-
-    run_virtually(scene())
+    async with cluster.enforcing(take_over=True) as running:
+        cluster.limit(30.0)
+        await running.until(lambda: cluster.groups["g"]["publishRateInMsgs"] == 30)
+        assert running.enforcer.status().crowded_groups == 1
+        await running.ticks(10)
+        assert cluster.groups["g"]["publishRateInMsgs"] == 30, "it is not taken over again"
+        assert len([line for line in running.lines if "more topics" in line]) == 1
 
 
-def test_a_crowded_group_that_can_not_be_given_back_is_tried_again(
-    cluster: FakePulsar, tmp_path: Path
+async def test_a_crowded_group_that_can_not_be_given_back_is_tried_again(
+    cluster: FakePulsar,
 ) -> None:
-    settings = settings_for(cluster, tmp_path)
-    record(settings.history, "g", messages=30.0)
+    record(cluster.history, "g", messages=30.0)
     cluster.put("g")
     cluster.answers["PUT resourcegroups/g"] = Answer(500, {"reason": "upset"})
-
-    async def scene() -> None:
-        async with cluster.rest() as rest:
-            custodian = custodian_of(rest, settings.history)
-            for _ in range(2):
-                await custodian.tend(["g"], ["g"], {})
-                assert custodian.stuck == {"g"}
-            cluster.answers.clear()
+    async with cluster.rest() as rest:
+        custodian = custodian_of(rest, cluster.history)
+        for _ in range(2):
             await custodian.tend(["g"], ["g"], {})
-            assert (custodian.stuck, custodian.limited) == (set(), {"g"})
-
-    run_virtually(scene())
+            assert custodian.stuck == {"g"}
+        cluster.answers.clear()
+        await custodian.tend(["g"], ["g"], {})
+        assert (custodian.stuck, custodian.limited) == (set(), {"g"})
     assert cluster.groups["g"]["publishRateInMsgs"] == 30

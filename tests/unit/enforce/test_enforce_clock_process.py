@@ -21,10 +21,8 @@ from quotaplane.agents.clock_steps import steady_clock_ms
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.enforcer_parts import EnforcerParts
-from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.transport.base import Polled
-from quotaplane.wire.limits import encode_limits
-from tests.unit.enforce.enforce_cluster import EPOCH, FakePulsar, Link, settings_for
+from tests.unit.enforce.enforce_cluster import FakePulsar
+from tests.unit.enforce.listener_rig import message
 from tests.unit.repo.pages import ROOT
 from tests.wall_clock import WallClock, needs_compiler
 
@@ -39,11 +37,10 @@ async def enforce(folder: Path) -> None:
     incoming: queue.Queue[str] = queue.Queue()
     threading.Thread(target=lambda: [incoming.put(line) for line in sys.stdin], daemon=True).start()
     lines: list[str] = []
-    with FakePulsar() as cluster:
+    with FakePulsar(folder=folder) as cluster:
         cluster.add("a", used=500.0)
-        settings: Any = settings_for(cluster, folder)
-        link, seq = Link(), 0
-        async with Rest(settings.transport, conditions=Conditions(lines.append)) as rest:
+        settings, link, seq = cluster.settings(), cluster.link, 0
+        async with cluster.rest(Conditions(lines.append)) as rest:
             clock = steady_clock_ms()
             parts = EnforcerParts(settings, rest, link, lines.append, steady_ms=clock)
             await parts.start()
@@ -53,8 +50,7 @@ async def enforce(folder: Path) -> None:
             while os.getppid() != 1:
                 while not incoming.empty():
                     seq += 1
-                    value = limits(int(incoming.get()), seq)
-                    link.waiting.append(Polled(BROKER, value, f"limits@{seq}"))
+                    link.put(BROKER, limits(int(incoming.get()), seq))
                 state = {"rates": cluster.published(), "lines": lines, "now": time.time()}
                 print(json.dumps(state | enforcer.status()._asdict()), flush=True)
                 await asyncio.sleep(0.25)
@@ -63,17 +59,9 @@ async def enforce(folder: Path) -> None:
 
 
 def limits(issued_at_ms: int, seq: int) -> bytes:
-    return encode_limits(
-        broker=BROKER,
-        shard=0,
-        epoch=EPOCH,
-        seq=seq,
-        issued_at_ms=issued_at_ms,
-        lease_ms=LEASE_S * 1000,
-        groups=["g"],
-        limits=np.array([[300.0]]),
-        safe_limits=np.array([[60.0]]),
-    )
+    lease_ms, safe = LEASE_S * 1000, np.array([[60.0]])
+    issued = {"issued_at_ms": issued_at_ms, "seq": seq, "lease_ms": lease_ms}
+    return message(BROKER, 300.0, safe_limits=safe, **issued)
 
 
 class Process:

@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.unit.enforce.enforce_cluster import (
-    NAMESPACE,
-    FakePulsar,
-    Link,
-    Running,
-    enforcing,
-    settings_for,
-)
+from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar, administrators
 from tests.unit.pulsar_admin.cluster_cases import Answer
-from tests.virtual_loop import run_virtually
 
 INF = np.inf
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakePulsar]:
-    """One broker, three topics."""
-    with FakePulsar() as fake:
-        fake.add("a", "b", "c")
-        yield fake
-
-
-Scene = Callable[[Running, Link], Coroutine[Any, Any, None]]
-
-
-def enforced(cluster: FakePulsar, folder: Path, scene: Scene, **enforce: Any) -> list[str]:
-    """Play a scene beside an enforcer; returns what that said."""
-    link = Link()
-    link.tell("pulsar://b0", 300.0, safe=100.0)
-
-    async def play() -> list[str]:
-        async with enforcing(cluster, settings_for(cluster, folder, **enforce), link) as running:
-            await scene(running, link)
-        return running.lines
-
-    return run_virtually(play())
+def cluster(cluster: FakePulsar) -> FakePulsar:
+    """One broker with a limit, three topics."""
+    cluster.add("a", "b", "c")
+    cluster.limit(300.0, safe=100.0)
+    return cluster
 
 
 def record(cluster: FakePulsar, namespace: str = NAMESPACE) -> dict[str, Any] | None:
@@ -54,12 +28,11 @@ def record(cluster: FakePulsar, namespace: str = NAMESPACE) -> dict[str, Any] | 
     return found
 
 
-def test_a_namespace_has_its_share_of_the_safe_limit_as_a_default(
-    cluster: FakePulsar, tmp_path: Path
+async def test_a_namespace_has_its_share_of_the_safe_limit_as_a_default(
+    cluster: FakePulsar,
 ) -> None:
     cluster.properties[NAMESPACE] = {"owner": "orders team"}
-
-    async def scene(running: Running, link: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: cluster.default() == 25)
         assert record(cluster) == {"publish": [[25, -1]]}
         # Nothing is written again for a few topics more or less, as a write costs a burst of all.
@@ -70,7 +43,7 @@ def test_a_namespace_has_its_share_of_the_safe_limit_as_a_default(
         await running.until(lambda: cluster.default() == 9)
         assert record(cluster) == {"publish": [[25, -1], [9, -1]]}
         # Dispatch has one when it is limited.
-        link.tell("pulsar://b0", 300.0, safe=100.0, dispatch=40.0, safe_dispatch=30.0)
+        cluster.limit(300.0, safe=100.0, dispatch=40.0, safe_dispatch=30.0)
         await running.until(lambda: (NAMESPACE, "dispatchRate") in cluster.namespace_rates)
         assert cluster.namespace_rates[NAMESPACE, "dispatchRate"] == {
             "dispatchThrottlingRateInMsg": 2,
@@ -78,217 +51,153 @@ def test_a_namespace_has_its_share_of_the_safe_limit_as_a_default(
             "relativeToPublishRate": False,
             "ratePeriodInSecond": 1,
         }
-
-    assert enforced(cluster, tmp_path, scene) == []
+    assert running.lines == []
     assert cluster.default() == 9  # on_exit: keep
     assert cluster.properties[NAMESPACE]["owner"] == "orders team"
 
 
-def test_namespaces_without_topics_have_one_too(tmp_path: Path) -> None:
-    with FakePulsar() as cluster:
-        cluster.namespaces["acme/new"] = "g"
-
-        async def scene(running: Running, _: Link) -> None:
-            await running.until(lambda: cluster.default("acme/new") == 100)
-            await running.until(lambda: cluster.default(NAMESPACE) == 100)
-
-        assert enforced(cluster, tmp_path, scene) == []
+async def test_namespaces_without_topics_have_one_too(cluster: FakePulsar) -> None:
+    cluster.topics.clear()
+    cluster.namespaces["acme/new"] = "g"
+    async with cluster.enforcing() as running:
+        await running.until(lambda: cluster.default("acme/new") == 100)
+        await running.until(lambda: cluster.default(NAMESPACE) == 100)
+    assert running.lines == []
 
 
-def test_a_namespace_whose_topics_cant_be_read_after_a_restart_keeps_its_rate(
-    cluster: FakePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_namespace_whose_topics_cant_be_read_after_a_restart_keeps_its_rate(
+    cluster: FakePulsar,
 ) -> None:
-
-    async def first(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: cluster.default() == 25)
-
-    async def second(running: Running, _: Link) -> None:
-        await running.until(lambda: running.enforcer.parts.observer.ready)
-        await running.ticks(10)
-        assert cluster.default() == 25
-        assert record(cluster) is not None
-
-    enforced(cluster, tmp_path, first)
     cluster.answers[f"GET persistent/{NAMESPACE}"] = Answer(500, {"reason": "upset"})
-    enforced(cluster, tmp_path, second)
-    assert cluster.default() == 25
-    # A stop that takes rates off takes this one off, too.
-    enforced(cluster, tmp_path, second, on_exit="remove")
-    assert cluster.default() is None
+    for on_exit in ("keep", "remove"):
+        async with cluster.enforcing(on_exit=on_exit) as running:
+            await running.until(lambda: running.enforcer.parts.observer.ready)
+            await running.ticks(10)
+            assert cluster.default() == 25
+            assert record(cluster) is not None
+        # A stop that takes rates off takes this one off, too.
+        assert cluster.default() == (25 if on_exit == "keep" else None)
     assert record(cluster) is None
 
 
-def test_a_namespaces_own_rates_are_never_overwritten(cluster: FakePulsar, tmp_path: Path) -> None:
-    own = {"publishThrottlingRateInMsg": 25, "publishThrottlingRateInByte": -1}
-    cluster.namespace_rates[NAMESPACE, "publishRate"] = own
+async def test_a_namespaces_own_rates_are_never_overwritten(cluster: FakePulsar) -> None:
+    cluster.namespace_rates[NAMESPACE, "publishRate"] = administrators(25)
     cluster.namespaces["acme/other"] = "g"
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: cluster.default("acme/other") is not None)
         await running.until(lambda: len(cluster.published()) == 3)
         # Somebody gives the other one a rate of his own while we run: it is his from now on.
-        cluster.namespace_rates["acme/other", "publishRate"] = {
-            "publishThrottlingRateInMsg": 7,
-            "publishThrottlingRateInByte": -1,
-        }
+        cluster.namespace_rates["acme/other", "publishRate"] = administrators(7)
         await running.until(
             lambda: len(running.enforcer.status().conditions["rates of namespaces"]) == 2
         )
         await running.ticks(10)
-
-    lines = enforced(cluster, tmp_path, scene, on_exit="remove")
-    assert lines[0].startswith(f"rates of namespaces: namespaces {NAMESPACE} have rates")
+    assert running.lines[0].startswith(f"rates of namespaces: namespaces {NAMESPACE} have rates")
     assert cluster.default() == 25
     assert cluster.default("acme/other") == 7
     assert not cluster.published()
     assert not [write for write in cluster.writes() if f"{NAMESPACE}/prop" in write]
 
 
-def test_what_an_earlier_run_wrote_is_known_and_what_was_changed_since_is_not(
-    cluster: FakePulsar, tmp_path: Path
+async def test_what_an_earlier_run_wrote_is_known_and_what_was_changed_since_is_not(
+    cluster: FakePulsar,
 ) -> None:
-    async def first(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: cluster.default() == 25)
-
-    enforced(cluster, tmp_path, first)
     cluster.add(*(f"t{i}" for i in range(7)))
-
-    async def second(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: cluster.default() == 9)
-
-    assert enforced(cluster, tmp_path, second) == []
+    assert running.lines == []
     cluster.namespace_rates[NAMESPACE, "publishRate"]["publishThrottlingRateInMsg"] = 8000
-
-    async def third(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: len(running.lines) == 1)
-
-    enforced(cluster, tmp_path, third)
     assert cluster.default() == 8000
 
 
-@pytest.mark.parametrize("on_exit", ["keep", "safe", "remove"])
-def test_what_a_clean_stop_leaves_of_them(
-    cluster: FakePulsar, tmp_path: Path, on_exit: str
-) -> None:
-    failed: list[int] = []
-
-    def once() -> Answer:
-        failed.append(1)
-        del cluster.answers[f"DELETE namespaces/{NAMESPACE}/publishRate"]
-        return Answer(500, {"reason": "upset"})
-
-    cluster.answers[f"DELETE namespaces/{NAMESPACE}/publishRate"] = once
-
-    async def scene(running: Running, _: Link) -> None:
-        await running.until(lambda: cluster.default() == 25 and len(cluster.published()) == 3)
-
-    lines = enforced(cluster, tmp_path, scene, on_exit=on_exit)
-    assert not any("not removed" in line or "not written" in line for line in lines)
-    if on_exit == "remove":
-        assert failed
-        assert not cluster.namespace_rates
-        assert not cluster.rates
-        assert record(cluster) is None
-    else:
-        assert cluster.default() == 25
-
-
-def test_what_cant_be_taken_off_is_told(cluster: FakePulsar, tmp_path: Path) -> None:
+async def test_what_cant_be_taken_off_is_told(cluster: FakePulsar) -> None:
     failing = Answer(500, {"reason": "upset"})
     cluster.answers[f"DELETE namespaces/{NAMESPACE}/publishRate"] = failing
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing(on_exit="remove") as running:
         await running.until(lambda: cluster.default() == 25 and len(cluster.published()) == 3)
-
-    lines = enforced(cluster, tmp_path, scene, on_exit="remove")
-    assert "on_exit: remove: the rates of 1 namespaces were not removed in time" in lines
+    assert "on_exit: remove: the rates of 1 namespaces were not removed in time" in running.lines
     assert not cluster.published()
 
 
-def test_namespaces_that_leave_the_group_lose_it_and_so_do_those_left_earlier(
-    cluster: FakePulsar, tmp_path: Path
+async def test_namespaces_that_leave_the_group_lose_it_and_so_do_those_left_earlier(
+    cluster: FakePulsar,
 ) -> None:
     cluster.namespaces["acme/earlier"] = None
     cluster.properties["acme/earlier"] = {"quotaplane.rates.blue": '{"publish":[[3,-1]]}'}
     cluster.namespace_rates["acme/earlier", "publishRate"] = {"publishThrottlingRateInMsg": 3}
     cluster.namespaces["acme/free"] = None
     cluster.namespace_rates["acme/free", "publishRate"] = {"publishThrottlingRateInMsg": 3}
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: cluster.default() == 25)
         await running.until(lambda: cluster.default("acme/earlier") is None)
         cluster.namespaces[NAMESPACE] = None
         await running.until(lambda: cluster.default() is None)
         await running.until(lambda: record(cluster) is None)
-
-    assert enforced(cluster, tmp_path, scene) == []
+    assert running.lines == []
     assert record(cluster, "acme/earlier") is None
     assert cluster.default("acme/free") == 3
 
 
-def test_a_group_that_becomes_free_loses_the_namespaces_rate_before_those_of_its_topics(
-    cluster: FakePulsar, tmp_path: Path
+async def test_a_group_that_becomes_free_loses_the_namespaces_rate_before_those_of_its_topics(
+    cluster: FakePulsar,
 ) -> None:
-    async def scene(running: Running, link: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: cluster.default() == 25 and len(cluster.published()) == 3)
-        link.tell("pulsar://b0", INF, safe=INF)
+        cluster.limit(INF, safe=INF)
         await running.until(lambda: not cluster.published())
-
-    assert enforced(cluster, tmp_path, scene) == []
+    assert running.lines == []
     writes = cluster.writes()
     off = writes.index(f"DELETE namespaces/{NAMESPACE}/publishRate")
     assert off < min(at for at, write in enumerate(writes) if write.startswith("DELETE persist"))
 
 
-def test_a_write_that_failed_is_made_again_once_it_is_known_what_is_in_force(
-    cluster: FakePulsar, tmp_path: Path
+async def test_a_write_that_failed_is_made_again_once_it_is_known_what_is_in_force(
+    cluster: FakePulsar,
 ) -> None:
     path = f"POST namespaces/{NAMESPACE}/publishRate"
     cluster.answers[path] = Answer(500, {"reason": "upset"})
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: any("writing rates of name" in line for line in running.lines))
         del cluster.answers[path]
         await running.until(lambda: cluster.default() == 25)
         await running.until(lambda: ": over after" in running.lines[-1])
+    assert len(running.lines) == 2
 
-    assert len(enforced(cluster, tmp_path, scene)) == 2
 
-
-def test_a_namespace_that_was_deleted_is_no_trouble(cluster: FakePulsar, tmp_path: Path) -> None:
+async def test_a_namespace_that_was_deleted_is_no_trouble(cluster: FakePulsar) -> None:
     cluster.namespaces["acme/gone"] = "g"
-
-    async def scene(running: Running, link: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: cluster.default("acme/gone") == 25)
         del cluster.namespaces["acme/gone"]
-        link.tell("pulsar://b0", 300.0, safe=10.0)
+        cluster.limit(300.0, safe=10.0)
         await running.until(lambda: cluster.default() == 2)
         await running.ticks(5)
+    assert running.lines == []
 
-    assert enforced(cluster, tmp_path, scene) == []
 
-
-def test_a_cluster_that_keeps_no_record_is_told_and_gets_no_rate(
-    cluster: FakePulsar, tmp_path: Path
-) -> None:
+async def test_a_cluster_that_keeps_no_record_is_told_and_gets_no_rate(cluster: FakePulsar) -> None:
     path = f"PUT namespaces/{NAMESPACE}/properties"
     cluster.answers[path] = Answer(404, {"reason": "HTTP 404 Not Found"})
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: len(running.lines) == 1)
         await running.until(lambda: len(cluster.published()) == 3)
-
-    lines = enforced(cluster, tmp_path, scene)
-    assert lines[0].startswith(f"writing rates of namespaces: {NAMESPACE}: Pulsar's REST API")
+    assert running.lines[0].startswith(
+        f"writing rates of namespaces: {NAMESPACE}: Pulsar's REST API"
+    )
     assert cluster.default() is None
 
 
-def test_what_a_topic_without_a_rate_is_held_to_counts_as_its_rate(
-    cluster: FakePulsar, tmp_path: Path
+async def test_what_a_topic_without_a_rate_is_held_to_counts_as_its_rate(
+    cluster: FakePulsar,
 ) -> None:
     """Otherwise who uses all of it would seem to want no more."""
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing() as running:
         await running.until(lambda: running.enforcer.status().namespaces == 1)
         defaults = running.enforcer.parts.defaults
         layout = running.enforcer.parts.topic_rates.layout
@@ -299,18 +208,13 @@ def test_what_a_topic_without_a_rate_is_held_to_counts_as_its_rate(
         )
         assert defaults.has_default(layout).tolist() == [[True, False]] * 3
 
-    enforced(cluster, tmp_path, scene)
 
-
-def test_the_topics_go_on_while_many_namespaces_wait(cluster: FakePulsar, tmp_path: Path) -> None:
+async def test_the_topics_go_on_while_many_namespaces_wait(cluster: FakePulsar) -> None:
     """In half of the budget, 31 namespaces take 9 s; topics don't wait for that."""
     for number in range(30):
         cluster.namespaces[f"acme/n{number}"] = "g"
-
-    async def scene(running: Running, _: Link) -> None:
+    async with cluster.enforcing(max_writes_per_s=20) as running:
         await running.until(lambda: len(cluster.published()) == 3)
         # By the order of writes: this test may be late to see that all topics are written.
         last = max(cluster.writes().index(write) for write in cluster.topic_writes())
         assert last < 2 * 25
-
-    enforced(cluster, tmp_path, scene, max_writes_per_s=20)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,256 +11,182 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.pace import Pace
-from quotaplane.enforce.agent.limits_listener import LimitsListener
 from quotaplane.enforce.agent.observer import Observer
-from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import NotFoundError
 from quotaplane.registry import change_feed
 from quotaplane.registry.recorded_rates import AdministratorRate
+from quotaplane.settings import History
 from tests.unit.enforce.enforce_cases import layout_of
 from tests.unit.enforce.enforce_cluster import (
     ALL_OF_IT,
     NAMESPACE,
     FakePulsar,
-    Link,
-    enforcing,
     full,
     ours_of,
-    settings_for,
 )
 from tests.unit.enforce.rate_writer_rig import Rig
 from tests.unit.pulsar_admin.cluster_cases import Answer
-from tests.virtual_loop import run_virtually
 
 
 def _unread(*_: object) -> None:
     """Rates of namespaces are not looked at."""
 
 
-def run(scene: Callable[[], Any]) -> None:
-    run_virtually(scene())
+async def test_as_many_writes_start_at_once_as_the_budget_allows() -> None:
+    rig = Rig(150)
+    rig.settled()
+    assert rig.writer.begin(rig.moves(5.0), 0.0) == 50
+    await rig.writer.idle(5.0)
+    writes = [asked for asked in rig.rest.asked if asked.startswith("POST")]
+    # A twentieth of the read budget is for looking at a rate before it is written.
+    assert (len(writes), len(rig.rest.asked)) == (100, 110)
 
 
-def test_as_many_writes_start_at_once_as_the_budget_allows() -> None:
-    async def scene() -> None:
-        rig = Rig(150)
-        rig.settled()
-        assert rig.writer.begin(rig.moves(5.0), 0.0) == 50
-        await rig.writer.idle(5.0)
-        writes = [asked for asked in rig.rest.asked if asked.startswith("POST")]
-        # A twentieth of the read budget is for looking at a rate before it is written.
-        assert (len(writes), len(rig.rest.asked)) == (100, 110)
-
-    run(scene)
-
-
-def test_reads_that_hang_let_no_more_of_them_begin() -> None:
-    async def scene() -> None:
-        rig = Rig(3000, max_reads_per_s=1000.0)
-        rig.rest.answers.clear()
-        for _ in range(5):
-            rig.writer.read_unknown(rig.unread(), set(rig.names))
-            await asyncio.sleep(0.05)
-        assert len(rig.rest.asked) == 16
-        assert not rig.writer.at_rest
-        # What only waits for its turn can be written.
-        assert rig.topic_rates.rates(0.0).idle[:, 0].sum() == 3000 - 16
-        rig.rest.answers.set()
-        await rig.writer.idle(0.0)
-
-    run(scene)
-
-
-def test_rates_are_read_in_turn_by_group() -> None:
-    async def scene() -> None:
-        rig = Rig(0)
-        group = {f"a{n:04}": "large" for n in range(1000)} | {"y": "small", "z": "small"}
-        rig.topic_rates.carry(layout_of(dict.fromkeys(group, "b"), group))
-        rig.writer.read_unknown(rig.unread())
+async def test_reads_that_hang_let_no_more_of_them_begin() -> None:
+    rig = Rig(3000, max_reads_per_s=1000.0)
+    rig.rest.answers.clear()
+    for _ in range(5):
+        rig.writer.read_unknown(rig.unread(), set(rig.names))
         await asyncio.sleep(0.05)
-        assert [asked.split("/")[3] for asked in rig.rest.asked[:4]] == ["a0000", "y", "a0001", "z"]
-        await rig.writer.idle(5.0)
-
-    run(scene)
-
-
-def test_odd_ones_are_read_within_the_same_bounds() -> None:
-    async def scene() -> None:
-        rig = Rig(3000)
-        rig.settled(5.0)
-        rig.topic_rates.in_force[:] = 5.0
-        rig.rest.answers.clear()
-        nothing = rig.unread()._replace(unread=np.zeros((3000, 2), np.bool_))
-        for _ in range(3):
-            rig.writer.read_unknown(nothing, set(rig.names))
-            await asyncio.sleep(0.02)
-        assert 0 < len(rig.rest.asked) <= 16
-        await rig.writer.idle(0.0)
-
-    run(scene)
+    assert len(rig.rest.asked) == 16
+    assert not rig.writer.at_rest
+    # What only waits for its turn can be written.
+    assert rig.topic_rates.rates(0.0).idle[:, 0].sum() == 3000 - 16
+    rig.rest.answers.set()
+    await rig.writer.idle(0.0)
 
 
-def test_a_mistake_of_ours_leaves_no_topic_under_way() -> None:
-    async def scene() -> None:
-        rig = Rig(1)
-        rig.settled()
-        rig.rest.error = ZeroDivisionError("oops")
-        rig.writer.begin(rig.moves(5.0), 0.0)
-        await rig.writer.idle(5.0)
-        assert rig.topic_rates.rates(np.float64(1e12)).idle.all()
-        assert rig.lines == ["writing rates: t0000 (publish): ZeroDivisionError: oops; retrying"]
-        rig.has()
-        rig.writer.begin(rig.moves(5.0), 0.0)
-        await rig.writer.idle(5.0)
-        # Neither does one whose rate is taken off.
-        assert set(rig.topic_rates.to_remove) == {("t0000", 0)}
-        assert max(rig.topic_rates.to_remove.values()) < np.inf
+async def test_rates_are_read_in_turn_by_group() -> None:
+    rig = Rig(0)
+    group = {f"a{n:04}": "large" for n in range(1000)} | {"y": "small", "z": "small"}
+    rig.topic_rates.carry(layout_of(dict.fromkeys(group, "b"), group))
+    rig.writer.read_unknown(rig.unread())
+    await asyncio.sleep(0.05)
+    assert [asked.split("/")[3] for asked in rig.rest.asked[:4]] == ["a0000", "y", "a0001", "z"]
+    await rig.writer.idle(5.0)
 
-    run(scene)
+
+async def test_odd_ones_are_read_within_the_same_bounds() -> None:
+    rig = Rig(3000)
+    rig.settled(5.0)
+    rig.topic_rates.in_force[:] = 5.0
+    rig.rest.answers.clear()
+    nothing = rig.unread()._replace(unread=np.zeros((3000, 2), np.bool_))
+    for _ in range(3):
+        rig.writer.read_unknown(nothing, set(rig.names))
+        await asyncio.sleep(0.02)
+    assert 0 < len(rig.rest.asked) <= 16
+    await rig.writer.idle(0.0)
+
+
+async def test_a_mistake_of_ours_leaves_no_topic_under_way() -> None:
+    rig = Rig(1)
+    rig.settled()
+    rig.rest.error = ZeroDivisionError("oops")
+    await rig.write()
+    assert rig.topic_rates.rates(np.float64(1e12)).idle.all()
+    assert rig.lines == ["writing rates: t0000 (publish): ZeroDivisionError: oops; retrying"]
+    rig.has()
+    await rig.write()
+    # Neither does one whose rate is taken off.
+    assert set(rig.topic_rates.to_remove) == {("t0000", 0)}
+    assert max(rig.topic_rates.to_remove.values()) < np.inf
 
 
 @pytest.mark.parametrize("when", ["unknown", "under way"])
-def test_a_topic_that_leaves_after_a_write_that_failed_loses_its_rate(when: str) -> None:
-    async def scene() -> None:
-        rig = Rig(2)
-        rig.settled()
-        rig.rest.error = ClusterError("no answer")
-        rig.writer.begin(rig.moves(5.0), 0.0)
-        if when == "under way":
-            rig.has()
-        await rig.writer.idle(5.0)
-        rig.has()
-        assert set(rig.topic_rates.to_remove) == {("t0000", 0), ("t0001", 0)}
-        rig.rest.error, rig.rest.rate = None, ours_of(5)
-        rig.rest.asked.clear()
-        rig.writer.begin(rig.moves(5.0), 1.0)
-        await rig.writer.idle(5.0)
-        assert sorted(asked.split()[0] for asked in rig.rest.asked) == ["DELETE"] * 2 + ["GET"] * 2
-        assert not rig.topic_rates.to_remove
-        assert rig.writer.counts["removed"] == 2
-
-    run(scene)
-
-
-def test_topics_that_never_had_limits_are_let_be_when_they_leave() -> None:
+async def test_a_topic_that_leaves_after_a_write_that_failed_loses_its_rate(when: str) -> None:
     rig = Rig(2)
-    rig.has()
-    assert not rig.topic_rates.to_remove
-
-
-def test_what_is_gone_was_not_removed() -> None:
-    async def scene() -> None:
-        rig = Rig(1)
-        rig.settled(5.0)
+    rig.settled()
+    rig.rest.error = ClusterError("no answer")
+    rig.writer.begin(rig.moves(5.0), 0.0)
+    if when == "under way":
         rig.has()
-        rig.rest.error = NotFoundError("404", 404)
-        rig.writer.begin(rig.moves(5.0), 0.0)
-        await rig.writer.idle(5.0)
-        assert not rig.topic_rates.to_remove
-        assert rig.writer.counts["removed"] == 0
-        assert not rig.lines
-
-    run(scene)
-
-
-def test_trouble_with_topics_that_are_gone_is_forgotten() -> None:
-    async def scene() -> None:
-        rig = Rig(1)
-        rig.settled()
-        rig.rest.error = ClusterError("no answer")
-        rig.writer.begin(rig.moves(5.0), 0.0)
-        await rig.writer.idle(5.0)
-        rig.has("new")
-        assert len(rig.lines) == 1  # its rate must be taken off still
-        rig.rest.error = NotFoundError("404", 404)
-        rig.writer.begin(rig.moves(5.0)._replace(topic=np.zeros(0, np.int64)), 1.0)
-        await rig.writer.idle(5.0)
-        assert rig.lines[1:] == ["writing rates: over after 0 s"]
-        rig.rest.error = ClusterError("no answer")
-        rig.writer.begin(rig.moves(5.0), 2.0)
-        await rig.writer.idle(5.0)
-        assert "writing rates" in rig.trouble.active()
-
-    run(scene)
+    await rig.writer.idle(5.0)
+    rig.has()
+    assert set(rig.topic_rates.to_remove) == {("t0000", 0), ("t0001", 0)}
+    rig.rest.error, rig.rest.rate = None, ours_of(5)
+    rig.rest.asked.clear()
+    await rig.write(now_s=1.0)
+    assert sorted(asked.split()[0] for asked in rig.rest.asked) == ["DELETE"] * 2 + ["GET"] * 2
+    assert not rig.topic_rates.to_remove
+    assert rig.writer.counts["removed"] == 2
 
 
-def test_trouble_with_namespaces_and_brokers_that_are_gone_is_forgotten(tmp_path: Path) -> None:
-    with FakePulsar(brokers=2) as cluster:
-        lines: list[str] = []
-        failing = Answer(500, {"reason": "upset"})
-        cluster.namespaces["acme/other"] = "g"
-        cluster.answers["GET namespaces/acme/other"] = failing
-        cluster.answers["GET brokers/blue/127.0.0.1:1/ownedNamespaces"] = failing
-
-        async def scene() -> None:
-            async with cluster.rest() as rest:
-                scene = Observer(rest, Pace(1e6), Conditions(lines.append), _unread)
-                await scene.start()
-                assert not await scene.placement.read_brokers()
-                assert not await scene.placement.read_namespaces()
-                assert len(lines) == 2
-                del cluster.namespaces["acme/other"], cluster.owned["127.0.0.1:1"]
-                assert await scene.placement.read_brokers()
-                assert await scene.placement.read_namespaces()
-                assert all(": over after " in line for line in lines[2:])
-                assert len(lines) == 4
-
-        run_virtually(scene())
+async def test_trouble_with_topics_that_are_gone_is_forgotten() -> None:
+    rig = Rig(1)
+    rig.settled()
+    rig.rest.error = ClusterError("no answer")
+    await rig.write()
+    rig.has("new")
+    assert len(rig.lines) == 1  # its rate must be taken off still
+    rig.rest.error = NotFoundError("404", 404)
+    rig.writer.begin(rig.moves(5.0)._replace(topic=np.zeros(0, np.int64)), 1.0)
+    await rig.writer.idle(5.0)
+    assert rig.lines[1:] == ["writing rates: over after 0 s"]
+    assert (rig.topic_rates.to_remove, rig.writer.counts["removed"]) == ({}, 0)
+    rig.rest.error = ClusterError("no answer")
+    await rig.write(now_s=2.0)
+    assert "writing rates" in rig.trouble.active()
 
 
-def test_nothing_is_divided_before_everything_was_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    link = Link()
-    link.tell("pulsar://b0", 300.0)
-    with FakePulsar() as cluster:
-        cluster.namespaces["acme/other"] = "g"
-        cluster.topics.add(full("x", "acme/other"))
-        cluster.add("a", used=500.0)
-        cluster.answers["GET namespaces/acme/other"] = Answer(500, {"reason": "upset"})
-
-        async def scene() -> None:
-            async with enforcing(cluster, settings_for(cluster, tmp_path), link) as running:
-                asks = "namespaces/acme/other"
-                await running.until(lambda: cluster.paths().count(asks) > 12)
-                assert not cluster.writes()
-                # Not for ever: what can't be read must not keep limits from the rest.
-                await running.until(lambda: cluster.published() == {"a": 300})
-
-        run_virtually(scene())
+async def test_trouble_with_namespaces_and_brokers_that_are_gone_is_forgotten() -> None:
+    cluster, lines = FakePulsar(2), list[str]()
+    failing = Answer(500, {"reason": "upset"})
+    cluster.namespaces["acme/other"] = "g"
+    cluster.answers["GET namespaces/acme/other"] = failing
+    cluster.answers["GET brokers/blue/127.0.0.1:1/ownedNamespaces"] = failing
+    async with cluster.rest() as rest:
+        observer = Observer(rest, Pace(1e6), Conditions(lines.append), _unread)
+        await observer.start()
+        assert not await observer.placement.read_brokers()
+        assert not await observer.placement.read_namespaces()
+        assert len(lines) == 2
+        del cluster.namespaces["acme/other"], cluster.owned["127.0.0.1:1"]
+        assert await observer.placement.read_brokers()
+        assert await observer.placement.read_namespaces()
+        assert [": over after " in line for line in lines[2:]] == [True] * 2
 
 
-def test_a_part_that_has_just_moved_is_as_it_was(tmp_path: Path) -> None:
+async def test_nothing_is_divided_before_everything_was_read(cluster: FakePulsar) -> None:
+    cluster.limit(300.0)
+    cluster.namespaces["acme/other"] = "g"
+    cluster.topics.add(full("x", "acme/other"))
+    cluster.add("a", used=500.0)
+    cluster.answers["GET namespaces/acme/other"] = Answer(500, {"reason": "upset"})
+    async with cluster.enforcing() as running:
+        asks = "namespaces/acme/other"
+        await running.until(lambda: cluster.paths().count(asks) > 12)
+        assert not cluster.writes()
+        # Not for ever: what can't be read must not keep limits from the rest.
+        await running.until(lambda: cluster.published() == {"a": 300})
+
+
+async def test_a_part_that_has_just_moved_is_as_it_was() -> None:
     b1 = "GET /b1/admin/v2/broker-stats/topics"
-    with FakePulsar(brokers=2) as cluster:
-        cluster.add("a", used=500.0)
+    cluster = FakePulsar(2)
+    cluster.add("a", used=500.0)
+    cluster.answers[b1] = Answer(200, {})
+    async with cluster.rest() as rest:
+        observer = Observer(rest, Pace(1e6), Conditions(print), _unread)
+        await observer.start()
+
+        async def used() -> float:
+            observer._not_before_s.clear()
+            await observer.look_at_brokers()
+            await observer.look_at_topics()
+            await observer.look_at_usage()
+            return float(observer.usage.usage[0, 0])
+
+        assert await used() == 500
+        cluster.owned["127.0.0.1:0"] = []
+        cluster.owned["127.0.0.1:1"] = [f"{NAMESPACE}/{ALL_OF_IT}"]
+        # Read before it was loaded there.
+        cluster.answers[b1] = Answer(200, {"n/n": {ALL_OF_IT: {"persistent": {}}}})
+        assert await used() == 500
         cluster.answers[b1] = Answer(200, {})
-
-        async def scene() -> None:
-            async with cluster.rest() as rest:
-                scene = Observer(rest, Pace(1e6), Conditions(print), _unread)
-                await scene.start()
-
-                async def used() -> float:
-                    scene._not_before_s.clear()
-                    await scene.look_at_brokers()
-                    await scene.look_at_topics()
-                    await scene.look_at_usage()
-                    return float(scene.usage.usage[0, 0])
-
-                assert await used() == 500
-                cluster.owned["127.0.0.1:0"] = []
-                cluster.owned["127.0.0.1:1"] = [f"{NAMESPACE}/{ALL_OF_IT}"]
-                # Read before it was loaded there.
-                other: dict[str, Any] = {"n/n": {ALL_OF_IT: {"persistent": {}}}}
-                cluster.answers[b1] = Answer(200, other)
-                assert await used() == 500
-                cluster.answers[b1] = Answer(200, {})
-                assert await used() == 0
-
-        run_virtually(scene())
+        assert await used() == 0
 
 
 def test_odd_is_who_used_more_than_any_rate_of_the_window_let_through() -> None:
@@ -287,41 +209,8 @@ def test_odd_is_who_used_more_than_any_rate_of_the_window_let_through() -> None:
     assert sampled(300.0, 150.0, 150.0) == {"a"}
 
 
-def test_other_work_goes_on_between_messages(tmp_path: Path) -> None:
-    link = Link()
-    for limit in (1.0, 2.0, 3.0):
-        link.tell("b", limit)
-    with FakePulsar() as cluster:
-        settings = settings_for(cluster, tmp_path)
-    table = QuotaTable(settings.history, Conditions(print))
-    listener = LimitsListener(
-        link, table, settings, Conditions(print), lambda: time.time() * 1000.0
-    )
-    turns, seen = [0], []
-    receive = listener.received.receive
-
-    def noted(message: Any, now_ms: float, wall_ms: float) -> int:
-        seen.append(turns[0])
-        return receive(message, now_ms, wall_ms)
-
-    listener.received.receive = noted  # type: ignore[method-assign]
-
-    async def scene() -> None:
-        async def others() -> None:
-            while True:
-                turns[0] += 1
-                await asyncio.sleep(0)
-
-        beside = asyncio.create_task(others())
-        await listener.listen()
-        beside.cancel()
-
-    asyncio.run(scene())  # virtual time would not pass: there is always something to do
-    assert len(set(seen)) == 3
-
-
 def test_a_log_that_cant_be_read_is_an_error_of_the_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
         def version(self) -> int:
@@ -331,35 +220,60 @@ def test_a_log_that_cant_be_read_is_an_error_of_the_history(
             raise DeltaError("files are missing\nin the log")
 
     monkeypatch.setattr(change_feed, "open_table", lambda *_: Broken())
-    with (
-        FakePulsar() as cluster,
-        pytest.raises(HistoryError, match=r"files are missing$"),
-    ):
-        change_feed.group_changes(settings_for(cluster, tmp_path).history)
+    with pytest.raises(HistoryError, match=r"files are missing$"):
+        change_feed.group_changes(history)
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_a_topic_that_comes_back_while_its_rate_is_given_back_keeps_its_row(
+async def test_a_topic_that_comes_back_while_its_rate_is_given_back_keeps_its_row(
     comes_back: bool,
 ) -> None:
     """A write of ours in place of the administrator's may already be under way again."""
+    rig = Rig(1)
+    rig.settled(5.0)
+    key = "t0000", "publish"
+    seen_at = datetime(2026, 3, 1, tzinfo=timezone.utc)
+    row = AdministratorRate("c", *key, "g", 100.0, None, None, seen_at, "x")
+    rig.record._rows[key] = row
+    rig.has()
+    rig.rest.answers.clear()
+    rig.rest.rate = ours_of(5)
+    rig.writer.begin(rig.moves(5.0), 0.0)
+    await asyncio.sleep(0)
+    if comes_back:
+        rig.has("t0000")
+    rig.rest.answers.set()
+    await rig.writer.idle(5.0)
+    assert (rig.record._changes.get(key, "kept") is None) == (not comes_back)
 
-    async def scene() -> None:
-        rig = Rig(1)
-        rig.settled(5.0)
-        key = "t0000", "publish"
-        seen_at = datetime(2026, 3, 1, tzinfo=timezone.utc)
-        row = AdministratorRate("c", *key, "g", 100.0, None, None, seen_at, "x")
-        rig.record._rows[key] = row
-        rig.has()
-        rig.rest.answers.clear()
-        rig.rest.rate = ours_of(5)
-        rig.writer.begin(rig.moves(5.0), 0.0)
-        await asyncio.sleep(0)
-        if comes_back:
-            rig.has("t0000")
-        rig.rest.answers.set()
-        await rig.writer.idle(5.0)
-        assert (rig.record._changes.get(key, "kept") is None) == (not comes_back)
 
-    run(scene)
+def reads_of(rig: Rig) -> list[str]:
+    """Topic and kind of what was asked for."""
+    return [asked.split("/", 3)[3].replace("//", "/") for asked in rig.rest.asked]
+
+
+async def test_the_newest_topics_are_read_first_and_of_these_what_will_be_limited() -> None:
+    rig = Rig(50)
+    rig.has(*rig.names, "b-new", "c-new")
+    rig.has(*rig.names, "a-newest", "b-new", "c-new")
+    limited = np.zeros((53, 2), bool)
+    limited[:, 0] = True
+    rig.rest.answers.clear()
+    rig.writer.read_unknown(rig.unread()._replace(unread=np.ones((53, 2), bool)), limited=limited)
+    await asyncio.sleep(0.05)
+    first = ["a-newest", "b-new", "c-new", "t0000", "t0001"]
+    assert reads_of(rig)[:5] == [f"{topic}/publishRate" for topic in first]
+    await rig.writer.idle(0.0)
+
+
+async def test_newer_topics_push_older_ones_out_of_the_queue() -> None:
+    rig = Rig(3000, max_reads_per_s=200.0)
+    rig.rest.answers.clear()
+    for topics in (3000, 3030):
+        rig.has(*rig.names, *[f"z{n:03}" for n in range(topics - 3000)])
+        every = np.ones((topics, 2), bool)
+        rig.writer.read_unknown(rig.unread()._replace(unread=every), limited=every)
+    await asyncio.sleep(0.05)
+    assert len(rig.rest.asked) == 16
+    assert all(topic.startswith("z0") for topic in reads_of(rig))
+    await rig.writer.idle(0.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,8 @@ from quotaplane.settings import Reports, parse_settings
 from quotaplane.topics.topic_layout import Layout, empty_layout
 from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports, unpack_reports
-from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar, Link, enforcing, settings_for
+from tests.unit.enforce.enforce_cluster import NAMESPACE, STOCK, FakePulsar, Running
 from tests.unit.pulsar_admin.cluster_cases import Answer
-from tests.virtual_loop import run_virtually
 
 TOPIC = "persistent://public/default/observed"
 GROUPS = ("acme", "other")
@@ -50,6 +51,9 @@ def test_usage_is_added_up_by_group() -> None:
     used = usage_of_groups(layout(0, 0, 0), "b0", np.arange(3), grown(10, 20, 7), 2.0)
     assert used.groups == ["acme", "other"]
     assert used.usage.tolist() == [[15, 150, 0, 0], [3.5, 35, 0, 0]]
+    # A topic of no group is left out.
+    used = usage_of_groups(layout(0, 0, 0), "b0", np.array([-1, 2]), grown(100, 7), 1.0)
+    assert used.usage[:, 0].tolist() == [0, 7]
 
 
 def test_a_group_without_topics_on_the_broker_is_not_reported() -> None:
@@ -75,11 +79,6 @@ def test_a_counter_that_went_backwards_makes_its_dimension_unknown() -> None:
     used = usage_of_groups(layout(0, 0, 0), "b0", np.arange(3), growth, 1.0)
     assert np.isnan(used.usage[0]).tolist() == [False, False, True, False]
     assert used.usage[1].tolist() == [7, 70, 0, 0]
-
-
-def test_topics_of_no_group_are_left_out() -> None:
-    used = usage_of_groups(layout(0, 0, 0), "b0", np.array([-1, 2]), grown(100, 7), 1.0)
-    assert used.usage[:, 0].tolist() == [0, 7]
 
 
 def decoded(*values: bytes) -> Any:
@@ -121,74 +120,63 @@ def sample(*messages: float) -> Sample:
     return Sample([*TOPICS], None, grown(*messages), 1.0)
 
 
-def test_only_the_newest_report_of_a_broker_waits() -> None:
-    async def story() -> None:
-        outbox, now = Outbox(), [1000.0]
-        publisher = UsagePublisher(TOPIC, outbox, lambda: now[0], 5.0, Conditions(print))
-        publisher.note(layout(0, 0, 0), "b0", sample(1, 1, 1))
-        publisher.note(layout(0, 0, 0), "b0", sample(5, 5, 5))
-        publisher.note(layout(0, 0, 1), "b1", sample(2, 2, 2))
-        outbox.broken = True
-        with pytest.raises(TransportError):
-            await publisher.publish()
-        outbox.broken = False
-        publisher.note(layout(0, 0, 0), "b0", sample(6, 6, 6))
-        now[0] = 500.0  # the clock was set back
-        publisher.note(layout(0, 0, 0), "b0", sample(7, 7, 7))
+async def test_only_the_newest_report_of_a_broker_waits() -> None:
+    outbox, now = Outbox(), [1000.0]
+    publisher = UsagePublisher(TOPIC, outbox, lambda: now[0], 5.0, Conditions(print))
+    publisher.note(layout(0, 0, 0), "b0", sample(1, 1, 1))
+    publisher.note(layout(0, 0, 0), "b0", sample(5, 5, 5))
+    publisher.note(layout(0, 0, 1), "b1", sample(2, 2, 2))
+    outbox.broken = True
+    with pytest.raises(TransportError):
         await publisher.publish()
-        (message,) = outbox.sent
-        assert (message.topic, message.key) == (TOPIC, "b0")
-        report = decoded(message.value or b"")
-        assert report.entries["publish_messages_per_s"].to_pylist() == [14, 7]
-        assert report.headers["sequence"].to_pylist() == [1004]
-        assert publisher.sent == 1
+    outbox.broken = False
+    publisher.note(layout(0, 0, 0), "b0", sample(6, 6, 6))
+    now[0] = 500.0  # the clock was set back
+    publisher.note(layout(0, 0, 0), "b0", sample(7, 7, 7))
+    await publisher.publish()
+    (message,) = outbox.sent
+    assert (message.topic, message.key) == (TOPIC, "b0")
+    report = decoded(message.value or b"")
+    assert report.entries["publish_messages_per_s"].to_pylist() == [14, 7]
+    assert report.headers["sequence"].to_pylist() == [1004]
+    assert publisher.sent == 1
 
-    run_virtually(story())
 
-
-def test_a_group_whose_topics_left_a_broker_is_reported_there_for_a_while() -> None:
+async def test_a_group_whose_topics_left_a_broker_is_reported_there_for_a_while() -> None:
     """A stock broker needs up to five report intervals to show that it uses nothing any more."""
+    outbox, now = Outbox(), [0.0]
+    publisher = UsagePublisher(TOPIC, outbox, lambda: now[0], 5.0, Conditions(print))
 
-    async def story() -> None:
-        outbox, now = Outbox(), [0.0]
-        publisher = UsagePublisher(TOPIC, outbox, lambda: now[0], 5.0, Conditions(print))
+    async def rates(at_ms: float, here: Layout) -> list[float]:
+        now[0] = at_ms
+        loaded = sample(0, 0, 7) if 1 in here.broker else Sample([], None, grown(), 1.0)
+        publisher.note(here, "b1", loaded)
+        outbox.sent.clear()
+        await publisher.publish()
+        values = [message.value or b"" for message in outbox.sent]
+        if not values:
+            return []
+        entries = decoded(*values).entries
+        assert entries["group_id"].to_pylist() == [group_id("other")]
+        return list(entries["publish_messages_per_s"].to_pylist())
 
-        async def rates(at_ms: float, here: Layout) -> list[float]:
-            now[0] = at_ms
-            loaded = sample(0, 0, 7) if 1 in here.broker else Sample([], None, grown(), 1.0)
-            publisher.note(here, "b1", loaded)
-            outbox.sent.clear()
-            await publisher.publish()
-            values = [message.value or b"" for message in outbox.sent]
-            if not values:
-                return []
-            entries = decoded(*values).entries
-            assert entries["group_id"].to_pylist() == [group_id("other")]
-            return list(entries["publish_messages_per_s"].to_pylist())
-
-        there, moved = layout(0, 0, 1), layout(0, 0, 0)
-        assert await rates(1_000, there) == [7]
-        assert await rates(2_000, moved) == [0]
-        # The placement is read again; no topic has moved.
-        assert await rates(3_000, layout(0, 0, 0)) == [0]
-        assert await rates(301_999, moved) == [0]
-        assert await rates(302_000, moved) == []
-        assert await rates(303_000, there) == [7]
-        assert await rates(304_000, moved) == [0]
-        # Without a topic anywhere it is no group of the cluster any more.
-        assert await rates(305_000, empty_layout()) == []
-
-    run_virtually(story())
+    there, moved = layout(0, 0, 1), layout(0, 0, 0)
+    assert await rates(1_000, there) == [7]
+    assert await rates(2_000, moved) == [0]
+    # The placement is read again; no topic has moved.
+    assert await rates(3_000, layout(0, 0, 0)) == [0]
+    assert await rates(301_999, moved) == [0]
+    assert await rates(302_000, moved) == []
+    assert await rates(303_000, there) == [7]
+    assert await rates(304_000, moved) == [0]
+    # Without a topic anywhere it is no group of the cluster any more.
+    assert await rates(305_000, empty_layout()) == []
 
 
 def test_without_live_counters_nothing_is_reported() -> None:
-    async def story() -> None:
-        outbox = Outbox()
-        publisher = UsagePublisher(TOPIC, outbox, lambda: 0.0, 5.0, Conditions(print))
-        publisher.note(layout(0, 0, 0), "b0", Sample([*TOPICS], grown(1, 1, 1)))
-        assert not publisher._waiting
-
-    run_virtually(story())
+    publisher = UsagePublisher(TOPIC, Outbox(), lambda: 0.0, 5.0, Conditions(print))
+    publisher.note(layout(0, 0, 0), "b0", Sample([*TOPICS], grown(1, 1, 1)))
+    assert not publisher._waiting
 
 
 def test_a_window_longer_than_the_brokers_own_is_not_reported() -> None:
@@ -218,12 +206,13 @@ def test_a_window_longer_than_the_brokers_own_is_not_reported() -> None:
 class Counting(FakePulsar):
     """Brokers with live counters, which grow by 100 messages with each read."""
 
-    def __init__(self, brokers: int = 1) -> None:
-        super().__init__(brokers)
+    def __init__(self, brokers: int, folder: Path) -> None:
+        super().__init__(brokers, folder)
         self.runtime["exposeTopicLevelMetricsInPrometheus"] = "true"
         self.reads = 0
         self.slow = ""
         """Metrics of brokers whose path begins with this take a minute."""
+        self.outbox = Outbox()
 
     def find(self, method: str, path: str) -> Any:
         if path.endswith("metrics/") and self.slow and path.startswith(self.slow):
@@ -238,74 +227,54 @@ class Counting(FakePulsar):
             return Answer(200, "".join(lines))
         return super().find(method, path)
 
+    def reporting(self) -> AbstractAsyncContextManager[Running]:
+        return self.enforcing(self.outbox, report_topic=TOPIC, report_interval_s=0.5)
+
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_running_enforcer_reports_each_broker(
+async def test_a_running_enforcer_reports_each_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leads: bool
 ) -> None:
-    async def story() -> None:
-        with Counting() as cluster:
-            cluster.add("t", "u")
-            settings = settings_for(cluster, tmp_path, report_topic=None, report_interval_s=0.5)
-            enforce = settings.enforce.model_copy(update={"report_topic": TOPIC})
-            settings = settings.model_copy(update={"enforce": enforce})
-            outbox = Outbox()
-            monkeypatch.setattr(EnforcerParts, "leads", lambda _: leads)
-            async with enforcing(cluster, settings, Link(), outbox=outbox) as running:
-                if not leads:
-                    await running.until(lambda: cluster.reads > 6)
-                    assert not outbox.sent
-                    return
-                await running.until(lambda: len(outbox.sent) > 2)
-                assert running.enforcer.status().usage_reports > 0
-            report = decoded(outbox.sent[-1].value or b"")
-            assert report.entries["group"].to_pylist() == ["g"]
-            # Two topics with 100 messages each in a window, however long that was.
-            (rate,) = report.entries["publish_messages_per_s"].to_pylist()
-            (window_s,) = report.headers["window_s"].to_pylist()
-            assert rate * window_s == pytest.approx(200, rel=0.01)
-
-    run_virtually(story())
+    cluster = Counting(1, tmp_path)
+    cluster.add("t", "u")
+    monkeypatch.setattr(EnforcerParts, "leads", lambda _: leads)
+    async with cluster.reporting() as running:
+        if not leads:
+            await running.until(lambda: cluster.reads > 6)
+            assert not cluster.outbox.sent
+            return
+        await running.until(lambda: len(cluster.outbox.sent) > 2)
+        assert running.enforcer.status().usage_reports > 0
+    report = decoded(cluster.outbox.sent[-1].value or b"")
+    assert report.entries["group"].to_pylist() == ["g"]
+    # Two topics with 100 messages each in a window, however long that was.
+    (rate,) = report.entries["publish_messages_per_s"].to_pylist()
+    (window_s,) = report.headers["window_s"].to_pylist()
+    assert rate * window_s == pytest.approx(200, rel=0.01)
 
 
-def test_a_broker_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
-    async def story() -> None:
-        with Counting(brokers=2) as cluster:
-            cluster.add("t")
-            settings = settings_for(cluster, tmp_path, report_interval_s=0.5)
-            enforce = settings.enforce.model_copy(update={"report_topic": TOPIC})
-            settings = settings.model_copy(update={"enforce": enforce})
-            outbox = Outbox()
-            async with enforcing(cluster, settings, Link(), outbox=outbox) as running:
-                await running.until(lambda: len(outbox.sent) > 1)
-                cluster.slow = "/b1/"
-                asked = len(cluster.paths())
-                await running.until(lambda: any("/b1/" in p for p in cluster.paths()[asked:]))
-                sent = len(outbox.sent)
-                # It is given up after ten seconds or later.
-                await running.until(lambda: len(outbox.sent) > sent + 4, within_s=9.0)
-
-    run_virtually(story())
+async def test_a_broker_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
+    cluster = Counting(2, tmp_path)
+    cluster.add("t")
+    sent = cluster.outbox.sent
+    async with cluster.reporting() as running:
+        await running.until(lambda: len(sent) > 1)
+        cluster.slow = "/b1/"
+        asked = len(cluster.paths())
+        await running.until(lambda: any("/b1/" in p for p in cluster.paths()[asked:]))
+        before = len(sent)
+        # It is given up after ten seconds or later.
+        await running.until(lambda: len(sent) > before + 4, within_s=9.0)
 
 
-def with_topics(report_topic: str, *report_topics: str) -> Any:
-    transport = {
-        "kind": "pulsar",
-        "service_url": "pulsar://127.0.0.1:1",
-        "admin_url": "http://127.0.0.1:1",
-        "limits_topic": "persistent://public/default/limits",
-        "report_topics": list(report_topics),
-    }
-    rest = {"history": {"path": "h"}, "checkpoint": "c", "enforce": {"report_topic": report_topic}}
-    return parse_settings({"transport": transport, **rest})
+def test_the_job_must_read_the_topic_and_brokers_must_not(cluster: FakePulsar) -> None:
+    def settings(report_topic: str, *report_topics: str) -> Any:
+        given = json.loads(Path(cluster.conf()).read_text())
+        given["transport"]["report_topics"] = report_topics
+        return parse_settings(given | {"enforce": {"report_topic": report_topic}})
 
-
-STOCK = "non-persistent://pulsar/system/resource-usage"
-
-
-def test_the_job_must_read_the_topic_and_brokers_must_not() -> None:
-    assert with_topics(TOPIC, STOCK, TOPIC).enforce.report_topic == TOPIC
+    assert settings(TOPIC, STOCK, TOPIC).enforce.report_topic == TOPIC
     with pytest.raises(ConfigError, match="is not one of transport"):
-        with_topics(TOPIC, STOCK)
+        settings(TOPIC, STOCK)
     with pytest.raises(ConfigError, match="brokers read"):
-        with_topics(STOCK, STOCK, TOPIC)
+        settings(STOCK, STOCK, TOPIC)

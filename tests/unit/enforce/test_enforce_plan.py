@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 
 from quotaplane.agents.pace import Bucket
 from quotaplane.enforce.part_usage import PartUsage
-from quotaplane.enforce.rate_writes import Moves, in_turn
+from quotaplane.enforce.rate_writes import in_turn
 from quotaplane.enforce.rates_in_force import LONGEST_WAIT_S, RatesInForce
 from tests.examples import examples
 from tests.unit.enforce.enforce_cases import Cluster, layout_of, only_messages
@@ -17,37 +20,18 @@ from tests.unit.enforce.enforce_cases import Cluster, layout_of, only_messages
 NONE = np.array([np.inf, np.inf])
 
 
+def one_broker(limit: float, wants: Mapping[str, float], **more: Any) -> Cluster:
+    """Topics of one group on one broker."""
+    return Cluster(layout_of(dict.fromkeys(wants, "x"), "g"), [limit], wants, **more)
+
+
 def three(**wants: float) -> Cluster:
     """Topics a, b, c of one group on one broker, limit 90."""
-    return Cluster(layout_of({"a": "x", "b": "x", "c": "x"}, "g"), [90.0], wants)
-
-
-def test_a_cluster_without_rates_gets_them_all_and_then_nothing_more() -> None:
-    cluster = three(a=80, b=20, c=5)
-    cluster.tick()
-    assert cluster.rates() == {"a": 30, "b": 30, "c": 30}  # nothing measured yet
-    cluster.settle()
-    assert cluster.rates()["b"] >= 20
-    assert cluster.rates()["c"] >= 5
-    # What the others don't use, all of it: the broker must be seen to use up its limit.
-    assert cluster.used().sum() == 90
-    before = len(cluster.written)
-    cluster.settle()
-    assert len(cluster.written) == before
-
-
-def test_limits_that_do_not_move_write_nothing() -> None:
-    cluster = three(a=30, b=30, c=30)
-    cluster.settle()
-    count = len(cluster.written)
-    for _ in range(5):
-        assert not len(cluster.planned().topic)
-        cluster.settle(3)
-    assert len(cluster.written) == count == 3
+    return one_broker(90.0, {**dict.fromkeys("abc", 0.0), **wants})
 
 
 def test_a_limit_that_moved_between_topics_comes_down_first() -> None:
-    cluster = Cluster(layout_of({"a": "x", "b": "x"}, "g"), [100.0], {"a": 200, "b": 0})
+    cluster = one_broker(100.0, {"a": 200, "b": 0})
     cluster.settle()
     assert cluster.rates() == {"a": 100, "b": 5}
     cluster.wants[:] = 0, 200
@@ -59,7 +43,7 @@ def test_a_limit_that_moved_between_topics_comes_down_first() -> None:
 
 
 def test_a_lowering_that_fails_holds_back_what_it_would_have_freed() -> None:
-    cluster = Cluster(layout_of({"a": "x", "b": "x"}, "g"), [100.0], {"a": 200, "b": 0})
+    cluster = one_broker(100.0, {"a": 200, "b": 0})
     cluster.settle()
     cluster.wants[:] = 200, 200
     cluster.failing = {"a"}
@@ -78,7 +62,7 @@ def test_a_lowering_that_fails_holds_back_what_it_would_have_freed() -> None:
 def test_a_topic_that_cannot_be_written_holds_back_only_what_it_would_have_freed() -> None:
     names = [f"t{i}" for i in range(10)]
     wants = dict.fromkeys(names, 8.0) | {"t1": 0.0}
-    cluster = Cluster(layout_of(dict.fromkeys(names, "x"), "g"), [100.0], wants)
+    cluster = one_broker(100.0, wants)
     cluster.settle()
     cluster.failing = {"t0"}
     cluster.wants[0] = 0.0  # it keeps a rate that it does not need
@@ -95,9 +79,7 @@ def test_a_topic_that_cannot_be_written_holds_back_only_what_it_would_have_freed
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
 def test_noise_costs_hardly_any_writes(share: float) -> None:
     names = [f"t{i:02}" for i in range(50)]
-    layout = layout_of(dict.fromkeys(names, "x"), "g")
-    calm = dict.fromkeys(names, share * 5000 / len(names))
-    cluster = Cluster(layout, [5000.0], calm)
+    cluster = one_broker(5000.0, dict.fromkeys(names, share * 5000 / len(names)))
     noise = np.random.default_rng(6)
     base = cluster.wants.copy()
 
@@ -130,8 +112,7 @@ def test_constant_demands_come_to_rest(data: st.DataObject) -> None:
 
 def test_one_topic_that_wakes_does_not_cost_a_write_of_each() -> None:
     names = [f"t{i:03}" for i in range(100)]
-    layout = layout_of(dict.fromkeys(names, "x"), "g")
-    cluster = Cluster(layout, [10_000.0], dict.fromkeys(names[1:], 500.0))
+    cluster = one_broker(10_000.0, {name: 500.0 * (name != "t000") for name in names})
     cluster.settle(4)
     assert cluster.used().sum() > 9_800
     cluster.written.clear()
@@ -162,7 +143,7 @@ def test_a_small_step_down_waits_until_it_saves_more_than_the_burst_of_its_write
     limit: float, after_s: int
 ) -> None:
     """98 is 2 too low a second: after 49 s that is 98, what the new bucket lets through at once."""
-    cluster = Cluster(layout_of({"a": "x"}, "g"), [100.0], {"a": 200}, patient=True)
+    cluster = one_broker(100.0, {"a": 200}, patient=True)
     cluster.settle()
     cluster.limits = only_messages([limit])
     since_s = cluster.now_s + 1.0
@@ -173,7 +154,7 @@ def test_a_small_step_down_waits_until_it_saves_more_than_the_burst_of_its_write
 
 
 def test_a_small_step_down_that_was_taken_back_begins_anew() -> None:
-    cluster = Cluster(layout_of({"a": "x"}, "g"), [100.0], {"a": 200}, patient=True)
+    cluster = one_broker(100.0, {"a": 200}, patient=True)
     cluster.settle()
     for limit in (98.0, 100.0, 98.0):
         cluster.limits = only_messages([limit])
@@ -184,9 +165,7 @@ def test_a_small_step_down_that_was_taken_back_begins_anew() -> None:
 def test_a_small_step_down_that_a_raise_needs_does_not_wait() -> None:
     rates = []
     for patient in (False, True):
-        cluster = Cluster(
-            layout_of({"a": "x", "b": "x"}, "g"), [1000.0], {"a": 2000, "b": 20}, patient=patient
-        )
+        cluster = one_broker(1000.0, {"a": 2000, "b": 20}, patient=patient)
         cluster.settle()
         before = cluster.rates()
         cluster.wants[1] = 60
@@ -239,7 +218,7 @@ def test_what_is_under_way_is_not_written_twice() -> None:
 
 
 def test_a_step_down_under_way_is_not_asked_of_others_too() -> None:
-    cluster = Cluster(layout_of({"a": "x", "b": "x", "c": "x"}, "g"), [90.0], {})
+    cluster = three()
     for name, rate in (("a", 60.0), ("b", 30.0), ("c", 9.0)):
         cluster.topic_rates.confirmed(name, 0, np.array([rate, np.inf]), wrote=True)
     moves = cluster.planned()
@@ -249,7 +228,7 @@ def test_a_step_down_under_way_is_not_asked_of_others_too() -> None:
 
 
 def test_nothing_is_raised_beside_what_nobody_knows() -> None:
-    cluster = Cluster(layout_of({"a": "x", "b": "x"}, "g"), [90.0], {}, fresh=False)
+    cluster = one_broker(90.0, {"a": 0, "b": 0}, fresh=False)
     for kind in (0, 1):
         cluster.topic_rates.confirmed(
             "a", kind, np.array([10.0, np.inf]) if kind == 0 else NONE, wrote=True
@@ -264,23 +243,6 @@ def test_nothing_is_raised_beside_what_nobody_knows() -> None:
     assert moves.unread.tolist() == [[False, False], [False, True]]
 
 
-def test_what_was_never_told_is_neither_read_nor_written() -> None:
-    cluster = Cluster(layout_of({"a": "x"}, "g"), [np.nan], {}, fresh=False)
-    cluster.limits = np.full((1, 4), np.nan)
-    moves = cluster.planned()
-    assert not len(moves.topic)
-    assert not moves.unread.any()
-
-
-def test_an_unlimited_group_loses_its_rates() -> None:
-    cluster = three(a=80)
-    cluster.settle()
-    cluster.limits = only_messages([np.inf])
-    moves = cluster.planned()
-    assert sorted(moves.topic.tolist()) == [0, 1, 2]
-    assert np.isinf(moves.rates).all()
-
-
 def test_bytes_go_with_messages_in_one_write() -> None:
     cluster = three(a=80)
     cluster.limits = np.array([[90.0, 9000.0, np.inf, np.inf]])
@@ -291,7 +253,7 @@ def test_bytes_go_with_messages_in_one_write() -> None:
 
 
 def test_a_raise_in_messages_waits_while_bytes_come_down() -> None:
-    cluster = Cluster(layout_of({"a": "x", "b": "x"}, "g"), [100.0], {})
+    cluster = one_broker(100.0, {"a": 0, "b": 0})
     cluster.limits = np.array([[100.0, 1e6, np.inf, np.inf]])
     # Marked bytes are 37 modulo 64.
     cluster.topic_rates.confirmed("a", 0, np.array([10.0, 899_941.0]), wrote=True)
@@ -475,7 +437,7 @@ def test_a_group_of_many_topics_holds_up_no_other() -> None:
 
 def test_of_topics_without_a_rate_the_one_that_waited_longest_is_first() -> None:
     names = [f"t{n:02}" for n in range(40)]
-    cluster = Cluster(layout_of(dict.fromkeys(names, "b"), "g"), [400.0], {})
+    cluster = one_broker(400.0, dict.fromkeys(names, 0.0))
     cluster.measure()
     order = np.random.default_rng(1).permutation(40)
     cluster.topic_rates._since_s[:, 0] = -order
@@ -498,21 +460,3 @@ def test_each_group_has_its_turn_before_any_has_another(groups: list[int]) -> No
     for group in set(groups):  # those of one group stay in their order
         own = [at for at in order.tolist() if groups[at] == group]
         assert own == sorted(own)
-
-
-def test_what_is_held_otherwise_keeps_its_rate_for_now() -> None:
-    none = np.array([np.inf, np.inf])
-    moves = Moves(
-        np.array([0, 1, 1, 2]),
-        np.array([0, 0, 1, 0]),
-        np.array([none, none, none, [5.0, np.inf]]),
-        np.zeros((3, 2), np.bool_),
-    )
-    held = np.array([[False, False], [True, False], [True, False]])
-    left = moves.without_removals(held)
-    assert list(zip(left.topic.tolist(), left.kind.tolist(), strict=True)) == [
-        (0, 0),
-        (1, 1),
-        (2, 0),
-    ]
-    assert moves.without_removals(~held & False) is moves

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.job import write_round
 from tests.unit.enforce.enforce_cluster import EPOCH, history_in
+from tests.virtual_loop import CALL_S
 
 
 @pytest.fixture
@@ -34,12 +33,10 @@ def put(history: History, policy: dict[str, Any] | None = None, **messages: floa
     put_groups(history, list(messages), quotas, "test", policy=rows)
 
 
-def watched(history: History) -> tuple[QuotaTable, list[str], Callable[[], None]]:
+def watched(history: History, patience_s: float = 10.0) -> tuple[QuotaTable, list[str]]:
     lines: list[str] = []
-    table = QuotaTable(
-        history, Conditions(lines.append, clock=itertools.count(0.0, 100.0).__next__)
-    )
-    return table, lines, lambda: asyncio.run(table.look())
+    conditions = Conditions(lines.append, clock=itertools.count(0.0, 100.0).__next__)
+    return QuotaTable(history, conditions, patience_s=patience_s), lines
 
 
 def quota(table: QuotaTable, group: str) -> float:
@@ -47,17 +44,17 @@ def quota(table: QuotaTable, group: str) -> float:
     return float(table.quotas.quota[table.quotas.place[group], 0])
 
 
-def test_quotas_are_followed(history: History) -> None:
-    table, lines, look = watched(history)
+async def test_quotas_are_followed(history: History) -> None:
+    table, lines = watched(history)
     put(history, a=100.0, b=50.0)
-    look()
+    await table.look()
     assert (quota(table, "a"), quota(table, "b")) == (100, 50)
     first = table.quotas
-    look()
+    await table.look()
     assert table.quotas is first  # nothing changed, and nothing was read
     put(history, a=70.0)
     delete_groups(history, ["b"], "test")
-    look()
+    await table.look()
     assert quota(table, "a") == 70
     assert table.quotas is not None
     assert "b" not in table.quotas.place
@@ -65,89 +62,75 @@ def test_quotas_are_followed(history: History) -> None:
     assert not lines
 
 
-def test_who_is_enforced_and_where(history: History) -> None:
-    table, _, look = watched(history)
+async def test_who_is_enforced_and_where(history: History) -> None:
+    table, _ = watched(history)
     put(history, a=1.0)
     put(history, {"mode": "soft"}, b=1.0)
     put(history, {"mode": "shadow"}, c=1.0)
     put(history, {"mode": "hard", "enforcement_percent": 10.0}, d=1.0)
-    look()
+    await table.look()
     assert table.quotas is not None
     assert table.quotas.hard.tolist() == [True, False, False, True]
     assert table.quotas.in_part.tolist() == [False, False, False, True]
 
 
-def test_what_can_not_be_read_stays_and_that_is_told(history: History) -> None:
-    table, lines, look = watched(history)
+async def test_what_can_not_be_read_stays_and_that_is_told(history: History) -> None:
+    table, lines = watched(history)
     put(history, a=100.0)
     folder = Path(history.path, "resource_groups")
     away = folder.with_name("away")
     shutil.move(folder, away)
-    look()
+    await table.look()
     assert table.looked
     assert table.quotas is None
     assert lines[0].endswith("; limits are not capped by quotas; retrying")
     shutil.move(away, folder)
-    look()
+    await table.look()
     assert quota(table, "a") == 100
     assert "quotas in the history: over after" in lines[1]
     shutil.move(folder, away)
     table._groups._table = None
-    look()
+    await table.look()
     assert quota(table, "a") == 100
     assert lines[2].endswith("; the quotas read last stay in use; retrying")
 
 
-def test_storage_that_does_not_answer_is_not_waited_for_and_asked_once(
-    history: History, monkeypatch: pytest.MonkeyPatch
+async def test_storage_that_does_not_answer_is_not_waited_for_and_asked_once(
+    history: History,
 ) -> None:
-    monkeypatch.setattr("quotaplane.enforce.agent.quota_table._PATIENCE_S", 0.05)
-    answers = threading.Event()
-    table, lines, _ = watched(history)
-    asked: list[int] = []
-    read = table._read_quotas
-
-    def slow() -> Any:
-        asked.append(1)
-        answers.wait(10.0)
-        return read()
-
-    table._read_quotas = slow  # type: ignore[method-assign]
-
-    async def scene() -> None:
-        for _ in range(3):
-            await table.look()
-        assert (table.looked, len(asked), len(lines)) == (True, 1, 1)
-        assert "no answer within" in lines[0]
-        answers.set()
-        monkeypatch.setattr("quotaplane.enforce.agent.quota_table._PATIENCE_S", 60.0)
-        await table.look()
-        assert table.quotas is not None
-
-    asyncio.run(scene())
+    patience_s = 0.6 * CALL_S
+    table, lines = watched(history, patience_s)
+    begun_s = asyncio.get_running_loop().time()
+    await table.look()
+    assert asyncio.get_running_loop().time() - begun_s == pytest.approx(patience_s)
+    assert (table.looked, table.quotas, len(lines)) == (True, None, 1)
+    assert "no answer within" in lines[0]
+    # The read that began then is over before a second one would be.
+    await table.look()
+    assert table.quotas is not None
 
 
-def test_the_newest_epoch_is_that_of_all_rounds(history: History) -> None:
-    table, lines, _ = watched(history)
+async def test_the_newest_epoch_is_that_of_all_rounds(history: History) -> None:
+    table, lines = watched(history)
     for epoch in (EPOCH + 7, EPOCH + 3):
         write_round(history, epoch)
-    asyncio.run(table.look_at_epochs())
+    await table.look_at_epochs()
     assert table.newest_epoch == EPOCH + 7
     write_round(history, EPOCH + 20)
-    asyncio.run(table.look_at_epochs())
+    await table.look_at_epochs()
     assert table.newest_epoch == EPOCH + 20
     assert table.newest_round_ms == 1_790_000_000_000
     shutil.rmtree(history.path)
     table._rounds._table = None
-    asyncio.run(table.look_at_epochs())
+    await table.look_at_epochs()
     assert table.newest_epoch is None
     assert "checked against the clock only" in lines[0]
 
 
-def test_a_log_that_was_cut_off_behind_us_is_read_anew(history: History) -> None:
-    table, lines, look = watched(history)
+async def test_a_log_that_was_cut_off_behind_us_is_read_anew(history: History) -> None:
+    table, lines = watched(history)
     put(history, a=100.0)
-    look()
+    await table.look()
 
     class Cut:
         def update_incremental(self) -> None:
@@ -155,6 +138,6 @@ def test_a_log_that_was_cut_off_behind_us_is_read_anew(history: History) -> None
 
     table._groups._table = Cut()  # type: ignore[assignment]
     put(history, a=90.0)
-    look()
+    await table.look()
     assert quota(table, "a") == 90
     assert not lines

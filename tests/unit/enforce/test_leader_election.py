@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx
 import pytest
@@ -21,8 +19,7 @@ from quotaplane.enforce.agent.leader_election import (
 )
 from quotaplane.errors import ClusterError, TransportError
 from quotaplane.pulsar.leader_topic import Beat
-from quotaplane.settings import PulsarTransport
-from tests.unit.pulsar_admin.cluster_cases import transport_to
+from tests.unit.pulsar_admin.cluster_cases import IN_MEMORY, RestServer, transport_to
 
 TAKES_OVER_WITHIN_S = 10.0
 
@@ -76,14 +73,6 @@ class Access:
             self.topic.holder = None
 
 
-@pytest.fixture(autouse=True)
-def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def here(work: Callable[..., Any], **options: Any) -> Any:
-        return work(**options)
-
-    monkeypatch.setattr("asyncio.to_thread", here)
-
-
 class Enforcers:
     """Several of them; time passes when a test says so."""
 
@@ -113,106 +102,98 @@ class Enforcers:
         assert len(leaders) <= 1, f"{leaders} write at once"
         return leaders
 
-    def step(self, name: str) -> None:
+    async def step(self, name: str) -> None:
         try:
-            asyncio.run(self.elections[name].step())
+            await self.elections[name].step()
         except TransportError:
             self.said.append("failed")
 
-    def pass_time(self, seconds: float, tick_s: float = BEAT_EVERY_S) -> None:
+    async def pass_time(self, seconds: float, tick_s: float = BEAT_EVERY_S) -> None:
         for _ in range(round(seconds / tick_s)):
             self.topic.now_s += tick_s
             for name in list(self.elections):
                 self.leaders()
                 if name not in self.frozen:
-                    self.step(name)
+                    await self.step(name)
         self.leaders()
 
-    def until_one_leads(self, besides: str = "") -> float:
+    async def until_one_leads(self, besides: str = "") -> float:
         """Seconds until another one than ``besides`` leads."""
         begun_s = self.topic.now_s
         while self.leaders() in ([], [besides]):
-            self.pass_time(BEAT_EVERY_S)
+            await self.pass_time(BEAT_EVERY_S)
             assert self.topic.now_s < begun_s + 60
         return self.topic.now_s - begun_s
 
 
-def test_the_first_one_leads_at_once() -> None:
-    alone = Enforcers("a")
-    alone.step("a")
-    assert alone.leaders() == ["a"]
-    alone.pass_time(100)
-    assert alone.leaders() == ["a"]
-
-
-def test_a_second_one_waits_and_says_for_whom() -> None:
+async def test_the_first_one_leads_at_once_and_a_second_one_waits_and_says_for_whom() -> None:
     both = Enforcers("a", "b")
-    both.pass_time(100)
+    await both.step("a")
     assert both.leaders() == ["a"]
-    assert both.said == [
-        "enforcer: a leads; this one waits, and writes nothing",
-    ]
+    await both.pass_time(100)
+    assert both.leaders() == ["a"]
+    assert both.said == ["enforcer: a leads; this one waits, and writes nothing"]
 
 
-def test_after_a_clean_stop_another_one_leads_at_once() -> None:
+async def test_after_a_clean_stop_another_one_leads_at_once() -> None:
     both = Enforcers("a", "b")
-    both.pass_time(10)
-    asyncio.run(both.elections.pop("a").leave())
-    assert both.until_one_leads() <= BEAT_EVERY_S
+    await both.pass_time(10)
+    await both.elections.pop("a").leave()
+    assert await both.until_one_leads() <= BEAT_EVERY_S
 
 
 @pytest.mark.parametrize("how", ["killed", "cut off", "frozen"])
-def test_after_any_other_end_another_one_leads_within_10_s(how: str) -> None:
+async def test_after_any_other_end_another_one_leads_within_10_s(how: str) -> None:
     both = Enforcers("a", "b")
-    both.pass_time(10)
+    await both.pass_time(10)
     if how == "killed":
         both.kill("a")
     elif how == "cut off":
         both.access["a"].cut_off = True
     else:
         both.frozen.add("a")
-    assert both.until_one_leads("a") <= TAKES_OVER_WITHIN_S
+    assert await both.until_one_leads("a") <= TAKES_OVER_WITHIN_S
     assert both.leaders() == ["b"]
     # The first one comes back: it finds that it has lost, and waits.
     both.frozen.clear()
     if how != "killed":
         both.access["a"].cut_off = False
-        both.step("a")
-        both.pass_time(100)
+        await both.step("a")
+        await both.pass_time(100)
     assert both.leaders() == ["b"]
 
 
-def test_a_restart_after_a_kill_waits_until_the_one_before_can_not_write_any_more() -> None:
+async def test_a_restart_after_a_kill_waits_until_the_one_before_can_not_write_any_more() -> None:
     one = Enforcers("a")
-    one.pass_time(10)
+    await one.pass_time(10)
     one.kill("a")
     one.begin("a again")
-    assert LATE_S < one.until_one_leads() <= LATE_S + HOLD_S + BEAT_EVERY_S
+    assert LATE_S < await one.until_one_leads() <= LATE_S + HOLD_S + BEAT_EVERY_S
 
 
-def test_one_that_can_not_reach_the_topic_stops_to_write() -> None:
+async def test_one_that_can_not_reach_the_topic_stops_to_write() -> None:
     one = Enforcers("a")
-    one.pass_time(10)
+    await one.pass_time(10)
     one.access["a"].cut_off = True
-    one.pass_time(HOLD_S)
+    await one.pass_time(HOLD_S)
     assert one.leaders() == []
     one.access["a"].cut_off = False
-    one.pass_time(BEAT_EVERY_S)
+    await one.pass_time(BEAT_EVERY_S)
     assert one.leaders() == ["a"]
 
 
-def test_one_whose_own_connection_fails_takes_nothing_from_the_leader() -> None:
+async def test_one_whose_own_connection_fails_takes_nothing_from_the_leader() -> None:
     both = Enforcers("a", "b")
-    both.pass_time(10)
+    await both.pass_time(10)
     both.access["b"].cut_off = True
-    both.pass_time(60)
+    await both.pass_time(60)
     both.access["b"].cut_off = False
-    both.pass_time(60)
+    await both.pass_time(60)
     assert both.leaders() == ["a"]
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_happens_two_never_write_at_once(seed: int) -> None:
+async def test_whatever_happens_two_never_write_at_once(seed: int) -> None:
     chance = random.Random(seed)
     world = Enforcers("a", "b", "c")
     for _ in range(150):
@@ -227,69 +208,50 @@ def test_whatever_happens_two_never_write_at_once(seed: int) -> None:
         elif fault == "kill" and len(world.elections) > 1:
             world.kill(name)
             world.begin(f"{name}'")
-        world.pass_time(chance.choice([0.25, 1.0, 3.0]), tick_s=0.25)
+        await world.pass_time(chance.choice([0.25, 1.0, 3.0]), tick_s=0.25)
     # Once nothing fails any more, one leads within the time that is promised.
     world.frozen.clear()
     for access in world.access.values():
         access.cut_off = False
-    assert world.until_one_leads() <= TAKES_OVER_WITHIN_S
+    assert await world.until_one_leads() <= TAKES_OVER_WITHIN_S
 
 
-def test_requests_that_change_something_are_refused_without_the_lead() -> None:
-    async def ask() -> None:
-        place = PulsarTransport(
-            kind="pulsar",
-            service_url="pulsar://127.0.0.1:1",
-            admin_url="http://127.0.0.1:1",
-            limits_topic="persistent://a/b/limits",
-        )
-        async with LeaderRest(place.model_copy(update={"timeout_s": 1.0})) as rest:
-            rest.election = Enforcers("a").elections["a"]
-            with pytest.raises(ClusterError, match="PUT /x: not sent, as another enforcer"):
-                await rest.ask("PUT", "/x")
-            with pytest.raises(ClusterError, match="GET /x"):  # it is sent, and nobody answers
-                await rest.ask("GET", "/x")
-
-    asyncio.run(ask())
+async def test_requests_that_change_something_are_refused_without_the_lead() -> None:
+    server = RestServer()
+    async with LeaderRest(server.transport(), wire=server.wire()) as rest:
+        rest.election = Enforcers("a").elections["a"]
+        with pytest.raises(ClusterError, match="PUT /x: not sent, as another enforcer"):
+            await rest.ask("PUT", "/x")
+        with pytest.raises(ClusterError, match="GET /x"):  # it is sent, and there is no such thing
+            await rest.ask("GET", "/x")
+    assert [asked.method for asked in server.asked] == ["GET"]
 
 
-def test_a_request_that_had_to_wait_is_not_sent_after_the_lead_is_lost() -> None:
+async def test_a_request_that_had_to_wait_is_not_sent_after_the_lead_is_lost() -> None:
     """While the cluster is slow, requests wait for a connection for longer
     than another enforcer waits before it writes."""
     sent: list[str] = []
+    answered = asyncio.Event()
 
-    async def ask() -> None:
-        answered = asyncio.Event()
+    async def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(f"{request.method} {request.url.path}")
+        await answered.wait()
+        # A redirect is sent as well, and by then the lead is lost.
+        return httpx.Response(307 if request.url.path == "/c" else 204, headers={"location": "/d"})
 
-        async def answer(request: httpx.Request) -> httpx.Response:
-            sent.append(f"{request.method} {request.url.path}")
-            await answered.wait()
-            # A redirect is sent as well, and by then the lead is lost.
-            return httpx.Response(
-                307 if request.url.path == "/c" else 204, headers={"location": "/d"}
-            )
-
-        async with LeaderRest(transport_to("http://127.0.0.1:1"), concurrency=2) as rest:
-            rest._client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
-            world = Enforcers("a")
-            rest.election = world.elections["a"]
-            await rest.election.step()
-            waits = [
-                asyncio.create_task(rest.ask(method, path))
-                for method, path in (("PUT", "/a"), ("PUT", "/c"), ("PUT", "/b"), ("GET", "/e"))
-            ]
-            while len(sent) < 2:
-                await asyncio.sleep(0)
-            world.topic.now_s += HOLD_S + 1
-            assert not rest.election.leads()
-            answered.set()
-            results = await asyncio.gather(*waits, return_exceptions=True)
-            assert [isinstance(each, ClusterError) for each in results] == [
-                False,
-                True,
-                True,
-                False,
-            ]
-
-    asyncio.run(ask())
+    wire, world = httpx.MockTransport(answer), Enforcers("a")
+    async with LeaderRest(transport_to(IN_MEMORY), concurrency=2, wire=wire) as rest:
+        rest.election = world.elections["a"]
+        await rest.election.step()
+        waits = [
+            asyncio.create_task(rest.ask(method, path))
+            for method, path in (("PUT", "/a"), ("PUT", "/c"), ("PUT", "/b"), ("GET", "/e"))
+        ]
+        await asyncio.sleep(1.0)
+        assert sent == ["PUT /a", "PUT /c"]
+        world.topic.now_s += HOLD_S + 1
+        assert not rest.election.leads()
+        answered.set()
+        results = await asyncio.gather(*waits, return_exceptions=True)
+    assert [isinstance(each, ClusterError) for each in results] == [False, True, True, False]
     assert sent == ["PUT /a", "PUT /c", "GET /e"]

@@ -25,11 +25,14 @@ def only_bytes(*limits: float) -> FloatArray:
 
 
 def raised(limits: list[float], topics: list[int]) -> list[float]:
-    """Of one group, in published bytes."""
-    group = np.zeros(len(limits), np.int64)
-    answer: list[float] = raised_limits(only_bytes(*limits), group, np.array(topics))[
-        :, PUBLISH_BYTES
-    ].tolist()
+    """Of one group, in published bytes; nothing else is raised."""
+    rates = np.repeat(np.array(limits)[:, None], 4, axis=1)
+    group, counts = np.zeros(len(limits), np.int64), np.array(topics)
+    np.testing.assert_array_equal(raised_limits(rates, group, counts, 0.0), rates)
+    found = raised_limits(rates, group, counts)
+    others = np.arange(4) != PUBLISH_BYTES
+    np.testing.assert_array_equal(found[:, others], rates[:, others])
+    answer: list[float] = found[:, PUBLISH_BYTES].tolist()
     return answer
 
 
@@ -56,31 +59,25 @@ def test_an_idle_topic_beside_a_busy_one_has_the_least_rate_too() -> None:
     assert rates[0] >= LEAST_BYTES_PER_S
 
 
-def test_the_least_rate_lifts_no_broker_above_an_equal_share() -> None:
-    assert raised([50_000.0, 54_000.0], [9, 9]) == [52_000.0, 54_000.0]
-    assert raised([1.0, INF, np.nan], [1, 1, 1])[0] == 1.0
-    assert raised([0.0, 0.0], [1, 1]) == [0.0, 0.0]
-
-
-def test_all_raises_together_are_a_tenth_of_the_limits() -> None:
-    assert raised([0.0, 0.0, 100_000.0], [1, 1, 1]) == [5_000.0, 5_000.0, 100_000.0]
-
-
-def test_nothing_is_raised_where_limits_must_not_add_up_to_more() -> None:
-    limits = only_bytes(1.0, 99_999.0)
-    answer = raised_limits(limits, np.zeros(2, np.int64), np.ones(2, np.int64), 0.0)
-    np.testing.assert_array_equal(answer, limits)
+@pytest.mark.parametrize(
+    ("limits", "topics", "answer"),
+    [
+        ([50_000.0, 54_000.0], [9, 9], [52_000.0, 54_000.0]),  # an equal share
+        ([1.0, INF], [1, 1], [1.0, INF]),
+        ([0.0, 0.0], [1, 1], [0.0, 0.0]),
+        # All raises together are a tenth of the limits.
+        ([0.0, 0.0, 100_000.0], [1, 1, 1], [5_000.0, 5_000.0, 100_000.0]),
+    ],
+)
+def test_what_the_least_rate_raises(
+    limits: list[float], topics: list[int], answer: list[float]
+) -> None:
+    assert raised(limits, topics) == answer
 
 
 def test_more_topics_than_the_limit_has_room_for_share_it() -> None:
     rates = rates_of({f"t{i}": "b" for i in range(10)}, [20_000.0], [0.0] * 10)
     assert sum(rates) <= 20_000
-
-
-def test_other_dimensions_stay_as_they_are() -> None:
-    limits = np.array([[1.0, 1.0, 1.0, 1.0], [9.0, 9e5, 9.0, 9e5]])
-    answer = raised_limits(limits, np.zeros(2, np.int64), np.ones(2, np.int64))
-    np.testing.assert_array_equal(answer[:, [0, 2, 3]], limits[:, [0, 2, 3]])
 
 
 @given(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from quotaplane.enforce.agent.enforcer import Enforcer
@@ -15,17 +14,9 @@ from quotaplane.enforce.agent.enforcer_status import EnforcerStatus
 from quotaplane.enforce.agent.muted_connections import Producer, connections_of, silent_parts
 from quotaplane.errors import TransportError
 from quotaplane.pulsar_admin.topic_publishers import published_in
-from quotaplane.registry.table import put_groups
-from tests.unit.enforce.enforce_cluster import (
-    NAMESPACE,
-    FakePulsar,
-    Link,
-    enforcing,
-    full,
-    settings_for,
-)
+from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar, full
+from tests.unit.enforce.test_enforce_takeover import record
 from tests.unit.pulsar_admin.cluster_cases import Answer
-from tests.virtual_loop import run_virtually
 
 
 def test_parts_are_silent_while_nothing_is_published() -> None:
@@ -101,8 +92,8 @@ def stats_of(topic: str, port: int) -> dict[str, Any]:
 class Publishers(FakePulsar):
     """A group with a muted, an idle and other topics, each with a producer; one topic is busy."""
 
-    def __init__(self, live: bool) -> None:
-        super().__init__()
+    def __init__(self, folder: Path, *, live: bool) -> None:
+        super().__init__(folder=folder)
         self.runtime["exposeTopicLevelMetricsInPrometheus"] = str(live).lower()
         self.read: list[str] = []
         """Topics of which the producers were read."""
@@ -143,79 +134,55 @@ class Publishers(FakePulsar):
 
 
 @pytest.fixture(params=[False, True], ids=["statistics", "live"])
-def cluster(
-    request: pytest.FixtureRequest,
-) -> Iterator[Publishers]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Publishers:
     """A group that will be taken over; its broker has live metrics, or only statistics."""
-    with Publishers(live=request.param) as fake:
-        yield fake
+    return Publishers(tmp_path, live=request.param)
 
 
-def enforced(
-    cluster: Publishers,
-    folder: Path,
-    open_probe: Callable[[], FakeProbe],
-    done: Callable[[Enforcer], bool],
+async def enforced(
+    cluster: Publishers, open_probe: Callable[[], FakeProbe], done: Callable[[Enforcer], bool]
 ) -> tuple[list[str], EnforcerStatus]:
     """Run an enforcer until ``done``; returns its lines and its last status."""
-    settings = settings_for(cluster, folder, take_over=True)
-    quotas = np.full((1, 7), np.nan)
-    quotas[0, 0] = 300.0
-    put_groups(settings.history, ["g"], quotas, "test")
-    link = Link()
-    link.tell("pulsar://b0", 300.0)
+    record(cluster.history, "g", messages=300.0)
+    cluster.limit(300.0)
+    async with cluster.enforcing(open_probe=open_probe, take_over=True) as running:
+        await running.until(lambda: done(running.enforcer), within_s=600.0)
+        await asyncio.sleep(10.0)  # it would do the same again
+    return running.lines, running.enforcer.status()
 
-    async def scene() -> tuple[list[str], EnforcerStatus]:
-        async with enforcing(cluster, settings, link, open_probe=open_probe) as running:
-            await running.until(lambda: done(running.enforcer), within_s=600.0)
-            await asyncio.sleep(10.0)  # it would do the same again
-        return running.lines, running.enforcer.status()
 
-    return run_virtually(scene())
+def muted(producer: str) -> bool:
+    return producer == "muted"
 
 
 def closed_one(enforcer: Enforcer) -> bool:
     return bool(enforcer.status().closed_connections)
 
 
-def test_after_a_take_over_silent_producers_are_checked_once(
-    cluster: Publishers, tmp_path: Path
+@pytest.mark.parametrize("found", ["muted", "forgotten"])
+async def test_after_a_take_over_silent_producers_are_checked_once(
+    cluster: Publishers, found: str
 ) -> None:
-    probe = FakeProbe(lambda producer: producer == "muted")
-    lines, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
+    """Brokers forget that they throttled a producer whenever they update their statistics."""
+    probe = FakeProbe(found.__eq__)
+    lines, status = await enforced(cluster, lambda: probe, closed_one)
     assert sorted(probe.asked) == ["forgotten", "idle", "muted"]
     assert status.closed_connections == 1
     assert [line for line in lines if "'g'" in line and "1 connection was still held back" in line]
+    if cluster.runtime["exposeTopicLevelMetricsInPrometheus"] == "true":
+        assert sorted(cluster.read) == ["forgotten", "idle", "muted"], "only silent topics"
 
 
-def test_a_muted_producer_is_found_though_its_broker_forgot_that_it_throttled_it(
-    cluster: Publishers, tmp_path: Path
-) -> None:
-    """Brokers set that count to 0 whenever they update their statistics."""
-    probe = FakeProbe(lambda producer: producer == "forgotten")
-    _, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
-    assert status.closed_connections == 1
-
-
-@pytest.mark.parametrize("cluster", [True], indirect=True)
-def test_with_live_metrics_only_silent_topics_are_read(cluster: Publishers, tmp_path: Path) -> None:
-    probe = FakeProbe(lambda producer: producer == "muted")
-    enforced(cluster, tmp_path, lambda: probe, closed_one)
-    assert sorted(cluster.read) == ["forgotten", "idle", "muted"]
-
-
-def test_an_enforcer_that_starts_again_checks_what_an_earlier_one_took_over(
-    cluster: Publishers, tmp_path: Path
+async def test_an_enforcer_that_starts_again_checks_what_an_earlier_one_took_over(
+    cluster: Publishers,
 ) -> None:
     cluster.put("g", publishRateInMsgs=-1)
-    probe = FakeProbe(lambda producer: producer == "muted")
-    _, status = enforced(cluster, tmp_path, lambda: probe, closed_one)
+    probe = FakeProbe(muted)
+    _, status = await enforced(cluster, lambda: probe, closed_one)
     assert (status.taken_over, status.closed_connections) == (0, 1)
 
 
-def test_a_check_that_fails_is_printed_once_and_repeated(
-    cluster: Publishers, tmp_path: Path
-) -> None:
+async def test_a_check_that_fails_is_printed_once_and_repeated(cluster: Publishers) -> None:
     tries: list[str] = []
 
     def answer(producer: str) -> bool:
@@ -224,31 +191,29 @@ def test_a_check_that_fails_is_printed_once_and_repeated(
             raise TransportError("no answer in time")
         return producer == "muted"
 
-    lines, status = enforced(cluster, tmp_path, lambda: FakeProbe(answer), closed_one)
+    lines, status = await enforced(cluster, lambda: FakeProbe(answer), closed_one)
     assert status.closed_connections == 1, (lines, tries)
     begun, over = (line for line in lines if line.startswith("muted producers"))
     assert begun == f"muted producers: {full('muted')}: no answer in time; retrying"
     assert "over after" in over
 
 
-def test_a_probe_that_can_not_be_made_is_made_later(cluster: Publishers, tmp_path: Path) -> None:
+async def test_a_probe_that_can_not_be_made_is_made_later(cluster: Publishers) -> None:
     errors = [TransportError("no token file")]
 
     def open_probe() -> FakeProbe:
         if errors:
             raise errors.pop()
-        return FakeProbe(lambda producer: producer == "muted")
+        return FakeProbe(muted)
 
-    lines, status = enforced(cluster, tmp_path, open_probe, closed_one)
+    lines, status = await enforced(cluster, open_probe, closed_one)
     assert status.closed_connections == 1
     begun, over = (line for line in lines if line.startswith("muted producers"))
     assert begun == "muted producers: no token file; retrying"
     assert "over after" in over
 
 
-def test_a_check_that_never_succeeds_is_not_tried_for_ever(
-    cluster: Publishers, tmp_path: Path
-) -> None:
+async def test_a_check_that_never_succeeds_is_not_tried_for_ever(cluster: Publishers) -> None:
     def refuse(producer: str) -> bool:
         raise TransportError("refused")
 
@@ -261,5 +226,5 @@ def test_a_check_that_never_succeeds_is_not_tried_for_ever(
             last_s.append(now_s)
         return bool(last_s) and now_s > last_s[0] + 60.0
 
-    enforced(cluster, tmp_path, lambda: probe, long_ago)
+    await enforced(cluster, lambda: probe, long_ago)
     assert probe.asked.count("muted") == 6

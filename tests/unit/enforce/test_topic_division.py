@@ -93,6 +93,7 @@ UNLIMITED = np.full((2, 4), INF)
         # Only significant changes.
         (readings_of([96.0, 5.0, INF]), {}),
         (readings_of([45.0, 5.0, INF]), {"busy": 100.0}),
+        (readings_of([45.0, 5.0, INF], has_default=DEFAULTS), {"busy": 100.0}),
         # An administrator's rate is lower than the share: the namespace's, and the topic's own.
         (readings_of(other_rates=ADMINISTRATORS), {"busy": 30.0, "idle": 70.0}),
         (readings_of(own_rates=ADMINISTRATORS), {"busy": 100.0, "idle": 5.0}),
@@ -118,6 +119,8 @@ def test_unread_rates_are_read_those_to_be_limited_first() -> None:
     found = divided(readings_of([NAN, 5.0, NAN]))
     assert found.moves.unread[:, 0].tolist() == [True, False, True]
     assert found.wanted.limited[:, 0].tolist() == [True, True, False]
+    # Nothing was received: nothing is read.
+    assert not divided(readings_of([NAN] * 3, limits=NO_LIMITS)).moves.unread.any()
 
 
 def test_default_rates_stay_until_safe_limits_are_due() -> None:

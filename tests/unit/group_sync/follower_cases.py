@@ -47,24 +47,31 @@ class Rig:
             enforce=Enforce(take_over=self.take_over),
         )
 
-    def run(self, *before: Callable[[], object]) -> list[list[QuotaplaneError]]:
-        """Call each of ``before`` and sync after it; returns each sync's failures."""
+    def follower(self) -> Callable[..., list[QuotaplaneError]]:
+        """One sync, which remembers; a call polls so many times and returns the failures."""
         settings = self.settings
         assert settings.cluster is not None
         group_sync = GroupSync(settings.cluster, settings, BY, self.conditions())
 
-        async def syncs() -> list[list[QuotaplaneError]]:
-            failures: list[list[QuotaplaneError]] = []
+        async def once() -> list[QuotaplaneError]:
             async with self.cluster.rest() as rest:
-                for prepare in before:
-                    prepare()
-                    try:
-                        failures.append(await group_sync.sync(rest))
-                    except ClusterError as error:
-                        failures.append([error])
-            return failures
+                try:
+                    return await group_sync.sync(rest)
+                except ClusterError as error:
+                    return [error]
 
-        return run_virtually(syncs())
+        def poll(times: int = 1) -> list[QuotaplaneError]:
+            return [error for _ in range(times) for error in run_virtually(once())]
+
+        return poll
+
+    def run(self, *before: Callable[[], object]) -> list[list[QuotaplaneError]]:
+        """Call each of ``before`` and poll after it; returns each poll's failures."""
+        poll, failures = self.follower(), []
+        for prepare in before:
+            prepare()
+            failures.append(poll())
+        return failures
 
     def sync(self, *before: Callable[[], object]) -> None:
         """Like ``run``, but nothing may fail."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,7 +18,7 @@ from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, get_group, put_groups
 from quotaplane.settings import History, Reports
 from tests.unit.group_sync.follower_cases import BY, Rig
-from tests.unit.pulsar_admin.cluster_cases import Answer
+from tests.unit.pulsar_admin.cluster_cases import Answer, Paced
 from tests.unit.registry.groups_cases import quota, rates
 
 
@@ -33,11 +32,8 @@ def test_groups_are_created_changed_and_deleted(rig: Rig) -> None:
         lambda: rig.cluster.groups.pop("free"),
     )
     assert rig.table() == {"rg": [50, None, None, 7], "new": [None, 5, None, None]}
-    steps = [
-        (c["by"], c["group"], c["from"] is None, c["to"] is None)
-        for c in group_changes(rig.history)
-    ]
-    assert steps == [
+    changes = group_changes(rig.history)
+    assert [(c["by"], c["group"], c["from"] is None, c["to"] is None) for c in changes] == [
         (BY, "free", True, False),
         (BY, "rg", True, False),
         (BY, "rg", False, False),
@@ -45,14 +41,6 @@ def test_groups_are_created_changed_and_deleted(rig: Rig) -> None:
         (BY, "free", False, True),
     ]
     assert rig.told == []
-
-
-def test_what_did_not_change_is_not_written(rig: Rig) -> None:
-    rig.cluster.put("rg", publishRateInMsgs=100)
-    rig.sync()
-    version = rig.version()
-    rig.sync(lambda: None, lambda: None)
-    assert rig.version() == version
 
 
 def test_what_only_we_know_stays(rig: Rig) -> None:
@@ -64,23 +52,6 @@ def test_what_only_we_know_stays(rig: Rig) -> None:
     row = get_group(rig.history, "rg")
     assert rates(row) == [100, 2, None, None, 5, 6, 7]
     assert (row["weight"], row["mode"], row["updated_by"]) == (3.0, "soft", BY)
-
-
-def test_a_quota_that_the_enforcer_hid_is_kept(rig: Rig) -> None:
-    rig.cluster.put("rg", publishRateInMsgs=100, publishRateInBytes=1000, dispatchRateInMsgs=9)
-    rig.sync(
-        lambda: None,
-        lambda: rig.cluster.put("rg", publishRateInMsgs=-1, publishRateInBytes=-1),
-    )
-    assert rig.table() == {"rg": [100, 1000, 9, None]}
-    rig.sync(lambda: rig.cluster.put("rg", publishRateInMsgs=200))
-    assert rig.table() == {"rg": [200, 1000, 9, None]}
-    rig.sync(lambda: rig.cluster.put("rg", dispatchRateInMsgs=-1))
-    assert rig.table() == {"rg": [200, 1000, None, None]}
-    rig.cluster.put("rg", publishRateInMsgs=-1)
-    put_groups(rig.history, ["rg"], quota(np.inf), "ann")
-    rig.sync()
-    assert rig.table() == {"rg": [None, 1000, None, None]}
 
 
 def test_groups_of_others_stay(rig: Rig) -> None:
@@ -126,139 +97,112 @@ def test_names_that_do_not_fit_are_told_once(rig: Rig) -> None:
     assert told.startswith(r"left out groups: group 'a\x01b': has a character")
 
 
+LOCKED = HistoryError("somebody else writes")
+
+
 class TestFailures:
     def failing(self, rig: Rig, path: str, answer: Answer) -> list[QuotaplaneError]:
-        """What a second sync returns, in which one thing fails and all else has changed."""
-        rig.cluster.put("bad", publishRateInMsgs=1)
-        rig.cluster.put("good", publishRateInMsgs=1)
-        rig.cluster.put("gone", publishRateInMsgs=1)
-        groups = rig.cluster.groups
-
-        def change() -> None:
-            rig.cluster.put("bad", publishRateInMsgs=2)
-            rig.cluster.put("good", publishRateInMsgs=2)
-            del groups["gone"]
-            rig.cluster.answers[f"GET {path}"] = answer
-
-        first, second, third = rig.run(lambda: None, change, rig.cluster.answers.clear)
-        assert (first, third) == ([], [])
+        """What a second poll returns, in which one thing fails and all else has changed."""
+        for name in ("bad", "good", "gone"):
+            rig.cluster.put(name, publishRateInMsgs=1)
+        poll = rig.follower()
+        assert not poll()
+        rig.cluster.put("bad", publishRateInMsgs=2)
+        rig.cluster.put("good", publishRateInMsgs=2)
+        del rig.cluster.groups["gone"]
+        rig.cluster.answers[f"GET {path}"] = answer
+        failures = poll()
+        rig.cluster.answers.clear()
+        assert not poll()
         assert rig.table() == {"bad": [2, None, None, None], "good": [2, None, None, None]}
-        return second
+        return failures
 
-    @pytest.mark.parametrize("status", [401, 403, 500])
-    def test_without_the_list_nothing_happens(self, rig: Rig, status: int) -> None:
-        failures = self.failing(rig, "resourcegroups", Answer(status))
-        assert [type(error) for error in failures] == [RefusedError]
+    @pytest.mark.parametrize("answer", [Answer(403), Answer(500), Answer(200, {"no": "list"})])
+    def test_without_the_list_nothing_happens(self, rig: Rig, answer: Answer) -> None:
+        (error,) = self.failing(rig, "resourcegroups", answer)
+        assert "resourcegroups" in str(error)
 
-    @pytest.mark.parametrize("body", ["html", {"no": "list"}, [1], [["rg"]]])
-    def test_a_list_that_is_none_is_no_list(self, rig: Rig, body: object) -> None:
-        (error,) = self.failing(rig, "resourcegroups", Answer(200, body))
-        assert "the answer is not a list of names" in str(error)
-
-    @pytest.mark.parametrize("answer", [Answer(500), Answer(200, "x"), Answer(200, [1])])
+    @pytest.mark.parametrize(
+        "answer", [Answer(500), Answer(200, "x"), Answer(200, [1]), Answer(200, {})]
+    )
     def test_a_group_that_cannot_be_read_is_left_as_it_is(self, rig: Rig, answer: Answer) -> None:
-        def fail() -> None:
-            rig.cluster.answers["GET resourcegroups/bad"] = answer
-            rig.cluster.put("good", publishRateInMsgs=3)
-
+        poll = rig.follower()
         rig.cluster.put("bad", publishRateInMsgs=1)
-        ((), (error,)) = rig.run(lambda: None, fail)
+        assert not poll()
+        rig.cluster.answers["GET resourcegroups/bad"] = answer
+        rig.cluster.put("good", publishRateInMsgs=3)
+        (error,) = poll()
         assert isinstance(error, ClusterError)
         assert rig.table() == {"bad": [1, None, None, None], "good": [3, None, None, None]}
 
     def test_a_group_that_is_deleted_in_between_is_no_failure(self, rig: Rig) -> None:
+        poll = rig.follower()
         rig.cluster.put("rg", publishRateInMsgs=1)
-        rig.sync(
-            lambda: None, lambda: rig.cluster.answers.update({"GET resourcegroups/rg": Answer(404)})
-        )
+        assert not poll()
+        rig.cluster.answers["GET resourcegroups/rg"] = Answer(404)
+        assert not poll()
         assert list(rig.table()) == ["rg"]  # until it is not in the list any more
 
     def test_when_nobody_answers_the_others_are_not_asked(self, rig: Rig) -> None:
-        for number in range(40):
-            rig.cluster.put(f"g{number}", publishRateInMsgs=1)
-
-        def deaf() -> None:
-            rig.cluster.asked.clear()
-            for number in range(40):
-                rig.cluster.answers[f"GET resourcegroups/g{number}"] = Answer(cut=True)
-            rig.cluster.put("g7", publishRateInMsgs=2)
-
-        asked: list[int] = []
-
-        def mend() -> None:
-            asked.append(len(rig.cluster.asked))
-            rig.cluster.answers.clear()
-
-        first, second, third = rig.run(lambda: None, deaf, mend)
-        assert (first, third) == ([], [])
-        assert ["check transport.admin_url" in str(error) for error in second] == [True]
-        assert asked < [40]
+        names, poll = [f"g{number}" for number in range(40)], rig.follower()
+        for name in names:
+            rig.cluster.put(name, publishRateInMsgs=1)
+        assert not poll()
+        rig.cluster.asked.clear()
+        rig.cluster.answers = {f"GET resourcegroups/{name}": Answer(cut=True) for name in names}
+        rig.cluster.put("g7", publishRateInMsgs=2)
+        (error,) = poll()
+        assert "check transport.admin_url" in str(error)
+        assert len(rig.cluster.asked) < 40
+        rig.cluster.answers.clear()
+        assert not poll()
         assert rig.table()["g7"] == [2, None, None, None]
 
     def test_what_could_not_be_written_is_read_again_at_once(
         self, rig: Rig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         rig.poll_interval_s = 1 / READS_PER_S  # one a time
-        rig.cluster.put("a", publishRateInMsgs=1)
-        rig.cluster.put("b", publishRateInMsgs=1)
-
-        def locked(*_: Any, **__: Any) -> None:
-            raise HistoryError("somebody else writes")
-
-        def fail() -> None:
-            rig.cluster.put("a", publishRateInMsgs=2)
-            monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", locked)
-
-        def mend() -> None:
-            monkeypatch.setattr("quotaplane.group_sync.sync.put_groups", put_groups)
-
-        first, second, third = rig.run(lambda: None, fail, mend)
-        assert (first, [str(error) for error in second], third) == (
-            [],
-            ["somebody else writes"],
-            [],
-        )
+        poll = rig.follower()
+        for name in "ab":
+            rig.cluster.put(name, publishRateInMsgs=1)
+        assert not poll()
+        rig.cluster.put("a", publishRateInMsgs=2)
+        with monkeypatch.context() as broken:
+            broken.setattr("quotaplane.group_sync.sync.put_groups", Mock(side_effect=LOCKED))
+            assert poll() == [LOCKED]
+        assert not poll()
         assert rig.table()["a"] == [2, None, None, None]
 
 
 class TestTurns:
     def test_all_are_read_at_first_then_some_in_turn_and_new_ones_at_once(self, rig: Rig) -> None:
         rig.poll_interval_s = 3 / READS_PER_S
+        poll = rig.follower()
         for name in "abcdefg":
             rig.cluster.put(name, publishRateInMsgs=1, publishRateInBytes=1)
-        polls: list[list[str]] = []
-
-        def note() -> None:
-            paths = [path.partition("resourcegroups/")[2] for path in rig.cluster.paths()]
-            polls.append(sorted(filter(None, paths)))
+        for read in ("abcdefg", "abc", "def", "abg", "cdn", "aef"):
+            if "n" in read:
+                rig.cluster.put("n", publishRateInMsgs=1, publishRateInBytes=1)
             rig.cluster.asked.clear()
-
-        def add() -> None:
-            note()
-            rig.cluster.put("new", publishRateInMsgs=1, publishRateInBytes=1)
-
-        rig.sync(note, note, note, note, add, note, note)
-        assert polls[1:] == [
-            list("abcdefg"),
-            list("abc"),
-            list("def"),
-            sorted("gab"),
-            sorted(["new", "c", "d"]),
-            sorted("efa"),
-        ]
+            assert not poll()
+            paths = [path.partition("resourcegroups/")[2] for path in rig.cluster.paths()]
+            assert sorted(filter(None, paths)) == list(read)
 
     def test_a_group_that_fails_is_a_failure_until_its_next_turn(self, rig: Rig) -> None:
         rig.poll_interval_s = 1 / READS_PER_S
+        poll = rig.follower()
         rig.cluster.put("a")
         rig.cluster.put("b")
         rig.cluster.answers["GET resourcegroups/a"] = Answer(500)
-        failures = rig.run(*[lambda: None] * 4, rig.cluster.answers.clear, lambda: None)
-        assert [len(each) for each in failures] == [1, 1, 1, 1, 1, 0]
+        assert len(poll(4)) == 4
+        rig.cluster.answers.clear()
+        assert [len(poll()) for _ in range(2)] == [1, 0]
         rig.cluster.answers["GET resourcegroups/a"] = Answer(500)
-        failures = rig.run(
-            lambda: None, lambda: (rig.cluster.groups.pop("a"), rig.cluster.answers.clear())
-        )
-        assert [len(each) for each in failures] == [1, 0]
+        poll = rig.follower()
+        assert len(poll()) == 1
+        del rig.cluster.groups["a"]
+        rig.cluster.answers.clear()
+        assert not poll()
 
 
 class TestTenants:
@@ -268,21 +212,20 @@ class TestTenants:
         rig.cluster.put("rg", publishRateInMsgs=1)
         rig.cluster.put("other", publishRateInMsgs=1)
 
-    def test_namespaces_are_attached_now_and_later(self, rig: Rig) -> None:
+    def test_namespaces_are_attached_now_later_and_again(self, rig: Rig) -> None:
         namespaces = rig.cluster.namespaces
         namespaces |= {"acme/a": None, "acme/b": "other", "else/a": None}
-        rig.sync(lambda: None, lambda: namespaces.update({"acme/new": None}), lambda: None)
+        rig.sync(
+            lambda: None,
+            lambda: namespaces.update({"acme/new": None}),
+            lambda: namespaces.update({"acme/a": None}),  # somebody detached it
+        )
         assert namespaces == {"acme/a": "rg", "acme/b": "other", "else/a": None, "acme/new": "rg"}
         assert rig.cluster.paths("POST") == [
             "namespaces/acme/a/resourcegroup/rg",
             "namespaces/acme/new/resourcegroup/rg",
+            "namespaces/acme/a/resourcegroup/rg",
         ]
-
-    def test_what_was_detached_is_attached_again(self, rig: Rig) -> None:
-        namespaces = rig.cluster.namespaces
-        namespaces["acme/a"] = None
-        rig.sync(lambda: None, lambda: namespaces.update({"acme/a": None}))
-        assert namespaces == {"acme/a": "rg"}
 
     def test_a_tenant_or_group_that_is_not_there_yet_is_told_once(self, rig: Rig) -> None:
         del rig.cluster.groups["rg"]
@@ -303,12 +246,10 @@ class TestTenants:
     def test_a_tenant_waits_on_while_the_cluster_does_not_answer(self, rig: Rig) -> None:
         rig.tenants = {"acme": "none", "else": "rg"}
         rig.cluster.namespaces["else/a"] = "rg"
-
-        def fail() -> None:
-            rig.cluster.answers["GET namespaces/else"] = Answer(cut=True)
-
-        failures = rig.run(lambda: None, fail, lambda: None)
-        assert [len(each) for each in failures] == [0, 1, 1]
+        poll = rig.follower()
+        assert not poll()
+        rig.cluster.answers["GET namespaces/else"] = Answer(cut=True)
+        assert len(poll(2)) == 2
         assert rig.told == ["tenants: cluster.tenants: acme: there is no resource group 'none' yet"]
 
     def test_what_goes_wrong_there_does_not_hold_up_groups(self, rig: Rig) -> None:
@@ -320,41 +261,16 @@ class TestTenants:
             "POST namespaces/acme/c/resourcegroup/rg": Answer(412),
             "POST namespaces/acme/gone/resourcegroup/rg": Answer(404),
         }
-        (failures,) = rig.run(lambda: None)
-        assert sorted(error.status for error in failures if isinstance(error, RefusedError)) == [
-            412,
-            500,
-        ]
+        failures = rig.follower()()
+        refused = [error.status for error in failures if isinstance(error, RefusedError)]
+        assert sorted(refused) == [412, 500]
         assert set(rig.table()) == {"rg", "other"}
         assert [each for each, group in namespaces.items() if group] == ["acme/d"]
         rig.cluster.answers = {"GET namespaces/acme": Answer(500)}
-        assert [len(each) for each in rig.run(lambda: None)] == [1]
+        assert len(rig.follower()()) == 1
         rig.cluster.answers = {"GET namespaces/acme": Answer(cut=True)}
-        assert [
-            "check transport.admin_url" in str(error) for error in rig.run(lambda: None)[0]
-        ] == [True]
-
-
-class Paced:
-    """A sleep that ends when the test says so."""
-
-    def __init__(self) -> None:
-        self._begun = threading.Semaphore(0)
-        self._woken = threading.Semaphore(0)
-        self.slept: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self._begun.release()
-        while not self._woken.acquire(blocking=False):
-            await asyncio.sleep(0.001)
-
-    def next_poll(self) -> None:
-        """Let one poll happen, from the sleep before it to the one after it."""
-        assert self._begun.acquire(timeout=60)
-        self._woken.release()
-        assert self._begun.acquire(timeout=60)
-        self._begun.release()
+        (error,) = rig.follower()()
+        assert "check transport.admin_url" in str(error)
 
 
 class TestFollowing:
@@ -430,21 +346,6 @@ class TestFollowing:
             assert list(rig.table()) == ["good"]
         assert len(rig.told) == 1
 
-    def test_an_empty_list_at_the_start_deletes_nothing_and_does_not_stop_the_job(
-        self, rig: Rig, pace: Paced
-    ) -> None:
-        names = list("abcdef")
-        for name in names:
-            rig.cluster.put(name, publishRateInMsgs=1)
-        rig.sync()
-        rig.cluster.answers["GET resourcegroups"] = Answer(200, [])
-        with self.follow(rig, pace):
-            assert list(rig.table()) == names
-            rig.cluster.answers.clear()
-            pace.next_poll()
-        assert list(rig.table()) == names
-        assert ["lists 0 of 6 resource groups" in line for line in rig.told] == [True, False]
-
     def test_a_table_that_cannot_be_written_is(
         self, rig: Rig, pace: Paced, history: History
     ) -> None:
@@ -455,9 +356,9 @@ class TestFollowing:
     def test_it_ends_at_once_in_the_middle_of_a_request(self, rig: Rig, pace: Paced) -> None:
         with self.follow(rig, pace):
             rig.cluster.answers["GET resourcegroups"] = Answer(delay_s=60)
-            assert pace._begun.acquire(timeout=60)
+            assert pace.begun.acquire(timeout=60)
             asked = len(rig.cluster.asked)
-            pace._woken.release()
+            pace.woken.release()
             deadline = time.monotonic() + 60
             while len(rig.cluster.asked) == asked and time.monotonic() < deadline:
                 time.sleep(0.001)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,25 +53,21 @@ class TestGroups:
             rig.cluster.put(name, publishRateInMsgs=1)
         rig.sync()
 
-    def lists(self, rig: Rig, *listed: str) -> Callable[[], None]:
+    def lists(self, rig: Rig, *listed: str) -> None:
         """The cluster lists these, whatever it has."""
+        rig.cluster.answers["GET resourcegroups"] = Answer(200, list(listed))
 
-        def answer() -> None:
-            rig.cluster.answers["GET resourcegroups"] = Answer(200, list(listed))
-
-        return answer
-
-    def loses(self, rig: Rig, *lost: str) -> Callable[[], None]:
+    def loses(self, rig: Rig, *lost: str) -> None:
         """The cluster has these no more."""
-
-        def lose() -> None:
-            for name in lost:
-                del rig.cluster.groups[name]
-
-        return lose
+        for name in lost:
+            del rig.cluster.groups[name]
 
     def test_one_empty_answer_deletes_nothing_and_is_told(self, rig: Rig) -> None:
-        rig.sync(self.lists(rig), rig.cluster.answers.clear, lambda: None)
+        poll = rig.follower()
+        self.lists(rig)
+        assert not poll()
+        rig.cluster.answers.clear()
+        assert not poll(2)
         assert list(rig.table()) == list(NAMES)
         told, over = rig.told
         assert over == "vanished groups: over after 0 s"
@@ -82,73 +76,56 @@ class TestGroups:
         )
 
     def test_many_that_are_missing_three_times_are_deleted_and_that_is_told(self, rig: Rig) -> None:
-        lose = self.loses(rig, *"abcd")
-        rig.sync(lose, lambda: None)
-        assert list(rig.table()) == list(NAMES)
+        self.loses(rig, *"abcd")
+        for _ in range(2):  # a new follower counts anew
+            assert not rig.follower()(2)
+            assert list(rig.table()) == list(NAMES)
         rig.told.clear()
-        # A new follower counts anew.
-        rig.sync(lambda: None, lambda: None)
-        assert list(rig.table()) == list(NAMES)
-        rig.told.clear()
-        rig.sync(*[lambda: None] * 3)
+        assert not rig.follower()(3)
         assert list(rig.table()) == list("efgh")
         assert "'a', 'b', 'c', 'd' are gone from the cluster" in rig.told[-1]
         assert "groups restore" in rig.told[-1]
 
-    def test_only_those_that_were_missing_each_time_are_deleted(self, rig: Rig) -> None:
-        back = self.loses(rig, *"abcdefgh")
-        rig.sync(
-            back,
-            lambda: rig.cluster.put("h", publishRateInMsgs=1),
-            lambda: (rig.cluster.groups.pop("h"), rig.cluster.put("a", publishRateInMsgs=1)),
-        )
-        assert list(rig.table()) == ["a", "h"]
-
-    def test_a_few_may_go_at_once(self, rig: Rig) -> None:
-        rig.sync(self.loses(rig, *"abc"))
-        assert list(rig.table()) == list("defgh")
-
     def test_what_is_not_listed_and_yet_there_stays(self, rig: Rig) -> None:
-        rig.sync(self.lists(rig, *"defgh"), *[lambda: None] * 4)
+        self.lists(rig, *"defgh")
+        assert not rig.follower()(5)
         assert list(rig.table()) == list(NAMES)
         (told,) = rig.told
         assert told.startswith(
             "unlisted groups: the cluster does not list the resource groups 'a', 'b', 'c', and"
         )
-        rig.sync(self.lists(rig), *[lambda: None] * 4)
+        self.lists(rig)
+        assert not rig.follower()(5)
         assert list(rig.table()) == list(NAMES)
 
     @pytest.mark.parametrize("status", [401, 403, 500, 503])
     def test_a_group_that_cannot_be_asked_for_is_not_gone(self, rig: Rig, status: int) -> None:
+        poll = rig.follower()
         rig.cluster.answers["GET resourcegroups/a"] = Answer(status)
-        tables: list[list[str]] = []
-
-        def mend() -> None:
-            tables.append(list(rig.table()))
-            rig.cluster.answers.clear()
-
-        failures = rig.run(self.loses(rig, "a"), mend)
-        assert [len(each) for each in failures] == [1, 0]
-        assert tables == [list(NAMES)]
+        self.loses(rig, "a")
+        assert len(poll()) == 1
+        assert list(rig.table()) == list(NAMES)
+        rig.cluster.answers.clear()
+        assert not poll()
         assert list(rig.table()) == list(NAMES[1:])
 
     @pytest.mark.parametrize("answer", [Answer(404), Answer(401), Answer(500), Answer(cut=True)])
     def test_without_a_list_nothing_is_deleted_nor_counted(self, rig: Rig, answer: Answer) -> None:
-        def fail() -> None:
+        poll = rig.follower()
+        for failures in (1, 4):
+            self.lists(rig)
+            assert not poll(2)
             rig.cluster.answers["GET resourcegroups"] = answer
-
-        failures = rig.run(
-            self.lists(rig), lambda: None, fail, self.lists(rig), lambda: None, *[fail] * 4
-        )
-        assert [len(each) for each in failures] == [0, 0, 1, 0, 0, 1, 1, 1, 1]
-        assert all(isinstance(each[0], ClusterError) for each in failures if each)
+            errors = poll(failures)
+            assert [isinstance(error, ClusterError) for error in errors] == [True] * failures
         assert list(rig.table()) == list(NAMES)
 
     def test_groups_of_others_do_not_count(self, rig: Rig) -> None:
         anns = [f"ann{i}" for i in range(20)]
         put_groups(rig.history, anns, quota(1).repeat(20, axis=0), "ann")
         # 4 of our 8, and not of 28, are too many at once.
-        rig.sync(self.loses(rig, *"abcd"))
+        self.loses(rig, *"abcd")
+        rig.sync()
         assert set(rig.table()) == {*NAMES, *anns}
         assert rig.told[0].startswith("vanished groups: the cluster lists 4 of 8 resource groups")
 
@@ -164,11 +141,10 @@ class TestGroups:
             put_groups(rig.history, ["a"], quota(9), "ann")
             return changes
 
-        def lose() -> None:
-            monkeypatch.setattr("quotaplane.group_sync.sync.group_changes", overtaken)
-            del rig.cluster.groups["a"]
-
-        rig.sync(lose, lambda: None)
+        poll = rig.follower()
+        monkeypatch.setattr("quotaplane.group_sync.sync.group_changes", overtaken)
+        self.loses(rig, "a")
+        assert not poll(2)
         assert rig.table()["a"] == [9, None, None, None]
 
     def test_what_came_back_after_a_wrong_answer_has_its_quota(self, rig: Rig) -> None:
@@ -176,11 +152,10 @@ class TestGroups:
         before = rig.table()
         hide(rig, "a")
         there = dict(rig.cluster.groups)
-        rig.sync(
-            rig.cluster.groups.clear,
-            lambda: None,
-            lambda: None,
-            lambda: rig.cluster.groups.update(there),
-        )
+        poll = rig.follower()
+        rig.cluster.groups.clear()
+        assert not poll(3)
+        rig.cluster.groups.update(there)
+        assert not poll()
         assert [c["to"] for c in group_changes(rig.history, "a")][-2] is None
         assert rig.table() == before

@@ -195,6 +195,28 @@ class Wire(httpx.AsyncBaseTransport):
         )
 
 
+class Paced:
+    """A sleep that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.woken = threading.Semaphore(0)
+        self.slept: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.begun.release()
+        while not self.woken.acquire(blocking=False):
+            await asyncio.sleep(0.001)
+
+    def next_poll(self) -> None:
+        """Let one poll happen, from the sleep before it to the one after it."""
+        assert self.begun.acquire(timeout=60)
+        self.woken.release()
+        assert self.begun.acquire(timeout=60)
+        self.begun.release()
+
+
 class FakeCluster(RestServer):
     """A cluster's groups, tenants and namespaces; ``answers`` override it."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -17,20 +15,13 @@ from quotaplane.pulsar_admin.active_brokers import ActiveBrokers, following_brok
 from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
 from quotaplane.settings import Cluster
 from quotaplane.streams.listed_brokers import ListedBrokers
-from tests.unit.pulsar_admin.cluster_cases import Answer, RestServer, transport_to
-from tests.virtual_loop import run_virtually
+from tests.unit.pulsar_admin.cluster_cases import Answer, Paced, RestServer
 
 LIST = "GET brokers"
 
 
 def lookup(broker: str) -> str:
     return f"GET /lookup/v2/topic/persistent/pulsar/{broker}/healthcheck"
-
-
-@pytest.fixture
-def server() -> Iterator[RestServer]:
-    with RestServer() as running:
-        yield running
 
 
 def listing(server: RestServer, *brokers: str) -> None:
@@ -41,79 +32,65 @@ def listing(server: RestServer, *brokers: str) -> None:
         server.answers[lookup(broker)] = Answer(body=urls)
 
 
-def read(server: RestServer, brokers: ActiveBrokers, now_s: float = 0.0) -> dict[str, ClusterError]:
-    async def once() -> dict[str, ClusterError]:
-        async with server.rest() as rest:
-            return await brokers.read(rest, now_s, int(now_s * 1000))
-
-    return run_virtually(once())
+@pytest.fixture
+def server() -> RestServer:
+    return RestServer()
 
 
-def test_names_are_those_of_stock_reports_and_each_is_looked_up_once(server: RestServer) -> None:
+async def read(
+    server: RestServer, brokers: ActiveBrokers, now_s: float = 0.0
+) -> dict[str, ClusterError]:
+    async with server.rest() as rest:
+        return await brokers.read(rest, now_s, int(now_s * 1000))
+
+
+async def test_names_are_those_of_stock_reports_and_each_is_looked_up_once(
+    server: RestServer,
+) -> None:
     brokers = ActiveBrokers(as_listed=False, keep_s=120)
     listing(server, "b1:8080", "b2:8080")
-    assert read(server, brokers) == {}
+    assert await read(server, brokers) == {}
     assert brokers.names == {"pulsar://b1:6650", "pulsar://b2:6650"}
     asked = len(server.asked)
-    read(server, brokers, 2)
+    await read(server, brokers, 2)
     assert len(server.asked) == asked + 1, "only the list"
 
 
-def test_load_reports_have_the_names_in_the_list(server: RestServer) -> None:
-    brokers = ActiveBrokers(as_listed=True, keep_s=120)
-    server.answers[LIST] = Answer(body=["b1:8080"])
-    read(server, brokers)
-    assert brokers.names == {"b1:8080"}
-
-
-def test_a_broker_that_left_the_list_stays_for_a_while_and_one_that_joins_is_in_at_once(
-    server: RestServer,
-) -> None:
-    brokers = ActiveBrokers(as_listed=True, keep_s=120)
-    listing(server, "b1:8080", "b2:8080")
-    read(server, brokers, 0)
-    listing(server, "b1:8080", "b3:8080")
-    read(server, brokers, 2)
-    assert brokers.names == {"b1:8080", "b2:8080", "b3:8080"}
-    read(server, brokers, 120)
-    assert "b2:8080" in brokers.names
-    read(server, brokers, 121)
-    assert brokers.names == {"b1:8080", "b3:8080"}
-
-
-def test_a_broker_left_when_the_first_list_without_it_was_read_until_it_is_back(
+async def test_a_broker_left_when_the_first_list_without_it_was_read_until_it_is_back(
     server: RestServer,
 ) -> None:
     brokers = ActiveBrokers(as_listed=False, keep_s=120)
     b1, b2 = "pulsar://b1:6650", "pulsar://b2:6650"
     listing(server, "b1:8080", "b2:8080")
-    read(server, brokers, 0)
+    await read(server, brokers, 0)
     assert brokers.newest.left_at_ms == {}
     listing(server, "b1:8080")
     for now_s in (2, 4, 6):
-        read(server, brokers, now_s)
+        await read(server, brokers, now_s)
         assert brokers.newest == ClusterList(frozenset({b1, b2}), {b2: 2000})
     listing(server, "b1:8080", "b2:8080")
     server.answers[lookup("b2:8080")] = Answer(500)
-    assert [*read(server, brokers, 8)] == ["b2:8080"]
+    assert [*await read(server, brokers, 8)] == ["b2:8080"]
     assert brokers.newest.left_at_ms == {}, "it is in the list, whatever its name is now"
     listing(server, "b1:8080")
-    read(server, brokers, 10)
+    await read(server, brokers, 10)
     assert brokers.newest.left_at_ms == {b2: 10_000}
-    read(server, brokers, 129)
+    await read(server, brokers, 128)
+    assert b2 in brokers.names
+    await read(server, brokers, 129)
     assert brokers.newest == ClusterList(frozenset({b1}), {})
 
 
-def test_a_broker_that_is_back_with_another_port_has_another_name(server: RestServer) -> None:
+async def test_a_broker_that_is_back_with_another_port_has_another_name(server: RestServer) -> None:
     brokers = ActiveBrokers(as_listed=False, keep_s=120)
     listing(server, "b1:8080", "b2:8080")
-    read(server, brokers, 0)
+    await read(server, brokers, 0)
     listing(server, "b1:8080")
-    read(server, brokers, 2)
+    await read(server, brokers, 2)
     urls = {"brokerUrl": "pulsar://b2:6651", "httpUrl": "http://b2:8080"}
     listing(server, "b1:8080", "b2:8080")
     server.answers[lookup("b2:8080")] = Answer(body=urls)
-    read(server, brokers, 4)
+    await read(server, brokers, 4)
     assert brokers.newest.left_at_ms == {"pulsar://b2:6650": 2000}
 
 
@@ -121,66 +98,54 @@ def test_a_broker_that_is_back_with_another_port_has_another_name(server: RestSe
     "answer",
     [Answer(500), Answer(403), Answer(body=[]), Answer(body={"b1": 1}), Answer(cut=True)],
 )
-def test_an_unreadable_or_empty_list_changes_nothing(server: RestServer, answer: Answer) -> None:
+async def test_an_unreadable_or_empty_list_changes_nothing(
+    server: RestServer, answer: Answer
+) -> None:
     brokers = ActiveBrokers(as_listed=False, keep_s=10)
     listing(server, "b1:8080")
-    read(server, brokers, 0)
+    await read(server, brokers, 0)
     server.answers[LIST] = answer
     with pytest.raises(ClusterError):
-        read(server, brokers, 9_999)
+        await read(server, brokers, 9_999)
     assert brokers.newest == ClusterList(frozenset({"pulsar://b1:6650"}), {})
 
 
-def test_a_broker_without_an_address_is_named_and_tried_again(server: RestServer) -> None:
+async def test_a_broker_without_an_address_is_named_and_tried_again(server: RestServer) -> None:
     brokers = ActiveBrokers(as_listed=False, keep_s=10)
     listing(server, "b1:8080", "b2:8080")
     server.answers[lookup("b2:8080")] = Answer(500)
-    assert [*read(server, brokers)] == ["b2:8080"]
+    assert [*await read(server, brokers)] == ["b2:8080"]
     assert brokers.names == {"pulsar://b1:6650"}
     listing(server, "b1:8080", "b2:8080")
-    assert read(server, brokers) == {}
+    assert await read(server, brokers) == {}
     assert brokers.names == {"pulsar://b1:6650", "pulsar://b2:6650"}
 
 
-class Paced:
-    """A sleep that lasts until the test lets it end."""
-
-    def __init__(self) -> None:
-        self._begun, self._woken = threading.Semaphore(0), threading.Semaphore(0)
-
-    async def __call__(self, _: float) -> None:
-        self._begun.release()
-        await asyncio.to_thread(self._woken.acquire, timeout=60)
-
-    def next_poll(self) -> None:
-        assert self._begun.acquire(timeout=60)
-        self._woken.release()
-        assert self._begun.acquire(timeout=60)
-        self._begun.release()
-
-    def end(self) -> None:
-        self._woken.release()
-
-
-def following(server: RestServer, pace: Paced, said: list[str], *, needed: bool = True) -> Any:
-    brokers = ActiveBrokers(as_listed=True, keep_s=60)
-    transport, times = transport_to(server.url), count(1)
-    return following_brokers(
-        transport,
-        Cluster(),
-        brokers,
-        conditions=Conditions(said.append),
-        sleep=pace,
-        wall_clock=lambda: next(times),
-        needed=needed,
-    )
+@contextmanager
+def following(
+    server: RestServer, pace: Paced, printed: list[str], *, needed: bool = True
+) -> Iterator[Callable[[], ClusterList]]:
+    times = count(1)
+    with (
+        server,
+        following_brokers(
+            server.transport(),
+            Cluster(),
+            ActiveBrokers(as_listed=True, keep_s=60),
+            conditions=Conditions(printed.append),
+            sleep=pace,
+            wall_clock=lambda: next(times),
+            needed=needed,
+        ) as newest,
+    ):
+        yield newest
 
 
 def test_the_list_is_followed_and_kept_while_it_cannot_be_read(server: RestServer) -> None:
-    said: list[str] = []
+    printed: list[str] = []
     pace = Paced()
     listing(server, "b1:8080")
-    with following(server, pace, said) as newest:
+    with following(server, pace, printed) as newest:
         assert newest().names == {"b1:8080"}
         listing(server, "b1:8080", "b2:8080")
         pace.next_poll()
@@ -193,8 +158,7 @@ def test_the_list_is_followed_and_kept_while_it_cannot_be_read(server: RestServe
         listing(server, "b1:8080")
         pace.next_poll()
         assert newest().left_at_ms == {"b2:8080": 5000}
-        pace.end()
-    failed, recovered = said
+    failed, recovered = printed
     assert failed.startswith("list of brokers: Pulsar's REST API at")
     assert recovered == "list of brokers: over after 0 s (2 times)"
 
@@ -206,16 +170,15 @@ def test_a_job_does_not_start_without_the_list(server: RestServer) -> None:
 
 
 def test_a_list_that_only_says_who_left_may_come_later(server: RestServer) -> None:
-    said: list[str] = []
+    printed: list[str] = []
     pace = Paced()
     server.answers[LIST] = Answer(403)
-    with following(server, pace, said, needed=False) as newest:
+    with following(server, pace, printed, needed=False) as newest:
         assert newest() == NO_BROKERS
         listing(server, "b1:8080", "b2:8080")
         pace.next_poll()
         assert newest() == ClusterList(frozenset({"b1:8080", "b2:8080"}), {})
-        pace.end()
-    assert said[1:] == ["list of brokers: over after 0 s"]
+    assert printed[1:] == ["list of brokers: over after 0 s"]
 
 
 class Folder:

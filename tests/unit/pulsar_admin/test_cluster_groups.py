@@ -7,7 +7,7 @@ import math
 import pytest
 
 from quotaplane.errors import ClusterError
-from quotaplane.pulsar_admin.resource_groups import group_of, group_path, namespace_path, rates_of
+from quotaplane.pulsar_admin.resource_groups import group_of, rates_of
 
 INF = math.inf
 
@@ -52,8 +52,3 @@ def test_the_group_of_a_namespace() -> None:
     assert group_of({"resource_group_name": ""}) is None
     with pytest.raises(ClusterError, match="the answer has no policies"):
         group_of("rg")
-
-
-def test_paths() -> None:
-    assert group_path("a::b c") == "/admin/v2/resourcegroups/a%3A%3Ab%20c"
-    assert namespace_path("acme/orders") == "/admin/v2/namespaces/acme/orders"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -18,12 +18,12 @@ NAMESPACES = [f"acme/n{i}" for i in range(6)]
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakePulsar]:
+def cluster() -> FakePulsar:
     """Six attached namespaces of a tenant, a topic each."""
-    with FakePulsar() as fake:
-        fake.namespaces = dict.fromkeys(NAMESPACES, "g")
-        fake.topics = {full("t", name) for name in NAMESPACES}
-        yield fake
+    fake = FakePulsar()
+    fake.namespaces = dict.fromkeys(NAMESPACES, "g")
+    fake.topics = {full("t", name) for name in NAMESPACES}
+    return fake
 
 
 def looked(
@@ -79,32 +79,25 @@ def test_a_list_alone_takes_no_namespace_away(
 
 
 def test_many_that_are_detached_are_believed_after_three_looks(cluster: FakePulsar) -> None:
-    def detach(*names: str) -> Callable[[], None]:
-        return lambda: cluster.namespaces.update(dict.fromkeys(names))
-
-    counts, lines = looked(cluster, nothing, detach(*NAMESPACES[:5]), *[nothing] * 3)
-    assert counts == [6, 6, 6, 1, 1]
-    begun, over = lines
-    assert begun.startswith("attachments: 5 of 6 attached namespaces seem to have lost their group")
-    assert "attachments: over after" in over
-    cluster.namespaces |= dict.fromkeys(NAMESPACES, "g")
-    assert looked(cluster, nothing, detach(*NAMESPACES[:3]), nothing) == ([6, 3, 3], [])
-
-
-def test_the_rate_of_a_namespace_stays_until_it_is_believed_that_it_was_detached(
-    cluster: FakePulsar,
-) -> None:
     groups: list[str | None] = []
 
     def read(_: str, namespace: str, policies: object, group: str | None, begun_s: float) -> None:
         if namespace == NAMESPACES[0]:
             groups.append(group)
 
-    def detach() -> None:
-        cluster.namespaces.update(dict.fromkeys(NAMESPACES[:5]))
+    def detach(*names: str) -> Callable[[], None]:
+        return lambda: cluster.namespaces.update(dict.fromkeys(names))
 
-    looked(cluster, nothing, detach, *[nothing] * 3, namespace_read=read)
-    assert groups == ["g", "g", "g", "g", None]
+    counts, lines = looked(
+        cluster, nothing, detach(*NAMESPACES[:5]), *[nothing] * 3, namespace_read=read
+    )
+    assert counts == [6, 6, 6, 1, 1]
+    assert groups == ["g", "g", "g", "g", None], "the rate of a namespace stays as long"
+    begun, over = lines
+    assert begun.startswith("attachments: 5 of 6 attached namespaces seem to have lost their group")
+    assert "attachments: over after" in over
+    cluster.namespaces |= dict.fromkeys(NAMESPACES, "g")
+    assert looked(cluster, nothing, detach(*NAMESPACES[:3]), nothing) == ([6, 3, 3], [])
 
 
 def test_namespaces_that_are_deleted_say_so_themselves(cluster: FakePulsar) -> None:

@@ -52,12 +52,11 @@ def by_http(response: Callable[[], httpx.Response], most_bytes: int | None = Non
     """What a request gives whose answer is this response."""
 
     async def ask() -> Any:
-        client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: response()))
+        wire = httpx.MockTransport(lambda _: response())
         if most_bytes is not None:
+            client = httpx.AsyncClient(transport=wire)
             return await read_answer(client, client.build_request("GET", "http://b1/x"), most_bytes)
-        async with Rest(transport_to("http://b1:8080")) as asked:
-            await asked.close()
-            asked._client = client
+        async with Rest(transport_to("http://b1:8080"), wire=wire) as asked:
             return await asked.get("/admin/v2/x")
 
     return asyncio.run(ask())
@@ -101,10 +100,8 @@ class Metrics(httpx.AsyncByteStream):
 
 def metrics_of(stream: httpx.AsyncByteStream) -> bytes:
     async def ask() -> bytes:
-        async with Rest(transport_to("http://b1:8080")) as asked:
-            await asked.close()
-            answer = httpx.MockTransport(lambda _: httpx.Response(200, stream=stream))
-            asked._client = httpx.AsyncClient(transport=answer)
+        wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=stream))
+        async with Rest(transport_to("http://b1:8080"), wire=wire) as asked:
             names = [b"pulsar_in_bytes_total", b"pulsar_in_messages_total"]
             return await asked.get_metrics("http://b1:8080", names)
 
@@ -144,8 +141,8 @@ def test_compression_is_not_asked_for() -> None:
         return httpx.Response(200, stream=httpx.ByteStream(b"[]"))
 
     async def ask() -> None:
-        async with Rest(transport_to("http://b1:8080")) as client:
-            client._client._transport = httpx.MockTransport(answer)
+        wire = httpx.MockTransport(answer)
+        async with Rest(transport_to("http://b1:8080"), wire=wire) as client:
             await client.get("/admin/v2/x")
 
     asyncio.run(ask())
@@ -174,14 +171,16 @@ def test_a_broker_whose_url_is_none() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
+        [],
         {"topicDispatchRate": 5},
         {"topicDispatchRate": {"c": [1]}},
         {"publishMaxMessageRate": {"c": {"publishThrottlingRateInMsg": HUGE}}},
+        {"publishMaxMessageRate": {"c": {"publishThrottlingRateInMsg": "x"}}},
         {"publishMaxMessageRate": {"c": {"publishThrottlingRateInByte": {}}}},
         {"properties": ["quotaplane.rates.c"]},
     ],
 )
-def test_policies_of_a_namespace(changed: dict[str, Any]) -> None:
+def test_policies_of_a_namespace(changed: Any) -> None:
     with pytest.raises(ClusterError, match="a namespace"):
         namespace_rates(changed, "c")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.namespace_rates import namespace_rates, write_namespace_rates
 from tests.unit.enforce.enforce_cases import layout_of
-from tests.unit.enforce.enforce_cluster import NAMESPACE, full
+from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar, administrators, full
 
 INF = np.inf
 
@@ -82,7 +82,9 @@ def test_a_rate_is_written_where_it_is_too_far_from_what_it_should_be(
 
 
 @pytest.mark.parametrize("stopped_after", [1, 2, 3])
-def test_a_write_that_was_cut_short_leaves_no_rate_that_nobody_knows(stopped_after: int) -> None:
+async def test_a_write_that_was_cut_short_leaves_no_rate_that_nobody_knows(
+    stopped_after: int,
+) -> None:
     class Stopping:
         """Makes so many requests of a write, and then no more."""
 
@@ -109,71 +111,50 @@ def test_a_write_that_was_cut_short_leaves_no_rate_that_nobody_knows(stopped_aft
         before = namespace_rates(policies, "blue")
         assert before.ours.all()
         with contextlib.suppress(ClusterError):
-            asyncio.run(write_namespace_rates(rest, "a/b", "blue", before, rates))
+            await write_namespace_rates(rest, "a/b", "blue", before, rates)
         after = namespace_rates(policies, "blue")
         # The rates in force are known to be ours, and can be written again.
         assert after.ours.all()
         rest.left = 10
-        asyncio.run(write_namespace_rates(rest, "a/b", "blue", after, rates))
+        await write_namespace_rates(rest, "a/b", "blue", after, rates)
         assert namespace_rates(policies, "blue").in_force.tolist() == rates.tolist()
     assert policies["properties"] == {}
 
 
-def test_a_rate_that_somebody_set_after_the_last_look_is_not_overwritten() -> None:
-    layout = layout_of({full("a"): "b"}, "g")
+async def test_a_rate_that_somebody_set_after_the_last_look_is_not_overwritten() -> None:
+    layout, lines = layout_of({full("a"): "b"}, "g"), list[str]()
     default = np.array([[50.0, INF, INF, INF]])
-    free: dict[str, Any] = {"properties": {}}
-    own = {"publishMaxMessageRate": {"blue": {"publishThrottlingRateInMsg": 20}}}
-
-    class Stub:
-        asked: ClassVar[list[str]] = []
-
-        async def get(self, _: str) -> Any:
-            return own
-
-        async def ask(self, method: str, path: str, _: Any = None) -> None:
-            self.asked.append(f"{method} {path}")
-
-    async def scene() -> None:
-        rest: Any = Stub()
-        lines: list[str] = []
+    cluster = FakePulsar()
+    cluster.namespace_rates[NAMESPACE, "publishRate"] = administrators(20)
+    async with cluster.rest() as rest:
         defaults = NamespaceDefaults(rest, Bucket(100.0), Conditions(lines.append))
-        defaults.read("blue", NAMESPACE, free, "g", 1.0)
+        defaults.read("blue", NAMESPACE, {"properties": {}}, "g", 1.0)
         assert defaults.begin(layout, default, 2.0) == 1
         await defaults.idle(5.0)
         assert defaults.begin(layout, default, 3.0) == 0
-        assert (rest.asked, defaults.written, len(lines)) == ([], 0, 1)
-
-    asyncio.run(scene())
+    assert (cluster.writes(), defaults.written, len(lines)) == ([], 0, 1)
 
 
 @pytest.mark.parametrize("per_s", [2.0, 20.0, 100.0])
 @pytest.mark.parametrize("tick_s", [0.02, 0.05, 0.2, 1.0])
-def test_namespaces_and_topics_have_half_of_the_write_budget_each(
+async def test_namespaces_and_topics_have_half_of_the_write_budget_each(
     per_s: float, tick_s: float
 ) -> None:
     layout = layout_of({full("a"): "b"}, "g")
     default = np.array([[50.0, INF, INF, INF]])
-    bucket, seconds = Bucket(per_s), 30.0
-
-    async def scene() -> tuple[int, int]:
-        defaults = NamespaceDefaults(Never(), bucket, Conditions(str))  # type: ignore[arg-type]
-        free: dict[str, Any] = {"properties": {}}
-        for number in range(2000):
-            defaults.read("blue", f"acme/n{number}", free, "g", 0.0)
-        topics = 0
-        for tick in range(round(seconds / tick_s)):
-            now_s = tick * tick_s
-            defaults.begin(layout, default, now_s)
-            # Topics want all that is left.
-            room = bucket.room(now_s)
-            bucket.take(room)
-            topics += room
-        begun = 2000 - defaults.waiting
-        await defaults.idle(0.0)
-        return begun, topics
-
-    begun, topics = asyncio.run(scene())
+    bucket, seconds, topics = Bucket(per_s), 30.0, 0
+    defaults = NamespaceDefaults(Never(), bucket, Conditions(str))  # type: ignore[arg-type]
+    for number in range(2000):
+        defaults.read("blue", f"acme/n{number}", {"properties": {}}, "g", 0.0)
+    for tick in range(round(seconds / tick_s)):
+        now_s = tick * tick_s
+        defaults.begin(layout, default, now_s)
+        # Topics want all that is left.
+        room = bucket.room(now_s)
+        bucket.take(room)
+        topics += room
+    begun = 2000 - defaults.waiting
+    await defaults.idle(0.0)
     half = seconds * per_s / 2
     assert half - 3 <= 3 * begun <= half + per_s / 2 + 3
     assert half - 3 <= topics <= half + per_s + 3
@@ -184,16 +165,6 @@ class Never:
 
     async def get(self, _: str) -> Any:
         await asyncio.Event().wait()
-
-
-def test_rates_that_are_none_are_an_error_of_the_cluster() -> None:
-    for policies in (
-        [],
-        {"publishMaxMessageRate": {"blue": {"publishThrottlingRateInMsg": "x"}}},
-        {"topicDispatchRate": {"blue": [1]}},
-    ):
-        with pytest.raises(ClusterError):
-            namespace_rates(policies, "blue")
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"publish": 3}', '{"publish": [[20]]}'])

@@ -54,19 +54,6 @@ def test_a_rate_counts_for_each_topic_and_each_partition() -> None:
     assert one.notes == ()
 
 
-def test_topics_that_can_have_no_rate_of_their_own_have_the_namespaces() -> None:
-    one = proposed(rates=PUBLISH_100, other_parts=2)
-    assert one.quotas[0] == 300
-    assert "non-persistent: 2" in one.notes[0]
-
-
-def test_a_topics_own_rate_counts_instead_of_the_namespaces_for_all_its_partitions() -> None:
-    own = {"p": rates(TopicRate(30, -1))}
-    one = proposed(rates=PUBLISH_100, parts={"a": 1, "p": 3}, topic_rates=own)
-    assert one.quotas[0] == 100 + 3 * 30
-    assert one.notes == ("topics with rates of their own: 1",)
-
-
 def test_messages_and_bytes_are_always_of_the_same_level() -> None:
     """A topic with a rate in bytes only is unlimited in messages, whatever its namespace has."""
     own = {"b": rates(TopicRate(-1, 5000))}
@@ -77,20 +64,6 @@ def test_messages_and_bytes_are_always_of_the_same_level() -> None:
         "publish_messages",
         "publish_bytes",
     ]
-
-
-def test_the_brokers_rate_counts_where_nothing_else_is_set() -> None:
-    broker = rates(TopicRate(20, 2000), TopicRate(7, -1))
-    one = proposed(broker, rates=PUBLISH_100, parts={"a": 2})
-    assert one.quotas.tolist() == [200, inf, 14, inf]
-    assert proposed(broker, parts={"a": 2}).quotas.tolist() == [40, 4000, 14, inf]
-
-
-@pytest.mark.parametrize(
-    ("rate", "parts", "quota"), [(TopicRate(50, -1, 2), 3, 75), (TopicRate(100, -1, 3), 1, 34)]
-)
-def test_a_rate_over_more_than_a_second(rate: TopicRate, parts: int, quota: float) -> None:
-    assert proposed(rates=rates(None, rate), parts={"a": parts}).quotas[2] == quota
 
 
 def test_what_is_no_quota_is_said() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 from collections.abc import Iterator
@@ -15,8 +14,7 @@ import yaml
 from quotaplane.cli.main import main
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.cluster_setup import Roles, make
-from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.settings import parse_settings
+from quotaplane.settings import PulsarTransport, parse_settings
 from tests.unit.pulsar_admin.cluster_cases import Answer, RestServer
 
 STOCK = "non-persistent://pulsar/system/resource-usage"
@@ -34,11 +32,24 @@ IDLE = {
 class Admin(RestServer):
     """The part of a Pulsar's REST API that has topics; policies that are made show after a while.
 
-    ``answers`` override it.
+    ``answers`` override it. It also runs the command, with settings of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         super().__init__()
+        self._conf, self._capsys = folder / "conf.yaml", capsys
+        self.given: dict[str, Any] = {
+            "transport": {
+                "kind": "pulsar",
+                "service_url": "pulsar://127.0.0.1:1",
+                "limits_topic": LIMITS,
+                "report_topics": [STOCK, OBSERVED],
+            },
+            "history": {"path": "h"},
+            "checkpoint": "c",
+            "enforce": {"report_topic": OBSERVED},
+        }
+        self.out = self.err = ""
         self.runtime = {
             "clusterName": "blue",
             "resourceUsageTransportClassName": (
@@ -55,6 +66,21 @@ class Admin(RestServer):
         self.hidden_looks = 0
         """The number of reads of policies that do not show yet what was made."""
         self._earlier: dict[str, Any] = {}
+
+    def __enter__(self) -> Admin:
+        super().__enter__()
+        self.given["transport"]["admin_url"] = self.url
+        return self
+
+    def run(self, *options: str) -> int:
+        """Run the command; returns its exit code."""
+        self._conf.write_text(yaml.safe_dump(self.given))
+        code = main(["setup", "pulsar", "--conf", str(self._conf), *options])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def apply(self, *options: str) -> int:
+        return self.run("--apply", *options)
 
     def find(self, method: str, path: str) -> Answer:
         if f"{method} {path}" in self.answers:
@@ -109,36 +135,9 @@ def _parent(place: str) -> str | None:
 
 
 @pytest.fixture
-def admin() -> Iterator[Admin]:
-    with Admin() as server:
+def admin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Admin]:
+    with Admin(tmp_path, capsys) as server:
         yield server
-
-
-def settings_of(admin: Admin, **more: Any) -> dict[str, Any]:
-    return {
-        "transport": {
-            "kind": "pulsar",
-            "service_url": "pulsar://127.0.0.1:1",
-            "admin_url": admin.url,
-            "limits_topic": LIMITS,
-            "report_topics": [STOCK, OBSERVED],
-        },
-        "history": {"path": "h"},
-        "checkpoint": "c",
-        "enforce": {"report_topic": OBSERVED},
-        **more,
-    }
-
-
-@pytest.fixture
-def conf(admin: Admin, tmp_path: Path) -> Path:
-    path = tmp_path / "conf.yaml"
-    path.write_text(yaml.safe_dump(settings_of(admin)))
-    return path
-
-
-def set_up(conf: Path, *options: str) -> int:
-    return main(["setup", "pulsar", "--conf", str(conf), *options])
 
 
 def made_paths(topic: str) -> list[str]:
@@ -154,64 +153,58 @@ WRITES = [
 ]
 
 
-def test_a_dry_run_prints_commands_and_writes_nothing(
-    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert set_up(conf) == set_up(conf, "--dry-run") == 12
+def test_a_dry_run_prints_commands_and_writes_nothing(admin: Admin) -> None:
+    assert admin.run() == 12
+    printed = admin.out
+    assert admin.run("--dry-run") == 12
+    assert admin.out == printed
     assert not admin.writes()
-    lines = capsys.readouterr().out.splitlines()
-    commands = [shlex.split(line) for line in lines if not line.startswith("#")]
-    assert len(commands) == 2 * len(WRITES)
+    commands = [shlex.split(line) for line in printed.splitlines() if not line.startswith("#")]
+    assert len(commands) == len(WRITES)
     assert ["pulsar-admin", "namespaces", "create", "acme/control"] in commands
     kept = ["--time", "10m", "--size", "-1"]
     assert ["pulsar-admin", "topicPolicies", "set-retention", *kept, LIMITS] in commands
 
 
-def test_a_second_run_has_nothing_to_do(
-    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_has_nothing_to_do(admin: Admin) -> None:
     admin.hidden_looks = 2
-    assert set_up(conf, "--apply") == 0
+    assert admin.apply() == 0
     assert admin.writes() == WRITES
     assert admin.places["tenants/acme"] == {"adminRoles": [], "allowedClusters": ["blue"]}
     place = LIMITS.replace("://", "/")
     assert admin.policies[f"{place}/retention"] == RETENTION
     assert admin.policies[f"{place}/inactiveTopicPolicies"] == IDLE
-    assert len(capsys.readouterr().out.splitlines()) == len(WRITES)
-    assert set_up(conf, "--apply") == set_up(conf) == 0
+    assert len(admin.out.splitlines()) == len(WRITES)
+    for options in (["--apply"], []):
+        assert (admin.run(*options), admin.out) == (0, "")
     assert admin.writes() == WRITES
-    assert capsys.readouterr().out == ""
 
 
-def test_what_stands_is_not_lessened(admin: Admin, conf: Path) -> None:
-    assert set_up(conf, "--apply") == 0
+def test_what_stands_is_not_lessened(admin: Admin) -> None:
+    assert admin.apply() == 0
     admin.asked.clear()
     limits, leader = (topic.replace("://", "/") for topic in (LIMITS, LEADER))
     longer = {"retentionTimeInMinutes": 600, "retentionSizeInMB": -1}
     admin.policies[f"{limits}/retention"] = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
     admin.policies[f"{leader}/retention"] = longer
-    assert set_up(conf, "--apply") == 0
+    assert admin.apply() == 0
     assert not admin.writes()
     # A bound on the size may be too small for a lease; the longer time stays.
     admin.policies[f"{leader}/retention"] = {**longer, "retentionSizeInMB": 5}
-    assert set_up(conf, "--apply") == 0
+    assert admin.apply() == 0
     assert admin.writes() == [f"POST {leader}/retention"]
     assert admin.policies[f"{leader}/retention"] == longer
 
 
-def test_topics_are_not_compacted(admin: Admin, conf: Path) -> None:
+def test_topics_are_not_compacted(admin: Admin) -> None:
     admin.policies["compactionThreshold"] = 1_000_000  # of the namespace
-    assert set_up(conf, "--apply") == 0
+    assert admin.apply() == 0
     assert admin.policies[f"{LIMITS.replace('://', '/')}/compactionThreshold"] == 0
 
 
-def test_retention_follows_the_lease_and_sections_bring_their_topics(
-    admin: Admin, tmp_path: Path
-) -> None:
-    conf = tmp_path / "conf.yaml"
-    more = {"limits": {"lease_s": 3600}, "balance": {}}
-    conf.write_text(yaml.safe_dump(settings_of(admin, **more)))
-    assert set_up(conf, "--apply") == 0
+def test_retention_follows_the_lease_and_sections_bring_their_topics(admin: Admin) -> None:
+    admin.given |= {"limits": {"lease_s": 3600}, "balance": {}}
+    assert admin.apply() == 0
     kept = {
         path.split("/")[3]: value["retentionTimeInMinutes"]
         for path, value in admin.policies.items()
@@ -221,57 +214,44 @@ def test_retention_follows_the_lease_and_sections_bring_their_topics(
     assert kept == {**lease, "load-reports": 60, "balance-plans": 60}
 
 
-def test_topics_of_brokers_are_left_to_the_brokers(
-    admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = settings_of(admin, enforce={})
-    settings["transport"]["report_topics"] = ["persistent://public/reports/of-{broker}"]
+def test_topics_of_brokers_are_left_to_the_brokers(admin: Admin) -> None:
+    admin.given["enforce"] = {}
+    admin.given["transport"]["report_topics"] = ["persistent://public/reports/of-{broker}"]
     admin.runtime["resourceUsageTransportClassName"] = ""  # only stock brokers report by it
-    conf = tmp_path / "conf.yaml"
-    conf.write_text(yaml.safe_dump(settings))
-    assert set_up(conf, "--apply") == 0
+    assert admin.apply() == 0
     assert not [path for path in admin.places if "reports" in path]
-    assert "# note: persistent://public/reports/of-{broker}: " in capsys.readouterr().out
+    assert "# note: persistent://public/reports/of-{broker}: " in admin.out
 
 
-def test_lines_of_broker_conf_are_named(
-    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    admin.runtime |= {
+def test_lines_of_broker_conf_are_named(admin: Admin) -> None:
+    wrong = {
+        "topicLevelPoliciesEnabled": "false",
         "resourceUsageTransportClassName": "",
         "resourceUsageTransportPublishIntervalInSecs": "60",
         "exposeTopicLevelMetricsInPrometheus": "false",
         "metricsBufferResponse": "true",
-        "topicLevelPoliciesEnabled": "false",
     }
-    assert set_up(conf, "--apply") == 12
+    admin.runtime |= wrong
+    assert admin.apply() == 12
     # Without policies of topics there is nothing to ask for.
     assert admin.writes() == [path for path in WRITES if not path.startswith("POST")]
     named = [
         line.removeprefix("# by hand: broker.conf: ").partition("=")[0]
-        for line in capsys.readouterr().out.splitlines()
+        for line in admin.out.splitlines()
         if line.startswith("# by hand")
     ]
-    assert named == [
-        "topicLevelPoliciesEnabled",
-        "resourceUsageTransportClassName",
-        "resourceUsageTransportPublishIntervalInSecs",
-        "exposeTopicLevelMetricsInPrometheus",
-        "metricsBufferResponse",
-    ]
+    assert named == list(wrong)
 
 
-def test_rights_are_added_to_those_that_stand(
-    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rights_are_added_to_those_that_stand(admin: Admin) -> None:
     admin.runtime |= {"authorizationEnabled": "true", "superUserRoles": "[admin, the enforcer]"}
     limits, observed = (topic.replace("://", "/") for topic in (LIMITS, OBSERVED))
     admin.permissions[limits] = {"job": ["functions"], "other": ["consume"]}
-    assert set_up(conf, "--apply") == 0
-    assert "# note: the cluster checks rights" in capsys.readouterr().out
-    roles = ("--job-role", "job", "--enforcer-role", "enforcer's")
-    assert set_up(conf, "--apply", *roles) == 12  # the enforcer must be a superuser
-    assert "superUserRoles with enforcer's" in capsys.readouterr().out
+    assert admin.apply() == 0
+    assert "# note: the cluster checks rights" in admin.out
+    roles = ("--job-role", "job", "--enforcer-role")
+    assert admin.apply(*roles, "enforcer's") == 12  # the enforcer must be a superuser
+    assert "superUserRoles with enforcer's" in admin.out
     assert admin.permissions == {
         STOCK.replace("://", "/"): {"job": ["consume"]},
         observed: {"job": ["consume"], "enforcer's": ["produce"]},
@@ -283,67 +263,53 @@ def test_rights_are_added_to_those_that_stand(
         LEADER.replace("://", "/"): {"enforcer's": ["consume", "produce"]},
     }
     admin.asked.clear()
-    assert set_up(conf, "--apply", "--job-role", "job", "--enforcer-role", "the enforcer") == 0
-    assert not admin.writes()
-    assert capsys.readouterr().out == ""
+    assert admin.apply(*roles, "the enforcer") == 0
+    assert (admin.writes(), admin.out) == ([], "")
 
 
-def test_after_a_failure_a_second_run_continues(
-    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_failure_a_second_run_continues(admin: Admin) -> None:
     refused = f"PUT {OBSERVED.replace('://', '/')}"
     admin.answers[refused] = Answer(403, {"reason": "not allowed"})
-    assert set_up(conf, "--apply") == 6
+    assert admin.apply() == 6
     done = WRITES.index(refused)
     assert admin.writes() == WRITES[: done + 1]
-    printed = capsys.readouterr()
-    assert len(printed.out.splitlines()) == done
-    assert printed.err.count("\n") == 1
-    assert f"topic {OBSERVED}: " in printed.err
-    assert f"not allowed; check transport.security and what its role may do; {done} of" in (
-        printed.err
-    )
+    assert len(admin.out.splitlines()) == done
+    assert admin.err.count("\n") == 1
+    assert f"topic {OBSERVED}: " in admin.err
+    assert f"not allowed; check transport.security and what its role may do; {done} of" in admin.err
     del admin.answers[refused]
     admin.asked.clear()
-    assert set_up(conf, "--apply") == 0
+    assert admin.apply() == 0
     assert admin.writes() == WRITES[done:]
 
 
-def test_a_role_without_rights_changes_nothing(
-    admin: Admin, conf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_role_without_rights_changes_nothing(admin: Admin) -> None:
     admin.answers["GET brokers/configuration/runtime"] = Answer(401, {"reason": "no superuser"})
-    assert set_up(conf, "--apply") == 6
+    assert admin.apply() == 6
     assert not admin.writes()
-    assert "no superuser; check transport.security and what its role may do" in (
-        capsys.readouterr().err
-    )
+    assert "no superuser; check transport.security and what its role may do" in admin.err
 
 
-def test_what_the_cluster_does_not_show_is_an_error(admin: Admin) -> None:
+async def test_what_the_cluster_does_not_show_is_an_error(admin: Admin) -> None:
     admin.hidden_looks = 1_000_000
-    settings = parse_settings(settings_of(admin))
-    transport = settings.transport
-
-    async def made() -> None:
-        async with Rest(transport) as rest:  # type: ignore[arg-type]
-            nothing = Roles()
-            await make(rest, settings, transport, nothing, lambda _: None, 0.0)  # type: ignore[arg-type]
-
+    settings = parse_settings(admin.given)
+    transport, nothing = settings.transport, Roles()
+    assert isinstance(transport, PulsarTransport)
     with pytest.raises(ClusterError, match=f"retention of {LIMITS}.*does not show it after 0 s"):
-        asyncio.run(made())
+        async with admin.rest() as rest:
+            await make(rest, settings, transport, nothing, lambda _: None, 0.0)
 
 
-def test_a_malformed_answer_is_an_error_of_the_cluster(admin: Admin, conf: Path) -> None:
+def test_a_malformed_answer_is_an_error_of_the_cluster(admin: Admin) -> None:
     admin.policies["retention"] = {"retentionTimeInMinutes": "soon", "retentionSizeInMB": -1}
-    assert set_up(conf) == 6
+    assert admin.run() == 6
 
 
-def test_other_transports_need_no_setup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    conf = tmp_path / "conf.yaml"
-    transport = {"kind": "delta", "path": "t"}
-    conf.write_text(
-        yaml.safe_dump({"transport": transport, "history": {"path": "h"}, "checkpoint": "c"})
-    )
-    assert set_up(conf) == 2
-    assert "setup pulsar needs transport.kind: pulsar" in capsys.readouterr().err
+def test_other_transports_need_no_setup(admin: Admin) -> None:
+    admin.given = {
+        "transport": {"kind": "delta", "path": "t"},
+        "history": {"path": "h"},
+        "checkpoint": "c",
+    }
+    assert admin.run() == 2
+    assert "setup pulsar needs transport.kind: pulsar" in admin.err

@@ -22,22 +22,26 @@ from quotaplane.model import BASIC, RATE_COLUMNS, Mode
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 
-_PATIENCE_S: Final = 10.0
-"""How long a read may take, for storage that does not answer."""
-
 _Read = TypeVar("_Read")
 
 
 class QuotaTable:
     """The tables ``resource_groups`` and ``rounds``, read in threads.
 
-    A failed read is reported, and the quotas read last stay in use.
+    A failed read is reported, and the quotas read last stay in use. ``patience_s``: how long a read
+    may take, for storage that does not answer.
     """
 
     def __init__(
-        self, history: History, conditions: Conditions, *, take_over: bool = False
+        self,
+        history: History,
+        conditions: Conditions,
+        *,
+        take_over: bool = False,
+        patience_s: float = 10.0,
     ) -> None:
         self._history, self._conditions = history, conditions
+        self._patience_s = patience_s
         self._without_quotas = (
             "rates stay as they are" if take_over else "limits are not capped by quotas"
         )
@@ -88,8 +92,9 @@ class QuotaTable:
         if part not in self._reading:
             self._reading[part] = loop.run_in_executor(None, read)
         reading = self._reading[part]
-        done, _ = await asyncio.wait({reading}, timeout=_PATIENCE_S)
-        error: Exception | None = HistoryError(f"no answer within {_PATIENCE_S:g} s; {meanwhile}")
+        done, _ = await asyncio.wait({reading}, timeout=self._patience_s)
+        late = f"no answer within {self._patience_s:g} s; {meanwhile}"
+        error: Exception | None = HistoryError(late)
         result = None
         if done:
             try:
