@@ -27,10 +27,10 @@ from tests.job import put_quotas, write_conf
 from tests.outside.journal import Exit, Put
 from tests.outside.kafka_lanes import AGENTS, GROUPS
 from tests.outside.processes import AgentProcess, Job, now_ms, quotaplane
-from tests.outside.proxy import NetFault, Proxies, Proxy
 from tests.outside.schedule import Fault
 from tests.outside.world import World
 from tests.servers.kafka_server import KafkaServer
+from tests.servers.proxy import NetFault, Proxies, Proxy
 from tests.wall_clock import WallClock
 
 LEASE_S: Final = 45.0

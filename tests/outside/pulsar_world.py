@@ -13,11 +13,11 @@ from typing import Final
 from tests.job import write_conf
 from tests.outside.journal import Exit
 from tests.outside.processes import Job, environment, now_ms
-from tests.outside.proxy import NetFault, Proxies, Proxy
 from tests.outside.pulsar_lanes import CLIENTS, ENFORCERS
 from tests.outside.pulsar_producers import Topic
 from tests.outside.schedule import Fault
 from tests.outside.world import World
+from tests.servers.proxy import NetFault, Proxies, Proxy
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.tools import free_ports
 from tests.wall_clock import WallClock

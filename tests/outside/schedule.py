@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from tests.outside.proxy import KINDS
+from tests.servers.proxy import KINDS
 
 FIRST_S: Final = 5.0
 

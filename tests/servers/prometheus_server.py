@@ -13,7 +13,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import yaml
@@ -118,12 +117,7 @@ class PrometheusServer:
                     raise RuntimeError(f"Prometheus did not start:\n{text}") from None
                 time.sleep(0.1)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             end(self._process)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import httpx
@@ -117,10 +116,5 @@ class PulsarRest:
     def __enter__(self) -> PulsarRest:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

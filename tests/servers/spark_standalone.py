@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from quotaplane.streams.session import SHORT_LIVED
@@ -76,12 +75,7 @@ class SparkStandalone:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _start(self, name: str, ready: re.Pattern[str], *options: str) -> re.Match[str]:
