@@ -11,7 +11,7 @@ from quotaplane.errors import TransportError
 from quotaplane.pulsar.leader_topic import Beat
 from quotaplane.transport.base import Polled, Portion
 from tests.simulation.process_loop import ProcessLoop
-from tests.unit.enforce.enforce_cluster import ALL_OF_IT, FakePulsar, full
+from tests.unit.enforce.enforce_cluster import ALL_OF_IT, FakePulsar, Link
 from tests.unit.pulsar_admin.cluster_cases import Answer, Wire
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class SimulatedPulsar(FakePulsar):
 
     def topics_of(self, namespace: str) -> list[str]:
         """The topics of a namespace."""
-        return sorted(topic for topic in self.topics if topic.startswith(full("", namespace)))
+        return self._of(namespace, self.topics)
 
     def use_of(self, topic: str) -> float:
         """What a topic uses: what its clients want, as far as its rate lets them."""
@@ -167,10 +167,11 @@ class ElectionSeat:
         self._room.left(self)
 
 
-class LimitsReader:
+class LimitsReader(Link):
     """One process's link to the limits topic."""
 
     def __init__(self, messages: list[Polled]) -> None:
+        super().__init__()
         self._messages, self._read = messages, max(len(messages) - 60, 0)
         self.is_cut_off = False
 
@@ -181,10 +182,3 @@ class LimitsReader:
         new = self._messages[self._read :]
         self._read = len(self._messages)
         return Portion(new, more=False, caught_up=True)
-
-    def send_reports(self, reports: object) -> None:
-        """An enforcer sends no reports."""
-        raise AssertionError("an enforcer sends no reports")
-
-    def close(self) -> None:
-        """Close the link."""
