@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -20,60 +19,11 @@ from quotaplane.enforce.agent.leader_election import (
     LeaderRest,
 )
 from quotaplane.errors import ClusterError, TransportError
-from quotaplane.pulsar.leader_topic import Beat
 from quotaplane.settings import PulsarTransport
+from tests.unit.enforce.election_cases import ElectionRoom, ElectionSeat
 from tests.unit.pulsar_admin.cluster_cases import transport_to
 
 TAKES_OVER_WITHIN_S = 10.0
-
-
-@dataclass
-class Topic:
-    """Pulsar's side: who may produce, and the messages so far."""
-
-    now_s: float = 0.0
-    holder: Access | None = None
-    beats: list[Beat] = field(default_factory=list)
-
-
-@dataclass
-class Access:
-    """One program's connection to the topic."""
-
-    topic: Topic
-    name: str
-    cut_off: bool = False
-    """The program reaches nothing; the cluster has not noticed and keeps its access."""
-    read: int | None = None
-
-    def _reach(self) -> None:
-        if self.cut_off:
-            raise TransportError("no answer")
-
-    def received(self) -> Beat | None:
-        self._reach()
-        beats = self.topic.beats
-        since = max(len(beats) - 1, 0) if self.read is None else self.read
-        self.read = len(beats)
-        return beats[-1] if len(beats) > since else None
-
-    def acquire(self, *, fence: bool) -> bool:
-        self._reach()
-        if self.topic.holder not in (None, self) and not fence:
-            return False
-        self.topic.holder = self
-        return True
-
-    def beat(self, *, leaves: bool = False) -> bool:
-        self._reach()
-        if self.topic.holder is not self:
-            return False
-        self.topic.beats.append(Beat(self.name, leaves))
-        return True
-
-    def close(self) -> None:
-        if self.topic.holder is self and not self.cut_off:
-            self.topic.holder = None
 
 
 @pytest.fixture(autouse=True)
@@ -88,19 +38,20 @@ class Enforcers:
     """Several of them; time passes when a test says so."""
 
     def __init__(self, *names: str) -> None:
-        self.topic = Topic()
+        self.now_s = 0.0
+        self.room = ElectionRoom()
         self.said: list[str] = []
-        self.access: dict[str, Access] = {}
+        self.access: dict[str, ElectionSeat] = {}
         self.elections: dict[str, LeaderElection] = {}
         self.frozen: set[str] = set()
         for name in names:
             self.begin(name)
 
     def begin(self, name: str) -> None:
-        access = self.access[name] = Access(self.topic, name)
+        access = self.access[name] = ElectionSeat(self.room, name)
         say = self.said.append
         self.elections[name] = LeaderElection(
-            access, Conditions(say), say, clock=lambda: self.topic.now_s
+            access, Conditions(say), say, clock=lambda: self.now_s
         )
 
     def kill(self, name: str) -> None:
@@ -121,7 +72,7 @@ class Enforcers:
 
     def pass_time(self, seconds: float, tick_s: float = BEAT_EVERY_S) -> None:
         for _ in range(round(seconds / tick_s)):
-            self.topic.now_s += tick_s
+            self.now_s += tick_s
             for name in list(self.elections):
                 self.leaders()
                 if name not in self.frozen:
@@ -130,11 +81,11 @@ class Enforcers:
 
     def until_one_leads(self, besides: str = "") -> float:
         """Seconds until another one than ``besides`` leads."""
-        begun_s = self.topic.now_s
+        begun_s = self.now_s
         while self.leaders() in ([], [besides]):
             self.pass_time(BEAT_EVERY_S)
-            assert self.topic.now_s < begun_s + 60
-        return self.topic.now_s - begun_s
+            assert self.now_s < begun_s + 60
+        return self.now_s - begun_s
 
 
 def test_the_first_one_leads_at_once() -> None:
@@ -168,7 +119,7 @@ def test_after_any_other_end_another_one_leads_within_10_s(how: str) -> None:
     if how == "killed":
         both.kill("a")
     elif how == "cut off":
-        both.access["a"].cut_off = True
+        both.access["a"].is_cut_off = True
     else:
         both.frozen.add("a")
     assert both.until_one_leads("a") <= TAKES_OVER_WITHIN_S
@@ -176,7 +127,7 @@ def test_after_any_other_end_another_one_leads_within_10_s(how: str) -> None:
     # The first one comes back: it finds that it has lost, and waits.
     both.frozen.clear()
     if how != "killed":
-        both.access["a"].cut_off = False
+        both.access["a"].is_cut_off = False
         both.step("a")
         both.pass_time(100)
     assert both.leaders() == ["b"]
@@ -193,10 +144,10 @@ def test_a_restart_after_a_kill_waits_until_the_one_before_can_not_write_any_mor
 def test_one_that_can_not_reach_the_topic_stops_to_write() -> None:
     one = Enforcers("a")
     one.pass_time(10)
-    one.access["a"].cut_off = True
+    one.access["a"].is_cut_off = True
     one.pass_time(HOLD_S)
     assert one.leaders() == []
-    one.access["a"].cut_off = False
+    one.access["a"].is_cut_off = False
     one.pass_time(BEAT_EVERY_S)
     assert one.leaders() == ["a"]
 
@@ -204,9 +155,9 @@ def test_one_that_can_not_reach_the_topic_stops_to_write() -> None:
 def test_one_whose_own_connection_fails_takes_nothing_from_the_leader() -> None:
     both = Enforcers("a", "b")
     both.pass_time(10)
-    both.access["b"].cut_off = True
+    both.access["b"].is_cut_off = True
     both.pass_time(60)
-    both.access["b"].cut_off = False
+    both.access["b"].is_cut_off = False
     both.pass_time(60)
     assert both.leaders() == ["a"]
 
@@ -223,7 +174,7 @@ def test_whatever_happens_two_never_write_at_once(seed: int) -> None:
         elif fault == "thaw":
             world.frozen.clear()
         elif fault in ("cut", "join"):
-            world.access[name].cut_off = fault == "cut"
+            world.access[name].is_cut_off = fault == "cut"
         elif fault == "kill" and len(world.elections) > 1:
             world.kill(name)
             world.begin(f"{name}'")
@@ -231,7 +182,7 @@ def test_whatever_happens_two_never_write_at_once(seed: int) -> None:
     # Once nothing fails any more, one leads within the time that is promised.
     world.frozen.clear()
     for access in world.access.values():
-        access.cut_off = False
+        access.is_cut_off = False
     assert world.until_one_leads() <= TAKES_OVER_WITHIN_S
 
 
@@ -280,7 +231,7 @@ def test_a_request_that_had_to_wait_is_not_sent_after_the_lead_is_lost() -> None
             ]
             while len(sent) < 2:
                 await asyncio.sleep(0)
-            world.topic.now_s += HOLD_S + 1
+            world.now_s += HOLD_S + 1
             assert not rest.election.leads()
             answered.set()
             results = await asyncio.gather(*waits, return_exceptions=True)
