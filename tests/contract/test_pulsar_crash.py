@@ -16,6 +16,7 @@ import pulsar
 import pytest
 
 from tests.contract.rigs import PulsarRig
+from tests.servers.pulsar_clients import quiet_client
 from tests.spark.fixtures import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -37,10 +38,7 @@ def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path) -> None:
         "max_messages_per_trigger": str(PER_BATCH),
     }
     (tmp_path / "options.json").write_text(json.dumps(options))
-    client = pulsar.Client(
-        pulsar_rig.server.service_url,
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
-    )
+    client = quiet_client(pulsar_rig.server.service_url)
     producer = client.create_producer(
         topic,
         batching_enabled=True,

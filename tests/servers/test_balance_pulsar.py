@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pulsar
 import pytest
 import yaml
 from deltalake import DeltaTable
@@ -30,6 +29,7 @@ from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Topics
 from tests.job import ROOT, write_conf
 from tests.servers.enforcer_process import settings_in
+from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_cluster import PulsarCluster
 
 TOPICS = Topics("load-reports", "balance-plans")
@@ -130,9 +130,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 def test_collected_planned_executed(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     namespace = rig.namespace("orders")
     heavy = f"{namespace}/{RANGES[0]}"
-    client = pulsar.Client(
-        rig.cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    )
+    client = quiet_client(rig.cluster.service_url)
     producer, _ = (
         client.create_producer(topic, block_if_queue_full=True) for topic in topics_in(namespace, 0)
     )

@@ -15,6 +15,7 @@ import pytest
 from quotaplane.history.store import ensure_tables
 from tests.job import RunningJob, history_table, write_conf
 from tests.servers.enforcer_process import settings_in
+from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_cluster import PulsarCluster
 
 pytestmark = pytest.mark.nightly
@@ -34,11 +35,7 @@ def publishing(cluster: PulsarCluster, topics: list[str]) -> Iterator[None]:
         # A broker that ends takes its client's connection with it.
         while not ended.is_set():
             with suppress(pulsar.PulsarException):
-                client = pulsar.Client(
-                    cluster.service_urls[0],
-                    logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
-                    operation_timeout_seconds=5,
-                )
+                client = quiet_client(cluster.service_urls[0], operation_timeout_seconds=5)
                 producer = client.create_producer(topic)
                 while not ended.wait(0.05):
                     producer.send_async(b"x" * 100, lambda *_: None)

@@ -15,7 +15,8 @@ from quotaplane.history.store import ensure_tables
 from quotaplane.registry.recorded_rates import list_administrator_rates
 from tests.job import write_round
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
-from tests.servers.pulsar_cluster import PulsarCluster, publishing
+from tests.servers.pulsar_clients import publishing
+from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.pulsar_roles import CLUSTER
 
 LIMIT = 300
@@ -96,7 +97,7 @@ def test_rates_of_administrators_hold_survive_and_come_back(
         )
 
     tell(LIMIT)
-    with EnforcerProcess(conf) as enforcer, publishing(cluster, held), publishing(cluster, high):
+    with EnforcerProcess(conf) as enforcer, publishing(cluster.service_url, held, high):
         enforcer.wait_until(all_in_force)
         assert "administrators' rates: found on" in enforcer.errors()
         stats = f"{held.replace('://', '/')}/stats"
@@ -106,7 +107,7 @@ def test_rates_of_administrators_hold_survive_and_come_back(
         assert rest.call("GET", stats)["msgInCounter"] - count <= 5 * passed_s + 5
         enforcer.process.send_signal(signal.SIGKILL)
         enforcer.process.wait()
-    with EnforcerProcess(conf) as enforcer, publishing(cluster, high):
+    with EnforcerProcess(conf) as enforcer, publishing(cluster.service_url, high):
         enforcer.wait_until(lambda: all_in_force() and enforcer.status().get("leads"))
         # By hand, right before it would be overwritten.
         before[path(high)] = publish_rate(60, 50_000_000)

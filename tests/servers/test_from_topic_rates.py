@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.servers.pulsar_cluster import PulsarCluster, publishing
+from tests.servers.pulsar_clients import publishing
+from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import pulsar_home
 from tests.spark.test_day_one import started, wait_until
@@ -136,7 +137,8 @@ def test_from_topic_rates(tmp_path: Path) -> None:
         stack.enter_context(started(sandbox, run_until("quotaplane up ").text, log))
         until(lambda: re.search(r"^quota +\| .*: ready: ", log.read_text(), re.M))
         for topic, per_s in {BUSY: 300, BUSY.replace("/eu", "/us"): 4}.items():
-            stack.enter_context(publishing(cluster, topic, per_s, in_flight=100))
+            load = publishing(cluster.service_url, topic, per_s=per_s, in_flight=100)
+            stack.enter_context(load)
         until(lambda: 0.8 * RATE < orders.busy_per_s() < 1.2 * RATE)
 
         # Nothing changes until --apply.

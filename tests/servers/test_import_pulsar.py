@@ -15,6 +15,7 @@ from quotaplane.registry.table import get_group
 from quotaplane.settings import History
 from tests.histories import make_history
 from tests.job import write_conf
+from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
 
 UNLIMITED = -1
@@ -38,11 +39,8 @@ def test_import(
     namespace, group = rest.create_namespace(f"{tenant}/orders"), f"{tenant}::orders"
     rest.create_topic(f"persistent://{namespace}/a topic & more")
     rest.create_topic(f"persistent://{namespace}/returns", partitions=2)
-    client = pulsar.Client(
-        server.service_url,
-        authentication=pulsar.AuthenticationToken(server.admin_token),
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
-    )
+    token = pulsar.AuthenticationToken(server.admin_token)
+    client = quiet_client(server.service_url, authentication=token)
     client.create_producer(f"non-persistent://{namespace}/fast")
     policies = f"namespaces/{namespace}"
     rest.call("POST", f"{policies}/publishRate", publish_rate(100))

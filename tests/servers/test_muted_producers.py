@@ -20,6 +20,7 @@ from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.wire.report_stock import encode_stock_report
 from tests.job import write_round
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
+from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
 
 QUOTA = 100_000
@@ -34,16 +35,12 @@ CLOSED = "held back by the brokers' own limiter"
 """In the line about closed connections."""
 
 
-def client_of(server: PulsarServer) -> pulsar.Client:
-    return pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-
-
 class Publisher:
     """Publishes 50 messages of 1 kB per second, over a connection of its own."""
 
     def __init__(self, server: PulsarServer, topic: str) -> None:
         self.acknowledged_s: list[float] = []
-        self._client = client_of(server)
+        self._client = quiet_client(server.service_url)
         self._producer = self._client.create_producer(
             topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=50
         )
@@ -80,7 +77,7 @@ def report_of_a_busy_broker(server: PulsarServer, group: str) -> None:
     """Pretend that another broker uses the whole quota: then an idle one gets 1 byte per second."""
     bytes_per_period = QUOTA * REPORT_INTERVAL_S
     usage = np.array([[100, bytes_per_period, np.nan, np.nan]])
-    client = client_of(server)
+    client = quiet_client(server.service_url)
     client.create_producer(STOCK_REPORTS).send(encode_stock_report("other", [group], usage))
     client.close()
 

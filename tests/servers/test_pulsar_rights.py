@@ -25,6 +25,7 @@ from quotaplane.wire.reports import encode_stock_report
 from tests.contract.rigs import limits_of
 from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.page_commands import commands_of, with_name
+from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_commands import run_pulsar_admin
 from tests.servers.pulsar_security import ADMIN
 from tests.servers.pulsar_server import PulsarServer
@@ -93,10 +94,9 @@ def client_of(server: PulsarServer, broker: str) -> BrokerClient:
 @contextmanager
 def pulsar_client(server: PulsarServer, role: str) -> Iterator[pulsar.Client]:
     """Pulsar's own client, as somebody would use it who does not keep to the rules."""
-    client = pulsar.Client(
+    client = quiet_client(
         server.service_url,
         authentication=pulsar.AuthenticationToken(token_of(server, role)),
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
         operation_timeout_seconds=10,
     )
     try:

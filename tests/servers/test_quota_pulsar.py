@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pulsar
 import pytest
 
 from quotaplane.errors import ClusterError, TransportError
@@ -22,6 +20,7 @@ from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.limits import decode_limits
 from tests.job import ROOT, RunningJob, write_conf
 from tests.servers.proxy import NetFault, Proxies
+from tests.servers.pulsar_clients import publishing
 from tests.servers.pulsar_server import PulsarServer
 from tests.servers.tools import free_ports
 
@@ -50,21 +49,8 @@ def namespace(pulsar_server: PulsarServer) -> str:
 @pytest.fixture
 def busy(pulsar_server: PulsarServer, namespace: str) -> Iterator[None]:
     """Publish to the namespace, 100 messages a second if not throttled."""
-    ended = threading.Event()
-
-    def publish() -> None:
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        client = pulsar.Client(pulsar_server.service_url, logger=quiet)
-        producer = client.create_producer(f"persistent://{namespace}/topic")
-        while not ended.wait(0.01):
-            producer.send_async(b"x" * 100, lambda *_: None)
-        client.close()
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    yield
-    ended.set()
-    thread.join()
+    with publishing(pulsar_server.service_url, f"persistent://{namespace}/topic", per_s=100):
+        yield
 
 
 class ReceivedLimits:

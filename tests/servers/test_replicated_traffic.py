@@ -18,10 +18,11 @@ import pytest
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_usage import Counters
 from quotaplane.settings.transports import STOCK_REPORTS
+from tests.servers.pulsar_clients import publishing, quiet_client
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_server import PulsarServer
 from tests.servers.test_enforce_observed import decoded, rates_of, read_for
-from tests.servers.test_enforce_pulsar import HELD, client_of, publishing
+from tests.servers.test_enforce_pulsar import HELD
 from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
 from tests.unit.pulsar_admin.cluster_cases import transport_to
 
@@ -86,9 +87,9 @@ async def observed(servers: tuple[PulsarServer, ...], topic: str) -> list[list[f
 
 @pytest.mark.nightly  # starts a second cluster
 def test_what_counts(pair: Pair) -> None:
-    clients = [client_of(server) for server in (pair.here, pair.there)]
+    clients = [quiet_client(server.service_url) for server in (pair.here, pair.there)]
     reports = [client.subscribe(STOCK_REPORTS, "test") for client in clients]
-    with publishing(pair.there, pair.topic):
+    with publishing(pair.there.service_url, pair.topic):
         until_s = time.monotonic() + PATIENCE_S
         while count(pair.here.rest, pair.topic) == 0:
             assert time.monotonic() < until_s
