@@ -26,8 +26,15 @@ from quotaplane.registry.table import put_groups
 from quotaplane.settings import History, Settings, parse_settings
 from quotaplane.streams.spark_log import log_places
 from tests.spark.fixtures import JVM_OPTIONS
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a Python process of this repository."""
+    paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": paths, **more}
 
 
 def write_conf(folder: Path, transport: dict[str, Any], **more: Any) -> Path:
@@ -127,13 +134,7 @@ class RunningJob:
 
     def wait_until(self, done: Callable[[], object], within_s: float = 300.0) -> None:
         """Poll until ``done()``; the job's log is in the message if it ends or takes too long."""
-        deadline = time.monotonic() + within_s
-        while not done():
-            ended = self.process.poll()
-            if ended is not None or time.monotonic() > deadline:
-                what = "took too long" if ended is None else f"ended with exit code {ended}"
-                raise AssertionError(f"the job {what}; {self.last_words()}")
-            time.sleep(0.05)
+        wait_until(done, within_s, process=self.process, said=self.last_words)
 
     def last_words(self) -> str:
         """The end of what it printed, and of Spark's log."""

@@ -19,8 +19,8 @@ from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.transport import open_transport
 from tests.contract.pulsar_following import again, everything, send, send_batch, source
 from tests.contract.rigs import PulsarRig, drain
-from tests.contract.test_transport import wait_until
 from tests.servers.pulsar_clients import quiet_client
+from tests.waiting import wait_until
 
 NOON_MS = 1_790_000_000_000
 

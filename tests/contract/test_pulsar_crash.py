@@ -18,6 +18,7 @@ import pytest
 from tests.contract.rigs import PulsarRig
 from tests.servers.pulsar_clients import quiet_client
 from tests.spark.fixtures import JVM_OPTIONS
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PER_BATCH = 70
@@ -109,11 +110,8 @@ def kill(job: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for(job: subprocess.Popen[bytes], folder: Path, done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not done():
-        ended = job.poll() is not None or time.monotonic() > deadline
-        assert not ended, (folder / "log").read_text()[-4000:]
-        time.sleep(0.005)
+    log = folder / "log"
+    wait_until(done, process=job, said=lambda: log.read_text()[-4000:], every_s=0.005)
 
 
 def offsets(folder: Path, log: str = "offsets") -> int:

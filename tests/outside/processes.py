@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.job import ROOT, RunningJob
+from tests.job import ROOT, RunningJob, environment
 from tests.outside.journal import Exit
 from tests.servers.tools import end
 from tests.wall_clock import WallClock
@@ -26,12 +26,6 @@ _TOO_LONG: Final = 124
 def now_ms() -> int:
     """The true time."""
     return time.time_ns() // 1_000_000
-
-
-def environment(**more: str) -> dict[str, str]:
-    """The environment of a Python process of this repository."""
-    paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
-    return {**os.environ, "PYTHONPATH": paths, **more}
 
 
 def quotaplane(*words: str) -> tuple[int, str, str]:

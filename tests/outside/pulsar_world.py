@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.job import write_conf
+from tests.job import environment, write_conf
 from tests.outside.journal import Exit
-from tests.outside.processes import Job, environment, now_ms
+from tests.outside.processes import Job, now_ms
 from tests.outside.pulsar_lanes import CLIENTS, ENFORCERS
 from tests.outside.pulsar_producers import Topic
 from tests.outside.schedule import Fault

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,8 +18,9 @@ from quotaplane.settings import Settings, parse_settings
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Message
 from quotaplane.wire.limits import encode_limits
-from tests.job import ROOT, write_conf
+from tests.job import environment, write_conf
 from tests.servers.pulsar_server import PulsarServer
+from tests.waiting import wait_until
 
 LEASE_S = 3600.0
 """The usual lease: it outlasts every test, so a slow machine does not bring the safe limits."""
@@ -71,13 +71,12 @@ class EnforcerProcess:
         self._out = conf.with_suffix(".out")
         with self._out.open("wb") as out, self._errors.open("wb") as errors:
             command = ["-m", "quotaplane", "enforce", "pulsar", "--conf", str(conf), *options]
-            paths = os.pathsep.join([str(ROOT / "pipelines"), os.environ.get("PYTHONPATH", "")])
             self.process = subprocess.Popen(
                 [sys.executable, *command],
                 stdout=out,
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": paths},
+                env=environment(),
             )
 
     def errors(self) -> str:
@@ -85,13 +84,7 @@ class EnforcerProcess:
 
     def wait_until(self, done: Callable[[], object], within_s: float = 60.0) -> None:
         """Poll until ``done()``; fails with the process's stderr if it ends or takes too long."""
-        deadline = time.monotonic() + within_s
-        while not done():
-            ended = self.process.poll()
-            if ended is not None or time.monotonic() > deadline:
-                what = "took too long" if ended is None else f"ended with exit code {ended}"
-                raise AssertionError(f"the enforcer {what}: {self.errors()}")
-            time.sleep(0.05)
+        wait_until(done, within_s, process=self.process, said=self.errors)
 
     def stop(self) -> dict[str, Any]:
         """Stop it with SIGTERM; returns its last status line."""

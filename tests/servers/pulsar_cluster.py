@@ -107,7 +107,7 @@ class PulsarCluster:
         """Start and wait until every broker serves.
 
         Raises:
-            RuntimeError: a part of it did not come up; the message ends with its log.
+            AssertionError: a part of it did not come up; the message ends with its log.
         """
         self._zookeeper.start()
         self._zookeeper.wait_until(self._zookeeper_serves)

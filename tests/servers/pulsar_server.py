@@ -109,7 +109,7 @@ class PulsarServer:
         """Start and wait until it serves.
 
         Raises:
-            RuntimeError: it did not come up; the message ends with its log.
+            AssertionError: it did not come up; the message ends with its log.
         """
         if not (self._folder / "metadata").exists():
             urls = self.admin_url, self.service_url

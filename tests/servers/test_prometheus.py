@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from quotaplane.wire.report_own import encode_report
 from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.prometheus_server import DEPLOYED, PrometheusServer, promtool
 from tests.servers.tools import free_ports
+from tests.waiting import wait_until
 
 
 def invented(program: str) -> Readings:
@@ -85,14 +85,6 @@ def reporting(settings: Settings, interval_s: float) -> Iterator[None]:
         link.close()
 
 
-def wait_for(done: Callable[[], Any], within_s: float = 60.0) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (found := done()):
-        assert time.monotonic() < deadline, "took too long"
-        time.sleep(0.2)
-    return found
-
-
 @pytest.mark.nightly
 def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path) -> None:
     job_port, enforcer_port = free_ports(2)
@@ -139,20 +131,20 @@ def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path
 
             deployed = yaml.safe_load((DEPLOYED / "rules.yml").read_text("utf-8"))["groups"]
             names = {rule["alert"] for group in deployed for rule in group["rules"]}
-            wait_for(lambda: {health for _, health in rules_of(prometheus)} == {"ok"})
+            wait_until(lambda: {health for _, health in rules_of(prometheus)} == {"ok"})
             assert {name for name, _ in rules_of(prometheus)} == names
             # The enforcer's numbers are invented, with times of long ago.
-            wait_for(lambda: "QuotaplaneEnforcerHangs" in prometheus.firing())
+            wait_until(lambda: "QuotaplaneEnforcerHangs" in prometheus.firing())
             assert all(name.startswith("QuotaplaneEnforcer") for name in prometheus.firing())
 
         job.kill()
-        wait_for(lambda: prometheus.value('up{job="quotaplane-quota"} == 0') == 0)
+        wait_until(lambda: prometheus.value('up{job="quotaplane-quota"} == 0') == 0)
         # Nothing is renewed any more; 12 s before the end of the first lease there is an alert.
-        wait_for(lambda: "QuotaplaneLeasesEndSoon" in prometheus.firing())
+        wait_until(lambda: "QuotaplaneLeasesEndSoon" in prometheus.firing())
         left_s = prometheus.value(f"max(last_over_time({lease_end}[5m])) - time()")
         assert left_s is not None
         assert left_s < 12
-        wait_for(lambda: "QuotaplaneQuotaJobDown" in prometheus.firing())
+        wait_until(lambda: "QuotaplaneQuotaJobDown" in prometheus.firing())
 
 
 def rules_of(prometheus: PrometheusServer) -> list[tuple[str, str]]:
