@@ -24,13 +24,13 @@ from kafka.errors import KafkaError
 
 from quotaplane.settings import load_settings
 from tests.job import put_quotas, write_conf
-from tests.outside.journal import Exit, Put
+from tests.outside.journal import Put
 from tests.outside.kafka_lanes import AGENTS, GROUPS
 from tests.outside.processes import AgentProcess, Job, now_ms, quotaplane
 from tests.outside.schedule import Fault
 from tests.outside.world import World
 from tests.servers.kafka_server import KafkaServer
-from tests.servers.proxy import NetFault, Proxies, Proxy
+from tests.servers.proxy import KINDS, NetFault, Proxies, Proxy
 from tests.wall_clock import WallClock
 
 LEASE_S: Final = 45.0
@@ -52,6 +52,7 @@ class KafkaWorld(World):
         self.proxies: dict[str, Proxy] = {}
         self.jobs: list[Job] = []
         """The last one leads, or will."""
+        self.programs = self.jobs
         self.agents: dict[str, AgentProcess] = {}
         self.puts: list[Put] = []
         self._clock = WallClock(folder, "job")
@@ -123,21 +124,16 @@ class KafkaWorld(World):
 
     def supervise(self) -> None:
         """Start jobs again that have ended; check that agents run."""
-        for job in self.jobs:
-            job.supervise()
+        super().supervise()
         for agent in self.agents.values():
             agent.check()
-
-    def exits(self) -> list[Exit]:
-        """Processes that ended."""
-        return sorted(each for job in self.jobs for each in job.exits)
 
     # --- faults -----------------------------------------------------------------------------------
 
     def begin(self, fault: Fault) -> None:
         """Begin a fault, or make a change."""
         kind, target, more = fault.kind, fault.target, fault.more
-        if kind in _NETWORK:
+        if kind in KINDS:
             self._network(target, NetFault(kind, **more), kind)
         elif kind == "silence":
             for agent in AGENTS:
@@ -162,7 +158,7 @@ class KafkaWorld(World):
     def end(self, fault: Fault) -> None:
         """End a fault that lasts."""
         kind, target = fault.kind, fault.target
-        if kind in _NETWORK:
+        if kind in KINDS:
             self._network(target, None, kind)
         elif kind == "silence":
             for agent in AGENTS:
@@ -279,7 +275,6 @@ class KafkaWorld(World):
 
 
 _SERVES_WITHIN_S: Final = 60.0
-_NETWORK: Final = ("delay", "cut", "half-open", "trickle")
 _RIGHTS: Final = {
     "write limits": (ACLOperation.WRITE, _LIMITS),
     "read reports": (ACLOperation.READ, _REPORTS),
