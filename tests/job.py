@@ -23,7 +23,7 @@ from quotaplane.history.tables import ROUNDS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.registry.table import put_groups
-from quotaplane.settings import History, Settings, parse_settings
+from quotaplane.settings import History, Settings, load_settings
 from quotaplane.streams.spark_log import log_places
 from tests.spark.fixtures import JVM_OPTIONS
 from tests.waiting import wait_until
@@ -101,7 +101,7 @@ class RunningJob:
     def __init__(
         self, conf: Path, *options: str, variables: Mapping[str, str] | None = None
     ) -> None:
-        self.settings = parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))
+        self.settings = load_settings(conf)
         self.log = conf.with_suffix(".log")
         self.spark_log = log_places("quota", self.settings.checkpoint)[0]
         with self.log.open("ab") as log:

@@ -14,6 +14,7 @@ from tests.outside.pulsar_producers import Topic
 from tests.outside.schedule import Fault
 from tests.outside.world import World
 from tests.servers.proxy import KINDS, NetFault, Proxies, Proxy
+from tests.servers.pulsar_clients import pulsar_transport
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.tools import free_ports
 from tests.wall_clock import WallClock
@@ -67,15 +68,10 @@ class PulsarWorld(World):
 
     def _conf(self, name: str) -> Path:
         service, admin = self._own[name]
-        transport = {
-            "kind": "pulsar",
-            "service_url": f"pulsar://127.0.0.1:{service.port}",
-            "admin_url": f"http://127.0.0.1:{admin.port}",
-            "limits_topic": _LIMITS,
-        }
+        urls = f"pulsar://127.0.0.1:{service.port}", f"http://127.0.0.1:{admin.port}"
         return write_conf(
             self.folder / name,
-            transport,
+            pulsar_transport(*urls, _LIMITS),
             history={"path": str(self.folder / "history")},
             checkpoint=str(self.folder / "checkpoint"),
             cluster={"poll_interval_s": 1.0},

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from quotaplane.settings import Settings, parse_settings
+from quotaplane.settings import Settings
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Message
 from quotaplane.wire.limits import encode_limits
 from tests.job import environment, write_conf
+from tests.servers.pulsar_clients import pulsar_transport
 from tests.servers.pulsar_server import PulsarServer
 from tests.waiting import wait_until
 
@@ -114,16 +114,7 @@ class EnforcerProcess:
 
 def conf_for(server: PulsarServer, folder: Path, limits_topic: str, **enforce: Any) -> Path:
     """Write a settings file; by default without take-over."""
-    transport = {
-        "kind": "pulsar",
-        "service_url": server.service_url,
-        "admin_url": server.admin_url,
-        "limits_topic": limits_topic,
-    }
+    transport = pulsar_transport(server.service_url, server.admin_url, limits_topic)
     usual = {"interval_s": 0.2, "take_over": False, "leader_topic": f"{limits_topic}-leader"}
     limits = {"lease_s": LEASE_S}
     return write_conf(folder, transport, limits=limits, enforce={**usual, **enforce})
-
-
-def settings_in(conf: Path) -> Settings:
-    return parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))

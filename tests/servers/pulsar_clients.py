@@ -1,4 +1,4 @@
-"""Clients of a Pulsar on loopback that print nothing, and a steady load of messages."""
+"""What clients of a Pulsar on loopback need: settings, no output, and a steady load of messages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ def quiet_client(service_url: str, **options: Any) -> pulsar.Client:
     """A client whose log goes nowhere."""
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     return pulsar.Client(service_url, logger=logger, **options)
+
+
+def pulsar_transport(
+    service_url: str, admin_url: str, limits_topic: str, **more: Any
+) -> dict[str, Any]:
+    """The section ``transport`` of a settings file."""
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    return {"kind": "pulsar", **urls, "limits_topic": limits_topic, **more}
 
 
 @contextmanager

@@ -75,13 +75,13 @@ def test_reports_each_second_agree_with_the_counters_and_the_brokers_own(scene: 
         time.sleep(3.0)
         read_for(consumer, 0.5)
         read_for(own_consumer, 0.5)
-        begun_s, before = time.monotonic(), scene.count(topic)
+        begun_s, before = time.monotonic(), scene.rest.counter(topic)
         messages = read_for(consumer, WATCHED_S)
         # A broker that needs more than 50 ms for its metrics is read less often.
         while len(messages) < LEAST_REPORTS and time.monotonic() < begun_s + PATIENCE_S:
             messages += read_for(consumer, 1.0)
         watched_s = time.monotonic() - begun_s
-        counted = (scene.count(topic) - before) / watched_s
+        counted = (scene.rest.counter(topic) - before) / watched_s
         own_messages = read_for(own_consumer, 0.5)
         status = enforcer.stop()
     client.close()

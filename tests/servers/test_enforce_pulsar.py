@@ -20,9 +20,9 @@ import yaml
 
 from quotaplane.history.store import ensure_tables
 from quotaplane.registry.table import put_groups
-from quotaplane.settings import Settings
+from quotaplane.settings import Settings, load_settings
 from tests.job import write_round
-from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
+from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for
 from tests.servers.pulsar_clients import publishing, quiet_client
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_server import PulsarServer
@@ -68,17 +68,10 @@ class Scene:
         policy = self.rest.call("GET", f"{topic.replace('://', '/')}/{kind}Rate")
         return policy[f"{kind}ThrottlingRateInMsg"] if policy else None
 
-    def count(self, topic: str, counter: str = "msgInCounter") -> int:
-        """A counter of the topic; unlike rates it is live."""
-        stats = self.rest.call("GET", f"{topic.replace('://', '/')}/stats")
-        return int(stats[counter])
-
     def per_s(self, topic: str, counter: str = "msgInCounter") -> float:
         """Measure a rate, after waiting for the burst that a write allows."""
         time.sleep(1.5)
-        before, begun_s = self.count(topic, counter), time.monotonic()
-        time.sleep(MEASURED_S)
-        return (self.count(topic, counter) - before) / (time.monotonic() - begun_s)
+        return self.rest.per_s(topic, MEASURED_S, counter)
 
 
 @pytest.fixture
@@ -90,7 +83,7 @@ def scene(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[Scene]:
     rest.attach(namespace, group)
     limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
     conf = conf_for(pulsar_server, tmp_path, limits_topic)
-    settings = settings_in(conf)
+    settings = load_settings(conf)
     ensure_tables(settings.history)
     write_round(settings.history, epoch=1)
     limits = Limits(settings, pulsar_server.service_url, group)
@@ -222,7 +215,7 @@ def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene:
     client = quiet_client(scene.server.service_url)
     reader = client.create_reader(new, pulsar.MessageId.earliest)
     time.sleep(1.0)
-    assert scene.count(new, "msgOutCounter") <= 80  # a second's worth at once, and then 40
+    assert scene.rest.counter(new, "msgOutCounter") <= 80  # a second's worth at once, and then 40
     client.close()
     del reader
     # Started again it knows what is its own, and takes that off.

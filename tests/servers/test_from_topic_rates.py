@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -47,14 +46,9 @@ class Orders:
         rate = self.rest.call("GET", f"persistent/{NAMESPACE}/{topic}/publishRate")
         return rate and rate["publishThrottlingRateInMsg"]
 
-    def _count(self) -> int:
-        return int(self.rest.call("GET", f"{BUSY.replace('://', '/')}/stats")["msgInCounter"])
-
     def busy_per_s(self) -> float:
         """How much the busy topic takes, over some seconds."""
-        before, begun_s = self._count(), time.monotonic()
-        time.sleep(MEASURED_S)
-        return (self._count() - before) / (time.monotonic() - begun_s)
+        return self.rest.per_s(BUSY, MEASURED_S)
 
 
 def settle(sandbox: Sandbox, cluster: PulsarCluster) -> None:

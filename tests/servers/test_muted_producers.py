@@ -16,10 +16,11 @@ import pytest
 from quotaplane.history.store import ensure_tables
 from quotaplane.pulsar.client import close_quietly
 from quotaplane.registry.table import put_groups
+from quotaplane.settings import load_settings
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.wire.report_stock import encode_stock_report
 from tests.job import write_round
-from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
+from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for
 from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
 from tests.waiting import wait_until
@@ -85,10 +86,8 @@ def report_of_a_busy_broker(server: PulsarServer, group: str) -> None:
 
 def forget_the_throttling(server: PulsarServer, topic: str) -> None:
     """Wait until the broker updates its statistics, and counts throttled producers anew."""
-    path = f"{topic.replace('://', '/')}/stats"
-    wait_until(
-        lambda: not server.rest.call("GET", path)["publishRateLimitedTimes"], 4 * STATS_INTERVAL_S
-    )
+    times = lambda: server.rest.counter(topic, "publishRateLimitedTimes")  # noqa: E731
+    wait_until(lambda: times() == 0, 4 * STATS_INTERVAL_S)
 
 
 @pytest.fixture
@@ -100,7 +99,7 @@ def muted(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[tuple[Publish
     rest.attach(namespace, group)
     limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
     conf = conf_for(pulsar_server, tmp_path, limits_topic, take_over=True)
-    settings = settings_in(conf)
+    settings = load_settings(conf)
     ensure_tables(settings.history)
     write_round(settings.history, epoch=1)
     quotas = np.full((1, 7), np.nan)

@@ -25,7 +25,7 @@ from quotaplane.wire.reports import encode_stock_report
 from tests.contract.rigs import limits_of
 from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.page_commands import commands_of, with_name
-from tests.servers.pulsar_clients import quiet_client
+from tests.servers.pulsar_clients import pulsar_transport, quiet_client
 from tests.servers.pulsar_commands import run_pulsar_admin
 from tests.servers.pulsar_security import ADMIN
 from tests.servers.pulsar_server import PulsarServer
@@ -73,18 +73,9 @@ def token_of(server: PulsarServer, role: str) -> str:
 def transport_of(server: PulsarServer, role: str, **more: Any) -> dict[str, Any]:
     """The settings of a program with a role of its own."""
     assert server.certificates is not None
-    return {
-        "kind": "pulsar",
-        "service_url": server.service_url_tls,
-        "admin_url": server.admin_url_tls,
-        "limits_topic": LIMITS,
-        "timeout_s": 10,
-        "security": {
-            "ca_file": str(server.certificates.authority),
-            "token": token_of(server, role),
-        },
-        **more,
-    }
+    security = {"ca_file": str(server.certificates.authority), "token": token_of(server, role)}
+    urls = server.service_url_tls, server.admin_url_tls
+    return pulsar_transport(*urls, LIMITS, timeout_s=10, security=security, **more)
 
 
 def client_of(server: PulsarServer, broker: str) -> BrokerClient:

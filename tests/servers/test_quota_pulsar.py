@@ -8,7 +8,6 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,22 +19,12 @@ from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.limits import decode_limits
 from tests.job import ROOT, RunningJob, write_conf
 from tests.servers.proxy import NetFault, Proxies
-from tests.servers.pulsar_clients import publishing
+from tests.servers.pulsar_clients import publishing, pulsar_transport
 from tests.servers.pulsar_server import PulsarServer
 from tests.servers.tools import free_ports
 
 REPORTS_EVERY_S = 2.0
 BY = "pulsar:quotaplane"
-
-
-def settings_of(server: PulsarServer, limits_topic: str, admin_url: str) -> dict[str, Any]:
-    return {
-        "kind": "pulsar",
-        "service_url": server.service_url,
-        "admin_url": admin_url,
-        "limits_topic": limits_topic,
-        "timeout_s": 10,
-    }
 
 
 @pytest.fixture
@@ -88,7 +77,9 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
         proxy = proxies.open(port, int(pulsar_server.admin_url.rpartition(":")[2]))
         conf = write_conf(
             tmp_path,
-            settings_of(pulsar_server, topic, f"http://127.0.0.1:{port}"),
+            pulsar_transport(
+                pulsar_server.service_url, f"http://127.0.0.1:{port}", topic, timeout_s=10
+            ),
             reports={"interval_s": REPORTS_EVERY_S},
             brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
             trigger={"interval_s": 0.3},
@@ -185,8 +176,8 @@ def test_a_token_that_may_not_is_one_line(
         for namespace in ("public/default", "pulsar/system"):
             path = f"namespaces/{namespace}/permissions/{role}"
             server.rest.call("POST", path, ["produce", "consume"])
-    transport = settings_of(server, topic, server.admin_url) | {"security": {"token": token}}
-    conf = write_conf(tmp_path, transport, cluster={})
+    transport = pulsar_transport(server.service_url, server.admin_url, topic, timeout_s=10)
+    conf = write_conf(tmp_path, transport | {"security": {"token": token}}, cluster={})
     done = subprocess.run(
         [ROOT / "spark-submit.sh", "quota", "--conf", str(conf)],
         capture_output=True,
