@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ _JOB_LISTENERS: Final = ("JOBA", "JOBB")
 
 
 class KafkaWorld(World):
-    """The parts of a run. Faults begin and end by their kinds."""
+    """The parts of a run."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -130,50 +130,46 @@ class KafkaWorld(World):
 
     # --- faults -----------------------------------------------------------------------------------
 
-    def begin(self, fault: Fault) -> None:
-        """Begin a fault, or make a change."""
+    def happening(self, fault: Fault) -> Iterator[None]:
+        """Begin a fault, or make a change; then, if it lasts, end it."""
         kind, target, more = fault.kind, fault.target, fault.more
         if kind in KINDS:
             self._network(target, NetFault(kind, **more), kind)
+            yield
+            self._network(target, None, kind)
         elif kind == "silence":
             for agent in AGENTS:
                 self._network(agent, NetFault("half-open"), kind)
+            yield
+            for agent in AGENTS:
+                self._network(agent, None, kind)
         elif kind == "clock":
             self._set_clock(target, more["by_s"])
+            yield
+            self._set_clock(target, 0.0)
         elif kind == "put":
             self.later("groups put", lambda: self._put(target, more["quota"]))
         elif kind == "want":
             self.agents[target].want(more["group"], more["rate"])
         elif kind == "table away":
             (self.history / target).rename(self.folder / f"{target}-away")
-        elif kind == "access":
-            self.later(f"taking away: {target}", lambda: self._forbid(target), line="server")
-        elif target == "server":
-            self._server(kind)
-        elif target in self.agents:
-            self._agent(self.agents[target], kind)
-        else:
-            self._job(kind)
-
-    def end(self, fault: Fault) -> None:
-        """End a fault that lasts."""
-        kind, target = fault.kind, fault.target
-        if kind in KINDS:
-            self._network(target, None, kind)
-        elif kind == "silence":
-            for agent in AGENTS:
-                self._network(agent, None, kind)
-        elif kind == "clock":
-            self._set_clock(target, 0.0)
-        elif kind == "table away":
+            yield
             self._bring_back(target)
         elif kind == "access":
+            self.later(f"taking away: {target}", lambda: self._forbid(target), line="server")
+            yield
             self.later(f"giving back: {target}", lambda: self._allow(target), line="server")
         elif target == "server":
+            self._server(kind)
+            yield
             self._signal_server(signal.SIGCONT)
         elif target in self.agents:
+            self._agent(self.agents[target], kind)
+            yield
             self.agents[target].thaw()
         else:
+            self._job(kind)
+            yield
             for job in self.jobs:
                 job.thaw()
 

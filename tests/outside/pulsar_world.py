@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from tests.job import write_conf
-from tests.outside.processes import Enforcer, Job, Program, now_ms
+from tests.outside.processes import Enforcer, Job, now_ms
 from tests.outside.pulsar_lanes import CLIENTS, ENFORCERS
 from tests.outside.pulsar_producers import Topic
 from tests.outside.schedule import Fault
@@ -94,8 +95,8 @@ class PulsarWorld(World):
         self.topics.append(Topic(name, *urls, rate))
         return self.topics[-1]
 
-    def begin(self, fault: Fault) -> None:
-        """Begin a fault, or make a change."""
+    def happening(self, fault: Fault) -> Iterator[None]:
+        """Begin a fault, or make a change; then, if it lasts, end it."""
         kind, target, more = fault.kind, fault.target, fault.more
         if kind == "new topic":
             self.new_topic(more["rate"])
@@ -104,33 +105,26 @@ class PulsarWorld(World):
         elif target == "rest":
             for _, admin in self._own.values():
                 admin.set(NetFault(kind, **more), target)
-        elif kind in KINDS:
-            self._own[target][0].set(NetFault(kind, **more))
-            if kind in ("cut", "half-open"):
-                self._own[target][1].set(NetFault(kind, **more))
-        elif target == "broker":
-            self._broker(kind)
-        elif kind == "kill":
-            self._program(target).kill()
-        else:
-            self._program(target).freeze()
-
-    def end(self, fault: Fault) -> None:
-        """End a fault that lasts."""
-        kind, target = fault.kind, fault.target
-        if target == "rest":
+            yield
             for _, admin in self._own.values():
                 admin.set(None, target)
         elif kind in KINDS:
-            for proxy in self._own[target]:
-                proxy.set(None)
+            service, admin = self._own[target]
+            service.set(NetFault(kind, **more))
+            if kind in ("cut", "half-open"):
+                admin.set(NetFault(kind, **more))
+            yield
+            service.set(None)
+            admin.set(None)
         elif target == "broker":
+            self._broker(kind)
+            yield
             self._signal_broker(signal.SIGCONT)
         else:
-            self._program(target).thaw()
-
-    def _program(self, target: str) -> Program:
-        return self.job if target == "job" else self.enforcers[target]
+            program = self.job if target == "job" else self.enforcers[target]
+            program.kill() if kind == "kill" else program.freeze()
+            yield
+            program.thaw()
 
     def _broker(self, kind: str) -> None:
         if kind == "kill":

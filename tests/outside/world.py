@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -36,12 +36,8 @@ class World:
         """Start all parts."""
         raise NotImplementedError
 
-    def begin(self, fault: Fault) -> None:
-        """Begin a fault, or make a change."""
-        raise NotImplementedError
-
-    def end(self, fault: Fault) -> None:
-        """End a fault that lasts."""
+    def happening(self, fault: Fault) -> Iterator[None]:
+        """Begin a fault, or make a change; then, if it lasts, end it."""
         raise NotImplementedError
 
     def supervise(self) -> None:
@@ -119,17 +115,21 @@ class World:
 
     def play(self, faults: Sequence[Fault], say: Callable[[str], None]) -> None:
         """Let faults begin and end in time; print them, and processes that ended meanwhile."""
-        timeline = [(fault.at_s, self.begin, fault) for fault in faults]
-        timeline += [(fault.at_s + fault.for_s, self.end, fault) for fault in faults if fault.for_s]
+        each_happens = [(fault, self.happening(fault)) for fault in faults]
+        timeline = [(fault.at_s, "begin", fault, happens) for fault, happens in each_happens]
+        timeline += [
+            (fault.at_s + fault.for_s, "end", fault, happens)
+            for fault, happens in each_happens
+            if fault.for_s
+        ]
         begun_s, shown = time.monotonic(), 0
-        for at_s, act, fault in sorted(timeline, key=lambda each: each[0]):
+        for at_s, what, fault, happens in sorted(timeline, key=lambda each: each[0]):
             self.wait(begun_s + at_s - time.monotonic())
             if fault.kind != "want":
                 late_s = time.monotonic() - begun_s - at_s
                 late = f" ({late_s:.1f} s late)" if late_s > 1 else ""
-                what = act.__name__
                 say(f"{at_s:6.1f} s: {what} {fault.kind} {fault.target} {fault.more or ''}{late}")
-            act(fault)
+            next(happens, None)
             for each in self.exits()[shown:]:
                 say(f"          {each.process} ended with {each.code}: {each.line[:300]}")
             shown = len(self.exits())
