@@ -25,6 +25,7 @@ from quotaplane.model import DIMENSIONS, Round
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History, Settings, load_settings
 from quotaplane.streams.spark_log import log_places
+from quotaplane.wire.report_own import encode_report
 from tests.spark.fixtures import JVM_OPTIONS
 from tests.waiting import wait_until
 
@@ -57,6 +58,26 @@ def put_quotas(settings: Settings, **quotas: float) -> None:
     rates = np.full((len(quotas), len(DIMENSIONS)), np.inf)
     rates[:, 0] = list(quotas.values())
     put_groups(settings.history, list(quotas), rates, by="test")
+
+
+def report_of(
+    broker: str,
+    messages_per_s: float,
+    *,
+    group: str = "g",
+    sequence: int = 1,
+    started_at_ms: int = 1,
+    window_ms: int = 1000,
+) -> bytes:
+    """A broker's report of one group: published messages, and 1 in each other dimension."""
+    return encode_report(
+        broker=broker,
+        started_at_ms=started_at_ms,
+        sequence=sequence,
+        window_ms=window_ms,
+        groups=[group],
+        usage=np.array([[messages_per_s, 1.0, 1.0, 1.0]]),
+    )
 
 
 def write_round(history: History, epoch: int) -> None:

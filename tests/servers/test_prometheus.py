@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from prometheus_client import generate_latest
@@ -18,8 +17,7 @@ from quotaplane.metrics.of_programs import PROGRAMS
 from quotaplane.metrics.readings import Distribution, Readings
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.transport import open_broker_link
-from quotaplane.wire.report_own import encode_report
-from tests.job import RunningJob, put_quotas, write_conf
+from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.prometheus_server import DEPLOYED, PrometheusServer, promtool
 from tests.servers.tools import free_ports
 from tests.waiting import wait_until
@@ -62,18 +60,10 @@ def reporting(settings: Settings, interval_s: float) -> Iterator[None]:
         sequence = 0
         while not ends.wait(interval_s):
             sequence += 1
-            made = []
+            now_ms = int(time.time() * 1000)
             for broker, used in (("b1", 70.0), ("b2", 10.0)):
-                value = encode_report(
-                    broker=broker,
-                    started_at_ms=1,
-                    sequence=sequence,
-                    window_ms=int(interval_s * 1000),
-                    groups=["acme/orders"],
-                    usage=np.array([[used, 1.0, 1.0, 1.0]]),
-                )
-                made.append((broker, value, int(time.time() * 1000)))
-            link.send_reports(made)
+                value = report_of(broker, used, group="acme/orders", sequence=sequence)
+                link.send_reports([(broker, value, now_ms)])
 
     thread = threading.Thread(target=report)
     thread.start()

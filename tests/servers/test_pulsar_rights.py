@@ -23,7 +23,7 @@ from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_stock_report
 from tests.contract.rigs import limits_of
-from tests.job import RunningJob, put_quotas, write_conf
+from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.page_commands import commands_of, with_name
 from tests.servers.pulsar_clients import pulsar_transport, quiet_client
 from tests.servers.pulsar_commands import run_pulsar_admin
@@ -36,7 +36,6 @@ from tests.servers.rights_cases import (
     is_limited,
     known_brokers,
     refused,
-    report_of,
 )
 from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
 
@@ -148,7 +147,8 @@ def test_the_job_uses_rightful_reports_only(
             producer = client.create_producer(OF_BROKER.format(broker="broker-1"))
             for name in ("broker-2", "broker-9"):
                 now_ms = int(time.time() * 1000)
-                producer.send(report_of(name, now_ms), partition_key=name, event_timestamp=now_ms)
+                forged = report_of(name, 10.0, started_at_ms=now_ms)
+                producer.send(forged, partition_key=name, event_timestamp=now_ms)
         job.wait_until(lambda: refused(job).count("other_broker") == 2)
 
         # A new broker is set up as the page says, and is used without a restart.
