@@ -178,14 +178,14 @@ class AgentProcess:
     def want(self, group: str, messages_per_s: float) -> None:
         """From now on it wants so much of a group."""
         self._demand[group] = messages_per_s
-        self._tell(f"want {group} {messages_per_s}")
+        self._send(f"want {group} {messages_per_s}")
 
     def clock(self, ahead_s: float) -> None:
         """From now on its clock is ahead by this."""
         self._ahead_s = ahead_s
-        self._tell(f"clock {ahead_s}")
+        self._send(f"clock {ahead_s}")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n".encode())
