@@ -62,6 +62,5 @@ class ElectionSeat:
         return True
 
     def close(self) -> None:
-        """Give it up, if the cluster hears of it."""
-        if not self.is_cut_off:
-            self._room.left(self)
+        """Give it up."""
+        self._room.left(self)

@@ -55,9 +55,11 @@ class Enforcers:
         )
 
     def kill(self, name: str) -> None:
-        """As by SIGKILL: the connection closes, and nothing is said."""
+        """As by SIGKILL: the connection closes if it is not cut off, and nothing is said."""
         del self.elections[name]
-        self.access.pop(name).close()
+        seat = self.access.pop(name)
+        if not seat.is_cut_off:
+            seat.close()
 
     def leaders(self) -> list[str]:
         leaders = [name for name, election in self.elections.items() if election.leads()]
