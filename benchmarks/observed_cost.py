@@ -30,10 +30,11 @@ from benchmarks.machine import yardstick_s
 from benchmarks.program import Program
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.history.store import ensure_tables
+from quotaplane.settings import load_settings
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.streams.script import run_job
 from tests.job import write_round
-from tests.servers.enforcer_process import conf_for, settings_in
+from tests.servers.enforcer_process import conf_for
 from tests.servers.pulsar_server import PulsarServer
 
 _TOPICS_PER_GROUP: Final = 100
@@ -132,7 +133,7 @@ def measure(server: PulsarServer, folder: Path, topics: int, seconds: float) -> 
         written = yaml.safe_load(conf.read_text())
         written["transport"]["report_topics"] = [STOCK_REPORTS, observed]
         conf.write_text(yaml.safe_dump(written))
-        settings = settings_in(conf)
+        settings = load_settings(conf)
         ensure_tables(settings.history)
         write_round(settings.history, epoch=1)
         command = [sys.executable, "-m", "quotaplane", "enforce", "pulsar", "--conf", str(conf)]

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,19 @@ from quotaplane.history.tables import ROUNDS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.registry.table import put_groups
-from quotaplane.settings import History, Settings, parse_settings
+from quotaplane.settings import History, Settings, load_settings
 from quotaplane.streams.spark_log import log_places
+from quotaplane.wire.report_own import encode_report
 from tests.spark.fixtures import JVM_OPTIONS
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a Python process of this repository."""
+    paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": paths, **more}
 
 
 def write_conf(folder: Path, transport: dict[str, Any], **more: Any) -> Path:
@@ -51,6 +58,26 @@ def put_quotas(settings: Settings, **quotas: float) -> None:
     rates = np.full((len(quotas), len(DIMENSIONS)), np.inf)
     rates[:, 0] = list(quotas.values())
     put_groups(settings.history, list(quotas), rates, by="test")
+
+
+def report_of(
+    broker: str,
+    messages_per_s: float,
+    *,
+    group: str = "g",
+    sequence: int = 1,
+    started_at_ms: int = 1,
+    window_ms: int = 1000,
+) -> bytes:
+    """A broker's report of one group: published messages, and 1 in each other dimension."""
+    return encode_report(
+        broker=broker,
+        started_at_ms=started_at_ms,
+        sequence=sequence,
+        window_ms=window_ms,
+        groups=[group],
+        usage=np.array([[messages_per_s, 1.0, 1.0, 1.0]]),
+    )
 
 
 def write_round(history: History, epoch: int) -> None:
@@ -95,7 +122,7 @@ class RunningJob:
     def __init__(
         self, conf: Path, *options: str, variables: Mapping[str, str] | None = None
     ) -> None:
-        self.settings = parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))
+        self.settings = load_settings(conf)
         self.log = conf.with_suffix(".log")
         self.spark_log = log_places("quota", self.settings.checkpoint)[0]
         with self.log.open("ab") as log:
@@ -117,12 +144,7 @@ class RunningJob:
     def __enter__(self) -> RunningJob:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def kill(self) -> None:
@@ -133,13 +155,7 @@ class RunningJob:
 
     def wait_until(self, done: Callable[[], object], within_s: float = 300.0) -> None:
         """Poll until ``done()``; the job's log is in the message if it ends or takes too long."""
-        deadline = time.monotonic() + within_s
-        while not done():
-            ended = self.process.poll()
-            if ended is not None or time.monotonic() > deadline:
-                what = "took too long" if ended is None else f"ended with exit code {ended}"
-                raise AssertionError(f"the job {what}; {self.last_words()}")
-            time.sleep(0.05)
+        wait_until(done, within_s, process=self.process, said=self.last_words)
 
     def last_words(self) -> str:
         """The end of what it printed, and of Spark's log."""

@@ -12,8 +12,26 @@ CALL_S: Final = 0.002
 _Answer = TypeVar("_Answer")
 
 
+class _NothingToRead(selectors.SelectSelector):
+    """A selector that never waits: its loop lets the time pass."""
+
+    def __init__(self, loop: LoopWithoutInput) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        self._loop.let_pass(timeout)
+        return []
+
+
 class LoopWithoutInput(asyncio.SelectorEventLoop):
     """A loop that reads nothing; what would run in a thread is called by the loop itself."""
+
+    def __init__(self) -> None:
+        super().__init__(_NothingToRead(self))
+
+    def let_pass(self, seconds: float | None) -> None:
+        """Nothing is to do for so long; None: for ever."""
 
     def _make_self_pipe(self) -> None:
         pass
@@ -42,26 +60,18 @@ class LoopWithoutInput(asyncio.SelectorEventLoop):
         return future
 
 
-class _Skipping(selectors.SelectSelector):
-    """Waits by setting the clock of its loop forward."""
-
-    loop: VirtualLoop
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise RuntimeError("everything waits for something that never happens")
-        self.loop.now_s += timeout
-        return []
-
-
 class VirtualLoop(LoopWithoutInput):
     """A loop whose time passes only while everything waits."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        selector = _Skipping()
-        selector.loop = self
-        super().__init__(selector)
+        super().__init__()
+
+    def let_pass(self, seconds: float | None) -> None:
+        """Set the clock forward."""
+        if seconds is None:
+            raise RuntimeError("everything waits for something that never happens")
+        self.now_s += seconds
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

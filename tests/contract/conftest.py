@@ -12,6 +12,7 @@ from quotaplane.pulsar.topic_pool import TopicPool
 from tests.contract.pulsar_following import source
 from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig
 from tests.servers.kafka_server import KafkaServer
+from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
 
 
@@ -43,10 +44,7 @@ def secure_rig(secure_pulsar_server: PulsarServer) -> PulsarRig:
 
 @pytest.fixture
 def client(pulsar_rig: PulsarRig) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(
-        pulsar_rig.server.service_url,
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
-    )
+    client = quiet_client(pulsar_rig.server.service_url)
     yield client
     client.close()
 

@@ -11,7 +11,7 @@ from quotaplane.pulsar.position import Offset
 from quotaplane.pulsar.replay import read_between
 from quotaplane.pulsar.topic_pool import TopicPool
 from tests.contract.rigs import PulsarRig
-from tests.contract.test_transport import wait_until
+from tests.waiting import wait_until
 
 
 def source(rig: PulsarRig, topic: str = "", **options: Any) -> dict[str, str]:

@@ -9,7 +9,6 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.sql import SparkSession
@@ -21,9 +20,8 @@ from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.recorder import Recorder
 from quotaplane.transport import open_transport
-from quotaplane.wire.reports import encode_report
 from tests.contract.rigs import KafkaRig
-from tests.job import history_table, put_quotas, stopped_when
+from tests.job import history_table, put_quotas, report_of, stopped_when
 
 OLD = 40
 PER_BATCH = 5
@@ -70,14 +68,7 @@ class Job:
         self, broker: str, age_s: float, partition: int = 0, *, other_topic: bool = False
     ) -> None:
         self._sent += 1
-        value = encode_report(
-            broker=broker,
-            started_at_ms=1,
-            sequence=self._sent,
-            window_ms=1000,
-            groups=["g"],
-            usage=np.array([[10.0, 1.0, 1.0, 1.0]]),
-        )
+        value = report_of(broker, 10.0, sequence=self._sent)
         at_ms = int((time.time() - age_s) * 1000)
         topic = self._other_topic if other_topic else self._topic
         self._producer.send(topic, value, partition=partition, timestamp_ms=at_ms).get(60)

@@ -20,7 +20,8 @@ from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.transport import open_transport
 from tests.contract.pulsar_following import again, everything, send, send_batch, source
 from tests.contract.rigs import PulsarRig, drain
-from tests.contract.test_transport import wait_until
+from tests.servers.pulsar_clients import quiet_client
+from tests.waiting import wait_until
 
 NOON_MS = 1_790_000_000_000
 
@@ -51,10 +52,7 @@ def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
     topic = pulsar_rig.report_topics[1]
     most = pulsar_rig.server.rest.call("GET", "brokers/configuration/runtime")["maxMessageSize"]
     size = 2 * int(most) + 1
-    other = pulsar.Client(
-        pulsar_rig.server.service_url,
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
-    )
+    other = quiet_client(pulsar_rig.server.service_url)
     small = other.create_producer(topic)
     large = client.create_producer(topic, chunking_enabled=True)
     # After each chunk the broker reads from the producer again only when the rate has paid for it.

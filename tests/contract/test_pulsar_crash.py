@@ -16,7 +16,9 @@ import pulsar
 import pytest
 
 from tests.contract.rigs import PulsarRig
+from tests.servers.pulsar_clients import quiet_client
 from tests.spark.fixtures import JVM_OPTIONS
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PER_BATCH = 70
@@ -37,10 +39,7 @@ def test_kills_change_nothing(pulsar_rig: PulsarRig, tmp_path: Path) -> None:
         "max_messages_per_trigger": str(PER_BATCH),
     }
     (tmp_path / "options.json").write_text(json.dumps(options))
-    client = pulsar.Client(
-        pulsar_rig.server.service_url,
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
-    )
+    client = quiet_client(pulsar_rig.server.service_url)
     producer = client.create_producer(
         topic,
         batching_enabled=True,
@@ -111,11 +110,8 @@ def kill(job: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for(job: subprocess.Popen[bytes], folder: Path, done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not done():
-        ended = job.poll() is not None or time.monotonic() > deadline
-        assert not ended, (folder / "log").read_text()[-4000:]
-        time.sleep(0.005)
+    log = folder / "log"
+    wait_until(done, process=job, said=lambda: log.read_text()[-4000:], every_s=0.005)
 
 
 def offsets(folder: Path, log: str = "offsets") -> int:

@@ -21,9 +21,9 @@ from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.base import Message
 from tests.contract.pulsar_following import everything
 from tests.contract.rigs import UNREACHABLE, PulsarRig, limits_of
-from tests.contract.test_transport import wait_until
 from tests.servers.pulsar_security import STRANGER, Issuer
 from tests.servers.pulsar_server import PulsarServer
+from tests.waiting import wait_until
 
 NOON_MS = 1_790_000_000_000
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Polled
 from tests.contract.rigs import Arrived, Rig, drain, limits_of
+from tests.waiting import wait_until
 
 NOON_MS = 1_790_000_000_000
 """A time in 2026; reports of one test are published from here on."""
@@ -329,10 +328,3 @@ def test_every_link_hears_everything(rig: Rig) -> None:
         assert sorted(limits_of(link)) == [Message("a", b"1"), Message("b", b"2")]
         link.close()
     transport.close()
-
-
-def wait_until(condition: Callable[[], bool], within_s: float = 300.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)

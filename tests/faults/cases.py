@@ -185,16 +185,11 @@ def _three_rounds(place: DataFolder) -> int:
     writer.CHECKPOINT_INTERVAL = 2  # type: ignore[misc]
     transport = open_transport(place.transport)
     with HistoryWriter(place.history, "checkpoint-1") as history:
-        sink = BatchSink(
-            _Rounds(), history, transport, lambda seq: NOW_MS + seq, 1, JobLines.silent(_status())
-        )
+        lines = JobLines.silent(JobStatus([], [], time.monotonic))
+        sink = BatchSink(_Rounds(), history, transport, lambda seq: NOW_MS + seq, 1, lines)
         for seq in (3, 4, 5):
             sink(_Outputs(), seq)  # type: ignore[arg-type]
     return 0
-
-
-def _status() -> JobStatus:
-    return JobStatus([], [], time.monotonic)
 
 
 class _Outputs:

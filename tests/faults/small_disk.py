@@ -65,9 +65,6 @@ class SmallDisk:
     def free(self) -> None:
         (self.root / "fill").unlink()
 
-    def remount(self, how: str) -> None:
-        _system("mount", "-o", f"remount,{how}", self.root)
-
     def reserves(self) -> set[str]:
         return {path.name for path in (self.root / "history").glob(".reserve-*")}
 

@@ -38,7 +38,7 @@ from quotaplane.wire.limits import MAX_LIMITS_BYTES, decode_limits, encode_limit
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.reports import decode, encode_stock_report
-from tests.fuzz.rest_targets import FakeRest, done
+from tests.fuzz.rest_targets import done, with_answers
 from tests.fuzz.text_targets import _file
 from tests.fuzz.wire_targets import KEYS
 from tests.unit.balance.load_report_cases import BOUNDS, local_broker_data
@@ -89,32 +89,25 @@ def numbered(
 # --- REST answers
 
 
-def _rest(value: bytes) -> FakeRest:
-    rest = FakeRest()
-    rest.answers = (value,)
-    return rest
-
-
 def _statistics(value: bytes) -> object:
-    return done(Snapshots(60.0).read(_rest(value), "http://b1", 0.0))
+    return done(Snapshots(60.0).read(with_answers(value), "http://b1", 0.0))
 
 
 def _metrics(value: bytes) -> object:
-    return done(Counters().read(_rest(value), "http://b1", 0.0))
+    return done(Counters().read(with_answers(value), "http://b1", 0.0))
 
 
 def _load_report(value: bytes) -> object:
-    return done(read_broker_stats(_rest(value), "http://b1"))
+    return done(read_broker_stats(with_answers(value), "http://b1"))
 
 
 def _load_by_topics(value: bytes) -> object:
-    rest = _rest(value)
-    rest.refuses = ("load-report",)
+    rest = with_answers(value, refuses=("load-report",))
     return done(read_broker_stats(rest, "http://b1"))
 
 
 def _names(value: bytes) -> object:
-    return done(read_names(_rest(value), "/admin/v2/tenants"))
+    return done(read_names(with_answers(value), "/admin/v2/tenants"))
 
 
 _TOPICS = '{"a/b":{"0x00000000_0xffffffff":{"persistent":{'
@@ -249,6 +242,15 @@ def _settings(value: bytes) -> object:
     return load_settings(_file("bomb.yaml", value))
 
 
+def _nine_times_nine(first: bytes, item: bytes) -> bytes:
+    """Settings in which each of 24 values has nine aliases of the one before."""
+    lines = [b"x0: &x0 " + first]
+    for number in range(1, 25):
+        aliases = b",".join([b"*x%d" % (number - 1)] * 9)
+        lines.append(b"x%d: &x%d " % (number, number) + item % aliases)
+    return _GOOD + b"\n".join(lines) + b"\n"
+
+
 _GOOD = b"transport: {kind: delta, path: t}\nhistory: {path: h}\ncheckpoint: c\n"
 _MB = 1 << 20
 
@@ -262,28 +264,8 @@ SETTINGS = {
     "nested lists in settings": Bomb(lambda: _GOOD + b"x: " + b"[" * 900_000, _settings),
     "nested items in settings": Bomb(lambda: _GOOD + b"x:\n " + b"- " * 450_000, _settings),
     "nested keys in settings": Bomb(lambda: _GOOD + b"? " * 450_000, _settings),
-    "aliases of aliases": Bomb(
-        lambda: (
-            _GOOD
-            + b"x0: &x0 [1]\n"
-            + b"".join(
-                b"x%d: &x%d [%s]\n" % (n, n, b",".join([b"*x%d" % (n - 1)] * 9))
-                for n in range(1, 25)
-            )
-        ),
-        _settings,
-    ),
-    "merges of merges": Bomb(
-        lambda: (
-            _GOOD
-            + b"x0: &x0 {a: 1}\n"
-            + b"".join(
-                b"x%d: &x%d {<<: [%s]}\n" % (n, n, b",".join([b"*x%d" % (n - 1)] * 9))
-                for n in range(1, 25)
-            )
-        ),
-        _settings,
-    ),
+    "aliases of aliases": Bomb(lambda: _nine_times_nine(b"[1]", b"[%s]"), _settings),
+    "merges of merges": Bomb(lambda: _nine_times_nine(b"{a: 1}", b"{<<: [%s]}"), _settings),
     "a time of many parts": Bomb(lambda: filled(b":1", _GOOD + b"x: 1", b"\n", _MB), _settings),
     "a long number in settings": Bomb(lambda: _GOOD + b"x: 0x" + b"f" * 900_000, _settings),
     "a long text in settings": Bomb(lambda: _GOOD + b"x: '" + b"a " * 450_000 + b"'", _settings),

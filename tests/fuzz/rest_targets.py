@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 from unittest import mock
@@ -250,6 +250,15 @@ def _groups(value: bytes) -> None:
     assert PulsarFields(read_fields(pa.array([text])[0].as_py())).text() == text
 
 
+def _rate(value: bytes) -> None:
+    for kind in (0, 1):
+        found = done(read_rate(with_answers(value), "persistent://a/b/c", kind))
+        assert (found.rates > 0).all(), "a rate is 0, negative or NaN"
+        if found.policy is not None:
+            again = own_rate(json.loads(json.dumps(found.policy)), kind)
+            assert again.policy == found.policy, "a recorded rate is read as another one"
+
+
 def _lookups(value: bytes) -> None:
     address = done(look_up_broker(with_answers(value), "b1:8080"))
     assert isinstance(address.name, str)
@@ -310,15 +319,8 @@ def _http(random: Random) -> bytes:
 
 def _client(value: bytes) -> None:
     given = json.loads(value)
-    headers: Mapping[str, str] = {
-        name: text
-        for name, text in (
-            ("location", given["location"]),
-            ("content-encoding", given["encoding"]),
-            ("content-type", given["type"]),
-        )
-        if text is not None
-    }
+    names = {"location": "location", "content-encoding": "encoding", "content-type": "type"}
+    headers = {name: given[key] for name, key in names.items() if given[key] is not None}
 
     def answer(_: httpx.Request) -> httpx.Response:
         stream = httpx.ByteStream(bytes.fromhex(given["content"]))
@@ -361,7 +363,7 @@ TARGETS = {
     "rest-load-by-topics": Target(_topics_and_metrics, _load_by_topics),
     "rest-policies": Target(_json(*POLICIES), _policies),
     "rest-groups": Target(_json(*GROUPS), _groups),
-    "rest-rates": Target(_json(_RATE, {}), lambda value: _rate(value)),
+    "rest-rates": Target(_json(_RATE, {}), _rate),
     "rest-lookups": Target(_json(*LOOKUPS), _lookups),
     "rest-configurations": Target(_json(*CONFIGURATIONS), _configurations),
     "rest-isolation": Target(_json(*ISOLATION), _isolation),
@@ -370,12 +372,3 @@ TARGETS = {
     "rest-bounds": Target(_json(POLICIES[0]["bundles"]), _bounds),
     "rest-client": Target(_http, _client),
 }
-
-
-def _rate(value: bytes) -> None:
-    for kind in (0, 1):
-        found = done(read_rate(with_answers(value), "persistent://a/b/c", kind))
-        assert (found.rates > 0).all(), "a rate is 0, negative or NaN"
-        if found.policy is not None:
-            again = own_rate(json.loads(json.dumps(found.policy)), kind)
-            assert again.policy == found.policy, "a recorded rate is read as another one"

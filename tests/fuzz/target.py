@@ -15,7 +15,7 @@ class Target:
 
     make: Callable[[Random], bytes]
     """An input; the same ``Random`` makes the same."""
-    run: Callable[[bytes], None]
+    run: Callable[[bytes], object]
     """Gives the input to the product, and checks what comes out."""
     refusals: tuple[type[Exception], ...] = (QuotaplaneError,)
     """What the product may raise."""

@@ -180,7 +180,7 @@ _KEY = {"kty": "RSA", "use": "sig", "kid": "k", "n": "u" * 342, "e": "AQAB"}
 TARGETS = {
     "settings": Target(
         lambda random: _yaml(random, _settings_samples()),
-        lambda value: _loaded(_file("settings.yaml", value)),
+        lambda value: load_settings(_file("settings.yaml", value)),
     ),
     "group-files": Target(lambda random: _yaml(random, GROUP_FILES), _groups),
     "group-lists": Target(lambda random: changed_json(random, (list(RECORDS),)), _groups_json),
@@ -197,15 +197,7 @@ TARGETS = {
     "balance-policies": Target(lambda random: changed_json(random, BALANCE_POLICIES), _policies),
     "key-sets": Target(
         lambda random: changed_json(random, ({"keys": [_KEY]},)),
-        lambda value: _keys(value),
+        parse_key_set,
         (ValueError,),
     ),
 }
-
-
-def _loaded(path: str) -> None:
-    load_settings(path)
-
-
-def _keys(value: bytes) -> None:
-    parse_key_set(value)

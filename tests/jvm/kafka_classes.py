@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,7 +11,8 @@ import numpy as np
 
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.throttle.types import Quotas, Requests
-from tests.spark.fixtures import ROOT, launcher_environment
+from tests.jvm.jdk import run_jdk
+from tests.spark.fixtures import ROOT
 
 _QUOTA: Final = np.dtype([("q", ">f8"), ("samples", ">i4"), ("window_ms", ">i8"), ("hard", ">i1")])
 _REQUEST: Final = np.dtype([("entity", ">i4"), ("at_ms", ">i8"), ("units", ">f8")])
@@ -100,26 +99,8 @@ def ask_manager(jars: Path, lines: Sequence[str]) -> list[str]:
 
 
 def _run(source: str, classpath: str, asked: bytes, *options: str) -> bytes:
-    path = Path(__file__).with_name(source)
-    done = subprocess.run(
-        [java_of_a_jdk(), *options, "-cp", classpath, str(path)], input=asked, capture_output=True
-    )
-    if done.returncode:
-        raise RuntimeError(f"{source} with {classpath} failed:\n{done.stderr.decode()}")
-    return done.stdout
-
-
-@cache
-def java_of_a_jdk() -> str:
-    """The java of a JDK, which can compile.
-
-    Raises:
-        RuntimeError: there is only a JRE.
-    """
-    home = Path(launcher_environment()["JAVA_HOME"])
-    if not (home / "bin" / "javac").exists():
-        raise RuntimeError(f"{home} is a JRE; tests of this kind need a JDK (see README.md)")
-    return str(home / "bin" / "java")
+    path = str(Path(__file__).with_name(source))
+    return run_jdk("java", *options, "-cp", classpath, path, asked=asked)
 
 
 def _packed(batch: Asked) -> bytes:

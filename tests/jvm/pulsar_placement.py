@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from tests.jvm.jdk import run_jdk
 from tests.servers.pulsar_roles import pulsar_home
-from tests.spark.fixtures import launcher_environment
 
 SOURCES: Final = Path(__file__).with_name("placement")
 _OPTIONS: Final = (
@@ -29,25 +28,15 @@ def ask_pulsar(cases: Sequence[Json]) -> list[Any]:
     Raises:
         RuntimeError: the JVM failed, or there is no compiler beside it; with what it said.
     """
-    lines = "".join(json.dumps(case) + "\n" for case in cases)
+    asked = "".join(json.dumps(case) + "\n" for case in cases).encode()
     classpath = f"{_compiled()}:{pulsar_home()}/lib/*"
-    answers = _run("java", *_OPTIONS, "-cp", classpath, "PulsarPlacement", asked=lines)
-    return [json.loads(line) for line in answers.splitlines()]
+    answers = run_jdk("java", *_OPTIONS, "-cp", classpath, "PulsarPlacement", asked=asked)
+    return [json.loads(line) for line in answers.decode().splitlines()]
 
 
 @cache
 def _compiled() -> Path:
     folder = tempfile.mkdtemp(prefix="pulsar-placement-")
     sources = [str(path) for path in sorted(SOURCES.glob("*.java"))]
-    _run("javac", "-nowarn", "-d", folder, "-cp", f"{pulsar_home()}/lib/*", *sources)
+    run_jdk("javac", "-nowarn", "-d", folder, "-cp", f"{pulsar_home()}/lib/*", *sources)
     return Path(folder)
-
-
-def _run(program: str, *arguments: str, asked: str = "") -> str:
-    path = Path(launcher_environment()["JAVA_HOME"]) / "bin" / program
-    if not path.exists():
-        raise RuntimeError(f"{path} is missing: these tests need a JDK")
-    done = subprocess.run([path, *arguments], input=asked, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{program} {arguments[-1]} failed:\n{done.stderr}")
-    return done.stdout

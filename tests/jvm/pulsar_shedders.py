@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from quotabalance.stock.placements import AvgPlacement, BundleAsked, MessageRate
 from quotabalance.stock.shedders import new_shedder
 from quotabalance.stock.stock_settings import StockSettings
 from tests.jvm.balance_cases import Case
-from tests.jvm.kafka_classes import java_of_a_jdk
+from tests.jvm.jdk import run_jdk
 from tests.servers.pulsar_roles import pulsar_home
 
 OPTIONS: Final = (
@@ -35,12 +34,9 @@ def ask_pulsar(source: str, cases: Iterable[Case]) -> list[Any]:
         RuntimeError: the JVM failed; with what it said.
     """
     asked = "".join(f"{json.dumps(case)}\n" for case in cases).encode()
-    path = Path(__file__).with_name(source)
-    command = [java_of_a_jdk(), *OPTIONS, "-cp", f"{pulsar_home()}/lib/*", str(path)]
-    done = subprocess.run(command, input=asked, capture_output=True)
-    if done.returncode:
-        raise RuntimeError(f"{source} failed:\n{done.stderr.decode()[-3000:]}")
-    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+    path = str(Path(__file__).with_name(source))
+    answers = run_jdk("java", *OPTIONS, "-cp", f"{pulsar_home()}/lib/*", path, asked=asked)
+    return [json.loads(line) for line in answers.decode().splitlines()]
 
 
 def our_answers(cls: str, case: Case) -> list[dict[str, Any]]:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tests.job import ROOT
 from tests.outside import kafka_run, pulsar_run
-from tests.outside.checks import Violation, violations
+from tests.outside.checks import violations
 from tests.outside.journal import Evidence
-from tests.outside.pulsar_checks import PulsarEvidence, pulsar_violations
+from tests.outside.pulsar_checks import PULSAR_CHECKS, PulsarEvidence
 from tests.wall_clock import COMPILER
 
 RUNS = {"kafka": kafka_run, "pulsar": pulsar_run}
@@ -65,13 +65,12 @@ def _run(servers: str, seed: int, minutes: float) -> int:
 
 def report(evidence: Evidence | PulsarEvidence) -> int:
     """Print what was seen, and what does not hold; returns the exit code."""
-    found: list[Violation]
     if isinstance(evidence, Evidence):
         print(kafka_run.summary(evidence))
         found = violations(evidence)
     else:
         print(pulsar_run.summary(evidence))
-        found = pulsar_violations(evidence)
+        found = violations(evidence, PULSAR_CHECKS)
     for violation in found[:_SHOWN]:
         print(violation)
     print(f"{len(found)} violations")

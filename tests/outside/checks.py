@@ -8,9 +8,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tests.outside.journal import Evidence, Exit, Held, Look, Published
+from tests.outside.journal import Evidence, Exit, Held, Look, Published, Run
 
 CLOCKS_MS: Final = 3_000
 """So much the clocks of the job and of agents may be wrong in a run (see the lanes)."""
@@ -261,7 +261,7 @@ def known_ends(evidence: Evidence) -> Iterator[Violation]:
     yield from unknown_ends(evidence.exits)
 
 
-def history(evidence: Evidence) -> Iterator[Violation]:
+def history(evidence: Run) -> Iterator[Violation]:
     """The history is intact, and its rounds give the same results again."""
     for text in evidence.history:
         yield Violation("history", evidence.end_ms, text)
@@ -280,6 +280,8 @@ CHECKS: Final[tuple[Callable[[Evidence], Iterator[Violation]], ...]] = (
 )
 
 
-def violations(evidence: Evidence) -> list[Violation]:
+def violations(
+    evidence: Any, checks: Iterable[Callable[[Any], Iterator[Violation]]] = CHECKS
+) -> list[Violation]:
     """Everything that does not hold."""
-    return [violation for check in CHECKS for violation in check(evidence)]
+    return [violation for check in checks for violation in check(evidence)]

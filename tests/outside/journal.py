@@ -15,9 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-UNLIMITED_TEXT = "inf"
+from typing import Any, NamedTuple, Protocol
 
 
 class Held(NamedTuple):
@@ -78,6 +76,14 @@ class Exit(NamedTuple):
     process: str
     code: int
     line: str
+
+
+class Run(Protocol):
+    """The part of the evidence that runs with Kafka and with Pulsar have."""
+
+    end_ms: int
+    exits: list[Exit]
+    history: list[str]
 
 
 @dataclass

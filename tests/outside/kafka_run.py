@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,10 +22,9 @@ from tests.outside.kafka_world import (
     KafkaWorld,
 )
 from tests.outside.processes import now_ms
-from tests.outside.schedule import play, schedule
+from tests.outside.schedule import schedule
 
 QUIET_S: Final = 2 * LEASE_S + 15.0
-_STARTS_WITHIN_S: Final = 400.0
 
 
 def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> Evidence:
@@ -37,20 +35,13 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
     """
     with KafkaWorld(folder) as world:
         say("Kafka serves; waiting for the first limits")
-        _first_limits(world)
+        _want(world, 1)
+        world.wait_until(lambda: published(world), "no limits")
         begun_ms = now_ms()
-        faults = schedule(seed, lanes(), minutes * 60.0 - QUIET_S)
-        play(faults, world.begin, world.end, world.wait, world.exits, say)
+        world.play(schedule(seed, lanes(), minutes * 60.0 - QUIET_S), say)
         world.heal()
-        for agent in world.agents.values():
-            for group, quota in GROUPS.items():
-                agent.want(group, 2 * quota)
-        say("no more faults; waiting until the job is ready")
-        healed_s = time.monotonic()
-        while not world.job.is_ready and time.monotonic() < healed_s + _STARTS_WITHIN_S:
-            world.wait(0.2)
-        say(f"quiet from now on; the job was ready {time.monotonic() - healed_s:.1f} s later")
-        faults_end_ms = now_ms()
+        _want(world, 2)
+        faults_end_ms = world.until_ready(say)
         world.wait(QUIET_S)
         end_ms = now_ms()
         evidence = Evidence(
@@ -74,16 +65,11 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
     return evidence
 
 
-def _first_limits(world: KafkaWorld) -> None:
-    """Everybody wants something; wait until the agents have limits."""
+def _want(world: KafkaWorld, quotas: int) -> None:
+    """Every agent wants so many times each group's quota."""
     for agent in world.agents.values():
         for group, quota in GROUPS.items():
-            agent.want(group, quota)
-    deadline = time.monotonic() + _STARTS_WITHIN_S
-    while not published(world):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"no limits: {world.job.said()[-3000:]}")
-        world.wait(0.5)
+            agent.want(group, quotas * quota)
 
 
 def _must_have_ended(world: KafkaWorld, evidence: Evidence) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +24,13 @@ from kafka.errors import KafkaError
 
 from quotaplane.settings import load_settings
 from tests.job import put_quotas, write_conf
-from tests.outside.journal import Exit, Put
+from tests.outside.journal import Put
 from tests.outside.kafka_lanes import AGENTS, GROUPS
 from tests.outside.processes import AgentProcess, Job, now_ms, quotaplane
-from tests.outside.proxy import NetFault, Proxies, Proxy
 from tests.outside.schedule import Fault
 from tests.outside.world import World
 from tests.servers.kafka_server import KafkaServer
+from tests.servers.proxy import KINDS, NetFault, Proxies, Proxy
 from tests.wall_clock import WallClock
 
 LEASE_S: Final = 45.0
@@ -42,7 +42,7 @@ _JOB_LISTENERS: Final = ("JOBA", "JOBB")
 
 
 class KafkaWorld(World):
-    """The parts of a run. Faults begin and end by their kinds."""
+    """The parts of a run."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -52,6 +52,7 @@ class KafkaWorld(World):
         self.proxies: dict[str, Proxy] = {}
         self.jobs: list[Job] = []
         """The last one leads, or will."""
+        self.programs = self.jobs
         self.agents: dict[str, AgentProcess] = {}
         self.puts: list[Put] = []
         self._clock = WallClock(folder, "job")
@@ -123,61 +124,52 @@ class KafkaWorld(World):
 
     def supervise(self) -> None:
         """Start jobs again that have ended; check that agents run."""
-        for job in self.jobs:
-            job.supervise()
+        super().supervise()
         for agent in self.agents.values():
             agent.check()
 
-    def exits(self) -> list[Exit]:
-        """Processes that ended."""
-        return sorted(each for job in self.jobs for each in job.exits)
-
     # --- faults -----------------------------------------------------------------------------------
 
-    def begin(self, fault: Fault) -> None:
-        """Begin a fault, or make a change."""
+    def happening(self, fault: Fault) -> Iterator[None]:
+        """Begin a fault, or make a change; then, if it lasts, end it."""
         kind, target, more = fault.kind, fault.target, fault.more
-        if kind in _NETWORK:
+        if kind in KINDS:
             self._network(target, NetFault(kind, **more), kind)
+            yield
+            self._network(target, None, kind)
         elif kind == "silence":
             for agent in AGENTS:
                 self._network(agent, NetFault("half-open"), kind)
+            yield
+            for agent in AGENTS:
+                self._network(agent, None, kind)
         elif kind == "clock":
             self._set_clock(target, more["by_s"])
+            yield
+            self._set_clock(target, 0.0)
         elif kind == "put":
             self.later("groups put", lambda: self._put(target, more["quota"]))
         elif kind == "want":
             self.agents[target].want(more["group"], more["rate"])
         elif kind == "table away":
             (self.history / target).rename(self.folder / f"{target}-away")
-        elif kind == "access":
-            self.later(f"taking away: {target}", lambda: self._forbid(target), line="server")
-        elif target == "server":
-            self._server(kind)
-        elif target in self.agents:
-            self._agent(self.agents[target], kind)
-        else:
-            self._job(kind)
-
-    def end(self, fault: Fault) -> None:
-        """End a fault that lasts."""
-        kind, target = fault.kind, fault.target
-        if kind in _NETWORK:
-            self._network(target, None, kind)
-        elif kind == "silence":
-            for agent in AGENTS:
-                self._network(agent, None, kind)
-        elif kind == "clock":
-            self._set_clock(target, 0.0)
-        elif kind == "table away":
+            yield
             self._bring_back(target)
         elif kind == "access":
+            self.later(f"taking away: {target}", lambda: self._forbid(target), line="server")
+            yield
             self.later(f"giving back: {target}", lambda: self._allow(target), line="server")
         elif target == "server":
+            self._server(kind)
+            yield
             self._signal_server(signal.SIGCONT)
         elif target in self.agents:
+            self._agent(self.agents[target], kind)
+            yield
             self.agents[target].thaw()
         else:
+            self._job(kind)
+            yield
             for job in self.jobs:
                 job.thaw()
 
@@ -279,7 +271,6 @@ class KafkaWorld(World):
 
 
 _SERVES_WITHIN_S: Final = 60.0
-_NETWORK: Final = ("delay", "cut", "half-open", "trickle")
 _RIGHTS: Final = {
     "write limits": (ACLOperation.WRITE, _LIMITS),
     "read reports": (ACLOperation.READ, _REPORTS),

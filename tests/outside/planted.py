@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from tests.outside.journal import Exit
-
-
-class Run(Protocol):
-    """The part of the evidence that all runs have."""
-
-    end_ms: int
-    exits: list[Exit]
-    history: list[str]
+from tests.outside.journal import Exit, Run
 
 
 def _traceback(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Processes of a run: jobs under a supervisor, and agents; killed, frozen, with wrong clocks."""
+"""Processes of a run: programs under a supervisor, and agents; killed, frozen, started again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.job import ROOT, RunningJob
+from tests.job import ROOT, RunningJob, environment
 from tests.outside.journal import Exit
 from tests.servers.tools import end
 from tests.wall_clock import WallClock
 
-_RESTART_AFTER_S: Final = 1.0
 _COMMAND_WITHIN_S: Final = 180.0
 _TOO_LONG: Final = 124
 """The exit code of a command that was killed; no command has it."""
@@ -26,12 +25,6 @@ _TOO_LONG: Final = 124
 def now_ms() -> int:
     """The true time."""
     return time.time_ns() // 1_000_000
-
-
-def environment(**more: str) -> dict[str, str]:
-    """The environment of a Python process of this repository."""
-    paths = os.pathsep.join([str(ROOT / "pipelines"), str(ROOT)])
-    return {**os.environ, "PYTHONPATH": paths, **more}
 
 
 def quotaplane(*words: str) -> tuple[int, str, str]:
@@ -46,39 +39,36 @@ def quotaplane(*words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-class Job:
-    """A quota job with its own settings file; started again when it has ended by itself."""
+class Program:
+    """A program with its own settings file; started again when it has ended by itself."""
 
-    def __init__(self, name: str, conf: Path, clock: WallClock) -> None:
-        self.name, self._conf, self._clock = name, conf, clock
+    restart_after_s = 0.0
+
+    def __init__(self, name: str, conf: Path) -> None:
+        self.name, self._conf = name, conf
+        self._log = conf.with_suffix(".log")
         self.replaced = False
         """Another one was started: this one must end by itself, and is not started again."""
-        self.frozen = False
         self.exits: list[Exit] = []
-        self._ended_s: float | None = None
-        self.start()
+        self._start()
 
-    def start(self) -> None:
-        """Start it; it needs some 15 s until it is ready."""
-        log = self._conf.with_suffix(".log")
-        self._printed = log.stat().st_size if log.exists() else 0
-        self._job = RunningJob(self._conf, variables=self._clock.variables)
-        self._ended_s = None
+    def _start(self) -> None:
+        self._printed = self._log.stat().st_size if self._log.exists() else 0
+        self._process = self._open()
+        self._ended_s: float | None = None
+
+    def _open(self) -> subprocess.Popen[bytes]:
+        """Start its process, in a process group of its own; what it prints goes to ``_log``."""
+        raise NotImplementedError
 
     @property
     def runs(self) -> bool:
         """Whether its process has not ended."""
-        return self._job.process.poll() is None
+        return self._process.poll() is None
 
     def said(self) -> str:
         """What this process has printed."""
-        data = self._job.log.read_bytes()[self._printed :]
-        return data.decode(errors="replace")
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether this process reads reports already."""
-        return self.runs and "quotaplane: ready: " in self.said()
+        return self._log.read_bytes()[self._printed :].decode(errors="replace")
 
     def supervise(self) -> None:
         """Start it again if it has ended, unless it was replaced."""
@@ -90,39 +80,72 @@ class Job:
             line = (said.strip().splitlines() or [""])[-1]
             if "Traceback" in said:
                 line = said[said.index("Traceback") :][:2000]
-            code = self._job.process.returncode
-            self.exits.append(Exit(now_ms(), self.name, code, line))
-            self._job.kill()  # what is left of its process group, as systemd does
-        elif not self.replaced and time.monotonic() > self._ended_s + _RESTART_AFTER_S:
-            self.start()
+            self.exits.append(Exit(now_ms(), self.name, self._process.returncode, line))
+            self._signal(signal.SIGKILL)  # what is left of its process group, as systemd does
+        if not self.replaced and time.monotonic() >= self._ended_s + self.restart_after_s:
+            self._start()
 
     def kill(self) -> None:
         """SIGKILL; the supervisor starts it again."""
         self.thaw()
-        self._job.kill()
+        self._signal(signal.SIGKILL)
+        self._process.wait()
 
     def freeze(self) -> None:
         """SIGSTOP."""
-        self.frozen = True
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """SIGCONT."""
-        self.frozen = False
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """SIGTERM, and wait; its exit is in ``exits``."""
         self.replaced = True
+        self.thaw()
         self._signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            self._job.process.wait(90)
+            self._process.wait(90)
         self.supervise()
-        self._job.kill()
+        self.kill()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._job.process.pid, number)
+            os.killpg(self._process.pid, number)
+
+
+class Job(Program):
+    """A quota job; it needs some 15 s until it is ready."""
+
+    restart_after_s = 1.0
+
+    def __init__(self, name: str, conf: Path, clock: WallClock) -> None:
+        self._clock = clock
+        super().__init__(name, conf)
+
+    def _open(self) -> subprocess.Popen[bytes]:
+        return RunningJob(self._conf, variables=self._clock.variables).process
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this process reads reports already."""
+        return self.runs and "quotaplane: ready: " in self.said()
+
+
+class Enforcer(Program):
+    """``quotaplane enforce pulsar``."""
+
+    def _open(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "quotaplane", "enforce", "pulsar"]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [*command, "--conf", str(self._conf)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment(),
+                start_new_session=True,
+            )
 
 
 class AgentProcess:
@@ -155,14 +178,14 @@ class AgentProcess:
     def want(self, group: str, messages_per_s: float) -> None:
         """From now on it wants so much of a group."""
         self._demand[group] = messages_per_s
-        self._tell(f"want {group} {messages_per_s}")
+        self._send(f"want {group} {messages_per_s}")
 
     def clock(self, ahead_s: float) -> None:
         """From now on its clock is ahead by this."""
         self._ahead_s = ahead_s
-        self._tell(f"clock {ahead_s}")
+        self._send(f"clock {ahead_s}")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n".encode())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quotaplane.errors import ClusterError
-from tests.outside.checks import KNOWN_CODES, Violation, unknown_ends
+from tests.outside.checks import KNOWN_CODES, Violation, history, unknown_ends
 from tests.outside.journal import Exit
 
 NEW_TOPIC_MS = 1_000
@@ -102,13 +102,7 @@ def nothing_lost(evidence: PulsarEvidence) -> Iterator[Violation]:
 def ends_and_history(evidence: PulsarEvidence) -> Iterator[Violation]:
     """Known exit codes; an intact history."""
     yield from unknown_ends(evidence.exits, KNOWN_CODES | {ClusterError.exit_code})
-    for text in evidence.history:
-        yield Violation("history", evidence.end_ms, text)
+    yield from history(evidence)
 
 
 PULSAR_CHECKS = (recovered, new_topics, stays_limited, nothing_lost, ends_and_history)
-
-
-def pulsar_violations(evidence: PulsarEvidence) -> list[Violation]:
-    """Everything that does not hold."""
-    return [violation for check in PULSAR_CHECKS for violation in check(evidence)]

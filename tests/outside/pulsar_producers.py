@@ -10,6 +10,8 @@ from typing import Any, Final
 import httpx
 import pulsar
 
+from tests.servers.pulsar_clients import quiet_client
+
 SLOT_MS: Final = 100
 _PENDING: Final = 20
 _TICK_S: Final = 0.02
@@ -40,8 +42,7 @@ class Topic:
             thread.start()
 
     def _produce(self) -> None:
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        client = pulsar.Client(self._service_url, logger=quiet)
+        client = quiet_client(self._service_url)
         while not self._ended.is_set():
             try:
                 producer = client.create_producer(

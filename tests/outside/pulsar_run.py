@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -12,10 +11,9 @@ from tests.outside.processes import now_ms, quotaplane
 from tests.outside.pulsar_checks import PulsarEvidence, kept_from, new_topics_p99_ms
 from tests.outside.pulsar_lanes import lanes
 from tests.outside.pulsar_world import GROUP, LEASE_S, PulsarWorld
-from tests.outside.schedule import play, schedule
+from tests.outside.schedule import schedule
 
 QUIET_S: Final = 2 * LEASE_S + 10.0
-_STARTS_WITHIN_S: Final = 400.0
 _FIRST_TOPICS: Final = 3
 
 
@@ -29,24 +27,13 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         say("three brokers serve; waiting for the first rates")
         for _ in range(_FIRST_TOPICS):
             world.new_topic(200.0)
-        deadline = time.monotonic() + _STARTS_WITHIN_S
-        while any(topic.limited_ms is None for topic in world.topics):
-            if time.monotonic() > deadline:
-                said = [each.said()[-1500:] for each in world.enforcers.values()]
-                raise RuntimeError(f"no rates: {said} {world.job.said()[-1500:]}")
-            world.wait(0.5)
+        world.wait_until(lambda: all(topic.limited_ms for topic in world.topics), "no rates")
         say("all topics have rates")
-        faults = schedule(seed, lanes(), minutes * 60.0 - QUIET_S)
-        play(faults, world.begin, world.end, world.wait, world.exits, say)
+        world.play(schedule(seed, lanes(), minutes * 60.0 - QUIET_S), say)
         world.settle()
         for topic in world.topics:
             topic.rate = 200.0
-        say("no more faults; waiting until the job is ready")
-        healed_s = time.monotonic()
-        while not world.job.is_ready and time.monotonic() < healed_s + _STARTS_WITHIN_S:
-            world.wait(0.2)
-        say(f"quiet from now on; the job was ready {time.monotonic() - healed_s:.1f} s later")
-        faults_end_ms = now_ms()
+        faults_end_ms = world.until_ready(say)
         world.wait(QUIET_S)
         later = world.topics[_FIRST_TOPICS:]
         evidence = PulsarEvidence(

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from tests.job import write_conf
-from tests.outside.journal import Exit
-from tests.outside.processes import Job, environment, now_ms
-from tests.outside.proxy import NetFault, Proxies, Proxy
+from tests.outside.processes import Enforcer, Job, now_ms
 from tests.outside.pulsar_lanes import CLIENTS, ENFORCERS
 from tests.outside.pulsar_producers import Topic
 from tests.outside.schedule import Fault
 from tests.outside.world import World
+from tests.servers.proxy import KINDS, NetFault, Proxies, Proxy
+from tests.servers.pulsar_clients import pulsar_transport
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.tools import free_ports
 from tests.wall_clock import WallClock
@@ -25,58 +23,8 @@ from tests.wall_clock import WallClock
 NAMESPACE, GROUP, QUOTA = "acme/orders", "orders", 300
 LEASE_S: Final = 40.0
 _LIMITS: Final = "persistent://public/quotaplane/limits"
-_NETWORK: Final = ("delay", "cut", "half-open", "trickle")
 _FAULTY: Final = 2
 """The broker that faults happen to; the others answer our own questions."""
-
-
-class Enforcer:
-    """``quotaplane enforce pulsar``, started again when it has ended."""
-
-    def __init__(self, name: str, conf: Path) -> None:
-        self.name, self._conf = name, conf
-        self.exits: list[Exit] = []
-        self._log = conf.with_suffix(".log")
-        self._start()
-
-    def _start(self) -> None:
-        command = [sys.executable, "-m", "quotaplane", "enforce", "pulsar"]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--conf", str(self._conf)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=environment(),
-                start_new_session=True,
-            )
-
-    def said(self) -> str:
-        """Everything that it has printed."""
-        return self._log.read_text(errors="replace")
-
-    def supervise(self) -> None:
-        """Start it again if it has ended."""
-        code = self._process.poll()
-        if code is not None:
-            line = (self.said().strip().splitlines() or [""])[-1]
-            self.exits.append(Exit(now_ms(), self.name, code, line))
-            self._start()
-
-    def send(self, number: signal.Signals) -> None:
-        """A signal."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(number)
-
-    def stop(self) -> None:
-        """End it."""
-        self.send(signal.SIGCONT)
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 class PulsarWorld(World):
@@ -116,19 +64,15 @@ class PulsarWorld(World):
         for name in ENFORCERS:
             self.enforcers[name] = Enforcer(name, self._conf(name))
             self._held.callback(self.enforcers[name].stop)
+        self.programs = [self.job, *self.enforcers.values()]
         self._held.callback(lambda: [topic.stop() for topic in self.topics])
 
     def _conf(self, name: str) -> Path:
         service, admin = self._own[name]
-        transport = {
-            "kind": "pulsar",
-            "service_url": f"pulsar://127.0.0.1:{service.port}",
-            "admin_url": f"http://127.0.0.1:{admin.port}",
-            "limits_topic": _LIMITS,
-        }
+        urls = f"pulsar://127.0.0.1:{service.port}", f"http://127.0.0.1:{admin.port}"
         return write_conf(
             self.folder / name,
-            transport,
+            pulsar_transport(*urls, _LIMITS),
             history={"path": str(self.folder / "history")},
             checkpoint=str(self.folder / "checkpoint"),
             cluster={"poll_interval_s": 1.0},
@@ -151,19 +95,8 @@ class PulsarWorld(World):
         self.topics.append(Topic(name, *urls, rate))
         return self.topics[-1]
 
-    def supervise(self) -> None:
-        """Start again what has ended."""
-        self.job.supervise()
-        for enforcer in self.enforcers.values():
-            enforcer.supervise()
-
-    def exits(self) -> list[Exit]:
-        """Processes that ended."""
-        ends = [self.job.exits, *(each.exits for each in self.enforcers.values())]
-        return sorted(each for some in ends for each in some)
-
-    def begin(self, fault: Fault) -> None:
-        """Begin a fault, or make a change."""
+    def happening(self, fault: Fault) -> Iterator[None]:
+        """Begin a fault, or make a change; then, if it lasts, end it."""
         kind, target, more = fault.kind, fault.target, fault.more
         if kind == "new topic":
             self.new_topic(more["rate"])
@@ -172,33 +105,26 @@ class PulsarWorld(World):
         elif target == "rest":
             for _, admin in self._own.values():
                 admin.set(NetFault(kind, **more), target)
-        elif kind in _NETWORK:
-            self._own[target][0].set(NetFault(kind, **more))
-            if kind in ("cut", "half-open"):
-                self._own[target][1].set(NetFault(kind, **more))
-        elif target == "broker":
-            self._broker(kind)
-        elif target == "job":
-            self.job.kill() if kind == "kill" else self.job.freeze()
-        else:
-            number = signal.SIGKILL if kind == "kill" else signal.SIGSTOP
-            self.enforcers[target].send(number)
-
-    def end(self, fault: Fault) -> None:
-        """End a fault that lasts."""
-        kind, target = fault.kind, fault.target
-        if target == "rest":
+            yield
             for _, admin in self._own.values():
                 admin.set(None, target)
-        elif kind in _NETWORK:
-            for proxy in self._own[target]:
-                proxy.set(None)
+        elif kind in KINDS:
+            service, admin = self._own[target]
+            service.set(NetFault(kind, **more))
+            if kind in ("cut", "half-open"):
+                admin.set(NetFault(kind, **more))
+            yield
+            service.set(None)
+            admin.set(None)
         elif target == "broker":
+            self._broker(kind)
+            yield
             self._signal_broker(signal.SIGCONT)
-        elif target == "job":
-            self.job.thaw()
         else:
-            self.enforcers[target].send(signal.SIGCONT)
+            program = self.job if target == "job" else self.enforcers[target]
+            program.kill() if kind == "kill" else program.freeze()
+            yield
+            program.thaw()
 
     def _broker(self, kind: str) -> None:
         if kind == "kill":

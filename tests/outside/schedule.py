@@ -6,14 +6,15 @@ different lanes overlap. In the quiet time at the end there are none, and none l
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from tests.outside.proxy import KINDS
+from tests.servers.proxy import KINDS
 
 FIRST_S: Final = 5.0
+_LEFT_OUT: Final = 0.2
+"""Of the lanes, by each seed."""
 
 
 class Fault(NamedTuple):
@@ -59,9 +60,6 @@ def schedule(seed: int, lanes: dict[str, Lane], faults_s: float) -> list[Fault]:
     return sorted(faults)
 
 
-_LEFT_OUT: Final = 0.2
-
-
 def network_fault(client: str) -> Callable[[Random], Fault]:
     """The connections of a client are slow, silent or broken for a while."""
 
@@ -93,28 +91,3 @@ def clock_fault(clock: str, most_s: float) -> Callable[[Random], Fault]:
         return Fault(0.0, rng.choice([5.0, 20.0, 40.0]), "clock", clock, {"by_s": by_s})
 
     return make
-
-
-def play(
-    faults: Sequence[Fault],
-    begin: Callable[[Fault], None],
-    end: Callable[[Fault], None],
-    wait: Callable[[float], None],
-    exits: Callable[[], Sequence[Any]],
-    say: Callable[[str], None],
-) -> None:
-    """Let faults begin and end in time; print them, and processes that ended meanwhile."""
-    timeline = [(fault.at_s, begin, fault) for fault in faults]
-    timeline += [(fault.at_s + fault.for_s, end, fault) for fault in faults if fault.for_s]
-    begun_s, shown = time.monotonic(), 0
-    for at_s, act, fault in sorted(timeline, key=lambda each: each[0]):
-        wait(begun_s + at_s - time.monotonic())
-        if fault.kind != "want":
-            late_s = time.monotonic() - begun_s - at_s
-            late = f" ({late_s:.1f} s late)" if late_s > 1 else ""
-            what = "begin" if act is begin else "end"
-            say(f"{at_s:6.1f} s: {what} {fault.kind} {fault.target} {fault.more or ''}{late}")
-        act(fault)
-        for each in exits()[shown:]:
-            say(f"          {each.process} ended with {each.code}: {each.line[:300]}")
-        shown = len(exits())

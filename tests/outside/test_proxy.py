@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.outside.proxy import NetFault, Proxies, Proxy
+from tests.servers.proxy import NetFault, Proxies, Proxy
 from tests.servers.tools import free_ports
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.outside.checks import unknown_ends
+from tests.outside.checks import unknown_ends, violations
 from tests.outside.journal import Exit
 from tests.outside.planted import IN_ANY_RUN
 from tests.outside.pulsar_checks import (
@@ -15,7 +15,6 @@ from tests.outside.pulsar_checks import (
     PulsarEvidence,
     kept_from,
     new_topics_p99_ms,
-    pulsar_violations,
 )
 
 QUIET_MS, END_MS = 100_000, 160_000
@@ -37,7 +36,7 @@ def _run() -> PulsarEvidence:
 
 
 def test_nothing_is_found_in_a_run_in_which_everything_holds() -> None:
-    assert pulsar_violations(_run()) == []
+    assert violations(_run(), PULSAR_CHECKS) == []
     assert kept_from(_run()) == 0
     assert new_topics_p99_ms(_run()) == 900
 
@@ -88,7 +87,7 @@ def test_what_does_not_hold_is_found(planted: str) -> None:
     check, plant = PLANTED[planted]
     run = _run()
     plant(run)
-    assert {violation.check for violation in pulsar_violations(run)} == {check}
+    assert {violation.check for violation in violations(run, PULSAR_CHECKS)} == {check}
 
 
 def test_each_check_finds_something() -> None:
@@ -104,5 +103,5 @@ def test_a_job_may_end_as_the_rest_api_is_gone() -> None:
     """With exit code 6 (docs/reference/cli.md); a run with Kafka has no REST API."""
     run = _run()
     run.exits.append(Exit(QUIET_MS, "job", 6, "quotaplane: error: Pulsar's REST API at ..."))
-    assert pulsar_violations(run) == []
+    assert violations(run, PULSAR_CHECKS) == []
     assert [*unknown_ends(run.exits)]

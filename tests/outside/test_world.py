@@ -18,9 +18,6 @@ class _Empty(World):
     def _start(self) -> None:
         self._held.callback(lambda: setattr(self, "ended", True))
 
-    def supervise(self) -> None:
-        pass
-
 
 def test_work_of_a_line_is_done_in_its_order_beside_other_lines(tmp_path: Path) -> None:
     done: list[str] = []

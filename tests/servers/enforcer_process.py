@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
-import yaml
 
-from quotaplane.settings import Settings, parse_settings
+from quotaplane.settings import Settings
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Message
 from quotaplane.wire.limits import encode_limits
-from tests.job import ROOT, write_conf
+from tests.job import environment, write_conf
+from tests.servers.pulsar_clients import pulsar_transport
 from tests.servers.pulsar_server import PulsarServer
+from tests.waiting import wait_until
 
 LEASE_S = 3600.0
 """The usual lease: it outlasts every test, so a slow machine does not bring the safe limits."""
@@ -72,13 +71,12 @@ class EnforcerProcess:
         self._out = conf.with_suffix(".out")
         with self._out.open("wb") as out, self._errors.open("wb") as errors:
             command = ["-m", "quotaplane", "enforce", "pulsar", "--conf", str(conf), *options]
-            paths = os.pathsep.join([str(ROOT / "pipelines"), os.environ.get("PYTHONPATH", "")])
             self.process = subprocess.Popen(
                 [sys.executable, *command],
                 stdout=out,
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": paths},
+                env=environment(),
             )
 
     def errors(self) -> str:
@@ -86,13 +84,7 @@ class EnforcerProcess:
 
     def wait_until(self, done: Callable[[], object], within_s: float = 60.0) -> None:
         """Poll until ``done()``; fails with the process's stderr if it ends or takes too long."""
-        deadline = time.monotonic() + within_s
-        while not done():
-            ended = self.process.poll()
-            if ended is not None or time.monotonic() > deadline:
-                what = "took too long" if ended is None else f"ended with exit code {ended}"
-                raise AssertionError(f"the enforcer {what}: {self.errors()}")
-            time.sleep(0.05)
+        wait_until(done, within_s, process=self.process, said=self.errors)
 
     def stop(self) -> dict[str, Any]:
         """Stop it with SIGTERM; returns its last status line."""
@@ -114,12 +106,7 @@ class EnforcerProcess:
     def __enter__(self) -> EnforcerProcess:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -127,16 +114,7 @@ class EnforcerProcess:
 
 def conf_for(server: PulsarServer, folder: Path, limits_topic: str, **enforce: Any) -> Path:
     """Write a settings file; by default without take-over."""
-    transport = {
-        "kind": "pulsar",
-        "service_url": server.service_url,
-        "admin_url": server.admin_url,
-        "limits_topic": limits_topic,
-    }
+    transport = pulsar_transport(server.service_url, server.admin_url, limits_topic)
     usual = {"interval_s": 0.2, "take_over": False, "leader_topic": f"{limits_topic}-leader"}
     limits = {"lease_s": LEASE_S}
     return write_conf(folder, transport, limits=limits, enforce={**usual, **enforce})
-
-
-def settings_in(conf: Path) -> Settings:
-    return parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))

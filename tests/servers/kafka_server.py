@@ -11,17 +11,14 @@ with SASL PLAIN, with new certificates.
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
 
 from tests.servers.certificates import Certificates, make_certificates
-from tests.servers.tools import end, fetched_once, free_ports, ivy_retrieve, java, run
+from tests.servers.tools import LoggedProcess, fetched_once, free_ports, ivy_retrieve, java, run
 
 JARS: Final = Path(__file__).parents[2] / "deploy" / "kafka-server-jars.xml"
 SASL_USER: Final = "quotaplane"
@@ -29,12 +26,12 @@ SASL_PASSWORD: Final = 'pass"word\\with,odd=characters;'
 """Contains every character that must be escaped in a JAAS line."""
 
 _READY: Final = "Kafka Server started"
-_READY_WITHIN_S: Final = 180.0
+_CONF: Final = "kraft.properties"
 _MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 _CLUSTER_ID: Final = "cXVvdGFwbGFuZS10ZXN0cw"
 
 
-class KafkaServer:
+class KafkaServer(LoggedProcess):
     """One server; a context manager. ``stop`` and ``start`` again keep its data and its ports."""
 
     def __init__(
@@ -60,9 +57,12 @@ class KafkaServer:
                 allow. ANONYMOUS is a superuser then.
         """
         self._folder = folder
+        options = [f"-Xmx{heap_mb}m", "-XX:+UseSerialGC"]
+        options += [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
+        self._classpath = f"{kafka_jars()}/*"
+        command = [java(), *options, "-cp", self._classpath, "kafka.Kafka", f"{folder}/{_CONF}"]
+        super().__init__("Kafka", folder / "server.log", command)
         self._access_rules, self._users = access_rules, users
-        self._heap_mb = heap_mb
-        self._process: subprocess.Popen[bytes] | None = None
         plain, controller, tls, sasl = free_ports(4)
         self._ports = {"PLAINTEXT": plain, "CONTROLLER": controller}
         self._proxies = dict(zip(proxied, free_ports(len(proxied)), strict=True))
@@ -84,73 +84,27 @@ class KafkaServer:
     def bootstrap_servers(self) -> str:
         return self.bootstrap()
 
-    @property
-    def pid(self) -> int:
-        """Process id of the server; -1 = not running."""
-        return self._process.pid if self._process else -1
-
     def start(self) -> None:
         """Start and wait until it serves.
 
         Raises:
-            RuntimeError: it did not come up; the message ends with its log.
+            AssertionError: it did not come up; the message ends with its log.
         """
-        classpath = f"{kafka_jars()}/*"
-        properties = self._folder / "kraft.properties"
+        properties = self._folder / _CONF
         if not properties.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             properties.write_text(self._properties())
             (self._folder / "log4j2.properties").write_text(_LOG4J)
             tool = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
-            run("formatting Kafka's storage", [java(), "-cp", classpath, *tool])
-        log = self._folder / "server.log"
-        with log.open("wb") as out:
-            self._process = subprocess.Popen(
-                [
-                    java(),
-                    f"-Xmx{self._heap_mb}m",
-                    "-XX:+UseSerialGC",
-                    f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
-                    *("-cp", classpath, "kafka.Kafka", str(properties)),
-                ],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                # Its own session: Ctrl-C in a terminal must reach the tests first, not the server.
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + _READY_WITHIN_S
-        while _READY not in log.read_text(errors="replace"):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
-                raise RuntimeError(f"Kafka did not start; its log ends:\n{tail}")
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """Stop it cleanly, or by force after 20 s."""
-        if self._process is None:
-            return
-        end(self._process)
-        self._process = None
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+            run("formatting Kafka's storage", [java(), "-cp", self._classpath, *tool])
+        super().start()
+        self.wait_until(lambda: _READY in self.said())
 
     def __enter__(self) -> KafkaServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def create_topic(

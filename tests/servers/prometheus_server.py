@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import yaml
 
-from tests.servers.tools import end, fetched_once, free_ports, run
+from tests.servers.tools import LoggedProcess, fetched_once, free_ports, run
 
 DEPLOYED: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
-_READY_WITHIN_S: Final = 60.0
 
 
 def prometheus_folder() -> Path:
@@ -86,46 +83,30 @@ class PrometheusServer:
         ]
         self._conf = folder / "prometheus.yml"
         self._conf.write_text(yaml.safe_dump(conf), encoding="utf-8")
-        self._folder = folder
         (port,) = free_ports(1)
         self._address = f"127.0.0.1:{port}"
-        self._process: subprocess.Popen[bytes] | None = None
+        command = [
+            str(prometheus_folder() / "prometheus"),
+            f"--config.file={self._conf}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={self._address}",
+        ]
+        self._process = LoggedProcess("Prometheus", folder / "server.log", command)
 
     def __enter__(self) -> PrometheusServer:
-        log = self._folder / "server.log"
-        with log.open("wb") as out:
-            self._process = subprocess.Popen(
-                [
-                    str(prometheus_folder() / "prometheus"),
-                    f"--config.file={self._conf}",
-                    f"--storage.tsdb.path={self._folder / 'data'}",
-                    f"--web.listen-address={self._address}",
-                ],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + _READY_WITHIN_S
-        while True:
-            try:
-                urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=5).close()
-                return self
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    end(self._process)
-                    text = log.read_text(errors="replace")[-4000:]
-                    raise RuntimeError(f"Prometheus did not start:\n{text}") from None
-                time.sleep(0.1)
+        self._process.start()
+        self._process.wait_until(self._is_ready)
+        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._process is not None:
-            end(self._process)
+    def __exit__(self, *_: object) -> None:
+        self._process.stop()
+
+    def _is_ready(self) -> bool:
+        try:
+            urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=5).close()
+        except OSError:
+            return False
+        return True
 
     def api(self, path: str, **parameters: str) -> Any:
         """The data of an answer of its HTTP API; it is asked as Grafana asks."""

@@ -13,13 +13,10 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final
-
-import pulsar
 
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
@@ -110,7 +107,7 @@ class PulsarCluster:
         """Start and wait until every broker serves.
 
         Raises:
-            RuntimeError: a part of it did not come up; the message ends with its log.
+            AssertionError: a part of it did not come up; the message ends with its log.
         """
         self._zookeeper.start()
         self._zookeeper.wait_until(self._zookeeper_serves)
@@ -216,12 +213,7 @@ class PulsarCluster:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _zookeeper_serves(self) -> bool:
@@ -229,36 +221,6 @@ class PulsarCluster:
             s.sendall(b"ruok")
             return s.recv(4) == b"imok"
         return False
-
-
-@contextmanager
-def publishing(
-    cluster: PulsarCluster, topic: str, per_s: int = 400, *, in_flight: int = 10
-) -> Iterator[None]:
-    """Publish so many messages a second, as far as the broker takes them, over a connection of its
-    own. ``in_flight``: most messages that are not acknowledged yet.
-    """
-    over = threading.Event()
-
-    def publish() -> None:
-        quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-        client = pulsar.Client(cluster.service_url, logger=quiet)
-        producer = client.create_producer(
-            topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=2 * in_flight
-        )
-        room = threading.Semaphore(in_flight)
-        while not over.wait(1 / per_s):
-            if room.acquire(timeout=0.1):
-                producer.send_async(b"x" * 100, lambda *_: room.release())
-        client.close()
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(30)
 
 
 def _second_listener(port: int, proxy_port: int, inner_port: int) -> dict[str, str]:

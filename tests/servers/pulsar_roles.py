@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from quotaplane.streams.session import SHORT_LIVED
-from tests.servers.tools import end, fetched_once, ivy_retrieve, run
+from tests.servers.tools import LoggedProcess, fetched_once, ivy_retrieve, run
 
 DISTRIBUTION: Final = Path(__file__).parents[2] / "deploy" / "pulsar-server.xml"
 CLUSTER: Final = "quotaplane"
@@ -19,8 +17,6 @@ TRANSPORT: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTra
 
 _MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 _MAX_FRAME_BYTES: Final = _MAX_MESSAGE_BYTES + 1024 * 1024
-_WITHIN_S: Final = 180.0
-_TAIL_LINES: Final = 40
 
 
 def pulsar_home() -> Path:
@@ -43,66 +39,15 @@ def pulsar_home() -> Path:
     return fetched_once("pulsar-server", DISTRIBUTION, fetch)
 
 
-class Role:
+class Role(LoggedProcess):
     """A process: ``zookeeper``, ``bookie`` or ``broker``, as ``bin/pulsar`` names them."""
 
     def __init__(self, folder: Path, name: str, heap_mb: int, conf: Path, *options: str) -> None:
-        self._log = folder / f"{conf.stem}.log"
-        self._command = [str(pulsar_home() / "bin" / "pulsar"), name, *options]
-        self._env = _environment(folder, heap_mb)
         conf_names = {"zookeeper": "ZK", "bookie": "BOOKKEEPER", "broker": "BROKER"}
-        self._env[f"PULSAR_{conf_names[name]}_CONF"] = str(conf)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        """Process id; -1 = not running."""
-        return self._process.pid if self._process else -1
-
-    def start(self) -> None:
-        """Start the process without waiting for it."""
-        with self._log.open("wb") as out:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._env,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                # Its own session: Ctrl-C in a terminal must reach the tests first, not the server.
-                start_new_session=True,
-            )
-
-    def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait until ``ready()``.
-
-        Raises:
-            RuntimeError: the process ended, or took too long; the message ends with its log.
-        """
-        deadline = time.monotonic() + _WITHIN_S
-        while not ready():
-            if self._process is None or self._process.poll() is not None:
-                why = "ended at its start"
-            elif time.monotonic() > deadline:
-                why = f"does not serve after {_WITHIN_S:.0f} s"
-            else:
-                time.sleep(0.05)
-                continue
-            self.stop()
-            tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
-            raise RuntimeError(f"Pulsar's {self._command[1]} {why}; its log ends:\n{tail}")
-
-    def stop(self) -> None:
-        """Stop it cleanly, or by force after 20 s."""
-        if self._process is not None:
-            end(self._process)
-        self._process = None
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+        environment = _environment(folder, heap_mb)
+        environment[f"PULSAR_{conf_names[name]}_CONF"] = str(conf)
+        command = [str(pulsar_home() / "bin" / "pulsar"), name, *options]
+        super().__init__(f"Pulsar's {name}", folder / f"{conf.stem}.log", command, env=environment)
 
 
 def initialize_metadata(

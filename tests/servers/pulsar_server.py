@@ -14,7 +14,6 @@ bookie's port anew, and has to be started twice before the usage transport comes
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.pulsar_rest import PulsarRest
@@ -110,7 +109,7 @@ class PulsarServer:
         """Start and wait until it serves.
 
         Raises:
-            RuntimeError: it did not come up; the message ends with its log.
+            AssertionError: it did not come up; the message ends with its log.
         """
         if not (self._folder / "metadata").exists():
             urls = self.admin_url, self.service_url
@@ -128,12 +127,7 @@ class PulsarServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _security(self, certificates: Certificates, tokens: Tokens) -> dict[str, str]:

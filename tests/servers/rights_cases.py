@@ -11,7 +11,6 @@ from quotaplane.client.agent import BrokerClient
 from quotaplane.settings import parse_settings
 from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink
-from quotaplane.wire.reports import encode_report
 from tests.job import RunningJob, history_table
 
 PER_BROKER: Final = "A topic per broker"
@@ -44,18 +43,6 @@ def is_limited(client: BrokerClient) -> bool:
     client.poll()
     time.sleep(0.5)
     return bool(np.isfinite(client.limit("g")["publish_messages"]))
-
-
-def report_of(broker: str, now_ms: int) -> bytes:
-    """A report in the name of a broker, by whoever sends it."""
-    return encode_report(
-        broker=broker,
-        started_at_ms=now_ms,
-        sequence=1,
-        window_ms=1000,
-        groups=["g"],
-        usage=np.array([[10.0, np.nan, np.nan, np.nan]]),
-    )
 
 
 def refused(job: RunningJob) -> list[str]:

@@ -8,17 +8,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from quotaplane.streams.session import SHORT_LIVED
+from tests.servers.tools import LoggedProcess
 
-_READY_WITHIN_S: Final = 180.0
-_STOP_WITHIN_S: Final = 20.0
 _MASTER_READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY: Final = re.compile(r"Successfully registered with master")
 
@@ -38,7 +34,7 @@ class SparkStandalone:
         self.work = folder / "work"
         self._folder = folder
         self._workers = workers
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[LoggedProcess] = []
         # Workers get nothing of this checkout or of .venv but Spark, like workers on another
         # machine. SPARK_CONF_DIR has only what protects the cluster; all else is Spark's own.
         lines = ["spark.authenticate true", "spark.network.crypto.enabled true"]
@@ -76,46 +72,23 @@ class SparkStandalone:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _start(self, name: str, ready: re.Pattern[str], *options: str) -> re.Match[str]:
         role = "master.Master" if name == "master" else "worker.Worker"
-        log = self._folder / f"{name}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [
-                    f"{self._environment['SPARK_HOME']}/bin/spark-class",
-                    f"org.apache.spark.deploy.{role}",
-                    *("--host", "127.0.0.1"),
-                    *options,
-                ],
-                env=self._environment,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        program = f"{self._environment['SPARK_HOME']}/bin/spark-class"
+        process = LoggedProcess(
+            f"Spark's {name}",
+            self._folder / f"{name}.log",
+            [program, f"org.apache.spark.deploy.{role}", "--host", "127.0.0.1", *options],
+            env=self._environment,
+            cwd=self._folder,
+        )
+        process.start()
         self._processes.append(process)
-        deadline = time.monotonic() + _READY_WITHIN_S
-        while (found := ready.search(log.read_text("utf-8", "replace"))) is None:
-            if process.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text("utf-8", "replace")[-2000:]
-                raise RuntimeError(f"Spark's {name} did not start: {said}")
-            time.sleep(0.1)
-        return found
+        return process.wait_until(lambda: ready.search(process.said()))
 
     def _stop(self) -> None:
         for process in reversed(self._processes):
-            process.terminate()
-        for process in self._processes:
-            try:
-                process.wait(_STOP_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.stop()

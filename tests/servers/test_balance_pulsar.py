@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pulsar
 import pytest
 import yaml
 from deltalake import DeltaTable
@@ -25,11 +24,11 @@ from quotabalance.wire.load_reports import decode_load_report
 from quotabalance.wire.pb.balance_pb2 import BalancePlan
 from quotaplane.cli.main import main
 from quotaplane.history.store import ensure_tables
-from quotaplane.settings import Settings
+from quotaplane.settings import Settings, load_settings
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Topics
 from tests.job import ROOT, write_conf
-from tests.servers.enforcer_process import settings_in
+from tests.servers.pulsar_clients import pulsar_transport, quiet_client
 from tests.servers.pulsar_cluster import PulsarCluster
 
 TOPICS = Topics("load-reports", "balance-plans")
@@ -45,16 +44,12 @@ class Rig:
         rest.create_namespace("public/quotaplane")
         for topic in (*TOPICS, "limits"):
             rest.create_topic(f"persistent://public/quotaplane/{topic}")
-        transport = {
-            "kind": "pulsar",
-            "service_url": cluster.service_urls[0],
-            "admin_url": cluster.admin_urls[0],
-            "limits_topic": "persistent://public/quotaplane/limits",
-        }
+        topic = "persistent://public/quotaplane/limits"
+        transport = pulsar_transport(cluster.service_urls[0], cluster.admin_urls[0], topic)
         self.brokers = [url.partition("://")[2] for url in cluster.admin_urls]
         balance = {"policies": {"drained_brokers": self.brokers[:1]}}
         self.conf = write_conf(folder, transport, balance=balance)
-        self.settings: Settings = settings_in(self.conf)
+        self.settings: Settings = load_settings(self.conf)
         ensure_tables(self.settings.history)
         self._seq = 0
         self.last = b""
@@ -130,9 +125,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 def test_collected_planned_executed(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     namespace = rig.namespace("orders")
     heavy = f"{namespace}/{RANGES[0]}"
-    client = pulsar.Client(
-        rig.cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    )
+    client = quiet_client(rig.cluster.service_url)
     producer, _ = (
         client.create_producer(topic, block_if_queue_full=True) for topic in topics_in(namespace, 0)
     )

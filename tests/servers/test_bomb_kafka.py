@@ -8,12 +8,10 @@ import time
 import uuid
 from pathlib import Path
 
-import numpy as np
 import pytest
 from kafka import KafkaProducer
 
-from quotaplane.wire.reports import encode_report
-from tests.job import RunningJob, history_table, put_quotas, write_conf
+from tests.job import RunningJob, history_table, put_quotas, report_of, write_conf
 from tests.servers.kafka_server import KafkaServer
 
 MEMORY = ("--driver-memory", "640m")
@@ -61,15 +59,7 @@ def test_a_batch_that_takes_the_memory_is_refused_then_skipped_unread(
 
     with RunningJob(conf, *MEMORY, "--skip-batch", "0") as job:
         job.wait_until(lambda: (tmp_path / "checkpoint/commits/0").exists())
-        report = encode_report(
-            broker="a",
-            started_at_ms=1,
-            sequence=1,
-            window_ms=1000,
-            groups=["g"],
-            usage=np.array([[80.0, 1.0, 1.0, 1.0]]),
-        )
-        producer.send(topic, report, timestamp_ms=int(time.time() * 1000)).get(60)
+        producer.send(topic, report_of("a", 80.0), timestamp_ms=int(time.time() * 1000)).get(60)
         job.wait_until(lambda: history_table(job.settings, "usage").num_rows == 1)
         os.kill(job.process.pid, signal.SIGTERM)
         assert job.process.wait(120) == 0, job.log.read_text(errors="replace")

@@ -13,8 +13,9 @@ import pulsar
 import pytest
 
 from quotaplane.history.store import ensure_tables
+from quotaplane.settings import load_settings
 from tests.job import RunningJob, history_table, write_conf
-from tests.servers.enforcer_process import settings_in
+from tests.servers.pulsar_clients import pulsar_transport, quiet_client
 from tests.servers.pulsar_cluster import PulsarCluster
 
 pytestmark = pytest.mark.nightly
@@ -34,11 +35,7 @@ def publishing(cluster: PulsarCluster, topics: list[str]) -> Iterator[None]:
         # A broker that ends takes its client's connection with it.
         while not ended.is_set():
             with suppress(pulsar.PulsarException):
-                client = pulsar.Client(
-                    cluster.service_urls[0],
-                    logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
-                    operation_timeout_seconds=5,
-                )
+                client = quiet_client(cluster.service_urls[0], operation_timeout_seconds=5)
                 producer = client.create_producer(topic)
                 while not ended.wait(0.05):
                     producer.send_async(b"x" * 100, lambda *_: None)
@@ -106,18 +103,13 @@ def test_a_broker_that_ends_loses_its_share(tmp_path: Path) -> None:
         topics = [cluster.topic_on(broker, namespace) for broker in range(3)]
         conf = write_conf(
             tmp_path,
-            {
-                "kind": "pulsar",
-                "service_url": cluster.service_urls[0],
-                "admin_url": cluster.admin_urls[0],
-                "limits_topic": LIMITS,
-            },
+            pulsar_transport(cluster.service_urls[0], cluster.admin_urls[0], LIMITS),
             cluster={},
             reports={"interval_s": INTERVAL_S},
             trigger={"interval_s": 1.0},
             shards=1,
         )
-        ensure_tables(settings_in(conf).history)
+        ensure_tables(load_settings(conf).history)
         with publishing(cluster, topics), RunningJob(conf) as job:
 
             def limited(broker: int, since_s: float) -> bool:

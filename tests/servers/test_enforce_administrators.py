@@ -13,26 +13,16 @@ import pytest
 
 from quotaplane.history.store import ensure_tables
 from quotaplane.registry.recorded_rates import list_administrator_rates
+from quotaplane.settings import load_settings
 from tests.job import write_round
-from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
-from tests.servers.pulsar_cluster import PulsarCluster, publishing
+from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for
+from tests.servers.pulsar_clients import publishing
+from tests.servers.pulsar_cluster import PulsarCluster
+from tests.servers.pulsar_rest import dispatch_rate, publish_rate
 from tests.servers.pulsar_roles import CLUSTER
 
 LIMIT = 300
 MEASURED_S = 4.0
-
-
-def publish_rate(messages: int = -1, in_bytes: int = -1) -> dict[str, Any]:
-    return {"publishThrottlingRateInMsg": messages, "publishThrottlingRateInByte": in_bytes}
-
-
-def dispatch_rate(messages: int, period_s: int = 1) -> dict[str, Any]:
-    return {
-        "dispatchThrottlingRateInMsg": messages,
-        "dispatchThrottlingRateInByte": -1,
-        "relativeToPublishRate": False,
-        "ratePeriodInSecond": period_s,
-    }
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +65,7 @@ def test_rates_of_administrators_hold_survive_and_come_back(
     server: Any = SimpleNamespace(service_url=cluster.service_url, admin_url=cluster.admin_urls[0])
     limits_topic = rest.create_topic("persistent://public/default/limits")
     conf = conf_for(server, tmp_path, limits_topic)
-    settings = settings_in(conf)
+    settings = load_settings(conf)
     ensure_tables(settings.history)
     write_round(settings.history, epoch=1)
     limits = [Limits(settings, broker, group) for broker in cluster.service_urls]
@@ -96,17 +86,13 @@ def test_rates_of_administrators_hold_survive_and_come_back(
         )
 
     tell(LIMIT)
-    with EnforcerProcess(conf) as enforcer, publishing(cluster, held), publishing(cluster, high):
+    with EnforcerProcess(conf) as enforcer, publishing(cluster.service_url, held, high):
         enforcer.wait_until(all_in_force)
         assert "administrators' rates: found on" in enforcer.errors()
-        stats = f"{held.replace('://', '/')}/stats"
-        count, begun_s = rest.call("GET", stats)["msgInCounter"], time.monotonic()
-        time.sleep(MEASURED_S)
-        passed_s = time.monotonic() - begun_s
-        assert rest.call("GET", stats)["msgInCounter"] - count <= 5 * passed_s + 5
+        assert rest.per_s(held, MEASURED_S) <= 5 + 5 / MEASURED_S
         enforcer.process.send_signal(signal.SIGKILL)
         enforcer.process.wait()
-    with EnforcerProcess(conf) as enforcer, publishing(cluster, high):
+    with EnforcerProcess(conf) as enforcer, publishing(cluster.service_url, high):
         enforcer.wait_until(lambda: all_in_force() and enforcer.status().get("leads"))
         # By hand, right before it would be overwritten.
         before[path(high)] = publish_rate(60, 50_000_000)

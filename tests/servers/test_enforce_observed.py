@@ -16,7 +16,8 @@ from quotaplane.settings import Reports
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.wire.reports import Decoded, decode
 from tests.servers.enforcer_process import EnforcerProcess
-from tests.servers.test_enforce_pulsar import HELD, Scene, client_of, publishing, scene
+from tests.servers.pulsar_clients import publishing, quiet_client
+from tests.servers.test_enforce_pulsar import HELD, Scene, scene
 from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
 
 __all__ = ["scene"]
@@ -65,22 +66,22 @@ def test_reports_each_second_agree_with_the_counters_and_the_brokers_own(scene: 
     conf["reports"] = {"interval_s": OWN_EVERY_S}
     Path(scene.conf).write_text(yaml.safe_dump(conf), encoding="utf-8")
     topic = scene.topic("busy")
-    client = client_of(server)
+    client = quiet_client(server.service_url)
     consumer, own_consumer = (client.subscribe(name, "test") for name in (observed, STOCK_REPORTS))
     client.subscribe(topic, "sink", message_listener=lambda sink, m: sink.acknowledge(m))
     scene.limits.tell(publish=100)
-    with EnforcerProcess(scene.conf) as enforcer, publishing(server, topic):
+    with EnforcerProcess(scene.conf) as enforcer, publishing(server.service_url, topic):
         enforcer.wait_until(lambda: scene.rate(topic) == 100)
         time.sleep(3.0)
         read_for(consumer, 0.5)
         read_for(own_consumer, 0.5)
-        begun_s, before = time.monotonic(), scene.count(topic)
+        begun_s, before = time.monotonic(), scene.rest.counter(topic)
         messages = read_for(consumer, WATCHED_S)
         # A broker that needs more than 50 ms for its metrics is read less often.
         while len(messages) < LEAST_REPORTS and time.monotonic() < begun_s + PATIENCE_S:
             messages += read_for(consumer, 1.0)
         watched_s = time.monotonic() - begun_s
-        counted = (scene.count(topic) - before) / watched_s
+        counted = (scene.rest.counter(topic) - before) / watched_s
         own_messages = read_for(own_consumer, 0.5)
         status = enforcer.stop()
     client.close()

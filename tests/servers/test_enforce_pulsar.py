@@ -9,7 +9,6 @@ import urllib.request
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ import yaml
 
 from quotaplane.history.store import ensure_tables
 from quotaplane.registry.table import put_groups
-from quotaplane.settings import Settings
+from quotaplane.settings import Settings, load_settings
 from tests.job import write_round
-from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
+from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for
+from tests.servers.pulsar_clients import publishing, quiet_client
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_server import PulsarServer
 from tests.servers.tools import free_ports
@@ -68,17 +68,10 @@ class Scene:
         policy = self.rest.call("GET", f"{topic.replace('://', '/')}/{kind}Rate")
         return policy[f"{kind}ThrottlingRateInMsg"] if policy else None
 
-    def count(self, topic: str, counter: str = "msgInCounter") -> int:
-        """A counter of the topic; unlike rates it is live."""
-        stats = self.rest.call("GET", f"{topic.replace('://', '/')}/stats")
-        return int(stats[counter])
-
     def per_s(self, topic: str, counter: str = "msgInCounter") -> float:
         """Measure a rate, after waiting for the burst that a write allows."""
         time.sleep(1.5)
-        before, begun_s = self.count(topic, counter), time.monotonic()
-        time.sleep(MEASURED_S)
-        return (self.count(topic, counter) - before) / (time.monotonic() - begun_s)
+        return self.rest.per_s(topic, MEASURED_S, counter)
 
 
 @pytest.fixture
@@ -90,7 +83,7 @@ def scene(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[Scene]:
     rest.attach(namespace, group)
     limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
     conf = conf_for(pulsar_server, tmp_path, limits_topic)
-    settings = settings_in(conf)
+    settings = load_settings(conf)
     ensure_tables(settings.history)
     write_round(settings.history, epoch=1)
     limits = Limits(settings, pulsar_server.service_url, group)
@@ -105,48 +98,13 @@ def metrics_at(port: int) -> Series:
     return defaultdict(dict, {n.removeprefix("quotaplane_enforcer_"): v for n, v in found.items()})
 
 
-def client_of(server: PulsarServer) -> pulsar.Client:
-    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    return pulsar.Client(server.service_url, logger=quiet)
-
-
-@contextmanager
-def publishing(server: PulsarServer, *topics: str) -> Iterator[None]:
-    """Publish to each topic, 400 messages a second if not throttled, each over its own connection.
-
-    Topics that share a connection would be throttled together.
-    """
-    ended = threading.Event()
-
-    def publish(topic: str) -> None:
-        client = client_of(server)
-        producer = client.create_producer(
-            topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=20
-        )
-        waiting = threading.Semaphore(20)
-        while not ended.wait(0.0025):
-            if waiting.acquire(timeout=0.1):
-                producer.send_async(b"x" * 100, lambda *_: waiting.release())
-        client.close()
-
-    threads = [threading.Thread(target=publish, args=(topic,)) for topic in topics]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
-
-
 def test_a_producer_is_held_to_limits_as_they_move_and_run_out(scene: Scene) -> None:
     topic = scene.topic("a topic & more")
     (port,) = free_ports(1)
     conf = yaml.safe_load(scene.conf.read_text("utf-8")) | {"metrics": {"enforcer_port": port}}
     scene.conf.write_text(yaml.safe_dump(conf), encoding="utf-8")
     scene.limits.tell(publish=100)
-    with publishing(scene.server, topic), EnforcerProcess(scene.conf) as enforcer:
+    with publishing(scene.server.service_url, topic), EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: scene.rate(topic) == 100)
         enforcer.wait_until(lambda: metrics_at(port)["rates_in_force"] == {(): 1})
         assert metrics_at(port)["rate_writes_total"][("written",)] == 1
@@ -163,7 +121,7 @@ def test_a_producer_is_held_to_limits_as_they_move_and_run_out(scene: Scene) -> 
 
 def test_consumers_are_held_too(scene: Scene) -> None:
     topic = scene.topic("backlog")
-    client = client_of(scene.server)
+    client = quiet_client(scene.server.service_url)
     consumer = client.subscribe(topic, "reader", receiver_queue_size=10)
     producer = client.create_producer(topic)
     for _ in range(2000):
@@ -199,11 +157,11 @@ def test_what_one_topic_leaves_the_others_have(scene: Scene) -> None:
     one, other = scene.topic("one"), scene.topic("other", partitions=3)
     scene.limits.tell(publish=100)
     with EnforcerProcess(scene.conf) as enforcer:
-        with publishing(scene.server, one):
+        with publishing(scene.server.service_url, one):
             enforcer.wait_until(lambda: (scene.rate(one) or 0) > 80)
             # The idle one has a floor on top: a tenth of its even share for each partition.
             assert (scene.rate(one) or 0) + (scene.rate(other) or 0) <= 115
-        with publishing(scene.server, f"{other}-partition-1"):
+        with publishing(scene.server.service_url, f"{other}-partition-1"):
             # Its other partitions want nothing, and have the same rate.
             enforcer.wait_until(lambda: (scene.rate(other) or 0) > 80)
             assert (scene.rate(one) or 0) + (scene.rate(other) or 0) <= 115
@@ -252,12 +210,12 @@ def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene:
         enforcer.process.send_signal(signal.SIGKILL)
         enforcer.process.wait()
     new = f"persistent://{scene.namespace}/new"
-    with publishing(scene.server, new):
+    with publishing(scene.server.service_url, new):
         assert scene.per_s(new) == pytest.approx(30, rel=HELD)
-    client = client_of(scene.server)
+    client = quiet_client(scene.server.service_url)
     reader = client.create_reader(new, pulsar.MessageId.earliest)
     time.sleep(1.0)
-    assert scene.count(new, "msgOutCounter") <= 80  # a second's worth at once, and then 40
+    assert scene.rest.counter(new, "msgOutCounter") <= 80  # a second's worth at once, and then 40
     client.close()
     del reader
     # Started again it knows what is its own, and takes that off.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.servers.pulsar_cluster import PulsarCluster, publishing
+from tests.servers.pulsar_clients import publishing
+from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import pulsar_home
 from tests.spark.test_day_one import started, wait_until
@@ -46,14 +46,9 @@ class Orders:
         rate = self.rest.call("GET", f"persistent/{NAMESPACE}/{topic}/publishRate")
         return rate and rate["publishThrottlingRateInMsg"]
 
-    def _count(self) -> int:
-        return int(self.rest.call("GET", f"{BUSY.replace('://', '/')}/stats")["msgInCounter"])
-
     def busy_per_s(self) -> float:
         """How much the busy topic takes, over some seconds."""
-        before, begun_s = self._count(), time.monotonic()
-        time.sleep(MEASURED_S)
-        return (self._count() - before) / (time.monotonic() - begun_s)
+        return self.rest.per_s(BUSY, MEASURED_S)
 
 
 def settle(sandbox: Sandbox, cluster: PulsarCluster) -> None:
@@ -136,7 +131,8 @@ def test_from_topic_rates(tmp_path: Path) -> None:
         stack.enter_context(started(sandbox, run_until("quotaplane up ").text, log))
         until(lambda: re.search(r"^quota +\| .*: ready: ", log.read_text(), re.M))
         for topic, per_s in {BUSY: 300, BUSY.replace("/eu", "/us"): 4}.items():
-            stack.enter_context(publishing(cluster, topic, per_s, in_flight=100))
+            load = publishing(cluster.service_url, topic, per_s=per_s, in_flight=100)
+            stack.enter_context(load)
         until(lambda: 0.8 * RATE < orders.busy_per_s() < 1.2 * RATE)
 
         # Nothing changes until --apply.

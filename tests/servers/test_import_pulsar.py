@@ -15,18 +15,11 @@ from quotaplane.registry.table import get_group
 from quotaplane.settings import History
 from tests.histories import make_history
 from tests.job import write_conf
+from tests.servers.pulsar_clients import pulsar_transport, quiet_client
+from tests.servers.pulsar_rest import dispatch_rate, publish_rate
 from tests.servers.pulsar_server import PulsarServer
 
 UNLIMITED = -1
-
-
-def publish_rate(messages: int) -> dict[str, int]:
-    return {"publishThrottlingRateInMsg": messages, "publishThrottlingRateInByte": UNLIMITED}
-
-
-def dispatch_rate(in_bytes: int, **more: Any) -> dict[str, Any]:
-    rate = {"dispatchThrottlingRateInMsg": UNLIMITED, "dispatchThrottlingRateInByte": in_bytes}
-    return {**rate, "relativeToPublishRate": False, "ratePeriodInSecond": 1, **more}
 
 
 def test_import(
@@ -38,31 +31,22 @@ def test_import(
     namespace, group = rest.create_namespace(f"{tenant}/orders"), f"{tenant}::orders"
     rest.create_topic(f"persistent://{namespace}/a topic & more")
     rest.create_topic(f"persistent://{namespace}/returns", partitions=2)
-    client = pulsar.Client(
-        server.service_url,
-        authentication=pulsar.AuthenticationToken(server.admin_token),
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
-    )
+    token = pulsar.AuthenticationToken(server.admin_token)
+    client = quiet_client(server.service_url, authentication=token)
     client.create_producer(f"non-persistent://{namespace}/fast")
     policies = f"namespaces/{namespace}"
     rest.call("POST", f"{policies}/publishRate", publish_rate(100))
-    rest.call("POST", f"{policies}/dispatchRate", dispatch_rate(5000, ratePeriodInSecond=2))
-    rest.call("POST", f"{policies}/subscriptionDispatchRate", dispatch_rate(99))
+    rest.call("POST", f"{policies}/dispatchRate", dispatch_rate(in_bytes=5000, period_s=2))
+    rest.call("POST", f"{policies}/subscriptionDispatchRate", dispatch_rate(in_bytes=99))
     rest.call("POST", f"persistent/{namespace}/returns/publishRate", publish_rate(30))
-    conf = write_conf(
-        tmp_path,
-        {
-            "kind": "pulsar",
-            "service_url": server.service_url_tls,
-            "admin_url": server.admin_url_tls,
-            "limits_topic": "persistent://public/quotaplane/limits",
-            "security": {
-                "ca_file": str(server.certificates.authority),
-                "token": server.admin_token,
-            },
-        },
-        cluster={},
+    security = {"ca_file": str(server.certificates.authority), "token": server.admin_token}
+    transport = pulsar_transport(
+        server.service_url_tls,
+        server.admin_url_tls,
+        "persistent://public/quotaplane/limits",
+        security=security,
     )
+    conf = write_conf(tmp_path, transport, cluster={})
     history = History(path=str(tmp_path / "history"))
     make_history(history)
 

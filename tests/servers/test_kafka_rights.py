@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from quotaplane.client.agent import BrokerClient
 from quotaplane.errors import TransportError
 from quotaplane.transport.base import BrokerLink
-from tests.job import RunningJob, put_quotas, write_conf
+from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.kafka_commands import run_kafka
 from tests.servers.kafka_server import SASL_PASSWORD, KafkaServer
 from tests.servers.page_commands import commands_of, with_name
@@ -26,7 +26,6 @@ from tests.servers.rights_cases import (
     known_brokers,
     link_with,
     refused,
-    report_of,
 )
 
 USERS = ("quotaplane", "broker-1", "broker-2", "tenant")
@@ -129,7 +128,7 @@ def test_the_job_uses_rightful_reports_only(server: KafkaServer, tmp_path: Path)
         # A name that another has, and one that nobody has: both are refused, with their sender.
         producer = producer_of(server, "broker-1")
         for name in ("broker-2", "broker-9"):
-            forged = report_of(name, int(time.time() * 1000))
+            forged = report_of(name, 10.0, started_at_ms=int(time.time() * 1000))
             producer.send("quotaplane-reports.broker-1", forged).get(20)
         producer.close()
         job.wait_until(lambda: refused(job).count("other_broker") == 2)

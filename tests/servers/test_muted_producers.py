@@ -16,11 +16,14 @@ import pytest
 from quotaplane.history.store import ensure_tables
 from quotaplane.pulsar.client import close_quietly
 from quotaplane.registry.table import put_groups
+from quotaplane.settings import load_settings
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.wire.report_stock import encode_stock_report
 from tests.job import write_round
-from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for, settings_in
+from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for
+from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
+from tests.waiting import wait_until
 
 QUOTA = 100_000
 SERVED_WITHIN_S = 10.0
@@ -34,16 +37,12 @@ CLOSED = "held back by the brokers' own limiter"
 """In the line about closed connections."""
 
 
-def client_of(server: PulsarServer) -> pulsar.Client:
-    return pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-
-
 class Publisher:
     """Publishes 50 messages of 1 kB per second, over a connection of its own."""
 
     def __init__(self, server: PulsarServer, topic: str) -> None:
         self.acknowledged_s: list[float] = []
-        self._client = client_of(server)
+        self._client = quiet_client(server.service_url)
         self._producer = self._client.create_producer(
             topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=50
         )
@@ -80,17 +79,15 @@ def report_of_a_busy_broker(server: PulsarServer, group: str) -> None:
     """Pretend that another broker uses the whole quota: then an idle one gets 1 byte per second."""
     bytes_per_period = QUOTA * REPORT_INTERVAL_S
     usage = np.array([[100, bytes_per_period, np.nan, np.nan]])
-    client = client_of(server)
+    client = quiet_client(server.service_url)
     client.create_producer(STOCK_REPORTS).send(encode_stock_report("other", [group], usage))
     client.close()
 
 
 def forget_the_throttling(server: PulsarServer, topic: str) -> None:
     """Wait until the broker updates its statistics, and counts throttled producers anew."""
-    deadline_s = time.monotonic() + 4 * STATS_INTERVAL_S
-    while server.rest.call("GET", f"{topic.replace('://', '/')}/stats")["publishRateLimitedTimes"]:
-        assert time.monotonic() < deadline_s, "the broker still counts it as throttled"
-        time.sleep(0.1)
+    times = lambda: server.rest.counter(topic, "publishRateLimitedTimes")  # noqa: E731
+    wait_until(lambda: times() == 0, 4 * STATS_INTERVAL_S)
 
 
 @pytest.fixture
@@ -102,7 +99,7 @@ def muted(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[tuple[Publish
     rest.attach(namespace, group)
     limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
     conf = conf_for(pulsar_server, tmp_path, limits_topic, take_over=True)
-    settings = settings_in(conf)
+    settings = load_settings(conf)
     ensure_tables(settings.history)
     write_round(settings.history, epoch=1)
     quotas = np.full((1, 7), np.nan)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from prometheus_client import generate_latest
@@ -19,10 +17,10 @@ from quotaplane.metrics.of_programs import PROGRAMS
 from quotaplane.metrics.readings import Distribution, Readings
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.transport import open_broker_link
-from quotaplane.wire.report_own import encode_report
-from tests.job import RunningJob, put_quotas, write_conf
+from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.prometheus_server import DEPLOYED, PrometheusServer, promtool
 from tests.servers.tools import free_ports
+from tests.waiting import wait_until
 
 
 def invented(program: str) -> Readings:
@@ -62,18 +60,10 @@ def reporting(settings: Settings, interval_s: float) -> Iterator[None]:
         sequence = 0
         while not ends.wait(interval_s):
             sequence += 1
-            made = []
+            now_ms = int(time.time() * 1000)
             for broker, used in (("b1", 70.0), ("b2", 10.0)):
-                value = encode_report(
-                    broker=broker,
-                    started_at_ms=1,
-                    sequence=sequence,
-                    window_ms=int(interval_s * 1000),
-                    groups=["acme/orders"],
-                    usage=np.array([[used, 1.0, 1.0, 1.0]]),
-                )
-                made.append((broker, value, int(time.time() * 1000)))
-            link.send_reports(made)
+                value = report_of(broker, used, group="acme/orders", sequence=sequence)
+                link.send_reports([(broker, value, now_ms)])
 
     thread = threading.Thread(target=report)
     thread.start()
@@ -83,14 +73,6 @@ def reporting(settings: Settings, interval_s: float) -> Iterator[None]:
         ends.set()
         thread.join()
         link.close()
-
-
-def wait_for(done: Callable[[], Any], within_s: float = 60.0) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (found := done()):
-        assert time.monotonic() < deadline, "took too long"
-        time.sleep(0.2)
-    return found
 
 
 @pytest.mark.nightly
@@ -139,20 +121,20 @@ def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path
 
             deployed = yaml.safe_load((DEPLOYED / "rules.yml").read_text("utf-8"))["groups"]
             names = {rule["alert"] for group in deployed for rule in group["rules"]}
-            wait_for(lambda: {health for _, health in rules_of(prometheus)} == {"ok"})
+            wait_until(lambda: {health for _, health in rules_of(prometheus)} == {"ok"})
             assert {name for name, _ in rules_of(prometheus)} == names
             # The enforcer's numbers are invented, with times of long ago.
-            wait_for(lambda: "QuotaplaneEnforcerHangs" in prometheus.firing())
+            wait_until(lambda: "QuotaplaneEnforcerHangs" in prometheus.firing())
             assert all(name.startswith("QuotaplaneEnforcer") for name in prometheus.firing())
 
         job.kill()
-        wait_for(lambda: prometheus.value('up{job="quotaplane-quota"} == 0') == 0)
+        wait_until(lambda: prometheus.value('up{job="quotaplane-quota"} == 0') == 0)
         # Nothing is renewed any more; 12 s before the end of the first lease there is an alert.
-        wait_for(lambda: "QuotaplaneLeasesEndSoon" in prometheus.firing())
+        wait_until(lambda: "QuotaplaneLeasesEndSoon" in prometheus.firing())
         left_s = prometheus.value(f"max(last_over_time({lease_end}[5m])) - time()")
         assert left_s is not None
         assert left_s < 12
-        wait_for(lambda: "QuotaplaneQuotaJobDown" in prometheus.firing())
+        wait_until(lambda: "QuotaplaneQuotaJobDown" in prometheus.firing())
 
 
 def rules_of(prometheus: PrometheusServer) -> list[tuple[str, str]]:

@@ -23,8 +23,9 @@ from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_stock_report
 from tests.contract.rigs import limits_of
-from tests.job import RunningJob, put_quotas, write_conf
+from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.page_commands import commands_of, with_name
+from tests.servers.pulsar_clients import pulsar_transport, quiet_client
 from tests.servers.pulsar_commands import run_pulsar_admin
 from tests.servers.pulsar_security import ADMIN
 from tests.servers.pulsar_server import PulsarServer
@@ -35,7 +36,6 @@ from tests.servers.rights_cases import (
     is_limited,
     known_brokers,
     refused,
-    report_of,
 )
 from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
 
@@ -72,18 +72,9 @@ def token_of(server: PulsarServer, role: str) -> str:
 def transport_of(server: PulsarServer, role: str, **more: Any) -> dict[str, Any]:
     """The settings of a program with a role of its own."""
     assert server.certificates is not None
-    return {
-        "kind": "pulsar",
-        "service_url": server.service_url_tls,
-        "admin_url": server.admin_url_tls,
-        "limits_topic": LIMITS,
-        "timeout_s": 10,
-        "security": {
-            "ca_file": str(server.certificates.authority),
-            "token": token_of(server, role),
-        },
-        **more,
-    }
+    security = {"ca_file": str(server.certificates.authority), "token": token_of(server, role)}
+    urls = server.service_url_tls, server.admin_url_tls
+    return pulsar_transport(*urls, LIMITS, timeout_s=10, security=security, **more)
 
 
 def client_of(server: PulsarServer, broker: str) -> BrokerClient:
@@ -93,10 +84,9 @@ def client_of(server: PulsarServer, broker: str) -> BrokerClient:
 @contextmanager
 def pulsar_client(server: PulsarServer, role: str) -> Iterator[pulsar.Client]:
     """Pulsar's own client, as somebody would use it who does not keep to the rules."""
-    client = pulsar.Client(
+    client = quiet_client(
         server.service_url,
         authentication=pulsar.AuthenticationToken(token_of(server, role)),
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
         operation_timeout_seconds=10,
     )
     try:
@@ -157,7 +147,8 @@ def test_the_job_uses_rightful_reports_only(
             producer = client.create_producer(OF_BROKER.format(broker="broker-1"))
             for name in ("broker-2", "broker-9"):
                 now_ms = int(time.time() * 1000)
-                producer.send(report_of(name, now_ms), partition_key=name, event_timestamp=now_ms)
+                forged = report_of(name, 10.0, started_at_ms=now_ms)
+                producer.send(forged, partition_key=name, event_timestamp=now_ms)
         job.wait_until(lambda: refused(job).count("other_broker") == 2)
 
         # A new broker is set up as the page says, and is used without a restart.

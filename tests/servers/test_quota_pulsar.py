@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pulsar
 import pytest
 
 from quotaplane.errors import ClusterError, TransportError
@@ -21,21 +18,13 @@ from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.limits import decode_limits
 from tests.job import ROOT, RunningJob, write_conf
+from tests.servers.proxy import NetFault, Proxies
+from tests.servers.pulsar_clients import publishing, pulsar_transport
 from tests.servers.pulsar_server import PulsarServer
-from tests.servers.rest_proxy import RestProxy
+from tests.servers.tools import free_ports
 
 REPORTS_EVERY_S = 2.0
 BY = "pulsar:quotaplane"
-
-
-def settings_of(server: PulsarServer, limits_topic: str, admin_url: str) -> dict[str, Any]:
-    return {
-        "kind": "pulsar",
-        "service_url": server.service_url,
-        "admin_url": admin_url,
-        "limits_topic": limits_topic,
-        "timeout_s": 10,
-    }
 
 
 @pytest.fixture
@@ -49,21 +38,8 @@ def namespace(pulsar_server: PulsarServer) -> str:
 @pytest.fixture
 def busy(pulsar_server: PulsarServer, namespace: str) -> Iterator[None]:
     """Publish to the namespace, 100 messages a second if not throttled."""
-    ended = threading.Event()
-
-    def publish() -> None:
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        client = pulsar.Client(pulsar_server.service_url, logger=quiet)
-        producer = client.create_producer(f"persistent://{namespace}/topic")
-        while not ended.wait(0.01):
-            producer.send_async(b"x" * 100, lambda *_: None)
-        client.close()
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    yield
-    ended.set()
-    thread.join()
+    with publishing(pulsar_server.service_url, f"persistent://{namespace}/topic", per_s=100):
+        yield
 
 
 class ReceivedLimits:
@@ -96,10 +72,14 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
     rest, tenant = pulsar_server.rest, namespace.partition("/")[0]
     group = f"rg-{tenant}"
     topic = rest.create_topic(f"persistent://{rest.create_namespace(f'{tenant}/ops')}/limits")
-    with RestProxy(pulsar_server.admin_url) as proxy:
+    (port,) = free_ports(1)
+    with Proxies() as proxies:
+        proxy = proxies.open(port, int(pulsar_server.admin_url.rpartition(":")[2]))
         conf = write_conf(
             tmp_path,
-            settings_of(pulsar_server, topic, proxy.url),
+            pulsar_transport(
+                pulsar_server.service_url, f"http://127.0.0.1:{port}", topic, timeout_s=10
+            ),
             reports={"interval_s": REPORTS_EVERY_S},
             brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
             trigger={"interval_s": 0.3},
@@ -124,27 +104,27 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             job.wait_until(lambda: received.is_(60, 5000))
             version = len(group_changes(job.settings.history))
             rest.put_group(group, dispatch_bytes_per_s=5000)
-            answered = proxy.answered
-            job.wait_until(lambda: proxy.answered > answered + 20)
+            answered = proxy.answers
+            job.wait_until(lambda: proxy.answers > answered + 40)
             assert len(group_changes(job.settings.history)) == version
 
-            # The API fails, then it is slow: the job goes on, reports it once, and catches up.
+            # The API is gone, then it is slow: the job goes on, reports it once, and catches up.
             rounds = job.rounds()
-            proxy.fails_with = 500
+            proxy.set(NetFault("cut"))
             rest.put_group(group, publish_messages_per_s=90)
-            answered = proxy.answered
-            job.wait_until(lambda: proxy.answered > answered + 3)
+            connections = proxy.connections
+            job.wait_until(lambda: proxy.connections > connections + 3)
             job.wait_until(lambda: job.rounds() > rounds)
             assert received.is_(60, 5000)
-            proxy.fails_with, proxy.slow_s = None, 5.0
-            answered = proxy.answered
-            job.wait_until(lambda: proxy.answered > answered)
-            proxy.slow_s = 0.0
+            answered = proxy.answers
+            proxy.set(NetFault("delay", to_server=False, delay_s=2.0))
+            job.wait_until(lambda: proxy.answers > answered)
+            proxy.set(None)
             job.wait_until(lambda: received.is_(90, inf))
             lines = [line for line in log.read_text().splitlines() if "resource group sync" in line]
             assert len(lines) == 2, lines
             assert " quotaplane: warning: " in lines[0]
-            assert ": 500 " in lines[0]
+            assert f"Pulsar's REST API at http://127.0.0.1:{port}: " in lines[0]
             assert "resource group sync: over after" in lines[1]
 
             # Pulsar refuses to delete a group that is attached to a namespace.
@@ -196,8 +176,8 @@ def test_a_token_that_may_not_is_one_line(
         for namespace in ("public/default", "pulsar/system"):
             path = f"namespaces/{namespace}/permissions/{role}"
             server.rest.call("POST", path, ["produce", "consume"])
-    transport = settings_of(server, topic, server.admin_url) | {"security": {"token": token}}
-    conf = write_conf(tmp_path, transport, cluster={})
+    transport = pulsar_transport(server.service_url, server.admin_url, topic, timeout_s=10)
+    conf = write_conf(tmp_path, transport | {"security": {"token": token}}, cluster={})
     done = subprocess.run(
         [ROOT / "spark-submit.sh", "quota", "--conf", str(conf)],
         capture_output=True,

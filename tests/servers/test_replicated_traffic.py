@@ -18,12 +18,14 @@ import pytest
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_usage import Counters
 from quotaplane.settings.transports import STOCK_REPORTS
-from tests.servers.pulsar_rest import PulsarRest
+from tests.servers.pulsar_clients import publishing, quiet_client
+from tests.servers.pulsar_rest import publish_rate
 from tests.servers.pulsar_server import PulsarServer
 from tests.servers.test_enforce_observed import decoded, rates_of, read_for
-from tests.servers.test_enforce_pulsar import HELD, client_of, publishing
+from tests.servers.test_enforce_pulsar import HELD
 from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
 from tests.unit.pulsar_admin.cluster_cases import transport_to
+from tests.waiting import wait_until
 
 WATCHED_S = 13.0
 LIMIT = 50
@@ -37,10 +39,6 @@ class Pair(NamedTuple):
     there: PulsarServer
     group: str
     topic: str
-
-
-def count(rest: PulsarRest, topic: str) -> int:
-    return int(rest.call("GET", f"{topic.replace('://', '/')}/stats")["msgInCounter"])
 
 
 @pytest.fixture
@@ -86,13 +84,10 @@ async def observed(servers: tuple[PulsarServer, ...], topic: str) -> list[list[f
 
 @pytest.mark.nightly  # starts a second cluster
 def test_what_counts(pair: Pair) -> None:
-    clients = [client_of(server) for server in (pair.here, pair.there)]
+    clients = [quiet_client(server.service_url) for server in (pair.here, pair.there)]
     reports = [client.subscribe(STOCK_REPORTS, "test") for client in clients]
-    with publishing(pair.there, pair.topic):
-        until_s = time.monotonic() + PATIENCE_S
-        while count(pair.here.rest, pair.topic) == 0:
-            assert time.monotonic() < until_s
-            time.sleep(0.1)
+    with publishing(pair.there.service_url, pair.topic):
+        wait_until(lambda: pair.here.rest.counter(pair.topic), PATIENCE_S)
         time.sleep(2 * REPORTS_EVERY_S)
         for consumer in reports:
             read_for(consumer, 0.5)
@@ -108,12 +103,8 @@ def test_what_counts(pair: Pair) -> None:
             assert rates[2] == 0
         # A rate on the topic, as the enforcer writes it, holds the other cluster's producer.
         path = f"{pair.topic.replace('://', '/')}/publishRate"
-        rate = {"publishThrottlingRateInMsg": LIMIT, "publishThrottlingRateInByte": -1}
-        pair.here.rest.call("POST", path, rate)
+        pair.here.rest.call("POST", path, publish_rate(LIMIT))
         time.sleep(4.0)
-        before, begun_s = count(pair.here.rest, pair.topic), time.monotonic()
-        time.sleep(6.0)
-        held = (count(pair.here.rest, pair.topic) - before) / (time.monotonic() - begun_s)
-        assert held == pytest.approx(LIMIT, rel=HELD)
+        assert pair.here.rest.per_s(pair.topic, 6.0) == pytest.approx(LIMIT, rel=HELD)
     for client in clients:
         client.close()

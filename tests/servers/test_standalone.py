@@ -18,8 +18,7 @@ from quotaplane.settings import parse_settings
 from quotaplane.streams.session import SHORT_LIVED
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
-from quotaplane.wire.reports import encode_report
-from tests.job import RunningJob, put_quotas, write_conf
+from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.spark_standalone import SparkStandalone
 from tests.spark.fixtures import ROOT, launcher_environment
 
@@ -147,15 +146,8 @@ def test_the_quota_job_divides_fairly_on_two_workers(
             now_ms = int(time.time() * 1000)
             messages = []
             for broker, want in wants.items():
-                usage = np.array([[min(want, limits.get(broker, np.inf)), 0.0, 0.0, 0.0]])
-                value = encode_report(
-                    broker=broker,
-                    started_at_ms=1,
-                    sequence=sent,
-                    window_ms=5000,
-                    groups=["tenant/ns"],
-                    usage=usage,
-                )
+                used = min(want, limits.get(broker, np.inf))
+                value = report_of(broker, used, group="tenant/ns", sequence=sent, window_ms=5000)
                 messages.append((broker, value, now_ms))
             link.send_reports(messages)
             time.sleep(1.0)

@@ -9,12 +9,18 @@ import subprocess
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyspark
+
+from tests.waiting import wait_until
+
+_READY_WITHIN_S: Final = 180.0
+_TAIL_LINES: Final = 40
+_Found = TypeVar("_Found")
 
 
 def fetched_once(name: str, wanted: Path, fill: Callable[[Path], None]) -> Path:
@@ -63,6 +69,84 @@ def run(what: str, command: list[str], env: dict[str, str] | None = None) -> Non
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode != 0:
         raise RuntimeError(f"{what} failed:\n{done.stdout}{done.stderr}")
+
+
+class LoggedProcess:
+    """A server's process, whose output goes to a file; it may be started again.
+
+    Args:
+        name: of the server, for messages.
+        log: the file.
+        command: the words.
+        env: its environment; None: ours.
+        cwd: its folder; None: ours.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        log: Path,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self._name, self.log, self._command = name, log, command
+        self._env, self._cwd = env, cwd
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id; -1 = not running."""
+        return self._process.pid if self._process else -1
+
+    def start(self) -> None:
+        """Start the process without waiting for it."""
+        with self.log.open("wb") as out:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._env,
+                cwd=self._cwd,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                # Its own session: Ctrl-C in a terminal must reach the tests first, not the server.
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        """All that it has printed."""
+        return self.log.read_text(errors="replace")
+
+    def wait_until(self, ready: Callable[[], _Found]) -> _Found:
+        """Wait until ``ready()``, and return what it gave.
+
+        Raises:
+            AssertionError: the process ended, or took too long; has the end of its log.
+        """
+
+        def last_words() -> str:
+            tail = "\n".join(self.said().splitlines()[-_TAIL_LINES:])
+            return f"{self._name} does not serve; its log ends:\n{tail}"
+
+        try:
+            return wait_until(ready, _READY_WITHIN_S, process=self._process, said=last_words)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop it cleanly, or by force after 20 s."""
+        if self._process is not None:
+            end(self._process)
+        self._process = None
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
 
 
 def end(process: subprocess.Popen[bytes], within_s: float = 20.0) -> None:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-6
 _ALSO_NORMAL = NOT_BAD | {FUTURE}
 """A clock that is ahead makes reports of the future."""
-
-
-class _Told(NamedTuple):
-    """What a broker reports of limits of an earlier epoch."""
-
-    broker: str
-    started_at_ms: int
-    limits: dict[str, FloatArray]
-    """(dimensions,) by group."""
 
 
 class Accounts:
@@ -179,7 +170,7 @@ class Accounts:
         return min(actual, highest)
 
     def _check_removals(self, process: JobProcess, seq: int) -> None:
-        """Each broker that had a limit of a group deleted in this batch is told."""
+        """Each broker that had a limit of a group deleted in this batch gets a message."""
         removed = self._removed.pop((process.checkpoint.epoch, seq), set())
         begin, end = process.changes_of(seq)
         before, after = self.world.groups.versions[begin], self.world.groups.versions[end]
@@ -194,7 +185,7 @@ class Accounts:
                 group = names[leases.group[at]]
                 pair = state.brokers.names[leases.broker[at]], group
                 if group in gone and pair not in removed:
-                    self.fail(f"removed: batch {seq} deletes {group}, and {pair[0]} is not told")
+                    self.fail(f"removed: batch {seq} deletes {group}, unheard by {pair[0]}")
 
     # --- hand-back --------------------------------------------------------------------------------
 
@@ -210,21 +201,21 @@ class Accounts:
         divided = {group for state in before for group in _divided(state)}
         used = _newest_reports(before)
         due: list[tuple[str, str, FloatArray]] = []
-        for told in self._told(planned, decoded, epoch, used):
-            for group, limits in told.limits.items():
-                fits = group in quotas and (epoch, told.broker, group) not in self._published
+        for broker, reported in self._reported(planned, decoded, epoch, used):
+            for group, limits in reported.items():
+                fits = group in quotas and (epoch, broker, group) not in self._published
                 if fits:
-                    due.append((told.broker, group, self._at_most_quotas(group, limits, quotas)))
+                    due.append((broker, group, self._at_most_quotas(group, limits, quotas)))
         for broker, group, limits in due:
             root = self.world.above[group][-1]
             tree = {self.world.scenario.groups[at] for at in self.world.families[root]}
             if not tree & divided and self._fits(epoch, tree, due, quotas):
                 yield broker, group, limits
 
-    def _told(
+    def _reported(
         self, planned: Planned, decoded: Any, epoch: int, used: dict[str, tuple[int, int]]
-    ) -> Iterator[_Told]:
-        """The newest report of each broker, if it is of limits of an earlier epoch.
+    ) -> Iterator[tuple[str, dict[str, FloatArray]]]:
+        """Each broker whose newest report is of limits of an earlier epoch, and these, by group.
 
         ``used``: (start, sequence) of the newest report that was used before, by broker.
         """
@@ -253,7 +244,7 @@ class Accounts:
                 if entry["report"] == at and not np.isnan(own).all():
                     name = entry["group"] or self.world.name_of_id.get(entry["group_id"], "")
                     limits[name] = np.nan_to_num(np.array(own), nan=np.inf, posinf=np.inf)
-            yield _Told(broker, header["started_at_ms"], limits)
+            yield broker, limits
 
     def _at_most_quotas(
         self, group: str, limits: FloatArray, quotas: dict[str, dict[int, float]]

@@ -124,9 +124,7 @@ class BrokerProcess:
 
     def report(self) -> None:
         """Use what the limits allow in the window that ends now, and report it."""
-        here = np.flatnonzero(self.attached)
-        ids = self.client._ids
-        if len(ids) == 0:
+        if len(self.client._ids) == 0:
             return
         # By true time: what is used does not depend on what the clock shows.
         window_s = (self.world.timeline.now_ms - self._used_until_ms) / 1000
@@ -136,7 +134,6 @@ class BrokerProcess:
         if noise := self.world.scenario.demand_noise:
             demand = demand * self.world.rng.uniform(1.0 - noise, 1.0 + noise)
         used = np.minimum(demand, self.client.limits())
-        assert len(order) == len(here)
         self.client.use_all(used * window_s, (demand - used) * window_s)
         self.client.report()
         self._forget()

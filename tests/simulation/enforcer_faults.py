@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from tests.simulation.random_faults import RandomFaults
 from tests.unit.pulsar_admin.cluster_cases import Answer
 
 if TYPE_CHECKING:
@@ -41,32 +41,15 @@ LATER_FAULTS: Final = {
 they were."""
 
 
-class EnforcerFaults:
-    """Lets faults happen until ``end``, which mends everything."""
+class EnforcerFaults(RandomFaults):
+    """See the module."""
 
     def __init__(self, world: EnforcerWorld) -> None:
-        self.world, self.rng = world, world.rng
-        self.over = False
+        super().__init__(world.scenario.faults, world.timeline, world.rng)
+        self.world = world
         self.ended_ms: int | None = None
         """When the last fault was mended."""
         self._slow_until_ms = self._fails_until_ms = self._loses_until_ms = 0
-        self.kinds: dict[str, Callable[[], None]] = {
-            name: getattr(self, f"_{name}") for name in (*FAULTS, *LATER_FAULTS)
-        }
-
-    def begin(self) -> None:
-        """Let the enabled faults happen from now on."""
-        for name in self.world.scenario.faults:
-            self._plan(name)
-
-    def _plan(self, name: str) -> None:
-        wait_ms = int(1000 * self.rng.expovariate(self.world.scenario.faults[name]))
-        self.world.timeline.after(wait_ms, lambda: self._happen(name))
-
-    def _happen(self, name: str) -> None:
-        if not self.over:
-            self.kinds[name]()
-            self._plan(name)
 
     def end(self) -> None:
         """No fault from now on; everything that is broken is mended."""

@@ -30,7 +30,7 @@ _PUBLISH: Final = 0
 
 
 class EnforcerKnowledge:
-    """See the module. It is told of each request when it is sent, arrives and is answered."""
+    """See the module. It hears of each request when it is sent, arrives and is answered."""
 
     def __init__(self, world: EnforcerWorld) -> None:
         self.world = world

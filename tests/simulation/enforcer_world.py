@@ -35,13 +35,12 @@ from tests.simulation.invariants import ViolationError
 from tests.simulation.memory_table import MemoryTable, in_memory
 from tests.simulation.process_loop import Machines, ProcessLoop
 from tests.simulation.pulsar_cluster import (
-    ElectionRoom,
-    ElectionSeat,
     LimitsReader,
     SimulatedPulsar,
     SimulatedWire,
 )
 from tests.simulation.virtual_time import START_MS, Timeline, Trace
+from tests.unit.enforce.election_cases import ElectionRoom, ElectionSeat
 from tests.unit.enforce.enforce_cluster import full
 from tests.unit.pulsar_admin.cluster_cases import Answer
 

@@ -1,13 +1,13 @@
-"""Faults: what breaks, when, and how it is mended; only those that the seed enables."""
+"""Faults of the job's world: what breaks, and how it is mended; only those of the seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from tests.simulation.job_process import JobProcess, KilledError
+from tests.simulation.random_faults import RandomFaults
 from tests.simulation.scenario import STALE_MS
 
 if TYPE_CHECKING:
@@ -22,61 +22,20 @@ _SMALL_STEP_MS: Final = STALE_MS // 2 - 1
 ``brokers.stale_after_intervals`` intervals, as strict requires."""
 
 
-class Faults:
-    """Lets faults happen until ``end``, which mends everything."""
+class Faults(RandomFaults):
+    """See the module."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.rng = world, world.rng
-        self.over = False
-        self._kill_in: int | None = None
-        """After so many labelled points the process that is at one is killed."""
-        self._freeze_in: int | None = None
-        self._cut_power_in: int | None = None
-        self.kinds: dict[str, Callable[[], None]] = {
-            "job_crash": self._job_crash,
-            "job_frozen": self._job_frozen,
-            "second_job": self._second_job,
-            "lost_state": self._lost_state,
-            "old_checkpoint": self._old_checkpoint,
-            "two_starts": self._two_starts,
-            "lost_history": self._lost_history,
-            "broker_crash": self._broker_crash,
-            "broker_frozen": self._broker_frozen,
-            "partition": self._partition,
-            "deaf": self._deaf,
-            "mute": self._mute,
-            "clock_small": self._clock_small,
-            "clock_large": self._clock_large,
-            "quota_change": self._quota_change,
-            "group_gone": self._group_gone,
-            "topics_move": self._topics_move,
-            "demand": self.new_demand,
-            "slow_limits": self._slow_limits,
-            "deletion_missed": self._deletion_missed,
-            "power_loss": self._power_loss,
-            "state_lost_unheard": self._state_lost_unheard,
-        }
-
-    def begin(self) -> None:
-        """Let the enabled faults happen from now on."""
-        for name in self.world.scenario.faults:
-            self._plan(name)
-
-    def _plan(self, name: str) -> None:
-        wait_ms = int(1000 * self.rng.expovariate(self.world.scenario.faults[name]))
-        self.world.timeline.after(wait_ms, lambda: self._happen(name))
-
-    def _happen(self, name: str) -> None:
-        if self.over:
-            return
-        self.kinds[name]()
-        self._plan(name)
+        super().__init__(world.scenario.faults, world.timeline, world.rng)
+        self.world = world
+        self._points_to: dict[str, int] = {}
+        """After so many labelled points the process that is at one is killed, frozen, ..."""
 
     def end(self) -> None:
         """No fault from now on; everything that is broken is mended."""
         world = self.world
         self.over = True
-        self._kill_in = self._freeze_in = self._cut_power_in = None
+        self._points_to.clear()
         world.trace.fault("faults end")
         world.job_clock.offset_ms = 0
         for broker in world.brokers:
@@ -100,21 +59,16 @@ class Faults:
 
     def at_point(self, process: JobProcess, label: str) -> None:
         """Kill or freeze the process that is at a labelled point, if it is time."""
-        if self._kill_in is not None:
-            self._kill_in -= 1
-            if self._kill_in < 0:
-                self._kill_in = None
-                self._killed(process, label)
-        if self._freeze_in is not None:
-            self._freeze_in -= 1
-            if self._freeze_in < 0:
-                self._freeze_in = None
-                self._frozen(process, label)
-        if self._cut_power_in is not None:
-            self._cut_power_in -= 1
-            if self._cut_power_in < 0:
-                self._cut_power_in = None
-                self._lose_power(process, label)
+        for name, strike in (
+            ("kill", self._killed),
+            ("freeze", self._frozen),
+            ("power loss", self._lose_power),
+        ):
+            if name in self._points_to:
+                self._points_to[name] -= 1
+                if self._points_to[name] < 0:
+                    del self._points_to[name]
+                    strike(process, label)
 
     def _lose_power(self, process: JobProcess, label: str) -> None:
         """All processes on this checkpoint end; the frozen ones when they would go on."""
@@ -144,14 +98,14 @@ class Faults:
         self.world.trace.note("thaws", process.name)
 
     def _job_crash(self) -> None:
-        self._kill_in = self.rng.randrange(30)
+        self._points_to["kill"] = self.rng.randrange(30)
 
     def _job_frozen(self) -> None:
-        self._freeze_in = self.rng.randrange(30)
+        self._points_to["freeze"] = self.rng.randrange(30)
 
     def _power_loss(self) -> None:
         """As a kill, and what Spark logged but nobody synced is lost."""
-        self._cut_power_in = self.rng.randrange(30)
+        self._points_to["power loss"] = self.rng.randrange(30)
 
     def _second_job(self) -> None:
         self.world.trace.fault("second job")
@@ -185,7 +139,7 @@ class Faults:
         if self.rng.random() < 0.5:
             world.checkpoint = world.new_checkpoint()
             self._begin_of_topic()
-            self._kill_in = self.rng.randrange(4)
+            self._points_to["kill"] = self.rng.randrange(4)
             world.start_job()
         earlier = [each for each in world.checkpoints[:-1] if each.epoch >= 0]
         if earlier:
@@ -238,19 +192,18 @@ class Faults:
         self.world.timeline.after(wait_ms, lambda: broker.frozen and broker.thaw())
 
     def _partition(self) -> None:
-        broker, wait_ms = self._broker(), self.rng.choice([1500, 6000, 25_000])
-        self.world.trace.fault("cut off", broker.name, "for", wait_ms)
-        broker.cut_off_until_ms = self.world.timeline.now_ms + wait_ms
+        self._silence("cut off", "cut_off_until_ms")
 
     def _deaf(self) -> None:
-        broker, wait_ms = self._broker(), self.rng.choice([1500, 6000, 25_000])
-        self.world.trace.fault("gets no limits", broker.name, "for", wait_ms)
-        broker.deaf_until_ms = self.world.timeline.now_ms + wait_ms
+        self._silence("gets no limits", "deaf_until_ms")
 
     def _mute(self) -> None:
+        self._silence("sends no reports", "mute_until_ms")
+
+    def _silence(self, what: str, until_ms: str) -> None:
         broker, wait_ms = self._broker(), self.rng.choice([1500, 6000, 25_000])
-        self.world.trace.fault("sends no reports", broker.name, "for", wait_ms)
-        broker.mute_until_ms = self.world.timeline.now_ms + wait_ms
+        self.world.trace.fault(what, broker.name, "for", wait_ms)
+        setattr(broker, until_ms, self.world.timeline.now_ms + wait_ms)
 
     def _slow_limits(self) -> None:
         """A broker reads limits late, in their order: it is behind in the topic."""
@@ -276,7 +229,7 @@ class Faults:
         step_ms = self.rng.choice([-_LARGE_STEP_MS, 0, _LARGE_STEP_MS])
         clocks[number].offset_ms = step_ms
         self.world.trace.fault("clock", number, "differs by", step_ms)
-        self.world.invariants.clocks_were_wrong()
+        self.world.invariants.clocks_wrong = True
 
     # --- groups and demand ------------------------------------------------------------------------
 
@@ -317,6 +270,9 @@ class Faults:
         here = not broker.attached[group]
         self.world.trace.fault("topics", "come to" if here else "leave", broker.name, group)
         broker.attach(group, here)
+
+    def _demand(self) -> None:
+        self.new_demand()
 
     def new_demand(self) -> None:
         """Some broker wants something else; at first every one does."""

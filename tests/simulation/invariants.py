@@ -82,8 +82,8 @@ class Invariants:
         self._since: dict[str, int] = {}
         """By group: the change that the first batch of this epoch knew; empty before it."""
         self.accounts = Accounts(world, self.fail)
-        self._broken = False
-        """A clock was so wrong that strict promises nothing any more."""
+        self.clocks_wrong = False
+        """A clock differed by more than strict allows: it promises nothing any more."""
         self._epoch = -1
         self._shards_ran: dict[int, int] = {}
         self._lease_over_ms = 0
@@ -98,15 +98,6 @@ class Invariants:
         raise ViolationError(text)
 
     # --- strict -----------------------------------------------------------------------------------
-
-    def clocks_were_wrong(self) -> None:
-        """A clock differed by more than strict allows."""
-        self._broken = True
-
-    @property
-    def clocks_wrong(self) -> bool:
-        """Whether a clock differed by more than strict allows."""
-        return self._broken
 
     def job_started(self, process: JobProcess) -> None:
         """A process leads from now on."""
@@ -217,7 +208,9 @@ class Invariants:
             self.fail(f"obeyed: {broker.name} has limits {found.tolist()}, not {wanted.tolist()}")
 
     def _too_much(self) -> list[str]:
-        if not self.world.scenario.strict or self._broken or not (self._promised or self._since):
+        if not self.world.scenario.strict or self.clocks_wrong:
+            return []
+        if not self._promised and not self._since:
             return []
         since = {} if self._promised else self._since
         total = sum(self.in_force.values())

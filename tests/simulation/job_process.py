@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from quotaplane.streams import operator
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.operator import ShardOperator
 from quotaplane.streams.partition import keys_of_shards
+from quotaplane.streams.quota import job as quota_job
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.sink import BatchSink
 from quotaplane.transport.base import Message
@@ -54,7 +56,6 @@ class JobProcess:
 
     def __init__(self, world: Any, checkpoint: StoredCheckpoint, clock: Clock, name: str) -> None:
         self.world, self.checkpoint, self.clock, self.name = world, checkpoint, clock, name
-        self.frozen = self.dead = False
         self.settings = world.scenario.settings
 
     def start(self) -> None:
@@ -70,7 +71,7 @@ class JobProcess:
         spec.__dict__["leadership"] = MemoryLeadership(world.leaders, self.name, checkpoint.name)
         if checkpoint.epoch < 0:
             new_id = f"{checkpoint.name}.{self.name}"
-            with world.virtual_seconds(self.clock):
+            with patch.object(quota_job, "time", SimpleNamespace(time=self._now_s)):
                 note = spec.checkpoint_note
                 epoch = spec.new_epoch(new_id)
             self.point("claimed with a new checkpoint")
@@ -106,6 +107,9 @@ class JobProcess:
             now_ms, topic = self.clock.now_ms, world.reports
             self._live = LiveReports(checkpoint.spool, topic, now_ms, self.point)
         self._next: int | None = None
+
+    def _now_s(self) -> float:
+        return self.clock.now_ms() / 1000
 
     def point(self, label: str) -> None:
         """A labelled point: the process may be killed or frozen here."""
@@ -174,7 +178,7 @@ class JobProcess:
             shard_operator.init(handle)  # type: ignore[arg-type]
             key = (self._keys[shard],)
             if handle.timer_is_due(planned.now_ms) or arrived[shard]:
-                with _batch_number(seq):
+                with patch.object(operator, "_batch_id", lambda: seq):  # as Spark says
                     rows.append(shard_operator._run(key, arrived[shard], planned.now_ms))
                 self.world.invariants.shard_ran(self, shard, planned)
             after[shard] = handle.stored()
@@ -321,17 +325,3 @@ class _Handle:
 
     def stored(self) -> StoredState:
         return StoredState(self._elements, self._timer_ms)
-
-
-class _batch_number:  # noqa: N801 (a context)
-    """Tells the operator the batch's number, which it asks Spark for."""
-
-    def __init__(self, seq: int) -> None:
-        self._seq = seq
-
-    def __enter__(self) -> None:
-        self._before = operator._batch_id
-        operator._batch_id = lambda: self._seq
-
-    def __exit__(self, *_: object) -> None:
-        operator._batch_id = self._before

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Final
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -116,13 +117,7 @@ class LiveReports:
         def synced(_: object) -> None:
             self._point("amid the spool")
 
-        before = spool.os, spool.fsync
         names = ("O_CREAT", "O_NOFOLLOW", "O_TRUNC", "O_WRONLY", "open", "replace")
-        spool.os = SimpleNamespace(  # type: ignore[assignment]
-            **{name: getattr(os, name) for name in names}, fsync=synced
-        )
-        spool.fsync = synced
-        try:
+        system = SimpleNamespace(**{name: getattr(os, name) for name in names}, fsync=synced)
+        with patch.object(spool, "os", system), patch.object(spool, "fsync", synced):
             yield
-        finally:
-            spool.os, spool.fsync = before  # type: ignore[assignment]

@@ -69,9 +69,11 @@ class MemoryTable:
         rows = [{**empty, **self.rows[group]} for group in sorted(self.rows)]
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
-    def _check(self) -> None:
+    def _check(self, at_version: int | None = None) -> None:
         if self.is_missing:
             raise HistoryError("history table resource_groups: it is missing")
+        if at_version not in (None, self.version):
+            raise TableChangedError("history table resource_groups: it has changed")
 
     def read(self) -> GroupSnapshot:
         """``CurrentGroups.read``."""
@@ -94,9 +96,7 @@ class MemoryTable:
         warn: Any = None,
     ) -> None:
         """Write quotas (NaN: as it is) and policies."""
-        self._check()
-        if at_version not in (None, self.version):
-            raise TableChangedError("history table resource_groups: it has changed")
+        self._check(at_version)
         policies = [{}] * len(groups) if policy is None else policy.to_pylist()
         for group, rates, others in zip(groups, quotas, policies, strict=True):
             row = dict(self.rows.get(group, {"group": group})) | others
@@ -109,9 +109,7 @@ class MemoryTable:
         self, history: Any, groups: Collection[str], by: str, *, at_version: int | None = None
     ) -> None:
         """Delete groups."""
-        self._check()
-        if at_version not in (None, self.version):
-            raise TableChangedError("history table resource_groups: it has changed")
+        self._check(at_version)
         for group in groups:
             if group in self.rows:
                 self._change(group, None, by)

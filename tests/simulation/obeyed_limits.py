@@ -58,8 +58,7 @@ class ObeyedLimits:
             if message.safe_limits is not None:
                 safe = message.safe_limits[at]
             else:
-                forgotten = before is None or before.is_removed
-                safe = self._unset if before is None or forgotten else before.safe
+                safe = self._unset if before is None or before.is_removed else before.safe
             self._newest[name] = _Obeyed(version, message.limits[at], safe, until_ms, False)
         for name in (*message.removed_groups, *self._names(message.removed_group_ids.tolist())):
             before = self._newest.get(name)

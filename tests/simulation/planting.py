@@ -7,6 +7,7 @@ or the plant fails.
 from __future__ import annotations
 import __future__
 
+import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterator, Set
@@ -55,7 +56,7 @@ def planted(bug: Planted) -> Iterator[None]:
     function: FunctionType = bug.function
     before = function.__code__
     function.__code__ = _mutated(function, bug)
-    added = {"ticks_": _ticks(), "replace_": _replace}
+    added = {"ticks_": _ticks(), "replace_": dataclasses.replace}
     function.__globals__.update(added)
     try:
         yield
@@ -63,12 +64,6 @@ def planted(bug: Planted) -> Iterator[None]:
         function.__code__ = before
         for each in added:
             del function.__globals__[each]
-
-
-def _replace(record: Any, **fields: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(record, **fields)
 
 
 def _mutated(function: FunctionType, bug: Planted) -> CodeType:

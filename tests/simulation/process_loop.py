@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import selectors
 import warnings
 from asyncio import events
 from collections.abc import Coroutine
@@ -19,20 +18,13 @@ from tests.simulation.virtual_time import START_MS, Timeline
 from tests.virtual_loop import LoopWithoutInput
 
 
-class _NothingToRead(selectors.SelectSelector):
-    """A selector of a process without real connections."""
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        return []
-
-
 class ProcessLoop(LoopWithoutInput):
     """The event loop of one process."""
 
     def __init__(self, timeline: Timeline, name: str) -> None:
         self._timeline, self.name = timeline, name
         self.frozen_until_ms = 0
-        super().__init__(_NothingToRead())
+        super().__init__()
         # An event at a fraction of a millisecond is due at the next whole one.
         self._clock_resolution = 0.0011
         self.errors: list[BaseException] = []

@@ -1,17 +1,16 @@
-"""A Pulsar cluster in memory: its REST API, the topic of the election, the limits topic."""
+"""A Pulsar cluster in memory: its REST API, and the limits topic."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
 from quotaplane.errors import TransportError
-from quotaplane.pulsar.leader_topic import Beat
 from quotaplane.transport.base import Polled, Portion
 from tests.simulation.process_loop import ProcessLoop
-from tests.unit.enforce.enforce_cluster import ALL_OF_IT, FakePulsar, full
+from tests.unit.enforce.enforce_cluster import ALL_OF_IT, FakePulsar, Link
 from tests.unit.pulsar_admin.cluster_cases import Answer, Wire
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class SimulatedPulsar(FakePulsar):
 
     def topics_of(self, namespace: str) -> list[str]:
         """The topics of a namespace."""
-        return sorted(topic for topic in self.topics if topic.startswith(full("", namespace)))
+        return self._of(namespace, self.topics)
 
     def use_of(self, topic: str) -> float:
         """What a topic uses: what its clients want, as far as its rate lets them."""
@@ -102,75 +101,11 @@ class SimulatedWire(Wire):
         return await self._world.requested(self._loop, request.method, request.url.path, body)
 
 
-class _SentBeat(NamedTuple):
-    beat: Beat
-    number: int
-
-
-class ElectionRoom:
-    """The topic of the election: who has the access, and all beats."""
-
-    def __init__(self) -> None:
-        self.owner: ElectionSeat | None = None
-        self.tenures = 0
-        """How often the access was given."""
-        self.beats: list[_SentBeat] = []
-
-    def left(self, seat: ElectionSeat) -> None:
-        """The connection of a program is closed."""
-        if self.owner is seat:
-            self.owner = None
-
-
-class ElectionSeat:
-    """One process's ``ElectionTopic``."""
-
-    def __init__(self, room: ElectionRoom, name: str) -> None:
-        self._room, self._name = room, name
-        self._seen = max(len(room.beats) - 1, 0)
-        self.tenure = 0
-        """The number of the access that this process was given last."""
-        self.is_cut_off = False
-
-    def _check(self) -> None:
-        if self.is_cut_off:
-            raise TransportError("topic of the election: no answer")
-
-    def received(self) -> Beat | None:
-        """The newest beat since the last call."""
-        self._check()
-        new = self._room.beats[self._seen :]
-        self._seen = len(self._room.beats)
-        return new[-1].beat if new else None
-
-    def acquire(self, *, fence: bool) -> bool:
-        """Get the exclusive access."""
-        self._check()
-        if self._room.owner not in (None, self) and not fence:
-            return False
-        self._room.owner = self
-        self._room.tenures += 1
-        self.tenure = self._room.tenures
-        return True
-
-    def beat(self, *, leaves: bool = False) -> bool:
-        """Show that this process has the access."""
-        self._check()
-        if self._room.owner is not self:
-            return False
-        beats = self._room.beats
-        beats.append(_SentBeat(Beat(self._name, leaves), len(beats)))
-        return True
-
-    def close(self) -> None:
-        """Give it up."""
-        self._room.left(self)
-
-
-class LimitsReader:
+class LimitsReader(Link):
     """One process's link to the limits topic."""
 
     def __init__(self, messages: list[Polled]) -> None:
+        super().__init__()
         self._messages, self._read = messages, max(len(messages) - 60, 0)
         self.is_cut_off = False
 
@@ -181,10 +116,3 @@ class LimitsReader:
         new = self._messages[self._read :]
         self._read = len(self._messages)
         return Portion(new, more=False, caught_up=True)
-
-    def send_reports(self, reports: object) -> None:
-        """An enforcer sends no reports."""
-        raise AssertionError("an enforcer sends no reports")
-
-    def close(self) -> None:
-        """Close the link."""

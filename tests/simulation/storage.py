@@ -139,11 +139,6 @@ class History:
         last_ms = min(max(self.rounds.values()), now_ms)
         return Earlier(max(self.rounds), last_ms + self.lease_ms)
 
-    @property
-    def newest_epoch(self) -> int:
-        """What the enforcer finds in the table ``rounds``."""
-        return max(self.rounds, default=0)
-
 
 class MemoryHistory(HistoryWriter):
     """A ``HistoryWriter`` whose tables are in memory; ``point`` is called before each append."""

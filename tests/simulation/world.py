@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from random import Random
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import numpy as np
 
 from quotaplane.errors import QuotaplaneError
 from quotaplane.groups.hierarchy import ancestors
 from quotaplane.groups.ids import ids_of
-from quotaplane.model import DIMENSIONS, Round
-from quotaplane.streams.quota import job as quota_job
+from quotaplane.model import Round
 from quotaplane.transport.base import Message, Polled
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.faults import Faults
@@ -158,18 +156,6 @@ class World:
         self.trace.note(label, process.name)
         self.faults.at_point(process, label)
 
-    @contextmanager
-    def virtual_seconds(self, clock: Clock) -> Iterator[None]:
-        """A context in which the job's ``time.time`` is a clock's."""
-        before = quota_job.time
-        quota_job.time = SimpleNamespace(  # type: ignore[assignment]
-            time=lambda: clock.now_ms() / 1000, monotonic=before.monotonic
-        )
-        try:
-            yield
-        finally:
-            quota_job.time = before
-
     # --- the network ------------------------------------------------------------------------------
 
     def _travel(self) -> Iterator[int]:
@@ -259,7 +245,3 @@ class World:
     def in_words(self) -> str:
         """The scenario on a few lines."""
         return in_words(self.scenario)
-
-    def dimensions(self) -> list[str]:
-        """Names of the limited dimensions."""
-        return [DIMENSIONS[at] for at in self.scenario.dimensions]

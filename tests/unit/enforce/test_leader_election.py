@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
 
 import httpx
 import pytest
@@ -18,84 +17,38 @@ from quotaplane.enforce.agent.leader_election import (
     LeaderRest,
 )
 from quotaplane.errors import ClusterError, TransportError
-from quotaplane.pulsar.leader_topic import Beat
+from tests.unit.enforce.election_cases import ElectionRoom, ElectionSeat
 from tests.unit.pulsar_admin.cluster_cases import IN_MEMORY, RestServer, transport_to
 
 TAKES_OVER_WITHIN_S = 10.0
-
-
-@dataclass
-class Topic:
-    """Pulsar's side: who may produce, and the messages so far."""
-
-    now_s: float = 0.0
-    holder: Access | None = None
-    beats: list[Beat] = field(default_factory=list)
-
-
-@dataclass
-class Access:
-    """One program's connection to the topic."""
-
-    topic: Topic
-    name: str
-    cut_off: bool = False
-    """The program reaches nothing; the cluster has not noticed and keeps its access."""
-    read: int | None = None
-
-    def _reach(self) -> None:
-        if self.cut_off:
-            raise TransportError("no answer")
-
-    def received(self) -> Beat | None:
-        self._reach()
-        beats = self.topic.beats
-        since = max(len(beats) - 1, 0) if self.read is None else self.read
-        self.read = len(beats)
-        return beats[-1] if len(beats) > since else None
-
-    def acquire(self, *, fence: bool) -> bool:
-        self._reach()
-        if self.topic.holder not in (None, self) and not fence:
-            return False
-        self.topic.holder = self
-        return True
-
-    def beat(self, *, leaves: bool = False) -> bool:
-        self._reach()
-        if self.topic.holder is not self:
-            return False
-        self.topic.beats.append(Beat(self.name, leaves))
-        return True
-
-    def close(self) -> None:
-        if self.topic.holder is self and not self.cut_off:
-            self.topic.holder = None
 
 
 class Enforcers:
     """Several of them; time passes when a test says so."""
 
     def __init__(self, *names: str) -> None:
-        self.topic = Topic()
+        self.now_s = 0.0
+        self.room = ElectionRoom()
         self.said: list[str] = []
-        self.access: dict[str, Access] = {}
+        self.access: dict[str, ElectionSeat] = {}
         self.elections: dict[str, LeaderElection] = {}
         self.frozen: set[str] = set()
         for name in names:
             self.begin(name)
 
     def begin(self, name: str) -> None:
-        access = self.access[name] = Access(self.topic, name)
+        access = self.access[name] = ElectionSeat(self.room, name)
         say = self.said.append
         self.elections[name] = LeaderElection(
-            access, Conditions(say), say, clock=lambda: self.topic.now_s
+            access, Conditions(say), say, clock=lambda: self.now_s
         )
 
     def kill(self, name: str) -> None:
-        """As by SIGKILL: the connection closes, and nothing is said."""
+        """As by SIGKILL: the connection closes if it is not cut off, and nothing is said."""
         del self.elections[name]
-        self.access.pop(name).close()
+        seat = self.access.pop(name)
+        if not seat.is_cut_off:
+            seat.close()
 
     def leaders(self) -> list[str]:
         leaders = [name for name, election in self.elections.items() if election.leads()]
@@ -110,7 +63,7 @@ class Enforcers:
 
     async def pass_time(self, seconds: float, tick_s: float = BEAT_EVERY_S) -> None:
         for _ in range(round(seconds / tick_s)):
-            self.topic.now_s += tick_s
+            self.now_s += tick_s
             for name in list(self.elections):
                 self.leaders()
                 if name not in self.frozen:
@@ -119,11 +72,11 @@ class Enforcers:
 
     async def until_one_leads(self, besides: str = "") -> float:
         """Seconds until another one than ``besides`` leads."""
-        begun_s = self.topic.now_s
+        begun_s = self.now_s
         while self.leaders() in ([], [besides]):
             await self.pass_time(BEAT_EVERY_S)
-            assert self.topic.now_s < begun_s + 60
-        return self.topic.now_s - begun_s
+            assert self.now_s < begun_s + 60
+        return self.now_s - begun_s
 
 
 async def test_the_first_one_leads_at_once_and_a_second_one_waits_and_says_for_whom() -> None:
@@ -149,7 +102,7 @@ async def test_after_any_other_end_another_one_leads_within_10_s(how: str) -> No
     if how == "killed":
         both.kill("a")
     elif how == "cut off":
-        both.access["a"].cut_off = True
+        both.access["a"].is_cut_off = True
     else:
         both.frozen.add("a")
     assert await both.until_one_leads("a") <= TAKES_OVER_WITHIN_S
@@ -157,7 +110,7 @@ async def test_after_any_other_end_another_one_leads_within_10_s(how: str) -> No
     # The first one comes back: it finds that it has lost, and waits.
     both.frozen.clear()
     if how != "killed":
-        both.access["a"].cut_off = False
+        both.access["a"].is_cut_off = False
         await both.step("a")
         await both.pass_time(100)
     assert both.leaders() == ["b"]
@@ -174,10 +127,10 @@ async def test_a_restart_after_a_kill_waits_until_the_one_before_can_not_write_a
 async def test_one_that_can_not_reach_the_topic_stops_to_write() -> None:
     one = Enforcers("a")
     await one.pass_time(10)
-    one.access["a"].cut_off = True
+    one.access["a"].is_cut_off = True
     await one.pass_time(HOLD_S)
     assert one.leaders() == []
-    one.access["a"].cut_off = False
+    one.access["a"].is_cut_off = False
     await one.pass_time(BEAT_EVERY_S)
     assert one.leaders() == ["a"]
 
@@ -185,9 +138,9 @@ async def test_one_that_can_not_reach_the_topic_stops_to_write() -> None:
 async def test_one_whose_own_connection_fails_takes_nothing_from_the_leader() -> None:
     both = Enforcers("a", "b")
     await both.pass_time(10)
-    both.access["b"].cut_off = True
+    both.access["b"].is_cut_off = True
     await both.pass_time(60)
-    both.access["b"].cut_off = False
+    both.access["b"].is_cut_off = False
     await both.pass_time(60)
     assert both.leaders() == ["a"]
 
@@ -204,7 +157,7 @@ async def test_whatever_happens_two_never_write_at_once(seed: int) -> None:
         elif fault == "thaw":
             world.frozen.clear()
         elif fault in ("cut", "join"):
-            world.access[name].cut_off = fault == "cut"
+            world.access[name].is_cut_off = fault == "cut"
         elif fault == "kill" and len(world.elections) > 1:
             world.kill(name)
             world.begin(f"{name}'")
@@ -212,7 +165,7 @@ async def test_whatever_happens_two_never_write_at_once(seed: int) -> None:
     # Once nothing fails any more, one leads within the time that is promised.
     world.frozen.clear()
     for access in world.access.values():
-        access.cut_off = False
+        access.is_cut_off = False
     assert await world.until_one_leads() <= TAKES_OVER_WITHIN_S
 
 
@@ -249,7 +202,7 @@ async def test_a_request_that_had_to_wait_is_not_sent_after_the_lead_is_lost() -
         ]
         await asyncio.sleep(1.0)
         assert sent == ["PUT /a", "PUT /c"]
-        world.topic.now_s += HOLD_S + 1
+        world.now_s += HOLD_S + 1
         assert not rest.election.leads()
         answered.set()
         results = await asyncio.gather(*waits, return_exceptions=True)

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final
 
 KINDS: Final = ("delay", "cut", "half-open", "trickle")
@@ -50,6 +49,8 @@ class Proxy:
         """Faults that have not ended, by lane, in the order of their beginning."""
         self.connections = 0
         """Accepted so far."""
+        self.answers = 0
+        """Portions that reached clients: at least one for each answer of a REST API."""
 
     def set(self, fault: NetFault | None, by: str = "") -> None:
         """Begin or end (None) a fault of a lane; of those of several lanes the newest one holds."""
@@ -108,6 +109,7 @@ class Proxy:
             while data := await reader.read(_PORTION_BYTES):
                 while data:
                     data = await self._pass_on(data, writer, to_server)
+                self.answers += not to_server
 
     async def _pass_on(self, data: bytes, writer: asyncio.StreamWriter, to_server: bool) -> bytes:
         """Write what may pass now; returns what remains."""
@@ -159,12 +161,7 @@ class Proxies:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
