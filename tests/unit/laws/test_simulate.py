@@ -125,16 +125,6 @@ def test_a_seed_makes_a_run_repeatable_and_another_one_differs(simulate) -> None
     assert simulate(noisy, "--seed", "5")[1] != simulate(noisy, "--seed", "6")[1]
 
 
-def test_poisson_demand_is_a_count_around_the_mean(simulate) -> None:
-    scenario = {"quota": 100, "brokers": ["a"], "demand": [[400]] * 200, "noise": "poisson"}
-    _, answer, _ = simulate(scenario)
-    counts = [this["demand"]["a"] for this in answer["rounds"]]
-    assert all(count == int(count) for count in counts)
-    assert sum(counts) / 200 == pytest.approx(400, abs=6)
-    variance = sum((count - 400) ** 2 for count in counts) / 200
-    assert 280 < variance < 540
-
-
 @pytest.mark.parametrize(
     ("noise", "variance"),
     [

@@ -12,7 +12,16 @@ from quotaplane.model import Transition
 from quotaplane.quota.config import Events
 from quotaplane.quota.outcome import Outcome
 from quotaplane.wire.shard_inputs import pack_departures, unpack_departures
-from tests.unit.quota.step_cases import CONFIG, NOTHING, T0, Shard, quotas, report, reports, started
+from tests.unit.quota.step_cases import (
+    CONFIG,
+    NOTHING,
+    T0,
+    Shard,
+    report,
+    reports,
+    started,
+    with_quotas,
+)
 
 EVERY_MS = 5_000
 
@@ -24,8 +33,10 @@ def left(events: Events = NOTHING, **left_at_ms: int) -> Events:
 
 def three(config_transition: Transition = Transition.FAST) -> Shard:
     """Three brokers that want more than there is, after their first reports."""
-    shard = Shard(replace(CONFIG, transition=config_transition, lease_ms=60_000, learns=False))
-    shard.run(quotas(("g", 90)), now_ms=T0)
+    shard = with_quotas(
+        ("g", 90),
+        config=replace(CONFIG, transition=config_transition, lease_ms=60_000, learns=False),
+    )
     shard.run(reports(*(wanting(name, T0) for name in ("b1", "b2", "b3"))), now_ms=T0)
     return shard
 

@@ -29,6 +29,7 @@ from tests.unit.quota.step_cases import (
     quotas,
     report,
     reports,
+    with_quotas,
 )
 from tests.unit.quota.test_redefine import change, changes
 
@@ -50,15 +51,13 @@ def limits_of(table: pa.Table, dimension: str) -> dict[str, float]:
 
 
 def started(quota: dict[str, float], config: StepConfig = CONFIG, **rates: Any) -> Shard:
-    shard = Shard(config)
-    shard.run(quotas(("g", quota)), now_ms=T0)
+    shard = with_quotas(("g", quota), config=config)
     shard.run(reports(*(uses(b, T0, used) for b, used in rates.items())), now_ms=T0)
     return shard
 
 
 def test_mutations_are_divided_like_anything_else() -> None:
-    shard = Shard()
-    shard.run(quotas(("g", {MUTATIONS: 30.0})), now_ms=T0)
+    shard = with_quotas(("g", {MUTATIONS: 30.0}))
     used = {"b1": 20.0, "b2": 5.0}
     outcome = shard.run(reports(*(uses(b, T0, {MUTATIONS: u}) for b, u in used.items())), now_ms=T0)
     limits = limits_of(outcome.limits, MUTATIONS)
@@ -69,7 +68,6 @@ def test_mutations_are_divided_like_anything_else() -> None:
     assert limits["b2"] > 5.0
     assert limits_of(outcome.limits, PUBLISH) == {"b1": INF, "b2": INF}
     assert f"safe_{MUTATIONS}_per_s" in outcome.limits.column_names
-    assert outcome.usage is not None
     assert outcome.usage[f"{MUTATIONS}_per_s"].to_pylist() == [20.0, 5.0]
 
 
@@ -85,11 +83,9 @@ def test_a_total_is_made_of_its_parts() -> None:
         ),
         now_ms=T0 + 5000,
     )
-    assert outcome.usage is not None
     assert outcome.usage[f"{TOTAL}_per_s"].to_pylist() == pytest.approx([90, 40])
     assert sum(limits_of(outcome.limits, TOTAL).values()) <= 100.0
     unchanged = shard.run(reports(uses("b1", T0 + 9000, NAN)), now_ms=T0 + 9000)
-    assert unchanged.usage is not None
     assert unchanged.usage[f"{TOTAL}_per_s"].to_pylist() == [None]
     assert shard.state.leases.usage[4].tolist() == pytest.approx([90, 40])
 
@@ -171,8 +167,7 @@ def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
     seen: list[tuple[bool, float, float]],
 ) -> None:
     """Whoever reports what, in one round or in several, and whether or not there is a quota."""
-    shard = Shard()
-    shard.run(quotas(("g", 1.0)), now_ms=T0)
+    shard = with_quotas(("g", 1.0))
     pending: list[dict[str, Any]] = []
     for number, (ends, publish, dispatch) in enumerate(seen, start=1):
         at_ms = T0 + number * 100
@@ -196,8 +191,7 @@ def said(at_ms: int, usage: Any, throttled: Any, **others: float) -> Events:
 
 def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None:
     """Told, then unchanged while the other part goes on, then room that others leave."""
-    shard = Shard()
-    shard.run(quotas(("g", {TOTAL: 300.0})), now_ms=T0)
+    shard = with_quotas(("g", {TOTAL: 300.0}))
     told = {PUBLISH: 400.0, DISPATCH: 0.0}
     shard.run(said(T0, {PUBLISH: 75.0, DISPATCH: 75.0}, told, b=150.0), now_ms=T0)
     rows = shard.state.leases
@@ -216,8 +210,7 @@ def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None
 
 def test_noise_of_an_unchanged_part_is_no_refusal() -> None:
     """What it is known to want may be a little more than what it used last."""
-    shard = Shard()
-    shard.run(quotas(("g", {TOTAL: 300.0})), now_ms=T0)
+    shard = with_quotas(("g", {TOTAL: 300.0}))
     none = {PUBLISH: 0.0, DISPATCH: 0.0}
     for turn in range(12):
         used = {PUBLISH: 75.0 + 5 * (-1) ** turn, DISPATCH: 10.0}
@@ -349,8 +342,7 @@ def test_a_floor_waits_for_the_quota_above_it() -> None:
 
 def test_strict_waits_for_an_answer_where_nothing_was_limited_before() -> None:
     """Who was never limited may be using anything of a new quota."""
-    shard = Shard(STRICT)
-    shard.run(quotas(("g", {PUBLISH: 100.0})), now_ms=T0)
+    shard = with_quotas(("g", {PUBLISH: 100.0}), config=STRICT)
     both = reports(*(uses(b, T0, {PUBLISH: 1.0}) for b in ("b1", "b2")))
     shard.run(both, now_ms=T0)
     shard.run(quotas(("g", {TOTAL: 100.0}), version=1), now_ms=T0 + 1000)
@@ -370,8 +362,7 @@ def test_a_state_of_another_format_is_refused() -> None:
 
 
 def test_strict_keeps_a_dimension_until_every_broker_was_told() -> None:
-    shard = Shard(STRICT)
-    shard.run(quotas(("g", {TOTAL: 100.0})), now_ms=T0)
+    shard = with_quotas(("g", {TOTAL: 100.0}), config=STRICT)
     shard.run(reports(uses("b1", T0, 1.0), uses("b2", T0, 1.0)), now_ms=T0)
     later = T0 + int(STRICT.stale_after_ms) + 1  # b2 was not heard of: it is told nothing
     shard.run(reports(uses("b1", later, 1.0)), now_ms=later)
@@ -385,8 +376,7 @@ def test_strict_keeps_a_dimension_until_every_broker_was_told() -> None:
 
 
 def test_what_a_deleted_group_may_still_use_where_it_was_not_limited_is_anything() -> None:
-    shard = Shard(STRICT)
-    shard.run(quotas(("t", {PUBLISH: 100.0}), ("t::a", {PUBLISH: 50.0})), now_ms=T0)
+    shard = with_quotas(("t", {PUBLISH: 100.0}), ("t::a", {PUBLISH: 50.0}), config=STRICT)
     shard.run(reports(report("b1", T0, {"t": 1.0, "t::a": 1.0})), now_ms=T0)
     shard.run(quotas("t::a", version=5), now_ms=T0 + 1000)
     assert shard.state.deleted.held[:, 0].tolist() == [pytest.approx(50), *[INF] * (D - 1)]
@@ -397,8 +387,7 @@ def test_what_a_deleted_group_may_still_use_where_it_was_not_limited_is_anything
 
 
 def test_a_limit_of_an_earlier_epoch_is_handed_back_in_any_dimension() -> None:
-    shard = Shard(epoch=7)
-    shard.run(quotas(("g", {PUBLISH: 100.0})), now_ms=T0)
+    shard = with_quotas(("g", {PUBLISH: 100.0}), epoch=7)
     told = {"applied_epoch": 3, "applied_seq": 9, "limit": {MUTATIONS: 4.0, PUBLISH: 30.0}}
     outcome = shard.run(reports(uses("b1", T0, 1.0, **told)), now_ms=T0)
     assert limits_of(outcome.limits, MUTATIONS) == {"b1": 4.0}

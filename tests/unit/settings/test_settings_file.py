@@ -95,7 +95,6 @@ def test_secrets_of_signatures_are_neither_printed_nor_recorded(
     file = tmp_path / "settings.yaml"
     file.write_text(GOOD + "limits: {signing: {keys: {a: '${SECRET}'}, sign_with: a}}\n")
     settings = load_settings(file)
-    assert settings.limits.signing is not None
     assert settings.limits.signing.secrets() == {"a": SECRET}
     shown = [repr(settings), str(settings), settings.model_dump(mode="json"), settings.model_dump()]
     spec = QuotaSpec(settings)
