@@ -154,12 +154,6 @@ def test_a_list_without_most_brokers_does_not_end_those_that_go_on_one_by_one() 
         assert ended(outcome) == []
 
 
-def test_two_brokers_of_which_one_leaves() -> None:
-    shard = started(100, b1=200, b2=200)
-    shard.run(left(b2=T0), now_ms=T0 + 1)
-    assert shard.in_force == {("g", "b1"): pytest.approx(100)}
-
-
 def test_brokers_that_the_shard_does_not_know_change_nothing() -> None:
     shard = three()
     before = shard.state

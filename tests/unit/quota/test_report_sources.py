@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from quotaplane.model import DIMENSIONS
-from quotaplane.quota.config import Events
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state_codec import dump
-from quotaplane.wire.shard_inputs import OBSERVED
 from tests.unit.quota.step_cases import CONFIG, NOTHING, STRICT, T0, Shard, quotas, report, reports
 
 QUOTA = 100.0
@@ -85,12 +83,6 @@ def test_an_observation_counts_once_it_agreed_with_an_own_report() -> None:
     watched.follow(12, 16, 40.0, 41.0)
     assert watched.usage() == 41.0
     assert watched.outcome.counts.sources_differing == 0
-
-
-def test_a_group_that_its_broker_has_not_reported_counts_at_once() -> None:
-    watched = Watched()
-    watched.round(1, seen("b", 1, g=60.0))
-    assert watched.usage() == 60.0
 
 
 def test_an_observation_of_a_part_does_not_win_over_a_broker_that_reports_more() -> None:
@@ -345,11 +337,6 @@ def test_strict_acknowledges_nothing_by_an_observation() -> None:
     watched.round(2, seen("b", 2, g=10.0), seen("c", 2, g=60.0))
     in_force = watched.shard.state.leases.max_in_force[0]
     assert in_force.sum() <= QUOTA
-
-
-def test_the_column_is_the_wires() -> None:
-    events: Events = reports(seen("b", 1, g=1.0))
-    assert OBSERVED.name in events.headers.column_names
 
 
 @pytest.mark.parametrize(("seen_rate", "counted"), [(100.0, "reports"), (200.0, "observed")])

@@ -13,7 +13,7 @@ from quotaplane.arrow import pack
 from quotaplane.model import group_id
 from quotaplane.quota import undefined_groups as undefined
 from quotaplane.quota.undefined_groups import QUIET_MS, UndefinedGroups
-from tests.unit.quota.step_cases import T0, Shard, report, reports, with_quotas
+from tests.unit.quota.step_cases import T0, Shard, report, reports
 
 
 def entries(pairs: Iterable[tuple[str, str | int]]) -> pa.Table:
@@ -122,12 +122,6 @@ def test_it_is_part_of_the_state_and_a_batch_run_again_tells_the_same() -> None:
         assert outcome.unknown_entries == 2
     assert again[0] == again[1]
     assert again[0][0] == [("b", "new", 1)]
-
-
-def test_a_group_that_is_defined_is_not_told() -> None:
-    shard = with_quotas(("g", 100))
-    outcome = shard.report(T0, {"b": 1.0})
-    assert (told(outcome.unknown), outcome.unknown_entries) == ([], 0)
 
 
 def test_an_ordinary_first_day_is_small() -> None:

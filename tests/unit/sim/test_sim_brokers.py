@@ -196,18 +196,8 @@ def test_limits_by_id_and_of_unknown_groups_and_brokers() -> None:
 
 def test_a_removed_group_is_free_until_a_newer_limit_comes() -> None:
     brokers = cluster()
-    gone = encode_limits(
-        broker="b1",
-        shard=0,
-        epoch=1,
-        seq=2,
-        issued_at_ms=NOW,
-        lease_ms=10_000,
-        groups=[],
-        limits=np.empty((0, D)),
-        removed_groups=["g"],
-    )
-    brokers.receive([update(20.0), gone, update(20.0)])
+    gone = {"groups": [], "limits": np.empty((0, D)), "removed_groups": ["g"]}
+    brokers.receive([update(20.0), update(0.0, seq=2, **gone), update(20.0)])
     assert in_force(brokers) == np.inf
     brokers.receive([update(30.0, seq=3)])
     assert in_force(brokers) == 30.0
