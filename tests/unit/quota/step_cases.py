@@ -175,7 +175,7 @@ def sigma(rate: float) -> float:
     return float(np.sqrt(rate / 5.0 * 2.0 * 2.0))
 
 
-def started(quota: float, config: StepConfig = CONFIG, **uses: float) -> Shard:
+def started(quota: Rates, config: StepConfig = CONFIG, **uses: Rates) -> Shard:
     """A shard with the group ``g``, after one report of each broker."""
     shard = with_quotas(("g", quota), config=config)
     shard.report(T0, uses)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quotaplane.arrow import unpack
 from quotaplane.model import BASIC, DIMENSIONS
-from quotaplane.quota.config import Events, StepConfig
+from quotaplane.quota.config import Events
 from quotaplane.quota.leases import fresh_leases
 from quotaplane.quota.reported_usage import with_totals
 from quotaplane.quota.state_codec import dump
@@ -25,6 +25,7 @@ from tests.unit.quota.step_cases import (
     quotas,
     report,
     reports,
+    started,
     with_quotas,
 )
 from tests.unit.quota.test_redefine import change, changes
@@ -36,26 +37,16 @@ D = len(DIMENSIONS)
 FIRST = tuple(range(BASIC))
 
 
-def uses(broker: str, at_ms: int, rates: Any, **more: Any) -> dict[str, Any]:
-    return report(broker, at_ms, {"g": rates}, **more)
-
-
 def limits_of(table: pa.Table, dimension: str) -> dict[str, float]:
     """By broker."""
     limits = table[f"{dimension}_per_s"].to_pylist()
     return dict(zip(table["broker"].to_pylist(), limits, strict=True))
 
 
-def started(quota: dict[str, float], config: StepConfig = CONFIG, **rates: Any) -> Shard:
-    shard = with_quotas(("g", quota), config=config)
-    shard.run(reports(*(uses(b, T0, used) for b, used in rates.items())), now_ms=T0)
-    return shard
-
-
 def test_mutations_are_divided_like_anything_else() -> None:
     shard = with_quotas(("g", {MUTATIONS: 30.0}))
     used = {"b1": 20.0, "b2": 5.0}
-    outcome = shard.run(reports(*(uses(b, T0, {MUTATIONS: u}) for b, u in used.items())), now_ms=T0)
+    outcome = shard.report(T0, {b: {MUTATIONS: u} for b, u in used.items()})
     limits = limits_of(outcome.limits, MUTATIONS)
     messages = started({PUBLISH: 30.0}, b1={PUBLISH: 20.0}, b2={PUBLISH: 5.0})
     assert list(limits.values()) == messages.state.leases.limit[0].tolist()
@@ -72,16 +63,12 @@ def test_a_total_is_made_of_its_parts() -> None:
     shard = started({TOTAL: 100.0}, b1={PUBLISH: 50.0, DISPATCH: 70.0}, b2={PUBLISH: 30.0})
     total = shard.state.leases.usage[shard.state.leases.dimensions.index(4)]
     assert total.tolist() == pytest.approx([120, 30])
-    outcome = shard.run(
-        reports(
-            uses("b1", T0 + 5000, {PUBLISH: 20.0, DISPATCH: NAN}),
-            uses("b2", T0 + 5000, {DISPATCH: 10.0}),
-        ),
-        now_ms=T0 + 5000,
+    outcome = shard.report(
+        T0 + 5000, {"b1": {PUBLISH: 20.0, DISPATCH: NAN}, "b2": {DISPATCH: 10.0}}
     )
     assert outcome.usage[f"{TOTAL}_per_s"].to_pylist() == pytest.approx([90, 40])
     assert sum(limits_of(outcome.limits, TOTAL).values()) <= 100.0
-    unchanged = shard.run(reports(uses("b1", T0 + 9000, NAN)), now_ms=T0 + 9000)
+    unchanged = shard.report(T0 + 9000, {"b1": NAN})
     assert unchanged.usage[f"{TOTAL}_per_s"].to_pylist() == [None]
     assert shard.state.leases.usage[4].tolist() == pytest.approx([90, 40])
 
@@ -90,12 +77,9 @@ def test_who_is_held_back_by_a_total_is_seen_saturated_and_wakes_up() -> None:
     shard = started({TOTAL: 100.0}, WITH_PRICE, b1={PUBLISH: 60.0, DISPATCH: 60.0}, b2=0.0)
     for second in (5, 10):
         limit = shard.state.leases.limit[4]
-        shard.run(
-            reports(
-                uses("b1", T0 + second * 1000, {PUBLISH: limit[0] / 2, DISPATCH: limit[0] / 2}),
-                uses("b2", T0 + second * 1000, {PUBLISH: limit[1]}),
-            ),
-            now_ms=T0 + second * 1000,
+        shard.report(
+            T0 + second * 1000,
+            {"b1": {PUBLISH: limit[0] / 2, DISPATCH: limit[0] / 2}, "b2": {PUBLISH: limit[1]}},
         )
     assert shard.state.leases.limit[4].tolist() == pytest.approx([50, 50], rel=0.01)
 
@@ -169,7 +153,7 @@ def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
     pending: list[dict[str, Any]] = []
     for number, (ends, publish, dispatch) in enumerate(seen, start=1):
         at_ms = T0 + number * 100
-        pending.append(uses("b1", at_ms, {PUBLISH: publish, DISPATCH: dispatch}))
+        pending.append(report("b1", at_ms, {"g": {PUBLISH: publish, DISPATCH: dispatch}}))
         if ends or number == len(seen):
             shard.run(reports(*pending), now_ms=at_ms)
             quota = {TOTAL: 7.0} if number % 2 else {PUBLISH: 7.0}
@@ -183,8 +167,8 @@ def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
 
 def said(at_ms: int, usage: Any, throttled: Any, **others: float) -> Events:
     """What broker a says of itself, and others, by name, of what they publish, refusing nothing."""
-    rest = (uses(b, at_ms, {PUBLISH: u}, throttled={PUBLISH: 0.0}) for b, u in others.items())
-    return reports(uses("a", at_ms, usage, throttled=throttled), *rest)
+    rest = (report(b, at_ms, {"g": u}, throttled=0.0) for b, u in others.items())
+    return reports(report("a", at_ms, {"g": usage}, throttled=throttled), *rest)
 
 
 def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None:
@@ -222,9 +206,7 @@ def test_noise_of_an_unchanged_part_is_no_refusal() -> None:
 
 def test_what_nobody_limits_is_nowhere() -> None:
     shard = started({PUBLISH: 100.0}, b1={PUBLISH: 50.0, MUTATIONS: 7.0})
-    outcome = shard.run(
-        reports(uses("b1", T0 + 5000, {PUBLISH: 90.0, MUTATIONS: 8.0})), now_ms=T0 + 5000
-    )
+    outcome = shard.report(T0 + 5000, {"b1": {PUBLISH: 90.0, MUTATIONS: 8.0}})
     assert shard.state.leases.dimensions == FIRST
     assert shard.state.leases.usage.shape == (BASIC, 1)
     assert not any("mutations" in name or "total" in name for name in outcome.limits.column_names)
@@ -257,7 +239,7 @@ def test_a_template_makes_no_row_carry_what_only_it_limits(
     ]
     shard.run(Events(groups=changes(*rows)), now_ms=T0)
     for second in (0, 5):
-        shard.run(reports(uses("b1", T0 + second * 1000, 1.0)), now_ms=T0 + second * 1000)
+        shard.report(T0 + second * 1000, {"b1": 1.0})
         assert shard.state.leases.dimensions == dimensions
     shard.run(quotas(("h", {TOTAL_BYTES: 5.0}), version=5), now_ms=T0 + 6000)
     assert shard.state.leases.dimensions == tuple(sorted({*dimensions, 5}))
@@ -279,10 +261,7 @@ def test_a_quota_that_comes_later_finds_mutations_unknown_until_they_are_reporte
     for second in (5, 10):
         told = shard.state.leases.limit[4]
         used = {"b1": min(9000.0, told[0]), "b2": min(1000.0, told[1])}
-        shard.run(
-            reports(*(uses(b, T0 + second * 1000, {MUTATIONS: u}) for b, u in used.items())),
-            now_ms=T0 + second * 1000,
-        )
+        shard.report(T0 + second * 1000, {b: {MUTATIONS: u} for b, u in used.items()})
     assert shard.state.leases.limit[4].tolist() == pytest.approx([9000, 1000], rel=0.06)
 
 
@@ -301,7 +280,7 @@ def test_a_ceiling_alone_limits() -> None:
     text = '{"b1": {"ceiling": {"controller_mutations_per_s": 3.0}}}'
     shard = Shard()
     shard.run(Events(groups=changes(change("g", 1, brokers=text))), now_ms=T0)
-    outcome = shard.run(reports(uses("b1", T0, 1.0), uses("b2", T0, 1.0)), now_ms=T0)
+    outcome = shard.report(T0, {"b1": 1.0, "b2": 1.0})
     assert limits_of(outcome.limits, MUTATIONS) == {"b1": 3.0}
     assert shard.state.leases.limit[4].tolist() == [3.0, INF]
 
@@ -327,27 +306,25 @@ def test_a_floor_waits_for_the_quota_above_it() -> None:
 def test_strict_waits_for_an_answer_where_nothing_was_limited_before() -> None:
     """Who was never limited may be using anything of a new quota."""
     shard = with_quotas(("g", {PUBLISH: 100.0}), config=STRICT)
-    both = reports(*(uses(b, T0, {PUBLISH: 1.0}) for b in ("b1", "b2")))
-    shard.run(both, now_ms=T0)
+    shard.report(T0, {"b1": 1.0, "b2": 1.0})
     shard.run(quotas(("g", {TOTAL: 100.0}), version=1), now_ms=T0 + 1000)
     rows = shard.state.leases
     assert rows.max_in_force[4].tolist() == [INF, INF]
     assert rows.limit[4].sum() <= 100.0
-    acks = [uses(b, T0 + 2000, {PUBLISH: 1.0}, applied_epoch=1, applied_seqs=2) for b in ("b1",)]
-    shard.run(reports(*acks), now_ms=T0 + 2000)
+    shard.report(T0 + 2000, {"b1": 1.0}, applied_epoch=1, applied_seqs=2)
     assert np.isfinite(shard.state.leases.max_in_force[4]).tolist() == [True, False]
 
 
 def test_strict_keeps_a_dimension_until_every_broker_was_told() -> None:
     shard = with_quotas(("g", {TOTAL: 100.0}), config=STRICT)
-    shard.run(reports(uses("b1", T0, 1.0), uses("b2", T0, 1.0)), now_ms=T0)
+    shard.report(T0, {"b1": 1.0, "b2": 1.0})
     later = T0 + int(STRICT.stale_after_ms) + 1  # b2 was not heard of: it is told nothing
-    shard.run(reports(uses("b1", later, 1.0)), now_ms=later)
+    shard.report(later, {"b1": 1.0})
     shard.run(quotas(("g", {PUBLISH: 100.0}), version=1), now_ms=later)
     shard.run(now_ms=later + 1)
     assert shard.state.leases.dimensions == (*FIRST, 4)
     assert np.isfinite(shard.state.leases.limit[4]).tolist() == [False, True]
-    shard.run(reports(*(uses(b, later + 2, 1.0) for b in ("b1", "b2"))), now_ms=later + 2)
+    shard.report(later + 2, {"b1": 1.0, "b2": 1.0})
     shard.run(now_ms=later + 3)
     assert shard.state.leases.dimensions == FIRST
 
@@ -366,8 +343,8 @@ def test_what_a_deleted_group_may_still_use_where_it_was_not_limited_is_anything
 def test_a_limit_of_an_earlier_epoch_is_handed_back_in_any_dimension() -> None:
     shard = with_quotas(("g", {PUBLISH: 100.0}), epoch=7)
     told = {"applied_epoch": 3, "applied_seq": 9, "limit": {MUTATIONS: 4.0, PUBLISH: 30.0}}
-    outcome = shard.run(reports(uses("b1", T0, 1.0, **told)), now_ms=T0)
+    outcome = shard.report(T0, {"b1": 1.0}, **told)
     assert limits_of(outcome.limits, MUTATIONS) == {"b1": 4.0}
     done = T0 + int(CONFIG.lease_ms + CONFIG.stale_after_ms) + 1
-    outcome = shard.run(reports(uses("b1", done, 1.0)), now_ms=done)
+    outcome = shard.report(done, {"b1": 1.0})
     assert limits_of(outcome.limits, MUTATIONS) == {"b1": INF}

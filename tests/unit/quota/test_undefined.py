@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from quotaplane.arrow import pack
 from quotaplane.model import group_id
-from quotaplane.quota import undefined_groups as undefined
 from quotaplane.quota.undefined_groups import QUIET_MS, UndefinedGroups
 from tests.unit.quota.step_cases import T0, Shard, report, reports
 
@@ -68,38 +66,37 @@ def test_what_nobody_reports_any_more_is_forgotten() -> None:
     assert len(memory.next(None, T0 + 2 * QUIET_MS)[0]) == 0
 
 
-def test_what_is_beyond_the_cap_is_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undefined, "MOST_PAIRS", 10)
+def test_what_is_beyond_the_cap_is_told_together() -> None:
+    cap = {"most_pairs": 10}
     made = [("b", f"invented {n}") for n in range(30)]
-    memory, found = UndefinedGroups().next(entries(made), T0)
+    memory, found = UndefinedGroups().next(entries(made), T0, **cap)
     assert found["others"].to_pylist().count(True) == 1
     assert found["reports"].to_pylist() == [20, *[1] * 10]
     # The next inventions are counted, and told an hour after the last ones.
-    memory, found = memory.next(entries([("b", f"more {n}") for n in range(500)]), T0 + 1)
+    made = [("b", f"more {n}") for n in range(500)]
+    memory, found = memory.next(entries(made), T0 + 1, **cap)
     assert (told(found), len(memory)) == ([], 11)
-    memory, found = memory.next(entries([("b", "again")]), T0 + QUIET_MS)
+    memory, found = memory.next(entries([("b", "again")]), T0 + QUIET_MS, **cap)
     assert found.select(["reports", "others"]).to_pylist() == [{"reports": 501, "others": True}]
 
 
-def test_long_names_are_told_a_part_a_round_until_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undefined, "MOST_BYTES", 5_000)
+def test_long_names_are_told_a_part_a_round_until_all_are() -> None:
     made = [("b", f"{n:01000d}") for n in range(20)]
     memory, letters = UndefinedGroups(), []
     for round_ in range(5):
-        memory, found = memory.next(entries(made), T0 + round_)
+        memory, found = memory.next(entries(made), T0 + round_, most_bytes=5_000)
         assert found["group"].nbytes <= 5_000
         letters += found["group"].to_pylist()
     assert sorted(letters) == [group for _, group in made]
 
 
-def test_the_order_of_entries_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undefined, "MOST_PAIRS", 25)
-    monkeypatch.setattr(undefined, "MOST_BYTES", 1_500)
+def test_the_order_of_entries_decides_nothing() -> None:
+    bounds = {"most_pairs": 25, "most_bytes": 1_500}
     made = [(f"b{n % 3}", f"g{n % 11}") for n in range(90)]
     outcomes = []
     for seed in range(5):
         shuffled = np.random.default_rng(seed).permutation(len(made)).tolist()
-        memory, found = UndefinedGroups().next(entries([made[n] for n in shuffled]), T0)
+        memory, found = UndefinedGroups().next(entries([made[n] for n in shuffled]), T0, **bounds)
         singly = found.filter(pa.array(~np.array(found["others"])))
         outcomes.append((_arrays(memory), told(singly)))
     assert outcomes == outcomes[:1] * 5
