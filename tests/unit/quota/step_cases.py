@@ -108,6 +108,8 @@ def report(
 
 def reports(*made: dict[str, Any]) -> Events:
     """Reports, each made with ``report``, as events."""
+    if not made:
+        return NOTHING
     entries = [(i, g, u) for i, r in enumerate(made) for g, u in r["uses"].items()]
     names = [g for _, g, _ in entries]
     usage = [by_column(u) for _, _, u in entries]

@@ -38,18 +38,9 @@ class Cluster(Shard):
         """A round at ``now_ms`` that reads a report of each broker, made at ``made_ms`` of real
         time; returns the brokers that limits are published to.
         """
-        made = [
-            report(
-                name,
-                made_ms - self.behind_ms[name],
-                {"g": use},
-                throttled=0.0,
-                applied_seqs=self.seq - 1,
-                applied_epoch=1,
-            )
-            for name in names
-        ]
-        outcome = self.run(reports(*made), now_ms=now_ms) if made else self.run(now_ms=now_ms)
+        told = {"throttled": 0.0, "applied_seqs": self.seq - 1, "applied_epoch": 1}
+        made = [report(name, made_ms - self.behind_ms[name], {"g": use}, **told) for name in names]
+        outcome = self.run(reports(*made), now_ms=now_ms)
         self.statuses += [(row["broker"], row["status"]) for row in outcome.brokers.to_pylist()]
         rows = [row for row in outcome.limits.to_pylist() if row["published"]]
         self.published_at_ms |= {(row["broker"], row["group"]): now_ms for row in rows}
@@ -240,7 +231,7 @@ def test_rounds_of_any_length_move_limits_alike(transition: Transition) -> None:
                 used = min(use, limit)
                 made.append(report(name, made_ms, {"g": used}, throttled=use - used, **told))
             made_ms += 2_000
-        outcome = cluster.run(reports(*made), now_ms=now_ms) if made else cluster.run(now_ms=now_ms)
+        outcome = cluster.run(reports(*made), now_ms=now_ms)
         assert outcome.counts.reports == len(made)
         cluster.statuses += [(row["broker"], row["status"]) for row in outcome.brokers.to_pylist()]
         now_ms += int(random.integers(3_000, 8_001))

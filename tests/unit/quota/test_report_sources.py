@@ -11,9 +11,10 @@ import pytest
 from quotaplane.model import DIMENSIONS
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.state_codec import dump
-from tests.unit.quota.step_cases import CONFIG, NOTHING, STRICT, T0, Shard, quotas, report, reports
+from tests.unit.quota.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
 
 QUOTA = 100.0
+PUBLISH, DISPATCH = "publish_messages", "dispatch_messages"
 
 
 def own(broker: str, at_s: float, **uses: float) -> dict[str, Any]:
@@ -38,8 +39,7 @@ class Watched:
         self.outcome: Outcome | None = None
 
     def round(self, at_s: float, *made: dict[str, Any]) -> Outcome:
-        events = reports(*made) if made else NOTHING
-        self.outcome = self.shard.run(events, now_ms=T0 + round(1000 * at_s))
+        self.outcome = self.shard.run(reports(*made), now_ms=T0 + round(1000 * at_s))
         return self.outcome
 
     def usage(self, broker: str = "b") -> float:
@@ -110,32 +110,27 @@ def test_an_observation_of_a_part_never_wins_if_the_broker_was_there_before() ->
         assert watched.usage() == 100.0
 
 
-def test_usage_that_no_quota_limits_is_no_difference() -> None:
-    """A broker counts what it reads of its own system topics, which the enforcer leaves out."""
+@pytest.mark.parametrize(
+    ("quota", "own_rates", "seen_rates", "misses"),
+    [
+        # A broker counts what it reads of its own system topics, which the enforcer leaves out.
+        pytest.param(PUBLISH, (40.0, 3.0), (40.0, 0.0), 0, id="usage that no quota limits"),
+        pytest.param("total_messages", (40.0, 60.0), (40.0, 0.0), 2, id="only a total is limited"),
+        pytest.param(PUBLISH, (3.0, 0.0), (0.0, 0.0), 2, id="the enforcer sees nothing"),
+    ],
+)
+def test_a_difference_counts_where_a_quota_limits(
+    quota: str, own_rates: tuple[float, float], seen_rates: tuple[float, float], misses: int
+) -> None:
     watched = Watched()
+    watched.shard.run(quotas(("g", {quota: QUOTA})), now_ms=T0)
     for at_s in range(1, 32):
-        made = [seen("b", at_s, g={"publish_messages": 40.0, "dispatch_messages": 0.0})]
+        made = [seen("b", at_s, g=dict(zip((PUBLISH, DISPATCH), seen_rates, strict=True)))]
         if at_s % 5 == 0:
-            made.append(own("b", at_s, g={"publish_messages": 40.0, "dispatch_messages": 3.0}))
+            made.append(own("b", at_s, g=dict(zip((PUBLISH, DISPATCH), own_rates, strict=True))))
         outcome = watched.round(at_s, *made)
-        assert outcome.counts.sources_differing == 0
-    assert watched.shard.state.observed.misses.tolist() == [0]
-
-
-def test_an_enforcer_that_sees_nothing_of_a_broker_does_not_win() -> None:
-    watched = Watched().follow(1, 31, 3.0, 0.0)
-    assert watched.shard.state.observed.misses.tolist() == [2]
-
-
-def test_a_difference_counts_where_only_a_total_is_limited() -> None:
-    watched = Watched()
-    watched.shard.run(quotas(("g", {"total_messages": QUOTA})), now_ms=T0)
-    for at_s in range(1, 32):
-        made = [seen("b", at_s, g={"publish_messages": 40.0, "dispatch_messages": 0.0})]
-        if at_s % 5 == 0:
-            made.append(own("b", at_s, g={"publish_messages": 40.0, "dispatch_messages": 60.0}))
-        watched.round(at_s, *made)
-    assert watched.shard.state.observed.misses.tolist() == [2]
+        assert misses or outcome.counts.sources_differing == 0
+    assert watched.shard.state.observed.misses.tolist() == [misses]
 
 
 def test_a_window_in_which_a_limit_came_into_force_shows_at_least_what_was_used() -> None:
@@ -154,7 +149,7 @@ def test_a_window_in_which_a_limit_came_into_force_shows_at_least_what_was_used(
     assert watched.shard.in_force["g", "b"] < 45, "all of these windows were under the new limit"
 
 
-@pytest.mark.parametrize("dimension", ["publish_messages", "dispatch_messages"])
+@pytest.mark.parametrize("dimension", [PUBLISH, DISPATCH])
 def test_usage_that_ends_is_followed_at_once_unless_it_comes_in_batches(dimension: str) -> None:
     """Once a topic has moved away, the enforcer reports its old broker only once more."""
     watched = Watched()
@@ -167,7 +162,7 @@ def test_usage_that_ends_is_followed_at_once_unless_it_comes_in_batches(dimensio
     of_b = state.leases.broker == state.brokers.names.index("b")
     place = state.leases.dimensions.index(DIMENSIONS.index(dimension))
     demand = float(state.leases.estimates.demand[place, of_b][0])
-    assert demand > 40.0 if dimension == "dispatch_messages" else demand == 0.0
+    assert demand > 40.0 if dimension == DISPATCH else demand == 0.0
 
 
 @pytest.mark.parametrize("used", [5.0, 20.0, 35.0])
@@ -267,19 +262,12 @@ def test_a_broker_with_an_agent_is_not_observed() -> None:
     assert watched.usage() == 51.0
 
 
-def test_repeated_and_older_observations_do_not_count() -> None:
+def test_observations_are_used_in_their_order_and_only_newer_ones() -> None:
     watched = Watched()
-    watched.round(2, seen("b", 2, g=20.0))
-    watched.round(3, seen("b", 1, g=10.0), seen("b", 2, g=99.0))
-    assert watched.usage() == 20.0
-    assert watched.outcome.counts.entries == 0
-
-
-def test_several_observations_in_a_round_are_used_in_their_order() -> None:
-    watched = Watched()
-    watched.round(4, seen("b", 3, g=30.0), seen("b", 4, g=40.0), seen("b", 2, g=20.0))
-    assert watched.usage() == 40.0
-    assert watched.outcome.counts.entries == 3
+    outcome = watched.round(4, seen("b", 3, g=30.0), seen("b", 4, g=40.0), seen("b", 2, g=20.0))
+    assert (watched.usage(), outcome.counts.entries) == (40.0, 3)
+    outcome = watched.round(5, seen("b", 1, g=10.0), seen("b", 4, g=99.0))
+    assert (watched.usage(), outcome.counts.entries) == (40.0, 0)
 
 
 def test_the_order_of_arrival_makes_no_difference() -> None:
