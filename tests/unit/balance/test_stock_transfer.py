@@ -1,4 +1,4 @@
-"""TransferShedder, without a JVM: what it does by hand-made cases, and what always holds."""
+"""TransferShedder: skips, and what always holds; tests/jvm compares its moves with Pulsar's."""
 
 from __future__ import annotations
 
@@ -40,25 +40,6 @@ def _at_once(**more: Any) -> StockSettings:
 
 
 HOT = ([90.0, 10.0], [[6e6, 2e6, 1e6], [5e5]])
-
-
-def test_more_hits_than_the_threshold_are_needed() -> None:
-    shedder = TransferShedder(StockSettings())
-    labels = [shedder.shed(_round(*HOT)).skips[-1].label for _ in range(3)]
-    assert labels == ["HitCount"] * 3
-    assert shedder.shed(_round(*HOT)).moves
-    assert shedder.shed(_round(*HOT)).skips[-1].label == "HitCount"  # and again from 0
-
-
-def test_the_smallest_of_the_biggest_leave_first() -> None:
-    moves = TransferShedder(_at_once()).shed(_round(*HOT)).moves
-    assert [move.bytes_per_s for move in moves] == [1e6, 2e6]
-    assert {move.target for move in moves} == {"10.0.0.1:8080"}
-
-
-def test_without_transfer_there_is_no_target() -> None:
-    settings = _at_once(loadBalancerTransferEnabled=False)
-    assert {move.target for move in TransferShedder(settings).shed(_round(*HOT)).moves} == {""}
 
 
 @pytest.mark.parametrize(

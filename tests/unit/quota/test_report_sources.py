@@ -57,16 +57,6 @@ class Watched:
         return self
 
 
-def test_without_observations_nothing_is_different() -> None:
-    plain, marked = Watched(), Watched()
-    for at_s in (5, 10, 15):
-        made = own("b", at_s, g=10.0 * at_s)
-        marked.round(at_s, made)
-        plain.round(at_s, {key: value for key, value in made.items() if key != "observed"})
-        assert not len(marked.shard.state.observed)
-    assert plain.outcome.limits.equals(marked.outcome.limits)
-
-
 def test_an_observation_counts_once_it_agreed_with_an_own_report() -> None:
     # Own reports come at 5, 10, 15 s. The enforcer begins at 6 s, so that the report of 10 s is the
     # first that it can be compared with: 4 s of its 5 s were observed.

@@ -94,13 +94,6 @@ def test_what_nobody_set_is_none() -> None:
     assert others == [None, None, None]
 
 
-def test_no_rows_and_no_brokers_are_no_problem() -> None:
-    groups = groups_after(change("g", 1, brokers='{"b1": {"weight": 2}, "*": {"weight": 3}}'))
-    none = np.empty(0, np.int64)
-    weight = lease_terms(Shard(groups, brokers(()), fresh_leases(none, none))).weight
-    assert len(weight) == 0
-
-
 def test_overrides_follow_their_group_when_others_come_and_go() -> None:
     state = ShardState(groups=groups_after(change("m", 1, brokers='{"b1": {"weight": 2}}')))
     for version, name in enumerate("abcdefgh", start=2):
