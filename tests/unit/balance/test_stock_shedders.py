@@ -1,4 +1,4 @@
-"""Pulsar's shedders: skips, reasons, and what holds for all; tests/jvm compares what they decide."""
+"""Pulsar's shedders: skips, reasons, what holds for all; tests/jvm compares what they decide."""
 
 from __future__ import annotations
 

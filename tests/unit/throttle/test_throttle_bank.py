@@ -104,16 +104,3 @@ def test_every_entity_has_the_terms_of_its_group_and_dimension(texts: list[str])
         terms = terms_of(text, dimension)
         assert (LAWS[code], samples, window_ms) == (terms.law, terms.samples, terms.window_ms)
         assert hard == (terms.mode is ThrottleMode.HARD)
-
-
-def test_a_bank_takes_what_a_broker_received_and_follows_a_change_of_terms() -> None:
-    limits = np.array([[10.0], [10.0]])
-    bank = begin(*laws_and_quotas(["", ""], limits, ["publish_messages"]))
-    two = np.array([0, 1])
-    bank, answers = bank.answer(Requests(two, np.array([1000, 1000]), np.array([30.0, 30.0])))
-    assert answers.admitted.all()
-    bank = bank.change(
-        *laws_and_quotas(["", '{"*": {"mode": "hard"}}'], limits, ["publish_messages"])
-    )
-    _, answers = bank.answer(Requests(two, np.array([1000, 1000]), np.array([1.0, 1.0])))
-    assert answers.admitted.tolist() == [True, False]
