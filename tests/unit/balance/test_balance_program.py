@@ -321,23 +321,17 @@ def test_a_clock_that_was_set_back_delays_no_round() -> None:
     assert run.due_ms == NOW_MS + interval_ms
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now_s = [1000.0]
-    monkeypatch.setattr("quotabalance.job.plan_finisher.time.monotonic", lambda: now_s[0])
-    return now_s
-
-
-def test_load_reports_that_stay_away_and_come_again_are_told(clock: list[float]) -> None:
-    finisher = BalanceFinisher(Balance(loads_topic="loads"), 1200.0, lambda _: {})
+def test_load_reports_that_stay_away_and_come_again_are_told() -> None:
     heard = Printed()
+    finisher = BalanceFinisher(
+        Balance(loads_topic="loads"), 1200.0, lambda _: {}, clock=lambda: heard.now_s
+    )
 
     def lines(after_s: float, reports: int) -> list[tuple[str, str]]:
-        clock[0] += after_s
+        heard.now_s += after_s
         finisher.begin()
         counts = json.dumps({"reports": reports}).encode()
         finisher.finish(Round(1, 1, 1_790_000_000_000), {"counts": [counts]})
-        heard.now_s = clock[0]
         assert not finisher.end(heard.conditions)
         return heard.lines()
 
@@ -353,10 +347,11 @@ def test_load_reports_that_stay_away_and_come_again_are_told(clock: list[float])
     assert lines(60, reports=3) == [("recovered", "no load reports: over after 120 s")]
 
 
-def test_a_batch_that_was_never_finished_counts_as_empty(clock: list[float]) -> None:
-    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), Printed()
+def test_a_batch_that_was_never_finished_counts_as_empty() -> None:
+    heard = Printed()
+    finisher = BalanceFinisher(Balance(), 1200.0, lambda _: {}, clock=lambda: heard.now_s)
     for after_s in (0.0, 700.0):
-        clock[0] += after_s
+        heard.now_s += after_s
         finisher.begin()
         finisher.end(heard.conditions)
     said = heard.lines()
