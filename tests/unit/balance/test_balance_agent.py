@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -109,20 +108,21 @@ def refused(
         pytest.param("h:0", {}, ("done", "h:1", 1), id="verified"),
         pytest.param(
             "h:0",
-            {"snatched": Counter({A: 2})},
+            {"snatched": 2},
             ("done", "h:1", 3),
             id="another lookup snatched it twice, so it is moved again",
         ),
-        pytest.param("h:0", {"snatched": Counter({A: 3})}, ("missed", "h:2", 3), id="snatched"),
+        pytest.param("h:0", {"snatched": 3}, ("missed", "h:2", 3), id="snatched"),
         pytest.param("h:0", {"refuse_unloads": 1}, ("done", "h:1", 2), id="refused once"),
         pytest.param("h:0", {"refuse_unloads": 9}, ("failed", "", 3), id="refused"),
         pytest.param("h:2", {}, ("moved on", "h:2", 0), id="it left its source"),
         pytest.param("h:1", {}, ("already there", "h:1", 0), id="somebody else moved it"),
     ],
 )
-def test_a_move(owner: str, awkward: dict[str, Any], found: tuple[str, str, int]) -> None:
+def test_a_move(owner: str, awkward: dict[str, int], found: tuple[str, str, int]) -> None:
     cluster = FakeBundles({A: owner})
-    vars(cluster).update(awkward)
+    cluster.snatched[A] = awkward.get("snatched", 0)
+    cluster.refuse_unloads = awkward.get("refuse_unloads", 0)
     result = moved(cluster)
     assert (result.outcome, result.owner, result.attempts) == found
     assert cluster.owned == {A: found[1] or owner}

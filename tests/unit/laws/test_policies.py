@@ -257,8 +257,8 @@ def test_strict_holds_in_a_tree_too() -> None:
         made = []
         for broker, want in {"b1": 90.0, "b2": b2}.items():
             used = min(want, one.in_force.get((group[broker], broker), 0.0))
-            told = {"applied_epoch": 1, "applied_seqs": applied, "throttled": want - used}
-            made.append(report(broker, at, {group[broker]: used}, **told))
+            told = {"applied_epoch": min(applied, 1), "applied_seqs": applied}
+            made.append(report(broker, at, {group[broker]: used}, throttled=want - used, **told))
         one.run(reports(*made), now_ms=at)
     assert one.in_force["acme::a", "b1"] == pytest.approx(50, rel=0.02)
     assert one.in_force["acme::b", "b2"] == pytest.approx(10, rel=0.02)
