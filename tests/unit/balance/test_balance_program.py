@@ -55,8 +55,11 @@ def test_reports_that_are_gone_before_the_next_round_are_refused() -> None:
 class Run:
     """A program fed by hand; its state goes through bytes after every batch."""
 
-    def __init__(self, balance: Balance = BALANCE, max_brokers: int | None = None) -> None:
-        self.program: BalanceProgram = balance_program(balance, EPOCH, max_brokers)
+    def __init__(
+        self, balance: Balance = BALANCE, max_brokers: int | None = None, epoch: int = EPOCH
+    ) -> None:
+        self.program: BalanceProgram = balance_program(balance, epoch, max_brokers)
+        self.epoch = epoch
         self.blob: bytes | None = None
         self.seq = 0
 

@@ -11,6 +11,7 @@ import pytest
 from quotabalance.planning.broker_watch import BrokerWatch
 from quotabalance.planning.bundle_estimates import BundleEstimates
 from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import Move
 from quotabalance.planning.load_model import MachineModel
 from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.planner import BalanceState
@@ -43,16 +44,28 @@ def test_a_proposal_is_repeated_until_it_is_carried_out_and_then_rests() -> None
     assert {state.orders[bundle].ordered_at_s for bundle in approved} == {600}
 
 
-def test_a_proposal_is_void_once_its_bundle_went_elsewhere() -> None:
+def went_elsewhere() -> tuple[ClusterLoad, BalanceState, Move]:
+    """A cluster in which somebody made another move of a bundle than the one decided."""
     load = cluster({"b1": [10.0] * 4, "b2": [10.0], "b3": [12.0]})
     state, decided = once(load)
     move = decided.moves[0]
     owner = load.owner.copy()
     owner[list(load.bundles).index(move.bundle)] = 2
-    other = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
+    return replace(load, owner=owner), state, move
+
+
+def test_a_proposal_is_void_once_its_bundle_went_elsewhere() -> None:
+    other, state, move = went_elsewhere()
     state, after = once(other, state=state.as_proposed(), now_s=60)
     assert move.bundle not in state.orders
     assert "Missed" not in labels(after)
+
+
+def test_a_bundle_that_went_elsewhere_is_said_and_rests() -> None:
+    other, state, move = went_elsewhere()
+    _, after = once(other, state=state, now_s=60)
+    missed = next(skip for skip in after.skips if skip.label == "Missed")
+    assert f"went to b3 instead of {move.target}" in missed.reason
 
 
 def test_a_move_that_is_not_carried_out_is_missed_and_tried_elsewhere() -> None:
@@ -72,20 +85,6 @@ def test_a_move_that_is_not_carried_out_is_missed_and_tried_elsewhere() -> None:
             assert move.target != tried.get(move.bundle)
 
 
-def test_a_bundle_that_went_elsewhere_is_said_and_rests() -> None:
-    load = cluster({"b1": [10.0] * 4, "b2": [10.0], "b3": [12.0]})
-    state, decided = once(load)
-    move = decided.moves[0]
-    owner = load.owner.copy()
-    owner[list(load.bundles).index(move.bundle)] = 2
-    other = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
-    _, after = once(other, state=state, now_s=60)
-    assert (
-        f"went to b3 instead of {move.target}"
-        in next(s for s in after.skips if s.label == "Missed").reason
-    )
-
-
 def test_a_moved_bundle_rests_for_the_grace_period() -> None:
     load = cluster({"b1": [10.0, 10], "b2": [1.0], "b3": [1.0]})
     state, decided = once(load, start_above=0.5, stop_below=0.5, allow_splits=False)
@@ -93,7 +92,7 @@ def test_a_moved_bundle_rests_for_the_grace_period() -> None:
     after = applied(load, decided)
     rates = after.rates.copy()
     rates[list(after.bundles).index(move.bundle)] *= 3  # now its new owner is overloaded
-    hot = ClusterLoad(after.brokers, after.usage, after.limit, after.bundles, after.owner, rates)
+    hot = replace(after, rates=rates)
     for minute in range(1, 30):
         state, decided = once(
             hot, state=state, now_s=60 * minute, start_above=0.5, stop_below=0.5, allow_splits=False
@@ -109,7 +108,7 @@ def test_the_dip_of_a_bundle_whose_clients_connect_again_is_no_sample(ordered: b
     moved = {move.bundle for move in decided.moves}
     rates = after.rates.copy()
     rates[[name in moved for name in after.bundles]] *= 0.1
-    dip = ClusterLoad(after.brokers, after.usage, after.limit, after.bundles, after.owner, rates)
+    dip = replace(after, rates=rates)
     if not ordered:  # somebody else moved them
         state = BalanceState(estimates=state.estimates, watch=state.watch)
     state, _ = once(dip, state=state, now_s=60)
@@ -125,14 +124,8 @@ def test_a_bundle_that_nobody_reports_still_counts_at_its_target() -> None:
     state, decided = once(load)
     gone = {move.bundle for move in decided.moves}
     keep = np.array([name not in gone for name in load.bundles])
-    less = ClusterLoad(
-        load.brokers,
-        load.usage,
-        load.limit,
-        tuple(np.array(load.bundles)[keep]),
-        load.owner[keep],
-        load.rates[keep],
-    )
+    bundles = tuple(np.array(load.bundles)[keep])
+    less = replace(load, bundles=bundles, owner=load.owner[keep], rates=load.rates[keep])
     state, decided = once(less, state=state, now_s=60)
     assert not decided.moves
     assert set(state.absent.names) == gone
@@ -186,9 +179,7 @@ def test_loads_that_drift_have_a_short_memory_and_noise_has_not() -> None:
             sign = np.where(np.arange(len(load.bundles)) % 2, 1, -1)  # brokers' sums stay
             trend = 1 + sign * per_minute * minute
             rates = load.rates * (trend * random.lognormal(0, 0.1, len(trend)))[:, None]
-            sampled = ClusterLoad(
-                *(load.brokers, load.usage, load.limit, load.bundles, load.owner, rates)
-            )
+            sampled = replace(load, rates=rates)
             state, _ = once(sampled, state=state, now_s=60.0 * minute, max_moves_per_round=0)
         assert (state.estimates.short.max() > 0) == short
         assert (np.median(state.estimates.samples) > 15) != short
@@ -358,7 +349,7 @@ def test_a_processor_measured_before_a_bundle_left_is_no_foreign_load() -> None:
     assert state is not None
     owner = load.owner.copy()
     owner[:5] = 1  # half of what the first broker had; its processor is as before
-    moved = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
+    moved = replace(load, owner=owner)
     state, _ = once(moved, None, state, 360.0)
     assert state.machines.residual[:, 0] == pytest.approx(np.zeros(6), abs=1e-6)
 

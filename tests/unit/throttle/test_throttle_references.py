@@ -1,8 +1,8 @@
 """Every number of the documents that the throttle laws come from.
 
 The documents: KIP-599 (Kafka's wiki, "Throttle Create Topic, Create Partition and Delete Topic
-Operations"); Kafka's tests of its quota managers; a bucket of 100 at 5 a second; ZooKeeper's
-proposal of a throttle quota (its wiki, "Quota"). What Kafka's classes answer is in tests/jvm.
+Operations"); a bucket of 100 at 5 a second; ZooKeeper's proposal of a throttle quota (its wiki,
+"Quota"). What Kafka's classes answer is in tests/jvm.
 """
 
 from __future__ import annotations
