@@ -42,6 +42,14 @@ def _at_once(**more: Any) -> StockSettings:
 HOT = ([90.0, 10.0], [[6e6, 2e6, 1e6], [5e5]])
 
 
+def test_more_hits_than_the_threshold_are_needed() -> None:
+    shedder = TransferShedder(StockSettings())
+    labels = [shedder.shed(_round(*HOT)).skips[-1].label for _ in range(3)]
+    assert labels == ["HitCount"] * 3
+    assert shedder.shed(_round(*HOT)).moves
+    assert shedder.shed(_round(*HOT)).skips[-1].label == "HitCount"  # and again from 0
+
+
 @pytest.mark.parametrize(
     ("more", "label"),
     [
