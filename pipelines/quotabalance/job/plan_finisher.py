@@ -32,8 +32,13 @@ class BalanceFinisher(Finisher):
     """See ``sink.Finisher``. ``positions`` returns a round's offsets, by its seq."""
 
     def __init__(
-        self, balance: Balance, stale_after_s: float, positions: Callable[[int], dict[str, Any]]
+        self,
+        balance: Balance,
+        stale_after_s: float,
+        positions: Callable[[int], dict[str, Any]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._cluster, self._keys = balance.cluster, SigningKeys.of(balance.signing)
         self._positions = positions
         self._letters = LetterBudget()
@@ -50,7 +55,7 @@ class BalanceFinisher(Finisher):
 
     def begin(self) -> None:
         """Remember when the batch began."""
-        self._began_s, self._arrived, self._rejected = time.monotonic(), 0, {}
+        self._began_s, self._arrived, self._rejected = self._clock(), 0, {}
 
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         """Rows by history table, at most one plan, and counts."""

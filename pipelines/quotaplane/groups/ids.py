@@ -51,8 +51,8 @@ class _GroupIds(dict[str, int]):
     To refill it takes about a microsecond a name.
     """
 
-    def __init__(self) -> None:
-        self._bytes = 0
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._bytes, self._most_bytes = 0, most_bytes
 
     def of(self, names: Sequence[str], room: NewNames) -> IntArray:
         found = list(map(self.get, names))
@@ -64,7 +64,7 @@ class _GroupIds(dict[str, int]):
         texts = [names[at] for at in new]
         digested = numbers[new] = _digested(texts)
         size = sum(map(sys.getsizeof, texts))
-        if len(self) + len(new) > _MOST_NAMES or self._bytes + size > _MOST_BYTES:
+        if len(self) + len(new) > _MOST_NAMES or self._bytes + size > self._most_bytes:
             self.clear()
             self._bytes = 0
         self._bytes += size

@@ -53,13 +53,18 @@ class UndefinedGroups:
         return len(self.key)
 
     def next(
-        self, entries: pa.Table | None, now_ms: int
+        self,
+        entries: pa.Table | None,
+        now_ms: int,
+        *,
+        most_pairs: int = MOST_PAIRS,
+        most_bytes: int = MOST_BYTES,
     ) -> tuple[UndefinedGroups, pa.Table | None]:
         """Count a round's entries of undefined groups: the new bookkeeping, and the letters.
 
         ``entries``: see ``report_tables.undefined_entries``; a group that was reported by id alone
         has a null name. Letters are rows of it with two more columns: the count ``reports``, and
-        ``others``, which marks the letter that stands for all pairs beyond ``MOST_PAIRS``.
+        ``others``, which marks the letter that stands for all pairs beyond ``most_pairs``.
         """
         recent = self.quiet_until_ms + QUIET_MS > now_ms
         kept = self if recent.all() else taken(self, recent)
@@ -68,8 +73,8 @@ class UndefinedGroups:
         pair = _keys(entries)
         key, first, count = np.unique(pair, return_index=True, return_counts=True)
         new = key[~np.isin(key, kept.key, assume_unique=True)]
-        if len(new) > MOST_PAIRS - len(kept):
-            beyond = np.isin(pair, new[max(MOST_PAIRS - len(kept), 0) :])
+        if len(new) > most_pairs - len(kept):
+            beyond = np.isin(pair, new[max(most_pairs - len(kept), 0) :])
             pair[beyond] = _OTHERS
             key, first, count = np.unique(pair, return_index=True, return_counts=True)
             new = key[~np.isin(key, kept.key, assume_unique=True)]
@@ -82,7 +87,7 @@ class UndefinedGroups:
         for name in ("broker", "group"):
             texts = entries[name].take(pa.array(first[due])).cast(pa.string())
             size += pc.binary_length(texts).fill_null(0).to_numpy()
-        due = due[np.cumsum(size) <= MOST_BYTES]
+        due = due[np.cumsum(size) <= most_bytes]
         letters = entries.take(pa.array(first[due]))
         letters = letters.append_column("reports", pa.array(after.reports[index[due]]))
         letters = letters.append_column("others", pa.array(key[due] == _OTHERS))

@@ -42,6 +42,10 @@ def balance_of(settings: Execute = QUICK, draining: tuple[str, ...] = ("h:0",)) 
     return Balance(execute=settings, collect=Collect(draining=draining))
 
 
+def bundles_of(count: int) -> list[str]:
+    return [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(count)]
+
+
 def move(bundle: str, source: int, target: int, bytes_per_s: float = 0.0) -> Move:
     return Move(bundle, BROKERS[source], BROKERS[target], bytes_per_s, "Drain", "")
 
@@ -57,11 +61,13 @@ def with_cluster(
     return run_virtually(inside())
 
 
-def moved(cluster: FakeBundles, wanted: Move) -> MoveResult:
+def moved(cluster: FakeBundles) -> MoveResult:
+    """The first bundle is to go from h:0 to h:1."""
+
     async def work(rest: Rest) -> MoveResult:
         executor = Executor(balance_of(), rest, "blue", None, print)
         view = (await executor.check(message(Decisions()))).view
-        return await BundleMover(rest, "blue", view.addresses, 60.0).move(wanted)
+        return await BundleMover(rest, "blue", view.addresses, 60.0).move(move(A, 0, 1))
 
     return with_cluster(cluster, work)
 
@@ -96,42 +102,33 @@ def refused(
     return with_cluster(cluster, work)
 
 
-def test_a_move_is_verified() -> None:
-    cluster = FakeBundles({A: "h:0"})
-    result = moved(cluster, move(A, 0, 1))
-    assert (result.outcome, result.owner, result.attempts) == ("done", "h:1", 1)
-    assert cluster.owned == {A: "h:1"}
-
-
-def test_a_bundle_that_another_lookup_snatched_is_moved_again() -> None:
-    cluster = FakeBundles({A: "h:0"})
-    cluster.snatched[A] = 2
-    result = moved(cluster, move(A, 0, 1))
-    assert (result.outcome, result.attempts) == ("done", 3)
-    cluster = FakeBundles({A: "h:0"})
-    cluster.snatched[A] = 3
-    result = moved(cluster, move(A, 0, 1))
-    assert (result.outcome, result.owner, result.attempts) == ("missed", "h:2", 3)
-    assert result.message == "h:2 has it"
-
-
-def test_a_refused_unload_is_tried_again() -> None:
-    cluster = FakeBundles({A: "h:0"})
-    cluster.refuse_unloads = 1
-    assert moved(cluster, move(A, 0, 1)).attempts == 2
-    cluster = FakeBundles({A: "h:0"})
-    cluster.refuse_unloads = 9
-    result = moved(cluster, move(A, 0, 1))
-    assert result.outcome == "failed"
-    assert "500 broken" in result.message
-
-
-def test_a_bundle_that_left_its_source_is_not_touched() -> None:
-    cluster = FakeBundles({A: "h:2"})
-    result = moved(cluster, move(A, 0, 1))
-    assert (result.outcome, result.attempts) == ("moved on", 0)
-    assert not cluster.paths("PUT")
-    assert moved(FakeBundles({A: "h:1"}), move(A, 0, 1)).outcome == "already there"
+@pytest.mark.parametrize(
+    ("owner", "awkward", "found"),
+    [
+        pytest.param("h:0", {}, ("done", "h:1", 1), id="verified"),
+        pytest.param(
+            "h:0",
+            {"snatched": 2},
+            ("done", "h:1", 3),
+            id="another lookup snatched it twice, so it is moved again",
+        ),
+        pytest.param("h:0", {"snatched": 3}, ("missed", "h:2", 3), id="snatched"),
+        pytest.param("h:0", {"refuse_unloads": 1}, ("done", "h:1", 2), id="refused once"),
+        pytest.param("h:0", {"refuse_unloads": 9}, ("failed", "", 3), id="refused"),
+        pytest.param("h:2", {}, ("moved on", "h:2", 0), id="it left its source"),
+        pytest.param("h:1", {}, ("already there", "h:1", 0), id="somebody else moved it"),
+    ],
+)
+def test_a_move(owner: str, awkward: dict[str, int], found: tuple[str, str, int]) -> None:
+    cluster = FakeBundles({A: owner})
+    cluster.snatched[A] = awkward.get("snatched", 0)
+    cluster.refuse_unloads = awkward.get("refuse_unloads", 0)
+    result = moved(cluster)
+    assert (result.outcome, result.owner, result.attempts) == found
+    assert cluster.owned == {A: found[1] or owner}
+    assert bool(cluster.paths("PUT")) == (found[2] > 0)
+    messages = {"missed": "h:2 has it", "failed": "500 broken"}
+    assert messages.get(result.outcome, "") in result.message
 
 
 def test_bundles_of_one_range_never_move_at_once() -> None:
@@ -146,7 +143,7 @@ def test_bundles_of_one_range_never_move_at_once() -> None:
 
 
 def test_the_traffic_under_way_is_bounded() -> None:
-    bundles = [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(8)]
+    bundles = bundles_of(8)
     cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
     cluster.rates = dict.fromkeys(bundles, 10e6)
     cluster.unload_s = 0.05
@@ -157,7 +154,7 @@ def test_the_traffic_under_way_is_bounded() -> None:
 
 
 def test_repeated_failures_end_a_plan() -> None:
-    bundles = [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(8)]
+    bundles = bundles_of(8)
     cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
     cluster.refuse_unloads = 1000
     said: list[str] = []
@@ -185,7 +182,7 @@ def test_what_cannot_be_recorded_is_not_begun() -> None:
                 raise HistoryError("no space left")
             await super().write(plan_hash, epoch, seq, *rows)
 
-    bundles = [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(6)]
+    bundles = bundles_of(6)
     cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
     plan, record, said = Decisions([move(name, 0, 1) for name in bundles]), FullDisk(), []
 
@@ -322,16 +319,20 @@ def plan_bytes(plan: Decisions, seq: int, mode: str = "auto") -> bytes:
     return encode_plan(plan, epoch=1, seq=seq, decided_at_ms=now_ms, mode=mode)
 
 
+def heard(*plans: bytes, signing: Signing | None = None) -> tuple[PlansListener, list[str]]:
+    """A listener that has read these plans, and what it said."""
+    outbox, said = Outbox(), list[str]()
+    outbox.plans = [*plans]
+    listener = PlansListener(outbox, Conditions(said.append), 1800.0, signing=signing)
+    run_virtually(listener.catch_up())
+    return listener, said
+
+
 def test_plans_are_found_by_hash_and_damaged_ones_are_refused() -> None:
     first, second = Decisions((move(A, 0, 1),)), Decisions((move(B, 0, 1),))
-    outbox, said = Outbox(), []
     sent = [plan_bytes(second, 2), b"junk", plan_bytes(first, 1), plan_bytes(Decisions(), 3)]
-    outbox.plans = [*sent]
-    listener = PlansListener(outbox, Conditions(said.append), 1800.0)
-    run_virtually(listener.catch_up())
-    assert listener.newest is not None
+    listener, said = heard(*sent)
     assert listener.newest.plan_hash == ""
-    assert listener.newest_to_do is not None
     assert listener.newest_to_do.decisions == second
     assert listener.with_hash(decode_plan(sent[2]).plan_hash).seq == 1
     assert (listener.refused, len(said)) == (1, 1)
@@ -346,10 +347,7 @@ def test_a_second_plan_of_a_hash_is_refused() -> None:
         encode_plan(plan, epoch=1, seq=seq, decided_at_ms=now_ms, mode=mode)
         for seq, mode in ((1, "propose"), (2, "propose"), (1, "auto"))
     )
-    outbox, said = Outbox(), list[str]()
-    outbox.plans = [first, newer, auto, first]
-    listener = PlansListener(outbox, Conditions(said.append), 1800.0)
-    run_virtually(listener.catch_up())
+    listener, said = heard(first, newer, auto, first)
     assert listener.refused == 2
     assert f"another plan has the hash {plan.plan_hash(now_ms)}: epoch 1, seq 1" in said[0]
     assert listener.newest == listener.newest_to_do == decode_plan(first)
@@ -362,23 +360,15 @@ def test_with_keys_only_the_plans_that_the_job_signed_are_found() -> None:
     job = BalanceFinisher(Balance(signing=signing), 1200.0, lambda _: {})
     plan, other = Decisions((move(A, 0, 1),)), Decisions((move(B, 0, 1),))
     finished = job.finish(Round(1, 1, 0), {"plan": [plan_bytes(plan, 1)]})
-    outbox, said = Outbox(), list[str]()
     forged = [plan_bytes(other, 2), forger.sign(plan_bytes(other, 2))]
     on_topic = [*forged, *(sent.value for sent in finished.messages), *forged]
-    outbox.plans = [*on_topic]
-    listener = PlansListener(outbox, Conditions(said.append), 1800.0, signing=signing)
-    run_virtually(listener.catch_up())
-    assert listener.newest_to_do is not None
+    listener, said = heard(*on_topic, signing=signing)
     assert listener.newest_to_do.decisions == plan
     assert (listener.refused, len(said)) == (4, 1)  # a flood does not fill the log
     assert "not signed at its end" in said[0]
     assert "s" * 32 not in str(said)
     # Without keys the forged ones, which have a higher number, would count.
-    outbox.plans = [*on_topic]
-    listener = PlansListener(outbox, Conditions(said.append), 1800.0)
-    run_virtually(listener.catch_up())
-    assert listener.newest_to_do is not None
-    assert listener.newest_to_do.decisions == other
+    assert heard(*on_topic)[0].newest_to_do.decisions == other
 
 
 def test_a_plan_with_a_number_that_is_too_high_stands_in_the_way_for_a_while_only() -> None:
@@ -390,7 +380,6 @@ def test_a_plan_with_a_number_that_is_too_high_stands_in_the_way_for_a_while_onl
         decided_at_ms = int(1e12 + later_s * 1000)
         data = encode_plan(plan, epoch=seq, seq=seq, decided_at_ms=decided_at_ms, mode="auto")
         listener.take(decode_plan(data))
-        assert listener.newest_to_do is not None
         return listener.newest_to_do.decisions
 
     forged = sent(plans[0], 2**63 - 1, 0)
@@ -413,7 +402,7 @@ class NoRecord:
 
 @pytest.mark.parametrize("mode", ["auto", "propose"])
 def test_plans_of_mode_auto_are_followed_and_a_newer_one_replaces_the_rest(mode: str) -> None:
-    bundles = [f"acme/orders/0x{place}0000000_0x{place + 1}0000000" for place in range(6)]
+    bundles = bundles_of(6)
     cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
     cluster.unload_s = 0.4
     old = Decisions([move(name, 0, 1) for name in bundles])

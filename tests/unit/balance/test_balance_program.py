@@ -1,4 +1,4 @@
-"""The balance job's program, its rows and messages, without Spark."""
+"""The balance job without Spark: program, rows, messages, lines; invented load reports."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ from quotaplane.metrics.exposition import registry_of
 from quotaplane.model import Round
 from quotaplane.settings import History, load_settings, parse_settings
 from quotaplane.streams.shard_program import Batch, Output
+from quotaplane.wire.reasons import TOO_MANY_BROKERS
+from tests.unit.agents.condition_cases import Printed
 from tests.unit.balance.load_report_cases import NOW_MS, bundle_of, decoded, load_of
 from tests.unit.metrics.metrics_cases import scraped
 from tests.unit.repo.pages import ROOT
@@ -53,8 +55,11 @@ def test_reports_that_are_gone_before_the_next_round_are_refused() -> None:
 class Run:
     """A program fed by hand; its state goes through bytes after every batch."""
 
-    def __init__(self, balance: Balance = BALANCE, max_brokers: int | None = None) -> None:
-        self.program: BalanceProgram = balance_program(balance, EPOCH, max_brokers)
+    def __init__(
+        self, balance: Balance = BALANCE, max_brokers: int | None = None, epoch: int = EPOCH
+    ) -> None:
+        self.program: BalanceProgram = balance_program(balance, epoch, max_brokers)
+        self.epoch = epoch
         self.blob: bytes | None = None
         self.seq = 0
 
@@ -190,10 +195,6 @@ def test_a_batch_that_runs_again_gives_the_same_bytes() -> None:
         assert one.blob == other.blob
 
 
-def test_the_state_is_the_same_after_bytes() -> None:
-    assert BalanceJobState.from_bytes(BalanceJobState().to_bytes()) == BalanceJobState()
-
-
 def test_a_state_of_another_version_is_refused_by_name() -> None:
     head, *tables = unpack(BalanceJobState().to_bytes())
     at = head.column_names.index("format")
@@ -296,10 +297,6 @@ def test_a_plan_that_is_too_large_loses_its_last_moves() -> None:
     assert len(encode_plan(cut, epoch=1, seq=1, decided_at_ms=1, mode="auto")) <= 5_000
 
 
-def test_the_tables_are_named_after_the_columns_of_reports() -> None:
-    assert pa.types.is_list(TABLES["load"].schema.field("bytes_in_per_s").type)
-
-
 def test_the_settings_file_shows_the_defaults() -> None:
     settings = load_settings(ROOT / "conf" / "balance.yaml")
     assert settings.balance == Balance()
@@ -325,3 +322,89 @@ def test_a_clock_that_was_set_back_delays_no_round() -> None:
     assert run.due_ms == NOW_MS + 3_600_000 + interval_ms
     run.batch(NOW_MS, payload(*skewed(2, NOW_MS)))
     assert run.due_ms == NOW_MS + interval_ms
+
+
+def test_load_reports_that_stay_away_and_come_again_are_told() -> None:
+    heard = Printed()
+    finisher = BalanceFinisher(
+        Balance(loads_topic="loads"), 1200.0, lambda _: {}, clock=lambda: heard.now_s
+    )
+
+    def lines(after_s: float, reports: int) -> list[tuple[str, str]]:
+        heard.now_s += after_s
+        finisher.begin()
+        counts = json.dumps({"reports": reports}).encode()
+        finisher.finish(Round(1, 1, 1_790_000_000_000), {"counts": [counts]})
+        assert not finisher.end(heard.conditions)
+        return heard.lines()
+
+    assert lines(0, reports=3) == []
+    assert lines(590, reports=0) == []
+    ((kind, text),) = lines(10, reports=0)
+    assert kind == "warning"
+    assert text == (
+        "no load reports: none for 600 s; brokers are left out once their numbers are 1200 s old, "
+        "and then nothing moves. Check that the collector, or the brokers, run and publish to loads"
+    )
+    assert lines(60, reports=0) == []
+    assert lines(60, reports=3) == [("recovered", "no load reports: over after 120 s")]
+
+
+def test_a_batch_that_was_never_finished_counts_as_empty() -> None:
+    heard = Printed()
+    finisher = BalanceFinisher(Balance(), 1200.0, lambda _: {}, clock=lambda: heard.now_s)
+    for after_s in (0.0, 700.0):
+        heard.now_s += after_s
+        finisher.begin()
+        finisher.end(heard.conditions)
+    said = heard.lines()
+    assert [kind for kind, _ in said] == ["warning"]
+    assert "since the start 700 s ago" in said[0][1]
+
+
+GHOSTS = 1000
+
+
+def ghosts(at_ms: int) -> list[Any]:
+    """Brokers that carry next to nothing, so that all bundles seem to belong to them."""
+    return [
+        load_of(f"a-ghost-{n}", (), at_ms=at_ms, sequence=at_ms, cpu=0.0) for n in range(GHOSTS)
+    ]
+
+
+def decided(max_brokers: int | None, *, attacked: bool) -> tuple[Any, list[str], bytes | None]:
+    """The decisions of the second round, the letters' reasons, and the state."""
+    run = Run(BALANCE, max_brokers)
+    run.batch(NOW_MS, payload(*skewed(1, NOW_MS)))
+    reasons: list[str] = []
+    outputs: dict[str, list[bytes]] = {}
+    for seconds in (30, 60):
+        at_ms = NOW_MS + 1000 * seconds
+        reports = [*skewed(seconds, at_ms), *(ghosts(at_ms) if attacked else ())]
+        outputs = run.batch(at_ms, payload(*reports, now_ms=at_ms))
+        for row in rows_of(outputs, "rejected_reports"):
+            reasons += [row["reason"]] * row["reports"]
+    return rows_of(outputs, "balance_decisions"), reasons, run.blob
+
+
+def test_beyond_max_brokers_decisions_are_as_without_the_invented_ones() -> None:
+    alone, none, state = decided(3, attacked=False)
+    assert none == []
+    assert {row["kind"] for row in alone} >= {"move"}
+    attacked, reasons, same = decided(3, attacked=True)
+    assert attacked == alone
+    assert same == state
+    assert reasons == [TOO_MANY_BROKERS] * 2 * GHOSTS
+    unbounded, _, _ = decided(None, attacked=True)
+    assert unbounded != alone
+
+
+@pytest.mark.parametrize("reason", [TOO_MANY_BROKERS, "other_broker", "broker_not_allowed"])
+def test_the_balance_job_prints_it_once(reason: str) -> None:
+    finisher, heard = BalanceFinisher(Balance(), 1200.0, lambda _: {}), Printed()
+    finisher.begin()
+    finisher._arrived, finisher._rejected = 5, {reason: 5}
+    finisher.end(heard.conditions)
+    finisher.end(heard.conditions)
+    ((kind, text),) = heard.lines()
+    assert (kind, text.endswith(f"Dead letters: {reason}")) == ("warning", True)

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from quotabalance.planning.bundle_choice import cheapest_cover
 from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import LABELS
 from quotabalance.planning.planner import BalanceState
 from quotabalance.planning.policies import Policies
 from quotabalance.planning.split_positions import split_positions
 from quotaplane.topics.bundle_names import BundleName
 from tests.examples import examples
-from tests.unit.balance.balance_cases import applied, cluster, once, ratio
+from tests.unit.balance.balance_cases import applied, cluster, labels, once, ratio
 
 FEW = examples(0.2)
 SIZES = st.just(0.0) | st.floats(1e-3, 100)
@@ -35,6 +36,8 @@ def test_never_worse_and_nobody_is_overloaded_by_a_move(held: dict[str, list[flo
     _, decided = once(load)
     after = applied(load, decided)
     assert len({move.bundle for move in decided.moves}) == len(decided.moves)
+    assert all(one.reason for one in (*decided.moves, *decided.splits, *decided.skips))
+    assert labels(decided) <= LABELS.keys()
     before, now = load.throughput_of_brokers(), after.throughput_of_brokers()
     assert now.max() <= before.max() * (1 + 1e-9)
     # nobody who got a bundle is then above the limit at which it would shed

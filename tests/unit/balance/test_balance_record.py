@@ -14,7 +14,6 @@ import pytest
 from quotabalance.cli import replay_rounds, what_if
 from quotabalance.job.job import BalanceSpec
 from quotabalance.job.plan_finisher import BalanceFinisher
-from quotabalance.job.program import balance_program
 from quotabalance.job.reports_held import BalanceJobState
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions, Move, Split
@@ -30,8 +29,8 @@ from quotaplane.history.store import ensure_tables
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History
-from quotaplane.streams.shard_program import Batch
 from tests.unit.balance.load_report_cases import NOW_MS, bundle_of, decoded, load_of
+from tests.unit.balance.test_balance_program import Run
 
 BROKERS = ("b1", "b2", "b3", "b4")
 BALANCE = Balance(options={"confirm_samples": 1, "confirm_window_samples": 2})
@@ -40,36 +39,24 @@ BALANCE = Balance(options={"confirm_samples": 1, "confirm_window_samples": 2})
 class Recording:
     """A job without Spark on a small cluster whose noisy bundles follow the plans."""
 
-    def __init__(self, history: History, balance: Balance = BALANCE, epoch: int = 7) -> None:
-        self.balance, self.epoch = balance, epoch
-        self.program = balance_program(balance, epoch)
+    def __init__(self, balance: Balance = BALANCE, epoch: int = 7) -> None:
+        self.job = Run(balance, epoch=epoch)
         self.finisher = BalanceFinisher(balance, 1200.0, lambda seq: {"loads": seq})
-        self.history = history
         self.random = np.random.default_rng(epoch)
         self.loads = self.random.lognormal(13, 0.7, 40)
         self.owner = np.where(np.arange(40) < 25, 0, np.arange(40) % 4)
-        self.blob: bytes | None = None
-        self.now_ms, self.seq = NOW_MS + 2_200_000, 0  # ten minutes before a full hour
+        self.now_ms = NOW_MS + 2_200_000  # ten minutes before a full hour
 
     def run(self, writer: HistoryWriter, rounds: int) -> None:
         for _ in range(rounds):
-            for at_ms in (self.now_ms, self.now_ms + 60_000):
-                self._batch(writer, at_ms, reports=at_ms == self.now_ms)
+            self._batch(writer, self.now_ms, {"loads": [self._reports(self.now_ms)]})
             self.now_ms += 60_000
+            self._batch(writer, self.now_ms, {})
 
-    def _batch(self, writer: HistoryWriter, at_ms: int, *, reports: bool) -> None:
-        arrived = {"loads": [self._reports(at_ms)]} if reports else {}
-        state, outputs = self.program.run(
-            self.program.load(self.blob), arrived, Batch(0, self.seq, at_ms)
-        )
-        self.blob = self.program.dump(state)
-        packed: dict[str, list[bytes]] = {}
-        for kind, payload in outputs:
-            packed.setdefault(kind, []).append(payload)
-        stamp = Round(self.epoch, self.seq, at_ms)
-        done = self.finisher.finish(stamp, packed)
+    def _batch(self, writer: HistoryWriter, at_ms: int, arrived: dict[str, list[bytes]]) -> None:
+        stamp = Round(self.job.epoch, self.job.seq, at_ms)
+        done = self.finisher.finish(stamp, self.job.batch(at_ms, arrived))
         writer.append_round(stamp, done.tables)
-        self.seq += 1
         decided = done.tables.get("balance_decisions")
         for row in [] if decided is None else decided.to_pylist():
             if row["kind"] == "move":
@@ -87,7 +74,7 @@ class Recording:
                 broker,
                 noisy[own],
                 bundles=[bundle_of(n) for n in own.tolist()],
-                sequence=self.seq + 1,
+                sequence=self.job.seq + 1,
                 at_ms=at_ms,
                 cpu=float(noisy[own].sum() / 1e6),
             )
@@ -100,11 +87,11 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> History:
     """20 rounds of one run, then 6 of another one with other options."""
     history = History(path=str(tmp_path_factory.mktemp("record")))
     ensure_tables(history)
-    first = Recording(history)
+    first = Recording()
     with HistoryWriter(history, "one", BalanceSpec.tables, BalanceSpec.last_table) as writer:
         first.run(writer, 20)
     options = {**BALANCE.options, "start_above": 0.5, "stop_below": 0.4}
-    second = Recording(history, BALANCE.model_copy(update={"options": options}), epoch=8)
+    second = Recording(BALANCE.model_copy(update={"options": options}), epoch=8)
     second.now_ms = first.now_ms
     with HistoryWriter(history, "two", BalanceSpec.tables, BalanceSpec.last_table) as writer:
         second.run(writer, 6)

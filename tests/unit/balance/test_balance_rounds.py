@@ -1,11 +1,19 @@
-"""Decisions over several rounds: orders that are under way, bundles that rest, and samples."""
+"""Decisions over several rounds: orders under way, bundles that rest, samples, machines."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from quotabalance.planning.broker_watch import BrokerWatch
+from quotabalance.planning.bundle_estimates import BundleEstimates
 from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.decisions import Move
+from quotabalance.planning.load_model import MachineModel
+from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.planner import BalanceState
 from tests.unit.balance.balance_cases import HOT, applied, bundle, cluster, labels, once, ratio
 
@@ -36,16 +44,28 @@ def test_a_proposal_is_repeated_until_it_is_carried_out_and_then_rests() -> None
     assert {state.orders[bundle].ordered_at_s for bundle in approved} == {600}
 
 
-def test_a_proposal_is_void_once_its_bundle_went_elsewhere() -> None:
+def went_elsewhere() -> tuple[ClusterLoad, BalanceState, Move]:
+    """A cluster in which somebody made another move of a bundle than the one decided."""
     load = cluster({"b1": [10.0] * 4, "b2": [10.0], "b3": [12.0]})
     state, decided = once(load)
     move = decided.moves[0]
     owner = load.owner.copy()
     owner[list(load.bundles).index(move.bundle)] = 2
-    other = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
+    return replace(load, owner=owner), state, move
+
+
+def test_a_proposal_is_void_once_its_bundle_went_elsewhere() -> None:
+    other, state, move = went_elsewhere()
     state, after = once(other, state=state.as_proposed(), now_s=60)
     assert move.bundle not in state.orders
     assert "Missed" not in labels(after)
+
+
+def test_a_bundle_that_went_elsewhere_is_said_and_rests() -> None:
+    other, state, move = went_elsewhere()
+    _, after = once(other, state=state, now_s=60)
+    missed = next(skip for skip in after.skips if skip.label == "Missed")
+    assert f"went to b3 instead of {move.target}" in missed.reason
 
 
 def test_a_move_that_is_not_carried_out_is_missed_and_tried_elsewhere() -> None:
@@ -65,20 +85,6 @@ def test_a_move_that_is_not_carried_out_is_missed_and_tried_elsewhere() -> None:
             assert move.target != tried.get(move.bundle)
 
 
-def test_a_bundle_that_went_elsewhere_is_said_and_rests() -> None:
-    load = cluster({"b1": [10.0] * 4, "b2": [10.0], "b3": [12.0]})
-    state, decided = once(load)
-    move = decided.moves[0]
-    owner = load.owner.copy()
-    owner[list(load.bundles).index(move.bundle)] = 2
-    other = ClusterLoad(load.brokers, load.usage, load.limit, load.bundles, owner, load.rates)
-    _, after = once(other, state=state, now_s=60)
-    assert (
-        f"went to b3 instead of {move.target}"
-        in next(s for s in after.skips if s.label == "Missed").reason
-    )
-
-
 def test_a_moved_bundle_rests_for_the_grace_period() -> None:
     load = cluster({"b1": [10.0, 10], "b2": [1.0], "b3": [1.0]})
     state, decided = once(load, start_above=0.5, stop_below=0.5, allow_splits=False)
@@ -86,7 +92,7 @@ def test_a_moved_bundle_rests_for_the_grace_period() -> None:
     after = applied(load, decided)
     rates = after.rates.copy()
     rates[list(after.bundles).index(move.bundle)] *= 3  # now its new owner is overloaded
-    hot = ClusterLoad(after.brokers, after.usage, after.limit, after.bundles, after.owner, rates)
+    hot = replace(after, rates=rates)
     for minute in range(1, 30):
         state, decided = once(
             hot, state=state, now_s=60 * minute, start_above=0.5, stop_below=0.5, allow_splits=False
@@ -102,7 +108,7 @@ def test_the_dip_of_a_bundle_whose_clients_connect_again_is_no_sample(ordered: b
     moved = {move.bundle for move in decided.moves}
     rates = after.rates.copy()
     rates[[name in moved for name in after.bundles]] *= 0.1
-    dip = ClusterLoad(after.brokers, after.usage, after.limit, after.bundles, after.owner, rates)
+    dip = replace(after, rates=rates)
     if not ordered:  # somebody else moved them
         state = BalanceState(estimates=state.estimates, watch=state.watch)
     state, _ = once(dip, state=state, now_s=60)
@@ -118,30 +124,11 @@ def test_a_bundle_that_nobody_reports_still_counts_at_its_target() -> None:
     state, decided = once(load)
     gone = {move.bundle for move in decided.moves}
     keep = np.array([name not in gone for name in load.bundles])
-    less = ClusterLoad(
-        load.brokers,
-        load.usage,
-        load.limit,
-        tuple(np.array(load.bundles)[keep]),
-        load.owner[keep],
-        load.rates[keep],
-    )
+    bundles = tuple(np.array(load.bundles)[keep])
+    less = replace(load, bundles=bundles, owner=load.owner[keep], rates=load.rates[keep])
     state, decided = once(less, state=state, now_s=60)
     assert not decided.moves
     assert set(state.absent.names) == gone
-
-
-def test_small_overloads_wait_for_samples_that_confirm_them() -> None:
-    state = BalanceState.empty()
-    load = cluster(HOT)
-    done = []
-    for minute in range(4):
-        state, decided = once(
-            *(load, None, state, 60.0 * minute), confirm_samples=2, confirm_window_samples=3
-        )
-        done.append(len(decided.moves))
-    assert done[0] == 0
-    assert done[1] > 0
 
 
 def test_the_same_numbers_again_are_no_new_sample() -> None:
@@ -192,9 +179,7 @@ def test_loads_that_drift_have_a_short_memory_and_noise_has_not() -> None:
             sign = np.where(np.arange(len(load.bundles)) % 2, 1, -1)  # brokers' sums stay
             trend = 1 + sign * per_minute * minute
             rates = load.rates * (trend * random.lognormal(0, 0.1, len(trend)))[:, None]
-            sampled = ClusterLoad(
-                *(load.brokers, load.usage, load.limit, load.bundles, load.owner, rates)
-            )
+            sampled = replace(load, rates=rates)
             state, _ = once(sampled, state=state, now_s=60.0 * minute, max_moves_per_round=0)
         assert (state.estimates.short.max() > 0) == short
         assert (np.median(state.estimates.samples) > 15) != short
@@ -291,3 +276,88 @@ def test_a_broker_that_gave_bundles_as_ordered_may_get_others() -> None:
     assert {move.source for move in decided.moves} == {"b1"}
     _, after = once(applied(load, decided), None, state, 60.0, (60.0, 0.0, 0.0))
     assert "OutDatedData" not in labels(after)
+
+
+PER_BYTE = 4.0
+LIMIT = 1600.0
+
+
+def machines(
+    carried: Mapping[str, float], idle: float = 0.0, foreign: Mapping[str, float] | None = None
+) -> ClusterLoad:
+    """Brokers with 10 equal bundles each, whose processors use what they explain and more."""
+    use = {
+        name: idle + PER_BYTE * load + (foreign or {}).get(name, 0.0)
+        for name, load in carried.items()
+    }
+    return cluster(
+        {name: [load / 10] * 10 if load else [] for name, load in carried.items()},
+        cpu={name: (one, LIMIT) for name, one in use.items()},
+    )
+
+
+def learned(load: ClusterLoad) -> MachineModel:
+    everybody = np.ones(len(load.brokers), np.bool_)
+    return MachineModel.empty().aligned(tuple(load.brokers)).learned(load, everybody)
+
+
+@pytest.mark.parametrize("idle", [0.0, 40.0])
+@pytest.mark.parametrize("barely", [0.0, 4.0, 7.0])
+def test_the_use_of_a_barely_used_broker_is_not_all_idle_use(idle: float, barely: float) -> None:
+    model = learned(machines({"b1": 100.0, "b2": 110.0, "b3": 90.0, "new": barely}, idle))
+    assert model.idle[0] == pytest.approx(idle, abs=1e-6)
+    per_unit, _ = model.use_per_unit()
+    assert per_unit[0] == pytest.approx(PER_BYTE)
+
+
+def test_foreign_load_on_a_barely_used_broker_is_idle_use_only_if_all_have_it() -> None:
+    carried = {"b1": 100.0, "b2": 110.0, "b3": 90.0, "new": 4.0, "newer": 5.0}
+    model = learned(machines(carried, foreign={"new": 300.0}))
+    assert model.idle[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_brokers_that_handed_bundles_over_are_known_until_both_are_measured_again() -> None:
+    brokers = ("b1", "b2", "b3")
+    names = [bundle(2 * number) for number in range(9)]
+    held = {
+        name: dict.fromkeys(names[3 * at : 3 * at + 3], 10.0) for at, name in enumerate(brokers)
+    }
+    load = cluster(held)
+    known, _ = BundleEstimates.empty().aligned(load)
+    assert not BundleEstimates.empty().handed_over(load).any()
+    assert not known.handed_over(load).any()
+    moved = {**held, "b1": dict.fromkeys(names[:2], 10.0)}
+    moved["b2"] = held["b2"] | {names[2]: 10.0}
+    after = cluster(moved)
+    assert known.handed_over(after).tolist() == [True, True, False]
+    gone = cluster({**held, "b3": dict.fromkeys(names[6:8], 10.0)})
+    assert known.handed_over(gone).tolist() == [False, False, True]
+    new = cluster({**held, "b3": held["b3"] | {bundle(100): 10.0}})
+    assert known.handed_over(new).tolist() == [False, False, True]
+    everything = np.ones(len(names), np.bool_)
+    measured = known.aligned(after)[0].sampled(after, everything)
+    assert not measured.handed_over(after).any()
+
+
+def test_a_processor_measured_before_a_bundle_left_is_no_foreign_load() -> None:
+    """The broker's processor was measured with bundles that have left since."""
+    carried = {f"b{number}": 100.0 for number in range(6)}
+    load = machines(carried)
+    state = None
+    for minute in range(6):
+        state, _ = once(load, None, state, 60.0 * minute)
+    assert state is not None
+    owner = load.owner.copy()
+    owner[:5] = 1  # half of what the first broker had; its processor is as before
+    moved = replace(load, owner=owner)
+    state, _ = once(moved, None, state, 360.0)
+    assert state.machines.residual[:, 0] == pytest.approx(np.zeros(6), abs=1e-6)
+
+
+@pytest.mark.parametrize(("later_s", "counts"), [(-3600.0, True), (-5.0, False), (60.0, True)])
+def test_numbers_of_a_clock_that_was_set_back_count(later_s: float, counts: bool) -> None:
+    """Else the balancer would know nothing of that broker until the clock is where it was."""
+    empty = BrokerWatch.empty().aligned(("b",))
+    watch = replace(empty, counted_at_s=np.array([10_000.0]))
+    same, measured = np.zeros(1, np.bool_), np.array([10_000.0 + later_s])
+    assert watch.fresh(measured, same, BalanceOptions()).tolist() == [counts]

@@ -33,7 +33,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     quotas = {"orders": {"publish_messages": 100.0}}
     RecordedLoop(history, wants, quotas, settings=settings_with()).run(12)
     with HistoryWriter(history, "balance", BalanceSpec.tables, BalanceSpec.last_table) as writer:
-        balance.Recording(history).run(writer, 3)
+        balance.Recording().run(writer, 3)
     return folder / "history"
 
 

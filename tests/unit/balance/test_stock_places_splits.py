@@ -55,35 +55,6 @@ def test_policies_hold_for_every_strategy(cls: str) -> None:
     assert answer_places(case, cls) == [{NEW: ["10.0.0.2:8080"]}]
 
 
-def test_a_namespace_is_spread_evenly_first() -> None:
-    other = "acme/orders/0x80000000_0xffffffff"
-    case = {"rounds": [_brokers(10, 80)], "place": [other], "lookup": True}
-    assert answer_places(case) == [{other: ["10.0.0.1:8080"]}]
-    case["conf"] = {"loadBalancerBrokerOverloadedThresholdPercentage": 70}
-    # the only one that is left is overloaded, so that all are asked once more
-    assert answer_places(case) == [{other: ["10.0.0.0:8080"]}]
-
-
-def test_lookups_count_and_sheddings_do_not() -> None:
-    bundles = [f"acme/n{n}/0x00000000_0xffffffff" for n in range(2)]
-    case = {"rounds": [_brokers(10, 10, 10)], "place": bundles}
-    both = ["10.0.0.1:8080", "10.0.0.2:8080"]
-    assert answer_places(case) == [dict.fromkeys(bundles, both)]
-    looked_up = answer_places(case | {"lookup": True})
-    assert looked_up == [{bundles[0]: both, bundles[1]: ["10.0.0.2:8080"]}]
-
-
-def test_brokers_with_the_fewest_namespaces_of_the_group_are_left() -> None:
-    groups = {"acme/orders": "ha", "acme/new": "HA"}
-    case = {
-        "rounds": [_brokers(10, 10)],
-        "place": [NEW],
-        "policies": {"anti_affinity_groups": groups},
-    }
-    for cls in MODULAR:
-        assert answer_places(case, cls) == [{NEW: ["10.0.0.1:8080"]}]
-
-
 def test_the_extensible_manager_places_by_use_whatever_the_setting_is() -> None:
     conf = {"loadManagerClassName": "x.ExtensibleLoadManagerImpl"}
     case = {"conf": conf, "rounds": [_brokers(90, 10, 50)], "place": [NEW]}

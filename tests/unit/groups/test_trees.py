@@ -74,9 +74,3 @@ def test_a_tree_is_touched_as_a_whole(names: list[str], data: st.DataObject) -> 
     assert roots_of(parent).tolist() == roots
     hit = {roots[i] for i in np.flatnonzero(touched)}
     assert whole_trees(groups, touched).tolist() == [r in hit for r in roots]
-
-
-def test_where_nobody_is_nested_touched_is_handed_back() -> None:
-    groups = plain_groups(np.arange(2), pa.array(["a", "b"]), np.ones((len(DIMENSIONS), 2)))
-    touched = np.array([True, False])
-    assert whole_trees(groups, touched) is touched

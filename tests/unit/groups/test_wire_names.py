@@ -67,9 +67,8 @@ def test_ids_of_many_names_are_those_of_each(names: list[str]) -> None:
 def test_names_that_are_remembered_take_a_bounded_memory(
     character: str, format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remembered = ids._GroupIds()
+    remembered = ids._GroupIds(most_bytes=1_000_000)
     monkeypatch.setattr(ids, "_IDS", remembered)
-    monkeypatch.setattr(ids, "_MOST_BYTES", 1_000_000)
     for round_ in range(20):
         names = [f"{round_}/{n}/{character * 1000}" for n in range(50)]
         if format_ == "stock":

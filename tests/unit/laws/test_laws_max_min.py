@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.laws import Problem, Reason, get_law, one_group
+from quotaplane.laws import Problem, get_law, one_group
 from quotaplane.laws.blocks import BLOCK_ROWS
 from tests.unit.laws.laws_cases import (
-    Broker,
     Group,
     brokers,
     groups,
@@ -32,12 +31,6 @@ def test_nobody_is_stuck_at_what_it_had(part: Group, seed: int) -> None:
     assert np.array_equal(
         max_min(given_).limits, max_min(replace(given_, limit=had, usage=had)).limits
     )
-
-
-@given(rates, st.integers(1, 9), st.integers(0, 9))
-def test_the_saturated_have_their_even_share_at_least(quota: float, some: int, idle: int) -> None:
-    limits = max_min(one_group(quota, demand=[math.inf] * some + [0.0] * idle)).limits
-    assert (limits[:some] >= quota / (some + idle) * (1 - 1e-9)).all()
 
 
 @pytest.mark.parametrize(
@@ -69,130 +62,6 @@ def test_known_cases(
     assert limits.tolist() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("quota", "demand", "floor", "expected", "reasons"),
-    [
-        (100, [500, 500, 500], [60, 0, 0], [60, 20, 20], ["FLOOR", "FAIR_SHARE", "FAIR_SHARE"]),
-        (100, [0, 500, 500], [60, 0, 0], [60, 20, 20], ["FLOOR", "FAIR_SHARE", "FAIR_SHARE"]),
-        (100, [500, 500, 5], [10, 0, 0], [47.5, 47.5, 5], ["FAIR_SHARE", "FAIR_SHARE", "DEMAND"]),
-        (100, [500, 500], [150, 50], [75, 25], ["FLOORS_CUT"] * 2),
-        (100, [0, 10], [20, 0], [55, 45], ["FLOOR", "HEADROOM"]),
-        (0, [1, 1], [5, 0], [0, 0], ["NO_QUOTA"] * 2),
-        (math.inf, [1, 1], [5, 0], [math.inf] * 2, ["UNLIMITED"] * 2),
-    ],
-)
-def test_floors_and_reasons(
-    quota: float,
-    demand: list[float],
-    floor: list[float],
-    expected: list[float],
-    reasons: list[str],
-) -> None:
-    allocation = max_min(one_group(quota, demand=demand, floor=floor))
-    assert allocation.limits.tolist() == pytest.approx(expected)
-    assert [Reason(code).name for code in allocation.reasons.tolist()] == reasons
-
-
-INF = math.inf
-
-
-@pytest.mark.parametrize(
-    ("quota", "part", "expected", "reasons"),
-    [
-        pytest.param(
-            120,
-            [Broker(10), Broker(20), Broker(90, ceiling=40)],
-            [35, 45, 40],
-            ["HEADROOM", "HEADROOM", "CEILING"],
-            id="what-a-ceiling-leaves-goes-to-the-others",
-        ),
-        pytest.param(
-            120,
-            [Broker(10, ceiling=12), Broker(20), Broker(90, ceiling=40)],
-            [12, 68, 40],
-            ["CEILING", "HEADROOM", "CEILING"],
-            id="spare-stops-at-ceilings",
-        ),
-        pytest.param(
-            100,
-            [Broker(10, ceiling=20), Broker(INF, ceiling=30)],
-            [20, 30],
-            ["CEILING", "CEILING"],
-            id="half-of-it-nobody-may-take",
-        ),
-        pytest.param(
-            100,
-            [Broker(500, ceiling=10), Broker(500), Broker(500)],
-            [10, 45, 45],
-            ["CEILING", "FAIR_SHARE", "FAIR_SHARE"],
-            id="ceiling-below-the-fair-share",
-        ),
-        pytest.param(
-            100,
-            [Broker(500, floor=60, ceiling=40), Broker(500)],
-            [40, 60],
-            ["CEILING", "FAIR_SHARE"],
-            id="a-floor-is-cut-to-its-ceiling",
-        ),
-        pytest.param(
-            100,
-            [Broker(0, floor=200, ceiling=150), Broker(0, floor=50)],
-            [75, 25],
-            ["FLOORS_CUT"] * 2,
-            id="to-its-ceiling-first-then-in-proportion",
-        ),
-        pytest.param(
-            100,
-            [Broker(70, priority=1), Broker(50), Broker(50)],
-            [70, 15, 15],
-            ["DEMAND", "FAIR_SHARE", "FAIR_SHARE"],
-            id="priority-first",
-        ),
-        pytest.param(
-            100,
-            [Broker(500, priority=2), Broker(500, priority=2), Broker(5, priority=1), Broker(0)],
-            [50, 50, 0, 0],
-            ["FAIR_SHARE", "FAIR_SHARE", "PRIORITY", "DEMAND"],
-            id="nothing-left-for-lower-ones",
-        ),
-        pytest.param(
-            100,
-            [Broker(500, priority=1), Broker(500, floor=30), Broker(500)],
-            [70, 30, 0],
-            ["FAIR_SHARE", "FLOOR", "PRIORITY"],
-            id="all-floors-go-before-priorities",
-        ),
-        pytest.param(
-            100,
-            [Broker(100, priority=1), Broker(500)],
-            [100, 0],
-            ["DEMAND", "PRIORITY"],
-            id="filled-to-the-last-unit",
-        ),
-        pytest.param(
-            100,
-            [Broker(10, priority=7), Broker(20, 3.0), Broker(10, ceiling=10)],
-            [25, 65, 10],
-            ["HEADROOM", "HEADROOM", "CEILING"],
-            id="spare-knows-no-priority",
-        ),
-        pytest.param(
-            100,
-            [Broker(INF, ceiling=60, priority=3), Broker(INF, ceiling=30, priority=2), Broker(INF)],
-            [60, 30, 10],
-            ["CEILING", "CEILING", "FAIR_SHARE"],
-            id="ceilings-make-room-below",
-        ),
-    ],
-)
-def test_ceilings_and_priorities(
-    quota: float, part: list[Broker], expected: list[float], reasons: list[str]
-) -> None:
-    allocation = max_min(problem([(quota, part)]))
-    assert allocation.limits.tolist() == pytest.approx(expected)
-    assert [Reason(code).name for code in allocation.reasons.tolist()] == reasons
-
-
 @given(groups)
 def test_no_ceilings_and_one_priority_change_nothing(parts: list[Group]) -> None:
     given_ = replace(problem(parts), ceiling=None, priority=None)
@@ -201,11 +70,6 @@ def test_no_ceilings_and_one_priority_change_nothing(parts: list[Group]) -> None
     )
     for one, other in zip(max_min(given_), max_min(spelt_out), strict=True):
         assert np.array_equal(one, other)
-
-
-def test_whole_numbers_stay_whole() -> None:
-    limits = max_min(one_group(120, demand=[8, 32, 38, 44])).limits
-    assert limits.tolist() == [8.0, 32.0, 38.0, 42.0]
 
 
 @pytest.mark.parametrize("floored", [False, True])

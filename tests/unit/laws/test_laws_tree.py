@@ -150,16 +150,6 @@ def test_the_order_of_groups_does_not_matter(forest: list[Node], random: object)
     ("forest", "expected"),
     [
         pytest.param(
-            [Node(-1, 100), Node(0, 60, want(90)), Node(0, INF, want(90))],
-            [0, 50, 50],
-            id="a-tenant-and-two-namespaces",
-        ),
-        pytest.param(
-            [Node(-1, 100), Node(0, 30, want(90)), Node(0, INF, want(90))],
-            [0, 30, 70],
-            id="what-a-quota-leaves-goes-to-the-others",
-        ),
-        pytest.param(
             [Node(-1, 100, want(50)), Node(0, INF, want(50), weight=3), Node(0, INF, want(100))],
             [25, 50, 25],
             id="own-brokers-are-one-child-of-weight-1",
@@ -181,11 +171,6 @@ def test_the_order_of_groups_does_not_matter(forest: list[Node], random: object)
             id="an-unlimited-root-leaves-children-their-own",
         ),
         pytest.param(
-            [Node(-1, 100), Node(0, INF, want(10)), Node(0, 20, want(10))],
-            [0, 80, 20],
-            id="spare-respects-quotas",
-        ),
-        pytest.param(
             [
                 Node(-1, 100),
                 Node(0),
@@ -197,25 +182,9 @@ def test_the_order_of_groups_does_not_matter(forest: list[Node], random: object)
             id="spare-goes-where-it-may-be-used",
         ),
         pytest.param(
-            [Node(-1, 100), Node(0, INF, want(INF), floor=70), Node(0, INF, want(INF))],
-            [0, 70, 30],
-            id="floor-of-a-child",
-        ),
-        pytest.param(
             [Node(-1, 100), Node(0, floor=70), Node(0, INF, want(INF))],
             [0, 0, 100],
             id="nobody-there-no-floor",
-        ),
-        pytest.param(
-            [Node(-1, 100), Node(0, INF, want(80), priority=1), Node(0, INF, want(INF))],
-            [0, 80, 20],
-            id="priority-among-siblings",
-        ),
-        pytest.param([Node(-1, 7, want(INF)), Node(-1, INF, want(3))], [7, INF], id="only-roots"),
-        pytest.param(
-            [Node(-1, 100), Node(0, INF, want(1000, ceiling=1)), Node(0, INF, want(1000))],
-            [0, 1, 99],
-            id="a-group-wants-no-more-than-its-ceilings",
         ),
         pytest.param(
             [
@@ -228,11 +197,6 @@ def test_the_order_of_groups_does_not_matter(forest: list[Node], random: object)
             ],
             [0, 0, 16, 4, 55, 25],
             id="ceilings-bound-the-spare-of-a-subtree",
-        ),
-        pytest.param(
-            [Node(-1, 100), Node(0, INF, want(1.5, floor=60)), Node(0, INF, want(1000))],
-            [0, 60, 40],
-            id="floor-of-a-broker",
         ),
         pytest.param(
             [
@@ -255,16 +219,6 @@ def test_the_order_of_groups_does_not_matter(forest: list[Node], random: object)
             ],
             [0, 0, 30, 20, 50],
             id="guarantees-are-cut-to-the-quota-above",
-        ),
-        pytest.param(
-            [Node(-1, 100, want(0, floor=30)), Node(0, INF, want(INF), weight=4)],
-            [30, 70],
-            id="floors-of-own-brokers-beside-children",
-        ),
-        pytest.param(
-            [Node(-1, 100), Node(0, INF, want(0, floor=60, ceiling=40)), Node(0, INF, want(INF))],
-            [0, 40, 60],
-            id="a-floor-above-its-ceiling-is-cut-to-it",
         ),
         pytest.param([], [], id="no-groups"),
     ],

@@ -108,6 +108,8 @@ def report(
 
 def reports(*made: dict[str, Any]) -> Events:
     """Reports, each made with ``report``, as events."""
+    if not made:
+        return NOTHING
     entries = [(i, g, u) for i, r in enumerate(made) for g, u in r["uses"].items()]
     names = [g for _, g, _ in entries]
     usage = [by_column(u) for _, _, u in entries]
@@ -151,6 +153,20 @@ class Shard:
             self.in_force.pop((row["group"], row["broker"]), None)
         return outcome
 
+    def report(self, now_ms: int, uses: Mapping[str, Rates], **more: Any) -> Outcome:
+        """A round with a report of each broker, which says what it uses of the group ``g``."""
+        made = (report(broker, now_ms, {"g": used}, **more) for broker, used in uses.items())
+        return self.run(reports(*made), now_ms=now_ms)
+
+
+def with_quotas(
+    *changes: tuple[str, Rates] | str, config: StepConfig = CONFIG, epoch: int = 1
+) -> Shard:
+    """A shard after its first round, which sets these ``quotas``."""
+    shard = Shard(config, epoch)
+    shard.run(quotas(*changes), now_ms=T0)
+    return shard
+
 
 def sigma(rate: float) -> float:
     """The standard deviation, per second, with which a broker's first ``report`` of so many
@@ -161,9 +177,8 @@ def sigma(rate: float) -> float:
     return float(np.sqrt(rate / 5.0 * 2.0 * 2.0))
 
 
-def started(quota: float, config: StepConfig = CONFIG, **uses: float) -> Shard:
+def started(quota: Rates, config: StepConfig = CONFIG, **uses: Rates) -> Shard:
     """A shard with the group ``g``, after one report of each broker."""
-    shard = Shard(config)
-    shard.run(quotas(("g", quota)), now_ms=T0)
-    shard.run(reports(*(report(b, T0, {"g": u}) for b, u in uses.items())), now_ms=T0)
+    shard = with_quotas(("g", quota), config=config)
+    shard.report(T0, uses)
     return shard

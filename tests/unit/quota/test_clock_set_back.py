@@ -88,10 +88,3 @@ def test_no_time_of_the_state_is_to_come() -> None:
     assert state.undefined.quiet_until_ms.tolist() == [T0 + 3_600_000]
     assert (state.renewed_at_ms <= T0).all()
     assert (state.leases.issued_at_ms <= T0).all()
-
-
-def test_a_clock_that_goes_on_changes_nothing() -> None:
-    shard = shard_of(CONFIG)
-    before = shard.state
-    shard.run(now_ms=AHEAD + 1000)
-    assert shard.state.brokers.seen_at_ms.tolist() == before.brokers.seen_at_ms.tolist()

@@ -39,22 +39,15 @@ NAN = math.nan
     ],
 )
 def test_observe(usage: float, limit: float, throttled: float, expected: float) -> None:
-    found = observe(np.array([usage]), np.array([limit], dtype=float), np.array([throttled]))
-    assert found.tolist() == pytest.approx([expected])
-
-
-def test_unknown_counts_are_as_good_as_none_in_any_shape() -> None:
-    usage = np.array([[10.0, 20.0], [5.0, 0.0]])
-    limit = np.array([[20.0, 20.0], [INF, 0.0]])
-    without = observe(usage, limit)
-    assert np.array_equal(without, observe(usage, limit, np.full((2, 2), NAN)))
-    assert np.array_equal(np.isinf(without), [[False, True], [False, True]])
+    used, most = np.array([[usage]], float), np.array([[limit]], float)
+    assert observe(used, most, np.array([[throttled]])).tolist() == [pytest.approx([expected])]
+    if math.isnan(throttled):
+        assert observe(used, most).tolist() == [pytest.approx([expected])]
 
 
 def follow(
     usage: FloatArray,
     limit: float | FloatArray = INF,
-    refused: FloatArray | None = None,
     noise: float = 0.0,
 ) -> list[Estimates]:
     """``learn`` over windows: usage (windows, n) and limits; the estimates after each window.
@@ -62,19 +55,32 @@ def follow(
     ``noise``: what is known of it before the first window; 0: nothing.
     """
     count = usage.shape[1]
-    estimates, before, learned = (
-        Estimates.blank((count,)).with_noise(np.full(count, noise)),
-        0.0,
-        [],
-    )
-    limits = np.broadcast_to(limit, usage.shape)
-    throttled = np.full(usage.shape, NAN) if refused is None else refused
-    used_before = np.full(count, before)
-    for used, most, held in zip(usage, limits, throttled, strict=True):
-        estimates = learn(estimates, Window(used_before, used, most, held))
-        used_before = used
+    estimates, learned = Estimates.blank((count,)).with_noise(np.full(count, noise)), []
+    before, nothing = np.zeros(count), np.full(count, NAN)
+    for used, most in zip(usage, np.broadcast_to(limit, usage.shape), strict=True):
+        estimates = learn(estimates, Window(before, used, most, nothing))
+        before = used
         learned.append(estimates)
     return learned
+
+
+def steady(level: float, windows: int = 8, noise: float = 1.0) -> Estimates:
+    """The estimates of one broker after so many windows at a level; then its noise is set."""
+    learned = follow(np.full((windows, 1), level), noise=1.0)[-1]
+    return learned.with_noise(np.array([noise]))
+
+
+def unseen(noise: float = 1.0) -> Estimates:
+    """The estimates of one broker before its first window."""
+    return Estimates.blank((1,)).with_noise(np.array([noise]))
+
+
+def window(
+    used: float, limit: float = INF, refused: float = NAN, before: float = 0.0, **more: float
+) -> Window:
+    """A window of one broker."""
+    arrays = {name: np.array([value]) for name, value in more.items()}
+    return Window(*(np.array([float(rate)]) for rate in (before, used, limit, refused)), **arrays)
 
 
 def test_as_long_as_no_noise_was_seen_every_change_is_followed_at_once() -> None:
@@ -151,31 +157,22 @@ def test_a_change_that_is_found_over_windows_is_no_noise() -> None:
     assert (learned[13].demand < 120).mean() > 0.6
 
 
-def unchanged(estimates: Estimates, usage: float, windows: int, **more: np.ndarray) -> Estimates:
-    """After windows that are reported as unchanged."""
-    used, limit, refused = np.full(1, usage), np.full(1, INF), np.full(1, NAN)
+def unchanged(level: float, windows: int, **more: float) -> float:
+    """The noise of a steady broker after windows that are reported as unchanged."""
+    estimates = steady(level, windows=3)
     for _ in range(windows):
-        estimates = learn(
-            estimates, Window(used, used, limit, refused, unchanged=np.ones(1, bool), **more)
-        )
-    return estimates
+        same = window(level, before=level, unchanged=True, **more)
+        estimates = learn(estimates, same)
+    return float(estimates.noise[0])
 
 
 def test_usage_that_stays_unchanged_has_no_more_noise_than_that() -> None:
     """Of 100 a window noise moves two thirds by 7 or more; unchanged is 5 at most."""
-    calm = follow(np.full((3, 1), 100.0), noise=1.0)[-1].with_noise(np.ones(1))
-    assert unchanged(calm, 100.0, 12).noise[0] < 0.5
-    assert unchanged(calm, 100.0, 60).noise[0] == pytest.approx(0.5 / 3**0.5, rel=0.02)
-
-
-def test_usage_that_stays_unchanged_says_nothing_of_noise_that_is_smaller() -> None:
-    calm = follow(np.full((3, 1), 1e5), noise=1.0)[-1].with_noise(np.ones(1))
-    assert unchanged(calm, 1e5, 20).noise[0] == pytest.approx(1.0, rel=0.01)
-
-
-def test_an_observed_window_that_was_not_measured_says_nothing_of_noise() -> None:
-    calm = follow(np.full((3, 1), 100.0), noise=1.0)[-1].with_noise(np.ones(1))
-    assert unchanged(calm, 100.0, 12, most_windows=np.array([20])).noise[0] == 1.0
+    assert unchanged(100.0, 12) < 0.5
+    assert unchanged(100.0, 60) == pytest.approx(0.5 / 3**0.5, rel=0.02)
+    # It says nothing of noise that is smaller, and a window that was not measured says nothing.
+    assert unchanged(1e5, 20) == pytest.approx(1.0, rel=0.01)
+    assert unchanged(100.0, 12, most_windows=20) == 1.0
 
 
 def test_a_jump_that_was_noise_is_taken_back() -> None:
@@ -185,9 +182,7 @@ def test_a_jump_that_was_noise_is_taken_back() -> None:
     assert learned[6].doubt.tolist() == [Doubt.JUMPED] * 2
     assert learned[7].demand == pytest.approx([100, 160])
     assert learned[7].windows.tolist() == [6, 2]
-    assert learned[7].noise[0] > 1.5 * learned[7].noise[1], (
-        "then its noise is larger than it seemed"
-    )
+    assert learned[7].noise[0] > 1.5 * learned[7].noise[1], "its noise is larger than it seemed"
 
 
 def test_noise_is_the_same_number_whatever_the_demand() -> None:
@@ -200,11 +195,9 @@ def test_noise_is_the_same_number_whatever_the_demand() -> None:
 
 
 def test_a_broker_that_was_given_just_what_it_wants_is_satisfied_at_its_limit() -> None:
-    seen = follow(np.array([[40.0]] * 3))
-    window = Window(np.array([40.0]), np.array([40.0]), np.array([41.0]), np.array([NAN]))
-    assert learn(seen[-1], window).demand.tolist() == [40.0]
-    more = Window(np.array([40.0]), np.array([41.0]), np.array([41.0]), np.array([NAN]))
-    assert math.isinf(learn(seen[-1], more).demand[0])
+    seen = steady(40.0, windows=3, noise=0.0)
+    assert learn(seen, window(40, 41, before=40)).demand.tolist() == [40.0]
+    assert math.isinf(learn(seen, window(41, 41, before=40)).demand[0])
 
 
 def blind(mean: FloatArray, limit: FloatArray, seed: int = 1) -> list[Estimates]:
@@ -238,12 +231,8 @@ def test_suspicion_goes_by_steps_and_an_idle_broker_is_saturated_at_once() -> No
     level = level.with_noise(np.ones(5))
     limit = np.array([104.0, 115, 142, 400, 5])
     seen = learn(level, Window(np.zeros(5), limit, limit, np.full(5, NAN)))
-    assert seen.doubt[1:].tolist() == [
-        Doubt.NONE,
-        Doubt.MORE,
-        Doubt.SATURATED,
-        Doubt.SATURATED,
-    ]
+    expected = [Doubt.NONE, Doubt.MORE, Doubt.SATURATED, Doubt.SATURATED]
+    assert seen.doubt[1:].tolist() == expected
     assert seen.demand[2] == pytest.approx(4 * 142)
     assert seen.demand[0] < 110, "a touch that noise makes often says little"
     again = seen.demand.copy()
@@ -253,69 +242,65 @@ def test_suspicion_goes_by_steps_and_an_idle_broker_is_saturated_at_once() -> No
 
 
 def test_a_refuted_suspicion_never_was() -> None:
-    level = follow(np.array([[100.0]] * 8), noise=1.0)[-1].with_noise(np.ones(1))
-    limit = np.array([142.0])
-    seen = learn(level, Window(np.array([100.0]), limit, limit, np.array([NAN])))
+    seen = learn(steady(100.0), window(142, 142, before=100))
     assert seen.doubt[0] == Doubt.MORE
-    back = learn(seen, Window(limit, np.array([98.0]), np.array([568.0]), np.array([NAN])))
+    back = learn(seen, window(98, 568, before=142))
     assert back.demand[0] == pytest.approx(100, abs=1)
     assert (back.windows[0], back.doubt[0], back.old_demand[0]) == (6, Doubt.NONE, 0)
 
 
 def test_a_suspected_broker_waits_for_the_limit_that_shows_what_it_wants() -> None:
     """A window under the old limit, reported late, is no second touch."""
-    level = follow(np.array([[100.0]] * 8), noise=1.0)[-1].with_noise(np.ones(1))
-    limit, nothing = np.array([142.0]), np.array([NAN])
-    seen = learn(level, Window(limit, limit, limit, nothing))
-    late = learn(seen, Window(limit, limit, limit, nothing, outdated=np.array([True])))
+    at_limit = window(142, 142, before=142)
+    seen = learn(steady(100.0), at_limit)
+    late = learn(seen, replace(at_limit, outdated=np.array([True])))
     assert late.demand.tolist() == seen.demand.tolist()
-    now = learn(seen, Window(limit, limit, limit, nothing, outdated=np.array([False])))
+    now = learn(seen, replace(at_limit, outdated=np.array([False])))
     assert math.isinf(now.demand[0])
 
 
 def test_a_broker_that_used_nearly_its_limit_for_long_is_not_back_at_its_old_level() -> None:
     """With noise as large as this the old level of 20 is within four standard deviations of 45."""
-    level = follow(np.array([[20.0]] * 8), noise=1.0)[-1].with_noise(np.array([1.4]))
-    nothing, limit = np.array([NAN]), np.array([48.0])
-    estimates = learn(level, Window(np.array([20.0]), np.array([60.0]), np.array([22.0]), nothing))
+    estimates = learn(steady(20.0, noise=1.4), window(60, 22, before=20))
     for _ in range(5):
-        estimates = learn(estimates, Window(limit, limit, limit, nothing))
+        estimates = learn(estimates, window(48, 48, before=48))
     assert estimates.doubt[0] == Doubt.SATURATED
-    estimates = learn(estimates, Window(limit, np.array([45.0]), limit, nothing))
+    estimates = learn(estimates, window(45, 48, before=48))
     assert estimates.demand[0] == pytest.approx(45)
 
 
 def test_a_dip_below_a_limit_under_the_old_level_is_no_new_level() -> None:
-    level = follow(np.array([[50.0]] * 8), noise=1.0)[-1].with_noise(np.ones(1))
-    nothing, limit = np.array([NAN]), np.array([45.0])
-    estimates = level
-    for _ in range(3):
-        estimates = learn(estimates, Window(limit, limit, limit, nothing))
-    estimates = learn(estimates, Window(limit, np.array([42.0]), limit, nothing))
+    estimates = steady(50.0)
+    for used in (45, 45, 45, 42):
+        estimates = learn(estimates, window(used, 45, before=45))
     assert estimates.demand[0] > 45
+
+
+def demands(
+    estimates: Estimates, usage: list[float], limit: float, noise: float, **more: float
+) -> list[float]:
+    """The demand after each of these windows of a broker with this noise."""
+    found, before = [], 0.0 if math.isinf(limit) else limit
+    for used in usage:
+        estimates = learn(
+            estimates.with_noise(np.array([noise])), window(used, limit, before=before, **more)
+        )
+        found.append(float(estimates.demand[0]))
+    return found
 
 
 @pytest.mark.parametrize(("memory", "expected"), [(6, 31.667), (20, 30.5)])
 def test_a_level_of_short_windows_is_the_mean_of_more(memory: int, expected: float) -> None:
-    estimates, nothing = Estimates.blank((1,)).with_noise(np.ones(1)), np.array([NAN])
-    for used in [30.0] * 25 + [40.0]:
-        window = Window(np.zeros(1), np.array([used]), np.array([INF]), nothing)
-        estimates = learn(estimates, replace(window, most_windows=np.array([memory]))).with_noise(
-            np.ones(1)
-        )
-    assert estimates.demand[0] == pytest.approx(expected, abs=0.001)
+    found = demands(unseen(), [30.0] * 25 + [40.0], INF, 1.0, most_windows=memory)
+    assert found[-1] == pytest.approx(expected, abs=0.001)
 
 
 @pytest.mark.parametrize(("in_batches", "after"), [(False, [5, 5, 5]), (True, [28.6, 5, 5])])
 def test_one_window_that_may_have_missed_a_batch_is_no_fall(
     in_batches: bool, after: list[float]
 ) -> None:
-    estimates, nothing, found = Estimates.blank((1,)).with_noise(np.ones(1)), np.array([NAN]), []
-    for used in [30.0] * 24 + [27.0] + [5.0] * 3:
-        window = Window(np.zeros(1), np.array([used]), np.array([INF]), nothing)
-        window = replace(window, most_windows=np.array([20]), in_batches=np.array([in_batches]))
-        estimates = learn(estimates, window).with_noise(np.full(1, 0.7))
-        found.append(float(estimates.demand[0]))
+    usage = [30.0] * 24 + [27.0] + [5.0] * 3
+    found = demands(unseen(), usage, INF, 0.7, most_windows=20, in_batches=in_batches)
     assert found[-3:] == pytest.approx(after, abs=0.1)
 
 
@@ -324,13 +309,9 @@ def test_a_short_window_that_is_a_little_shorter_is_no_fall(
     most_windows: int, found: float
 ) -> None:
     """37.5 of a limit of 40, from a broker that wants 80: its noise is small by now."""
-    limit, nothing = np.array([40.0]), np.array([NAN])
-    estimates = follow(np.array([[80.0]] * 8), noise=1.0)[-1]
-    for used in [40.0] * 8 + [37.5]:
-        window = Window(limit, np.array([used]), limit, nothing)
-        window = replace(window, most_windows=np.array([most_windows]))
-        estimates = learn(estimates.with_noise(np.full(1, 0.8)), window)
-    assert estimates.demand[0] == pytest.approx(found, abs=11.0)
+    usage = [40.0] * 8 + [37.5]
+    last = demands(steady(80.0), usage, 40.0, 0.8, most_windows=most_windows)[-1]
+    assert last == pytest.approx(found, abs=11.0)
 
 
 @pytest.mark.parametrize(("most_windows", "after"), [(6, 13), (20, INF)])
@@ -338,15 +319,9 @@ def test_one_short_window_below_the_limit_says_nothing_of_a_saturated_broker(
     most_windows: int, after: float
 ) -> None:
     """Its batch of a second may end in the next window."""
-    limit, nothing = np.array([30.0]), np.array([NAN])
-    estimates = follow(np.array([[4.0]] * 8), noise=1.0)[-1]
-    found = []
-    for used in [30.0] * 4 + [13.0, 30.0, 30.0, 13.0, 14.0]:
-        window = Window(limit, np.array([used]), limit, nothing)
-        short = np.array([most_windows > 6])
-        window = replace(window, most_windows=np.array([most_windows]), in_batches=short)
-        estimates = learn(estimates.with_noise(np.full(1, 0.8)), window)
-        found.append(float(estimates.demand[0]))
+    usage = [30.0] * 4 + [13.0, 30.0, 30.0, 13.0, 14.0]
+    short = {"most_windows": most_windows, "in_batches": most_windows > 6}
+    found = demands(steady(4.0), usage, 30.0, 0.8, **short)
     assert found[3] == found[6] == INF
     assert found[4] == found[7] == after
     assert found[8] == pytest.approx(14, abs=1)
@@ -357,14 +332,8 @@ def test_one_short_window_says_nothing_of_a_broker_that_is_held_back(
     most_windows: int, after: float
 ) -> None:
     """Counters of a busy broker are old when they arrive: 42.5 and 59.5 instead of 50 each."""
-    limit, nothing = np.array([49.2]), np.array([NAN])
-    estimates = follow(np.array([[80.0]] * 8), noise=1.0)[-1]
-    found = []
-    for used in [50.0] * 20 + [42.5, 59.5, 42.5, 30.0]:
-        window = Window(limit, np.array([used]), limit, nothing)
-        window = replace(window, most_windows=np.array([most_windows]))
-        estimates = learn(estimates.with_noise(np.full(1, 0.1)), window)
-        found.append(float(estimates.demand[0]))
+    usage = [50.0] * 20 + [42.5, 59.5, 42.5, 30.0]
+    found = demands(steady(80.0), usage, 49.2, 0.1, most_windows=most_windows)
     assert found[-4] == pytest.approx(after, abs=1)
     assert found[-1] == pytest.approx(30, abs=1)
 
@@ -396,17 +365,15 @@ def test_a_broker_held_at_its_level_without_noise_is_asked_whether_it_wants_more
 
 def test_a_claim_is_believed_until_it_is_refuted_again_and_again() -> None:
     """It uses 44 at most, says each time that 500 were refused, and is given 60."""
-    estimates, used = Estimates.blank((1,)), np.array([44.0])
-    found = []
+    estimates, found = unseen(0.0), []
     for _ in range(8):
-        estimates = learn(estimates, Window(used, used, np.array([60.0]), np.array([500.0])))
+        estimates = learn(estimates, window(44, 60, 500, before=44))
         found.append(float(estimates.demand[0]))
     assert found[0] == 544
     assert found[-1] == pytest.approx(1.25 * 44)
     for _ in range(130):  # nothing claimed any more
-        estimates = learn(estimates, Window(used, used, np.array([60.0]), np.array([0.0])))
-    found_again = learn(estimates, Window(used, used, np.array([44.0]), np.array([60.0])))
-    assert found_again.demand[0] == 104
+        estimates = learn(estimates, window(44, 60, 0, before=44))
+    assert learn(estimates, window(44, 44, 60, before=44)).demand[0] == 104
 
 
 def test_a_claim_in_the_midst_of_noise_is_refuted_too() -> None:
@@ -422,13 +389,12 @@ def test_a_claim_in_the_midst_of_noise_is_refuted_too() -> None:
 
 
 def test_a_broker_that_uses_what_it_was_given_is_never_doubted() -> None:
-    estimates, limit = Estimates.blank((1,)), np.array([20.0])
-    before = np.zeros(1)
+    estimates, limit, before = unseen(0.0), 20.0, 0.0
     for wanted in [30.0, 300, 300, 310, 500, 450, 460, 900, 900] * 9:
-        used = np.minimum(wanted, limit)
-        estimates = learn(estimates, Window(before, used, limit, wanted - used))
+        used = min(wanted, limit)
+        estimates = learn(estimates, window(used, limit, wanted - used, before))
         assert estimates.distrust[0] < 128
-        before, limit = used, np.minimum(estimates.demand, 400.0)  # more is not to be had
+        before, limit = used, min(float(estimates.demand[0]), 400.0)  # more is not to be had
 
 
 @pytest.mark.parametrize(
@@ -442,9 +408,9 @@ def test_a_broker_that_is_held_back_for_what_it_used_before_is_not_doubted(
     used: list[float],
 ) -> None:
     """A law that looks 11 s back, in reports of 5 s: 100 a second, as a burst and then little."""
-    estimates, before, limit = Estimates.blank((1,)), np.zeros(1), np.array([100.0])
-    for now in np.array([used * 6]).T.astype(float):
-        estimates = learn(estimates, Window(before, now, limit, 500.0 - now))
+    estimates, before = unseen(0.0), 0.0
+    for now in used * 6:
+        estimates = learn(estimates, window(now, 100, 500 - now, before))
         assert estimates.demand[0] >= 400
         before = now
 
@@ -459,11 +425,9 @@ rates = st.floats(0, 1e12)
 def test_whatever_comes_the_estimates_stay_sound(
     windows: list[tuple[float, float, float]], noise: float
 ) -> None:
-    estimates, before = Estimates.blank((1,)).with_noise(np.array([noise])), np.zeros(1)
-    for usage, limit, throttled in windows:
-        used = np.array([usage])
-        window = Window(before, used, np.array([limit]), np.array([throttled]))
-        estimates = learn(estimates, window)
+    estimates, before = unseen(noise), 0.0
+    for used, limit, throttled in windows:
+        estimates = learn(estimates, window(used, limit, throttled, before))
         before = used
         assert estimates.demand[0] >= 0
         for name in ESTIMATE_ARRAYS:

@@ -12,9 +12,16 @@ from quotaplane.model import Transition
 from quotaplane.quota.config import Events
 from quotaplane.quota.outcome import Outcome
 from quotaplane.wire.shard_inputs import pack_departures, unpack_departures
-from tests.unit.quota.step_cases import CONFIG, NOTHING, T0, Shard, quotas, report, reports, started
-
-EVERY_MS = 5_000
+from tests.unit.quota.step_cases import (
+    CONFIG,
+    NOTHING,
+    T0,
+    Shard,
+    report,
+    reports,
+    started,
+    with_quotas,
+)
 
 
 def left(events: Events = NOTHING, **left_at_ms: int) -> Events:
@@ -22,16 +29,22 @@ def left(events: Events = NOTHING, **left_at_ms: int) -> Events:
     return replace(events, departures=unpack_departures([pack_departures(left_at_ms)]))
 
 
-def three(config_transition: Transition = Transition.FAST) -> Shard:
+def three(transition: Transition = Transition.FAST) -> Shard:
     """Three brokers that want more than there is, after their first reports."""
-    shard = Shard(replace(CONFIG, transition=config_transition, lease_ms=60_000, learns=False))
-    shard.run(quotas(("g", 90)), now_ms=T0)
-    shard.run(reports(*(wanting(name, T0) for name in ("b1", "b2", "b3"))), now_ms=T0)
+    config = replace(CONFIG, transition=transition, lease_ms=60_000, learns=False)
+    shard = with_quotas(("g", 90), config=config)
+    round_(shard, T0, "b1 b2 b3")
     return shard
 
 
 def wanting(name: str, at_ms: int) -> dict[str, object]:
     return report(name, at_ms, {"g": 30}, throttled=200)
+
+
+def round_(shard: Shard, at_ms: int, names: str, **left_at_ms: int) -> Outcome:
+    """A round with reports of some brokers, and others on the list of those that left."""
+    events = reports(*(wanting(name, at_ms) for name in names.split()))
+    return shard.run(left(events, **left_at_ms), now_ms=at_ms)
 
 
 def ended(outcome: Outcome) -> list[tuple[str, str]]:
@@ -70,35 +83,27 @@ def test_under_strict_the_lease_must_run_out() -> None:
 
 def test_a_broker_whose_report_is_newer_than_the_list_is_alive_whatever_the_list_says() -> None:
     shard = three()
-    for second in range(1, 8):
-        at_ms = T0 + 1000 * second
-        made = [wanting(name, at_ms) for name in ("b1", "b2", "b3")]
-        outcome = shard.run(left(reports(*made), b3=T0 + 500), now_ms=at_ms)
-        assert ended(outcome) == []
+    for at_ms in range(T0 + 1000, T0 + 8000, 1000):
+        assert ended(round_(shard, at_ms, "b1 b2 b3", b3=T0 + 500)) == []
     # It is silent from here on, and its departure is none: silence decides.
     reasons = []
-    for second in range(12, 40, 5):
-        at_ms = T0 + 1000 * second
-        made = [wanting(name, at_ms) for name in ("b1", "b2")]
-        reasons += ended(shard.run(left(reports(*made), b3=T0 + 500), now_ms=at_ms))
+    for at_ms in range(T0 + 12_000, T0 + 40_000, 5000):
+        reasons += ended(round_(shard, at_ms, "b1 b2", b3=T0 + 500))
     assert reasons == [("b3", "silent")]
 
 
 def test_a_broker_that_reports_is_alive_although_its_clock_is_behind() -> None:
     """It lost its session and serves on; then it dies, and the next list that says so is right."""
     shard = three()
-    behind_ms = 60_000
     for second in range(1, 60, 2):
         at_ms = T0 + 1000 * second
         made = [wanting("b1", at_ms), wanting("b2", at_ms)]
         if second % 4 == 1:  # rounds without its report come between
-            made.append(wanting("b3", at_ms - behind_ms) | {"started_at_ms": 1})
+            made.append(wanting("b3", at_ms - 60_000) | {"started_at_ms": 1})
         departures = {} if second < 13 else {"b3": T0 + 12_500}
         outcome = shard.run(left(reports(*made), **departures), now_ms=at_ms)
         assert ended(outcome) == []
-    died_ms = at_ms
-    made = [wanting("b1", died_ms + 5000), wanting("b2", died_ms + 5000)]
-    outcome = shard.run(left(reports(*made), b3=died_ms + 4000), now_ms=died_ms + 5000)
+    outcome = round_(shard, at_ms + 5000, "b1 b2", b3=at_ms + 4000)
     assert ended(outcome) == [("b3", "departed")]
 
 
@@ -116,7 +121,7 @@ def test_a_broker_that_comes_back_is_a_new_one() -> None:
     shard = three()
     shard.run(left(b3=T0 + 500), now_ms=T0 + 1000)
     at_ms = T0 + 20_000
-    shard.run(reports(*(wanting(name, at_ms) for name in ("b1", "b2", "b3"))), now_ms=at_ms)
+    round_(shard, at_ms, "b1 b2 b3")
     assert list(shard.in_force.values()) == pytest.approx([30, 30, 30])
     outcome = shard.run(left(b3=at_ms + 100), now_ms=at_ms + 1000)
     assert ended(outcome) == [("b3", "departed")]
@@ -124,12 +129,9 @@ def test_a_broker_that_comes_back_is_a_new_one() -> None:
 
 def test_half_of_the_brokers_may_leave_at_once_but_not_more() -> None:
     shard = started(100, b1=50, b2=50, b3=50, b4=50)
-    names = [f"b{number}" for number in range(1, 5)]
-    of_three = dict.fromkeys(names[:3], T0 + 500)
-    outcome = shard.run(left(**of_three), now_ms=T0 + 1000)
+    outcome = shard.run(left(b1=T0 + 500, b2=T0 + 500, b3=T0 + 500), now_ms=T0 + 1000)
     assert ended(outcome) == []
-    of_two = dict.fromkeys(names[:2], T0 + 1500)
-    outcome = shard.run(left(**of_two), now_ms=T0 + 2000)
+    outcome = shard.run(left(b1=T0 + 1500, b2=T0 + 1500), now_ms=T0 + 2000)
     assert ended(outcome) == [("b1", "departed"), ("b2", "departed")]
 
 
@@ -143,12 +145,6 @@ def test_a_list_without_most_brokers_does_not_end_those_that_go_on_one_by_one() 
         assert ended(outcome) == []
 
 
-def test_two_brokers_of_which_one_leaves() -> None:
-    shard = started(100, b1=200, b2=200)
-    shard.run(left(b2=T0), now_ms=T0 + 1)
-    assert shard.in_force == {("g", "b1"): pytest.approx(100)}
-
-
 def test_brokers_that_the_shard_does_not_know_change_nothing() -> None:
     shard = three()
     before = shard.state
@@ -159,10 +155,9 @@ def test_brokers_that_the_shard_does_not_know_change_nothing() -> None:
 
 def test_a_broker_that_is_silent_for_too_long_is_silent_whatever_the_list_says() -> None:
     shard = three()
-    at_ms = T0 + int(CONFIG.expire_after_ms) + 1
-    events = left(reports(wanting("b1", at_ms), wanting("b2", at_ms)), b3=T0 + 500)
     shard.run(now_ms=T0 + 5_000)
-    assert ended(shard.run(events, now_ms=at_ms)) == [("b3", "silent")]
+    at_ms = T0 + int(CONFIG.expire_after_ms) + 1
+    assert ended(round_(shard, at_ms, "b1 b2", b3=T0 + 500)) == [("b3", "silent")]
 
 
 def test_the_order_of_names_does_not_matter() -> None:

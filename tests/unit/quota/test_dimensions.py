@@ -10,16 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.arrays import map_arrays
-from quotaplane.arrow import pack, unpack
-from quotaplane.errors import HistoryError
-from quotaplane.model import BASIC, DIMENSIONS, Round
-from quotaplane.quota.config import Events, StepConfig
+from quotaplane.arrow import unpack
+from quotaplane.model import BASIC, DIMENSIONS
+from quotaplane.quota.config import Events
 from quotaplane.quota.leases import fresh_leases
 from quotaplane.quota.reported_usage import with_totals
-from quotaplane.quota.state import ShardState
-from quotaplane.quota.state_codec import dump, load
-from quotaplane.quota.step import step
+from quotaplane.quota.state_codec import dump
 from tests.unit.quota.step_cases import (
     CONFIG,
     STRICT,
@@ -29,6 +25,8 @@ from tests.unit.quota.step_cases import (
     quotas,
     report,
     reports,
+    started,
+    with_quotas,
 )
 from tests.unit.quota.test_redefine import change, changes
 
@@ -39,28 +37,16 @@ D = len(DIMENSIONS)
 FIRST = tuple(range(BASIC))
 
 
-def uses(broker: str, at_ms: int, rates: Any, **more: Any) -> dict[str, Any]:
-    return report(broker, at_ms, {"g": rates}, **more)
-
-
 def limits_of(table: pa.Table, dimension: str) -> dict[str, float]:
     """By broker."""
     limits = table[f"{dimension}_per_s"].to_pylist()
     return dict(zip(table["broker"].to_pylist(), limits, strict=True))
 
 
-def started(quota: dict[str, float], config: StepConfig = CONFIG, **rates: Any) -> Shard:
-    shard = Shard(config)
-    shard.run(quotas(("g", quota)), now_ms=T0)
-    shard.run(reports(*(uses(b, T0, used) for b, used in rates.items())), now_ms=T0)
-    return shard
-
-
 def test_mutations_are_divided_like_anything_else() -> None:
-    shard = Shard()
-    shard.run(quotas(("g", {MUTATIONS: 30.0})), now_ms=T0)
+    shard = with_quotas(("g", {MUTATIONS: 30.0}))
     used = {"b1": 20.0, "b2": 5.0}
-    outcome = shard.run(reports(*(uses(b, T0, {MUTATIONS: u}) for b, u in used.items())), now_ms=T0)
+    outcome = shard.report(T0, {b: {MUTATIONS: u} for b, u in used.items()})
     limits = limits_of(outcome.limits, MUTATIONS)
     messages = started({PUBLISH: 30.0}, b1={PUBLISH: 20.0}, b2={PUBLISH: 5.0})
     assert list(limits.values()) == messages.state.leases.limit[0].tolist()
@@ -69,7 +55,6 @@ def test_mutations_are_divided_like_anything_else() -> None:
     assert limits["b2"] > 5.0
     assert limits_of(outcome.limits, PUBLISH) == {"b1": INF, "b2": INF}
     assert f"safe_{MUTATIONS}_per_s" in outcome.limits.column_names
-    assert outcome.usage is not None
     assert outcome.usage[f"{MUTATIONS}_per_s"].to_pylist() == [20.0, 5.0]
 
 
@@ -78,18 +63,12 @@ def test_a_total_is_made_of_its_parts() -> None:
     shard = started({TOTAL: 100.0}, b1={PUBLISH: 50.0, DISPATCH: 70.0}, b2={PUBLISH: 30.0})
     total = shard.state.leases.usage[shard.state.leases.dimensions.index(4)]
     assert total.tolist() == pytest.approx([120, 30])
-    outcome = shard.run(
-        reports(
-            uses("b1", T0 + 5000, {PUBLISH: 20.0, DISPATCH: NAN}),
-            uses("b2", T0 + 5000, {DISPATCH: 10.0}),
-        ),
-        now_ms=T0 + 5000,
+    outcome = shard.report(
+        T0 + 5000, {"b1": {PUBLISH: 20.0, DISPATCH: NAN}, "b2": {DISPATCH: 10.0}}
     )
-    assert outcome.usage is not None
     assert outcome.usage[f"{TOTAL}_per_s"].to_pylist() == pytest.approx([90, 40])
     assert sum(limits_of(outcome.limits, TOTAL).values()) <= 100.0
-    unchanged = shard.run(reports(uses("b1", T0 + 9000, NAN)), now_ms=T0 + 9000)
-    assert unchanged.usage is not None
+    unchanged = shard.report(T0 + 9000, {"b1": NAN})
     assert unchanged.usage[f"{TOTAL}_per_s"].to_pylist() == [None]
     assert shard.state.leases.usage[4].tolist() == pytest.approx([90, 40])
 
@@ -98,19 +77,11 @@ def test_who_is_held_back_by_a_total_is_seen_saturated_and_wakes_up() -> None:
     shard = started({TOTAL: 100.0}, WITH_PRICE, b1={PUBLISH: 60.0, DISPATCH: 60.0}, b2=0.0)
     for second in (5, 10):
         limit = shard.state.leases.limit[4]
-        shard.run(
-            reports(
-                uses("b1", T0 + second * 1000, {PUBLISH: limit[0] / 2, DISPATCH: limit[0] / 2}),
-                uses("b2", T0 + second * 1000, {PUBLISH: limit[1]}),
-            ),
-            now_ms=T0 + second * 1000,
+        shard.report(
+            T0 + second * 1000,
+            {"b1": {PUBLISH: limit[0] / 2, DISPATCH: limit[0] / 2}, "b2": {PUBLISH: limit[1]}},
         )
     assert shard.state.leases.limit[4].tolist() == pytest.approx([50, 50], rel=0.01)
-
-
-def test_a_total_that_is_reported_goes_before_its_parts() -> None:
-    shard = started({TOTAL: 100.0}, b1={PUBLISH: 10.0, DISPATCH: 10.0, TOTAL: 25.0})
-    assert shard.state.leases.usage[4].tolist() == [25.0]
 
 
 def totals_of(
@@ -156,11 +127,18 @@ def test_what_a_total_is(
     assert [*found[0], *found[1]] == pytest.approx([total, refused], nan_ok=True)
 
 
+def test_what_is_refused_of_an_unchanged_part_may_be_unknown() -> None:
+    """Then it is unknown of the total, and that is seen saturated where it is."""
+    assert np.isnan(totals_of([[NAN, 2, NAN]], [[NAN, 3, NAN]], demand=INF)[1]).all()
+
+
 def test_of_several_reports_in_a_round_each_goes_on_from_the_one_before() -> None:
-    nothing = [NAN] * 3
-    usage = [[10, NAN, NAN], [NAN, 20, NAN], [NAN, 21, NAN]]
-    found, _ = totals_of(usage, [nothing] * 3)
-    assert found == [16, 30, 31]
+    usage = [[9, NAN, NAN], [NAN, 2, NAN], [8, 2, NAN], [NAN, 3, NAN]]
+    throttled = [[30, NAN, NAN], [NAN, 4, NAN], [NAN, 0, NAN], [NAN, 1, NAN]]
+    used, refused = totals_of(usage, throttled)
+    assert used == [15, 11, 10, 11]
+    # What is refused of the third's publish nobody told, so nobody knows it of the fourth's.
+    assert refused == pytest.approx([30, 34, NAN, NAN], nan_ok=True)
 
 
 part = st.sampled_from([NAN, 0.0, 1.0, 5.0, 1e6])
@@ -171,12 +149,11 @@ def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
     seen: list[tuple[bool, float, float]],
 ) -> None:
     """Whoever reports what, in one round or in several, and whether or not there is a quota."""
-    shard = Shard()
-    shard.run(quotas(("g", 1.0)), now_ms=T0)
+    shard = with_quotas(("g", 1.0))
     pending: list[dict[str, Any]] = []
     for number, (ends, publish, dispatch) in enumerate(seen, start=1):
         at_ms = T0 + number * 100
-        pending.append(uses("b1", at_ms, {PUBLISH: publish, DISPATCH: dispatch}))
+        pending.append(report("b1", at_ms, {"g": {PUBLISH: publish, DISPATCH: dispatch}}))
         if ends or number == len(seen):
             shard.run(reports(*pending), now_ms=at_ms)
             quota = {TOTAL: 7.0} if number % 2 else {PUBLISH: 7.0}
@@ -190,14 +167,13 @@ def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
 
 def said(at_ms: int, usage: Any, throttled: Any, **others: float) -> Events:
     """What broker a says of itself, and others, by name, of what they publish, refusing nothing."""
-    rest = (uses(b, at_ms, {PUBLISH: u}, throttled={PUBLISH: 0.0}) for b, u in others.items())
-    return reports(uses("a", at_ms, usage, throttled=throttled), *rest)
+    rest = (report(b, at_ms, {"g": u}, throttled=0.0) for b, u in others.items())
+    return reports(report("a", at_ms, {"g": usage}, throttled=throttled), *rest)
 
 
 def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None:
     """Told, then unchanged while the other part goes on, then room that others leave."""
-    shard = Shard()
-    shard.run(quotas(("g", {TOTAL: 300.0})), now_ms=T0)
+    shard = with_quotas(("g", {TOTAL: 300.0}))
     told = {PUBLISH: 400.0, DISPATCH: 0.0}
     shard.run(said(T0, {PUBLISH: 75.0, DISPATCH: 75.0}, told, b=150.0), now_ms=T0)
     rows = shard.state.leases
@@ -216,8 +192,7 @@ def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None
 
 def test_noise_of_an_unchanged_part_is_no_refusal() -> None:
     """What it is known to want may be a little more than what it used last."""
-    shard = Shard()
-    shard.run(quotas(("g", {TOTAL: 300.0})), now_ms=T0)
+    shard = with_quotas(("g", {TOTAL: 300.0}))
     none = {PUBLISH: 0.0, DISPATCH: 0.0}
     for turn in range(12):
         used = {PUBLISH: 75.0 + 5 * (-1) ** turn, DISPATCH: 10.0}
@@ -229,25 +204,9 @@ def test_noise_of_an_unchanged_part_is_no_refusal() -> None:
     assert shard.state.leases.estimates.distrust[4].tolist() == [0]
 
 
-def test_what_is_refused_of_an_unchanged_part_may_be_unknown() -> None:
-    """Then it is unknown of the total, and that is seen saturated where it is."""
-    found = totals_of([[NAN, 2, NAN]], [[NAN, 3, NAN]], demand=INF)
-    assert [*found[0], *found[1]] == pytest.approx([7, NAN], nan_ok=True)
-
-
-def test_within_a_round_refusals_go_on_from_the_report_before_too() -> None:
-    usage = [[9, NAN, NAN], [NAN, 2, NAN], [8, 2, NAN], [NAN, 3, NAN]]
-    throttled = [[30, NAN, NAN], [NAN, 4, NAN], [NAN, 0, NAN], [NAN, 1, NAN]]
-    _, found = totals_of(usage, throttled)
-    # What is refused of the third's publish nobody told, so nobody knows it of the fourth's.
-    assert found == pytest.approx([30, 34, NAN, NAN], nan_ok=True)
-
-
 def test_what_nobody_limits_is_nowhere() -> None:
     shard = started({PUBLISH: 100.0}, b1={PUBLISH: 50.0, MUTATIONS: 7.0})
-    outcome = shard.run(
-        reports(uses("b1", T0 + 5000, {PUBLISH: 90.0, MUTATIONS: 8.0})), now_ms=T0 + 5000
-    )
+    outcome = shard.report(T0 + 5000, {"b1": {PUBLISH: 90.0, MUTATIONS: 8.0}})
     assert shard.state.leases.dimensions == FIRST
     assert shard.state.leases.usage.shape == (BASIC, 1)
     assert not any("mutations" in name or "total" in name for name in outcome.limits.column_names)
@@ -280,7 +239,7 @@ def test_a_template_makes_no_row_carry_what_only_it_limits(
     ]
     shard.run(Events(groups=changes(*rows)), now_ms=T0)
     for second in (0, 5):
-        shard.run(reports(uses("b1", T0 + second * 1000, 1.0)), now_ms=T0 + second * 1000)
+        shard.report(T0 + second * 1000, {"b1": 1.0})
         assert shard.state.leases.dimensions == dimensions
     shard.run(quotas(("h", {TOTAL_BYTES: 5.0}), version=5), now_ms=T0 + 6000)
     assert shard.state.leases.dimensions == tuple(sorted({*dimensions, 5}))
@@ -302,10 +261,7 @@ def test_a_quota_that_comes_later_finds_mutations_unknown_until_they_are_reporte
     for second in (5, 10):
         told = shard.state.leases.limit[4]
         used = {"b1": min(9000.0, told[0]), "b2": min(1000.0, told[1])}
-        shard.run(
-            reports(*(uses(b, T0 + second * 1000, {MUTATIONS: u}) for b, u in used.items())),
-            now_ms=T0 + second * 1000,
-        )
+        shard.report(T0 + second * 1000, {b: {MUTATIONS: u} for b, u in used.items()})
     assert shard.state.leases.limit[4].tolist() == pytest.approx([9000, 1000], rel=0.06)
 
 
@@ -324,7 +280,7 @@ def test_a_ceiling_alone_limits() -> None:
     text = '{"b1": {"ceiling": {"controller_mutations_per_s": 3.0}}}'
     shard = Shard()
     shard.run(Events(groups=changes(change("g", 1, brokers=text))), now_ms=T0)
-    outcome = shard.run(reports(uses("b1", T0, 1.0), uses("b2", T0, 1.0)), now_ms=T0)
+    outcome = shard.report(T0, {"b1": 1.0, "b2": 1.0})
     assert limits_of(outcome.limits, MUTATIONS) == {"b1": 3.0}
     assert shard.state.leases.limit[4].tolist() == [3.0, INF]
 
@@ -349,44 +305,32 @@ def test_a_floor_waits_for_the_quota_above_it() -> None:
 
 def test_strict_waits_for_an_answer_where_nothing_was_limited_before() -> None:
     """Who was never limited may be using anything of a new quota."""
-    shard = Shard(STRICT)
-    shard.run(quotas(("g", {PUBLISH: 100.0})), now_ms=T0)
-    both = reports(*(uses(b, T0, {PUBLISH: 1.0}) for b in ("b1", "b2")))
-    shard.run(both, now_ms=T0)
+    shard = with_quotas(("g", {PUBLISH: 100.0}), config=STRICT)
+    shard.report(T0, {"b1": 1.0, "b2": 1.0})
     shard.run(quotas(("g", {TOTAL: 100.0}), version=1), now_ms=T0 + 1000)
     rows = shard.state.leases
     assert rows.max_in_force[4].tolist() == [INF, INF]
     assert rows.limit[4].sum() <= 100.0
-    acks = [uses(b, T0 + 2000, {PUBLISH: 1.0}, applied_epoch=1, applied_seqs=2) for b in ("b1",)]
-    shard.run(reports(*acks), now_ms=T0 + 2000)
+    shard.report(T0 + 2000, {"b1": 1.0}, applied_epoch=1, applied_seqs=2)
     assert np.isfinite(shard.state.leases.max_in_force[4]).tolist() == [True, False]
 
 
-def test_a_state_of_another_format_is_refused() -> None:
-    first, *others = unpack(dump(ShardState()))
-    other = first.replace_schema_metadata({**first.schema.metadata, b"format": b"7"})
-    with pytest.raises(HistoryError, match="has format 7, this version reads 1; start a new"):
-        load(pack(other, *others))
-
-
 def test_strict_keeps_a_dimension_until_every_broker_was_told() -> None:
-    shard = Shard(STRICT)
-    shard.run(quotas(("g", {TOTAL: 100.0})), now_ms=T0)
-    shard.run(reports(uses("b1", T0, 1.0), uses("b2", T0, 1.0)), now_ms=T0)
+    shard = with_quotas(("g", {TOTAL: 100.0}), config=STRICT)
+    shard.report(T0, {"b1": 1.0, "b2": 1.0})
     later = T0 + int(STRICT.stale_after_ms) + 1  # b2 was not heard of: it is told nothing
-    shard.run(reports(uses("b1", later, 1.0)), now_ms=later)
+    shard.report(later, {"b1": 1.0})
     shard.run(quotas(("g", {PUBLISH: 100.0}), version=1), now_ms=later)
     shard.run(now_ms=later + 1)
     assert shard.state.leases.dimensions == (*FIRST, 4)
     assert np.isfinite(shard.state.leases.limit[4]).tolist() == [False, True]
-    shard.run(reports(*(uses(b, later + 2, 1.0) for b in ("b1", "b2"))), now_ms=later + 2)
+    shard.report(later + 2, {"b1": 1.0, "b2": 1.0})
     shard.run(now_ms=later + 3)
     assert shard.state.leases.dimensions == FIRST
 
 
 def test_what_a_deleted_group_may_still_use_where_it_was_not_limited_is_anything() -> None:
-    shard = Shard(STRICT)
-    shard.run(quotas(("t", {PUBLISH: 100.0}), ("t::a", {PUBLISH: 50.0})), now_ms=T0)
+    shard = with_quotas(("t", {PUBLISH: 100.0}), ("t::a", {PUBLISH: 50.0}), config=STRICT)
     shard.run(reports(report("b1", T0, {"t": 1.0, "t::a": 1.0})), now_ms=T0)
     shard.run(quotas("t::a", version=5), now_ms=T0 + 1000)
     assert shard.state.deleted.held[:, 0].tolist() == [pytest.approx(50), *[INF] * (D - 1)]
@@ -397,32 +341,10 @@ def test_what_a_deleted_group_may_still_use_where_it_was_not_limited_is_anything
 
 
 def test_a_limit_of_an_earlier_epoch_is_handed_back_in_any_dimension() -> None:
-    shard = Shard(epoch=7)
-    shard.run(quotas(("g", {PUBLISH: 100.0})), now_ms=T0)
+    shard = with_quotas(("g", {PUBLISH: 100.0}), epoch=7)
     told = {"applied_epoch": 3, "applied_seq": 9, "limit": {MUTATIONS: 4.0, PUBLISH: 30.0}}
-    outcome = shard.run(reports(uses("b1", T0, 1.0, **told)), now_ms=T0)
+    outcome = shard.report(T0, {"b1": 1.0}, **told)
     assert limits_of(outcome.limits, MUTATIONS) == {"b1": 4.0}
     done = T0 + int(CONFIG.lease_ms + CONFIG.stale_after_ms) + 1
-    outcome = shard.run(reports(uses("b1", done, 1.0)), now_ms=done)
+    outcome = shard.report(done, {"b1": 1.0})
     assert limits_of(outcome.limits, MUTATIONS) == {"b1": INF}
-
-
-def _the_same(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    np.testing.assert_array_equal(found, expected)
-    return found
-
-
-def test_a_state_of_all_dimensions_is_kept_to_the_bit() -> None:
-    quota = dict.fromkeys(DIMENSIONS, 100.0)
-    shard = started(quota, b1=dict.fromkeys(DIMENSIONS, 70.0), b2=dict.fromkeys(DIMENSIONS, 60.0))
-    state, _ = step(
-        shard.state,
-        reports(uses("b1", T0 + 5000, dict.fromkeys(DIMENSIONS, 50.0))),
-        Round(1, 9, T0 + 5000),
-        CONFIG,
-    )
-    again = load(dump(state))
-    assert again.leases.dimensions == tuple(range(len(DIMENSIONS)))
-    map_arrays(_the_same, again.leases, state.leases)
-    np.testing.assert_array_equal(again.groups.quota, state.groups.quota)
-    assert dump(again) == dump(state)

@@ -15,7 +15,15 @@ from quotaplane.quota.estimate import estimate
 from quotaplane.quota.estimate.demand import learn
 from quotaplane.quota.outcome import Outcome
 from quotaplane.quota.reported_usage import NEWEST
-from tests.unit.quota.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports, started
+from tests.unit.quota.step_cases import (
+    CONFIG,
+    STRICT,
+    T0,
+    report,
+    reports,
+    started,
+    with_quotas,
+)
 
 
 def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
@@ -41,7 +49,6 @@ def test_of_a_backlog_the_newest_report_decides_and_few_are_learned_from(
         30,
         (20 + 25) / 2,
     ]  # 5 more may be noise
-    assert outcome.usage is not None
     assert len(outcome.usage) == outcome.counts.reports == len(made)
 
 
@@ -59,10 +66,9 @@ def test_what_the_newest_reports_of_a_backlog_call_unchanged_was_told_by_one_bef
 
 @pytest.mark.parametrize("start_ms", [T0 + 40_000, 2**63 - 1])
 def test_a_start_in_the_future_that_was_believed_shuts_nobody_out(start_ms: int) -> None:
-    shard = Shard(STRICT)
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100), config=STRICT)
     for at_ms, start in ((T0, 5), (T0 + 1_000, start_ms)):
-        shard.run(reports(report("b1", at_ms, {"g": 9}, started_at_ms=start)), now_ms=at_ms)
+        shard.report(at_ms, {"b1": 9}, started_at_ms=start)
     assert shard.state.brokers.started_at_ms.tolist() == [start_ms]
     true = report("b1", T0 + 2_000, {"g": 50}, started_at_ms=5)
     outcome = shard.run(reports(true), now_ms=T0 + 2_000)
@@ -75,10 +81,9 @@ def test_a_start_in_the_future_that_was_believed_shuts_nobody_out(start_ms: int)
 
 
 def test_a_start_that_a_clock_ahead_explains_is_believed() -> None:
-    shard = Shard()
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100))
     ahead = T0 + int(CONFIG.max_clock_skew_ms)
-    shard.run(reports(report("b1", T0, {"g": 9}, started_at_ms=ahead)), now_ms=T0)
+    shard.report(T0, {"b1": 9}, started_at_ms=ahead)
     old = report("b1", T0 + 1_000, {"g": 50}, started_at_ms=5)
     assert shard.run(reports(old), now_ms=T0 + 1_000).counts.outdated == 1
 
@@ -105,15 +110,13 @@ def numbered(sequence: int, **more: Any) -> dict[str, Any]:
 
 def recorded(outcome: Outcome) -> dict[float, bool]:
     """Whether each recorded report counted, by its number."""
-    assert outcome.usage is not None
     names = ("publish_messages_per_s", "counted")
     columns = (outcome.usage[name].to_pylist() for name in names)
     return dict(zip(*columns, strict=True))
 
 
 def test_a_report_that_comes_after_a_newer_one_is_recorded_once_and_decides_nothing() -> None:
-    shard = Shard()
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100))
     first = shard.run(reports(numbered(1), numbered(3)), now_ms=T0 + 10)
     assert recorded(first) == {1: True, 3: True}
     late = shard.run(reports(numbered(2), numbered(3)), now_ms=T0 + 20)
@@ -128,8 +131,7 @@ def test_a_report_that_comes_after_a_newer_one_is_recorded_once_and_decides_noth
 
 def test_what_can_not_be_told_from_a_report_sent_again_is_not_recorded() -> None:
     """More than 64 numbers back, or of an earlier start; a new start knows nothing yet."""
-    shard = Shard()
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100))
     shard.run(reports(numbered(100)), now_ms=T0 + 200)
     late = shard.run(reports(numbered(36), numbered(37)), now_ms=T0 + 210)
     assert recorded(late) == {37: False}
@@ -149,8 +151,7 @@ def test_a_stock_report_that_comes_late_is_recorded_once_if_none_of_its_second_w
         header = {"started_at_ms": 0, "sequence": at_ms, "published_at_ms": at_ms}
         return report("b1", at_ms, {"g": float(after_ms)}, **header)
 
-    shard = Shard()
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100))
     shard.run(reports(at(70_000)), now_ms=T0 + 70_100)
     late = shard.run(reports(at(67_500), at(7_000), at(6_999)), now_ms=T0 + 72_000)
     assert recorded(late) == {67_500: False, 7_000: False}
@@ -165,8 +166,7 @@ def test_in_whatever_order_and_however_often_reports_come_each_is_recorded_once(
     data: st.DataObject,
 ) -> None:
     numbers = data.draw(st.lists(st.integers(1, 64), min_size=1, max_size=40))
-    shard = Shard()
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100))
     found: list[float] = []
     at = 0
     while at < len(numbers):
@@ -201,8 +201,7 @@ def test_reports_set_aside_are_recorded_and_decide_nothing() -> None:
 def test_what_an_earlier_control_plane_recorded_is_not_recorded_again() -> None:
     """A new checkpoint may read its topics from their beginning."""
     earlier = EarlierLimits(recorded_ms=T0 + 2)
-    shard = Shard(replace(CONFIG, earlier=earlier))
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100), config=replace(CONFIG, earlier=earlier))
     outcome = shard.run(reports(*map(numbered, (1, 2, 3))), now_ms=T0 + 10)
     assert recorded(outcome) == {3: True}
     assert outcome.counts.reports == 3

@@ -10,7 +10,16 @@ import pytest
 from quotaplane.model import Transition
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.step import next_due_ms
-from tests.unit.quota.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
+from tests.unit.quota.step_cases import (
+    CONFIG,
+    STRICT,
+    T0,
+    Shard,
+    quotas,
+    report,
+    reports,
+    with_quotas,
+)
 
 CONFIGS = {"fast": CONFIG, "strict": replace(STRICT, lease_ms=120_000, refresh_rounds=10)}
 BOTH = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -29,18 +38,9 @@ class Cluster(Shard):
         """A round at ``now_ms`` that reads a report of each broker, made at ``made_ms`` of real
         time; returns the brokers that limits are published to.
         """
-        made = [
-            report(
-                name,
-                made_ms - self.behind_ms[name],
-                {"g": use},
-                throttled=0.0,
-                applied_seqs=self.seq - 1,
-                applied_epoch=1,
-            )
-            for name in names
-        ]
-        outcome = self.run(reports(*made), now_ms=now_ms) if made else self.run(now_ms=now_ms)
+        told = {"throttled": 0.0, "applied_seqs": self.seq - 1, "applied_epoch": 1}
+        made = [report(name, made_ms - self.behind_ms[name], {"g": use}, **told) for name in names]
+        outcome = self.run(reports(*made), now_ms=now_ms)
         self.statuses += [(row["broker"], row["status"]) for row in outcome.brokers.to_pylist()]
         rows = [row for row in outcome.limits.to_pylist() if row["published"]]
         self.published_at_ms |= {(row["broker"], row["group"]): now_ms for row in rows}
@@ -79,8 +79,7 @@ def test_a_broker_that_died_expires_in_its_time_whatever_its_clock_said(behind_m
 @pytest.mark.parametrize("step_ms", [4_000, 6_000, 60_000, 119_000])
 def test_a_clock_that_is_corrected_forward_ends_no_lease(config: StepConfig, step_ms: int) -> None:
     """Stock brokers leave unchanged groups out; a group that is left out for good ends in time."""
-    shard = Shard(config)
-    shard.run(quotas(("g", 100), ("h", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100), ("h", 100), config=config)
     end_ms = 0
 
     def told(at_ms: int, *groups: str, behind_ms: int) -> None:
@@ -184,8 +183,7 @@ def test_the_first_round_after_a_pause_publishes_all_limits(
 ) -> None:
     """And then they have their turns again."""
     groups = [f"g{number}" for number in range(60)]
-    shard = Shard(config)
-    shard.run(quotas(*((group, 100) for group in groups)), now_ms=T0)
+    shard = with_quotas(*((group, 100) for group in groups), config=config)
 
     def published(now_ms: int) -> set[tuple[str, str]]:
         told = {"applied_seqs": shard.seq - 1, "applied_epoch": 1, "throttled": 0.0}
@@ -233,7 +231,7 @@ def test_rounds_of_any_length_move_limits_alike(transition: Transition) -> None:
                 used = min(use, limit)
                 made.append(report(name, made_ms, {"g": used}, throttled=use - used, **told))
             made_ms += 2_000
-        outcome = cluster.run(reports(*made), now_ms=now_ms) if made else cluster.run(now_ms=now_ms)
+        outcome = cluster.run(reports(*made), now_ms=now_ms)
         assert outcome.counts.reports == len(made)
         cluster.statuses += [(row["broker"], row["status"]) for row in outcome.brokers.to_pylist()]
         now_ms += int(random.integers(3_000, 8_001))

@@ -26,7 +26,7 @@ from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.loop import ArrivedReports
 from tests.examples import examples
 from tests.state_invariants import check_state
-from tests.unit.quota.step_cases import CONFIG, T0, Shard, quotas, report, reports
+from tests.unit.quota.step_cases import CONFIG, T0, Shard, quotas, report, reports, with_quotas
 from tests.unit.wire.step_stories import EPOCH, Story, change_payloads, events_of, report_payloads
 
 QUOTA = 1000.0
@@ -139,8 +139,7 @@ def test_raises_fit_every_quota_of_a_tree_and_lower_nothing(seed: int) -> None:
 def test_a_satisfied_broker_has_room_that_nobody_else_loses() -> None:
     limits = {}
     for config in (replace(CONFIG, over=0.0), OVER):
-        shard = Shard(config)
-        shard.run(quotas(("g", 100)), now_ms=T0)
+        shard = with_quotas(("g", 100), config=config)
         for at_ms in (T0 + 5_000, T0 + 10_000):
             uses = {"a": 60, "b": 20, "c": 5}
             told = [report(b, at_ms, {"g": u}, throttled=0.0) for b, u in uses.items()]
@@ -156,8 +155,7 @@ def test_a_satisfied_broker_has_room_that_nobody_else_loses() -> None:
 
 def overusing(config: StepConfig = OVER) -> Shard:
     """A group with a quota of 100 that used 110 in a round of 5 s, of limits that allow it."""
-    shard = Shard(config)
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100), config=config)
     for at_ms, used in ((T0 + 5_000, 0.0), (T0 + 10_000, 10.0)):
         told = [report("a", at_ms, {"g": 90}, throttled=900.0, applied_seqs=shard.seq - 1)]
         told.append(report("b", at_ms, {"g": used}, throttled=0.0, applied_seqs=shard.seq - 1))

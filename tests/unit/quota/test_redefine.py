@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.arrow import pack, unpack
+from quotaplane.errors import HistoryError
 from quotaplane.groups.hierarchy import ancestors
 from quotaplane.groups.policy_options import FLOOR_COLUMNS, POLICY_COLUMNS
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, Mode, group_id
@@ -226,9 +228,11 @@ def test_equal_texts_are_read_once_and_spread_to_all() -> None:
     assert groups.overrides.weight.tolist() == [1.0, 2.0, 3.0] * 3
 
 
-def test_a_state_of_another_format_is_refused() -> None:
-    from quotaplane.arrow import pack
-    from quotaplane.errors import HistoryError
-
-    with pytest.raises(HistoryError, match="start a new checkpoint folder"):
-        load(pack(pa.table({"a": [1]}, metadata={"format": "another"})))
+@pytest.mark.parametrize("found", ["7", "another"])
+def test_a_state_of_another_format_is_refused(found: str) -> None:
+    first, *others = unpack(dump(ShardState()))
+    other = first.replace_schema_metadata({**first.schema.metadata, b"format": found.encode()})
+    with pytest.raises(
+        HistoryError, match=f"has format {found}, this version reads 1; start a new"
+    ):
+        load(pack(other, *others))

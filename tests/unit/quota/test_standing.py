@@ -13,7 +13,16 @@ from quotaplane.quota.shard import Shard as WorkingSet
 from quotaplane.quota.standing_counts import standing
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import MOST_NAMED, RoundCounts, merged
-from tests.unit.quota.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
+from tests.unit.quota.step_cases import (
+    CONFIG,
+    STRICT,
+    T0,
+    Shard,
+    quotas,
+    report,
+    reports,
+    with_quotas,
+)
 
 
 def counted(state: ShardState) -> RoundCounts:
@@ -46,8 +55,7 @@ def test_the_share_of_a_quota_that_groups_use() -> None:
 
 
 def test_a_group_counts_with_all_groups_below_it_and_no_quota_at_all_is_exceeded_at_once() -> None:
-    shard = Shard()
-    shard.run(quotas(("t", 100), ("t::x", None), ("t::y", 10), ("none", 0)), now_ms=T0)
+    shard = with_quotas(("t", 100), ("t::x", None), ("t::y", 10), ("none", 0))
     uses = {"t::x": 30, "t::y": 20, "none": 1}
     counts = shard.run(reports(report("a", T0, uses)), now_ms=T0).counts
     assert counts.shares == {"none": np.inf, "t::y": 2.0, "t": 0.5}
@@ -65,8 +73,7 @@ def test_of_many_groups_the_worst_are_named() -> None:
 
 
 def test_limits_that_fit_the_quota_are_no_overcommitment() -> None:
-    shard = Shard()
-    shard.run(quotas(("g", 100), ("h", 50)), now_ms=T0)
+    shard = with_quotas(("g", 100), ("h", 50))
     uses = {"g": 90, "h": 3}
     counts = shard.run(reports(report("a", T0, uses), report("b", T0, uses)), now_ms=T0).counts
     assert (counts.groups_overcommitted, counts.overcommits) == (0, {})
@@ -81,9 +88,8 @@ def test_limits_that_fit_the_quota_are_no_overcommitment() -> None:
 
 
 def test_a_broker_that_wants_more_than_half_an_equal_share_while_quota_is_free_starves() -> None:
-    shard = Shard()
-    shard.run(quotas(("g", 100)), now_ms=T0)
-    shard.run(reports(report("a", T0, {"g": 5}), report("b", T0, {"g": 60})), now_ms=T0)
+    shard = with_quotas(("g", 100))
+    shard.report(T0, {"a": 5, "b": 60})
     starving = with_leases(shard, limit=[5.0, 95.0], demand=[np.inf, 60.0], usage=[5.0, 60.0])
     assert counted(starving).groups_starving == 1
     crowded = with_leases(shard, limit=[5.0, 95.0], demand=[np.inf, 95.0], usage=[5.0, 95.0])
@@ -121,10 +127,9 @@ def test_no_limit_was_published_before_the_oldest_renewal(strict: bool) -> None:
 
 
 def test_of_silent_brokers_no_renewal_is_expected() -> None:
-    shard = Shard(replace(STRICT, refresh_rounds=3, learns=False))
-    shard.run(quotas(("g", 100)), now_ms=T0)
-    shard.run(reports(report("a", T0, {"g": 5})), now_ms=T0)
-    assert shard.run(reports(report("a", T0 + 1, {"g": 5})), now_ms=T0 + 1).counts.oldest_renewal_ms
+    shard = with_quotas(("g", 100), config=replace(STRICT, refresh_rounds=3, learns=False))
+    shard.report(T0, {"a": 5})
+    assert shard.report(T0 + 1, {"a": 5}).counts.oldest_renewal_ms
     shard.run(now_ms=T0 + 10_000)
     late_ms = T0 + 2 * int(STRICT.stale_after_ms)
     counts = shard.run(now_ms=late_ms).counts
@@ -151,12 +156,11 @@ def test_a_shard_without_a_round_counts_as_it_stood_last() -> None:
 
 def test_ids_of_groups_decide_their_turn() -> None:
     """As ``issue`` has it; a test of the two files' agreement is above."""
-    shard = Shard(replace(CONFIG, refresh_rounds=2))
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100), config=replace(CONFIG, refresh_rounds=2))
     assert shard.state.renewed_at_ms.tolist() == [T0, T0]
     turn, oldest_ms = group_id("g") % 2, []
     for at in (T0 + 5, T0 + 6):
-        counts = shard.run(reports(report("a", at, {"g": 5})), now_ms=at).counts
+        counts = shard.report(at, {"a": 5}).counts
         oldest_ms.append(counts.oldest_renewal_ms)
     assert shard.state.renewed_at_ms.tolist() == [T0 + 5, T0 + 6]
     assert oldest_ms == ([T0 + 5, T0 + 5] if turn == 0 else [T0, T0 + 6])

@@ -231,5 +231,5 @@ def test_a_row_of_long_ago_keeps_its_time() -> None:
         events_of([], change_payloads([change("g", 1, publish_messages_per_s=9.0)])), now_ms=T0
     )
     for broker, at_ms in (("a", T0), ("b", T0 + 3_000_000_000)):
-        shard.run(reports(report(broker, at_ms, {"g": 1.0})), now_ms=at_ms)
+        shard.report(at_ms, {broker: 1.0})
     assert sorted(shard.state.leases.seen_at_ms.tolist()) == [T0, T0 + 3_000_000_000]

@@ -13,25 +13,36 @@ from quotaplane.laws.segments import Segments
 from quotaplane.model import Transition
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.transition import grant, step_capped
-from tests.unit.quota.step_cases import CONFIG, STRICT, T0, Shard, quotas, report, reports
+from tests.unit.quota.step_cases import (
+    CONFIG,
+    STRICT,
+    T0,
+    Shard,
+    quotas,
+    report,
+    reports,
+    with_quotas,
+)
+
+BOTH = {"b1": 1, "b2": 1}
+"""Brokers that have applied what the first round with reports gave them."""
+MORE = {"b1": 90.0, "b2": 60.0}
 
 
 class Cluster(Shard):
-    """A shard with brokers b1 and b2, whose demands and acknowledgements each round sets."""
+    """A shard whose brokers each use one group; each round sets demands and acknowledgements."""
 
-    def round(self, at_ms: int, acked: dict[str, int], **wants: float) -> dict[str, float]:
+    def round(
+        self, at_ms: int, acked: dict[str, int], group: str = "g", **wants: float
+    ) -> dict[str, float]:
         """A round in which each broker reports; ``acked``: the seq that each one has applied."""
         made = []
         for broker, want in wants.items():
-            limit = self.in_force.get(("g", broker), 0.0) if broker in acked else 0.0
-            used = min(want, limit)
+            used = min(want, self.in_force.get((group, broker), 0.0)) if broker in acked else 0.0
             seq = acked.get(broker, -1)
             header = {"applied_epoch": 1, "applied_seq": 99} if seq >= 0 else {}
-            made.append(
-                report(
-                    broker, at_ms, {"g": used}, throttled=want - used, applied_seqs=seq, **header
-                )
-            )
+            told = {"throttled": want - used, "applied_seqs": seq, **header}
+            made.append(report(broker, at_ms, {group: used}, **told))
         self.run(reports(*made), now_ms=at_ms)
         return {broker: limit for (_, broker), limit in self.in_force.items()}
 
@@ -41,59 +52,57 @@ def strict(config: StepConfig = STRICT) -> Cluster:
     cluster = Cluster(config)
     cluster.run(quotas(("g", 100)), now_ms=T0)
     cluster.round(T0, {}, b1=90, b2=10)
-    found = cluster.round(T0 + 5_000, {"b1": 1, "b2": 1}, b1=90, b2=10)
+    found = cluster.round(T0 + 5_000, BOTH, b1=90, b2=10)
     assert found == pytest.approx({"b1": 90, "b2": 10})
     return cluster
 
 
+def coming_down(config: StepConfig = STRICT) -> Cluster:
+    """The same after the round of seq 3 at T0 + 10 s: b2 wants more, and b1 must come down."""
+    cluster = strict(config)
+    assert cluster.round(T0 + 10_000, BOTH, **MORE) == pytest.approx({"b1": 50, "b2": 10})
+    return cluster
+
+
 def test_a_raise_waits_until_who_comes_down_has_said_so() -> None:
-    cluster = strict()
-    told = cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
+    cluster = coming_down()
+    told = cluster.round(T0 + 15_000, BOTH, **MORE)  # nothing new from b1
     assert told == pytest.approx({"b1": 50, "b2": 10})
-    told = cluster.round(T0 + 15_000, {"b1": 1, "b2": 1}, b1=90, b2=60)  # nothing new from b1
-    assert told == pytest.approx({"b1": 50, "b2": 10})
-    told = cluster.round(T0 + 20_000, {"b1": 3, "b2": 1}, b1=90, b2=60)
+    told = cluster.round(T0 + 20_000, {"b1": 3, "b2": 1}, **MORE)
     assert told == pytest.approx({"b1": 50, "b2": 50})
 
 
-def test_what_counts_is_the_seq_of_the_group_not_the_newest_of_the_broker() -> None:
-    cluster = strict()
-    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
-    # Its header says 99: of another group. Here it still has what round 1 gave.
-    told = cluster.round(T0 + 15_000, {"b1": 2, "b2": 1}, b1=90, b2=60)
-    assert told["b2"] == pytest.approx(10)
-
-
-def test_a_header_alone_acknowledges_no_group() -> None:
-    """The seq in a report's header may be of another group's limit, or another shard's."""
-    cluster = strict()
-    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
-    said = {"applied_epoch": 1, "applied_seq": 99}
-    b1 = report("b1", T0 + 15_000, {"g": 90}, throttled=0.0, **said)
-    b2 = report("b2", T0 + 15_000, {"g": 10}, throttled=50.0, applied_seqs=1, **said)
-    cluster.run(reports(b1, b2), now_ms=T0 + 15_000)
-    assert cluster.in_force["g", "b2"] == pytest.approx(10)
-    b1 = report("b1", T0 + 20_000, {"g": 90}, throttled=0.0, **said)
-    cluster.run(reports(b1), now_ms=T0 + 20_000)
-    assert cluster.in_force["g", "b2"] == pytest.approx(10)
+@pytest.mark.parametrize(
+    "said",
+    [
+        # Its header says 99, of another group or shard. Here it still has what round 1 gave.
+        pytest.param({"applied_epoch": 1, "applied_seq": 99, "applied_seqs": 2}, id="of the group"),
+        pytest.param({"applied_epoch": 1, "applied_seq": 99}, id="a header alone"),
+        pytest.param({"applied_epoch": 9, "applied_seq": 9, "applied_seqs": 9}, id="not our epoch"),
+    ],
+)
+def test_what_acknowledges_nothing(said: dict[str, int]) -> None:
+    cluster = coming_down()
+    for at in (T0 + 15_000, T0 + 20_000):
+        b1 = report("b1", at, {"g": 90}, throttled=0.0, **said)
+        waits = {"throttled": 50.0, "applied_epoch": 1, "applied_seqs": 1}
+        cluster.run(reports(b1, report("b2", at, {"g": 10}, **waits)), now_ms=at)
+        assert cluster.in_force["g", "b2"] == pytest.approx(10)
 
 
 def test_who_does_not_say_so_is_waited_for_until_its_lease_is_over() -> None:
-    cluster = strict()
-    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
+    cluster = coming_down()
     over = 10_000 + 60_000 + STRICT.stale_after_ms
     for at in range(15_000, int(over) + 1, 5_000):
-        assert cluster.round(T0 + at, {"b1": 1, "b2": 1}, b1=90, b2=60)["b2"] == pytest.approx(10)
-    last = cluster.round(T0 + int(over) + 5_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
-    assert last["b2"] == pytest.approx(50)
+        assert cluster.round(T0 + at, BOTH, **MORE)["b2"] == pytest.approx(10)
+    assert cluster.round(T0 + int(over) + 5_000, BOTH, **MORE)["b2"] == pytest.approx(50)
 
 
 def test_who_must_come_down_is_told_again_every_round_and_nothing_else() -> None:
-    cluster = strict(replace(STRICT, lease_ms=2e9))  # nothing else is due
-    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
-    events = reports(report("b1", T0 + 15_000, {"g": 90}, throttled=0.0, applied_seqs=1))
-    told = cluster.run(events, now_ms=T0 + 15_000).limits.to_pylist()
-    assert [(row["broker"], row["changed"]) for row in told] == [("b1", False)]
+    cluster = coming_down(replace(STRICT, lease_ms=2e9))  # nothing else is due
+    outcome = cluster.report(T0 + 15_000, {"b1": 90}, throttled=0.0, applied_seqs=1)
+    told = [(row["broker"], row["changed"]) for row in outcome.limits.to_pylist()]
+    assert told == [("b1", False)]
 
 
 def test_a_silent_broker_keeps_its_share_until_its_lease_is_over() -> None:
@@ -106,22 +115,18 @@ def test_a_silent_broker_keeps_its_share_until_its_lease_is_over() -> None:
 
 
 def test_a_limit_is_for_one_incarnation_of_its_broker() -> None:
-    cluster = strict()
-    again = report("b1", T0 + 10_000, {"g": 0}, throttled=90.0, started_at_ms=T0 + 9_000)
-    told = cluster.run(reports(again), now_ms=T0 + 10_000).limits.to_pylist()
-    assert {row["for_start_ms"] for row in told if row["broker"] == "b1"} == {T0 + 9_000}
+    start_ms = T0 + 9_000
+    outcome = strict().report(T0 + 10_000, {"b1": 0}, throttled=90.0, started_at_ms=start_ms)
+    told = outcome.limits.to_pylist()
+    assert {row["for_start_ms"] for row in told if row["broker"] == "b1"} == {start_ms}
 
 
 def test_a_limit_moves_by_no_more_than_the_step_in_a_round() -> None:
-    shard = Shard(replace(CONFIG, max_step=0.1))
-    shard.run(quotas(("g", 100)), now_ms=T0)
+    shard = with_quotas(("g", 100), config=replace(CONFIG, max_step=0.1))
     uses = {"b1": 90.0, "b2": 10.0}
     found = []
     for turn in range(8):
-        at = T0 + turn * 5_000
-        shard.run(
-            reports(*(report(b, at, {"g": u}, throttled=0.0) for b, u in uses.items())), now_ms=at
-        )
+        shard.report(T0 + turn * 5_000, uses, throttled=0.0)
         found.append([shard.in_force["g", "b1"], shard.in_force["g", "b2"]])
         uses = {"b1": 10.0, "b2": 90.0}
     steps = np.abs(np.diff(found, axis=0))
@@ -175,15 +180,6 @@ def test_steps_do_not_keep_limits_above_a_lowered_quota(transition: Transition) 
     assert told["b2"] == pytest.approx(800)
 
 
-def test_an_epoch_that_is_not_ours_acknowledges_nothing() -> None:
-    cluster = strict()
-    cluster.round(T0 + 10_000, {"b1": 1, "b2": 1}, b1=90, b2=60)
-    later = report("b1", T0 + 15_000, {"g": 50}, applied_epoch=9, applied_seq=9, applied_seqs=9)
-    more = report("b2", T0 + 15_000, {"g": 10}, throttled=50.0, applied_epoch=1, applied_seqs=1)
-    cluster.run(reports(later, more), now_ms=T0 + 15_000)
-    assert cluster.in_force["g", "b2"] == pytest.approx(10)
-
-
 def test_a_group_that_its_broker_no_longer_names_is_not_renewed() -> None:
     """The broker's last lease ends when its share is given to others, not later."""
     cluster = strict()
@@ -203,17 +199,16 @@ def test_what_a_deleted_group_gave_is_waited_for() -> None:
     cluster.run(quotas(("g", 100), version=6), now_ms=T0 + 7_000)
     hungry = {"throttled": 100.0, "applied_epoch": 1, "applied_seq": 1}
     for at in (10_000, 80_000):
-        cluster.run(reports(report("b2", T0 + at, {"g": 10}, **hungry)), now_ms=T0 + at)
+        cluster.report(T0 + at, {"b2": 10}, **hungry)
         assert cluster.in_force["g", "b2"] < 0.001
-    cluster.run(reports(report("b2", T0 + 90_000, {"g": 10}, **hungry)), now_ms=T0 + 90_000)
+    cluster.report(T0 + 90_000, {"b2": 10}, **hungry)
     assert cluster.in_force["g", "b2"] > 50
 
 
 def test_deletions_in_a_tree_cost_it_what_they_held_and_no_more() -> None:
     """One deletion a minute: new brokers still get what is left, and a lowered quota holds."""
     groups = [f"t::x{number}" for number in range(12)]
-    shard = Shard(STRICT)
-    shard.run(quotas(("t", 100), ("t::a", None), *((g, None) for g in groups)), now_ms=T0)
+    shard = with_quotas(("t", 100), ("t::a", None), *((g, None) for g in groups), config=STRICT)
     at = T0
     for number in range(10):
         shard.run(quotas(groups[number], version=9 + number), now_ms=at)
@@ -222,28 +217,16 @@ def test_deletions_in_a_tree_cost_it_what_they_held_and_no_more() -> None:
         for _ in range(12):
             at += 5_000
             seq = shard.seq - 1
+            told = {"throttled": 50.0, "applied_epoch": 1, "applied_seq": seq, "applied_seqs": seq}
             wants = {"b1": {"t::a": 90.0, **dict.fromkeys(groups[number + 1 :], 1.0)}}
             wants["b2"] = {"t::a": 50.0}
-            shard.run(
-                reports(
-                    *(
-                        report(
-                            broker,
-                            at,
-                            {
-                                g: min(w, shard.in_force.get((g, broker), 0))
-                                for g, w in uses.items()
-                            },
-                            throttled=50.0,
-                            applied_epoch=1,
-                            applied_seq=seq,
-                            applied_seqs=seq,
-                        )
-                        for broker, uses in wants.items()
-                    )
-                ),
-                now_ms=at,
-            )
+            made = [
+                report(
+                    b, at, {g: min(w, shard.in_force.get((g, b), 0)) for g, w in of.items()}, **told
+                )
+                for b, of in wants.items()
+            ]
+            shard.run(reports(*made), now_ms=at)
         assert shard.in_force["t::a", "b2"] > (10 if number < 5 else 5)
     assert 30 < sum(shard.in_force.values()) <= 40
 
@@ -252,9 +235,8 @@ def test_a_quota_where_there_was_none_waits_for_who_is_out_of_sight() -> None:
     """The broker was notified that it is unlimited, which has no end that could be waited for."""
     cluster = Cluster(STRICT)
     cluster.run(quotas(("g", None), version=0), now_ms=T0)
-    change = quotas(("h", 1), ("g", 1), version=1)
     cluster.round(T0, {}, b1=90, b2=10)
-    cluster.run(change, now_ms=T0 + 12_000)  # both are stale by now
+    cluster.run(quotas(("h", 1), ("g", 1), version=1), now_ms=T0 + 12_000)  # both are stale by now
     for at in (15_000, 20_000, 200_000):
         told = cluster.round(T0 + at, {"b2": 2}, b2=60)
         assert not np.isnan(list(told.values())).any()

@@ -42,11 +42,11 @@ def test_a_wrong_file_is_refused_with_the_place(tmp_path: Path, more: str, says:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["", "a text\n", "- a\n- b\n"])
+@pytest.mark.parametrize("text", ["", "a text\n", "- a", "[]", "- history: {path: h}\n"])
 def test_a_file_must_be_a_mapping(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match="mapping"):
+    with pytest.raises(ConfigError, match="expected a mapping of settings at the top"):
         load_settings(file)
 
 
@@ -95,7 +95,6 @@ def test_secrets_of_signatures_are_neither_printed_nor_recorded(
     file = tmp_path / "settings.yaml"
     file.write_text(GOOD + "limits: {signing: {keys: {a: '${SECRET}'}, sign_with: a}}\n")
     settings = load_settings(file)
-    assert settings.limits.signing is not None
     assert settings.limits.signing.secrets() == {"a": SECRET}
     shown = [repr(settings), str(settings), settings.model_dump(mode="json"), settings.model_dump()]
     spec = QuotaSpec(settings)
@@ -149,11 +148,3 @@ def test_an_alias_may_be_used(tmp_path: Path) -> None:
     )
     first, second = load_settings(file).balance.policies["isolation"]
     assert first == second == {"namespaces": ["x"], "primary": ["b"]}
-
-
-@pytest.mark.parametrize("text", ["- history: {path: h}\n", "[]", "", "- a", "a"])
-def test_settings_that_are_a_list_are_refused(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "settings.yaml"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match="expected a mapping of settings at the top"):
-        load_settings(file)

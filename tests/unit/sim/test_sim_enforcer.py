@@ -72,20 +72,6 @@ def test_a_client_is_muted_for_no_longer_than_a_raised_limit_asks_for() -> None:
     assert raised == pytest.approx([110, 400, 0, 0], abs=1)
 
 
-def test_what_was_used_under_the_old_limit_counts_under_the_new_one() -> None:
-    assert used(40.0, [40.0, 40.0, 20.0, 20.0], held()) == [40, 40, 40, 20]
-    slot = used(400.0, [100.0] * 21 + [20.0] * 6, held(), interval_s=SLOT_S)
-    units = [SLOT_S * one for one in slot]
-    assert sum(units[:21]) == pytest.approx(205)  # the last request was 5 too much, as many come in
-    assert units[21:] == pytest.approx([1] * 6)
-
-
-def test_a_raised_limit_is_no_burst() -> None:
-    """Tokens come in at the rate that held when they did, not at the one that is new."""
-    alternating = used(200.0, [100.0, 0.0, 100.0, 0.0, 100.0, 0.0], held())
-    assert alternating == pytest.approx([200, 0, 95, 0, 95, 0], abs=5)
-
-
 @pytest.mark.parametrize("law", list(ThrottleLaw))
 @pytest.mark.parametrize("mode", list(ThrottleMode))
 def test_a_limit_of_nothing_admits_nothing_and_none_everything(law, mode) -> None:

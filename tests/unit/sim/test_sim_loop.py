@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.arena.bare import LawController
-from quotaplane.laws import LAWS, Allocation, Problem, get_law
+from quotaplane.laws import Allocation, Problem, get_law
 from quotaplane.model import FloatArray
 from quotaplane.sim.loop import PERFECT, ArrivedReports, Network, Run, Trial, run_loop, run_together
 from quotaplane.throttle.terms import ThrottleTerms
@@ -78,36 +78,6 @@ def test_usage_is_told_beside_the_limit_of_its_own_round() -> None:
         (100.0, inf, pytest.approx(102.0)),
         (40.0, 40.0, inf),
     ]
-
-
-@pytest.mark.parametrize("delay_rounds", [0, 1, 3])
-@pytest.mark.parametrize("law", [name for name, info in LAWS.items() if info.conserving])
-def test_limits_keep_to_the_quota_in_each_round(law: str, delay_rounds: int) -> None:
-    rng = np.random.default_rng(4)
-    demand = rng.uniform(0, 100, (60, 5)) * rng.integers(0, 2, (60, 5))
-    run = run_stock(demand, 150.0, get_law(law), Network(delay_rounds=delay_rounds))
-    limited = run.limit[delay_rounds + 1 :]
-    assert np.isfinite(limited).all()
-    assert (limited.sum(axis=1) <= 150.0 * (1 + 1e-9)).all()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"residual": residual, "steal": steal}
-        for residual in ("each", "proportional")
-        for steal in (True, False)
-    ],
-)
-def test_every_variant_of_pip82_runs(options: dict[str, object]) -> None:
-    run = run_stock(np.full((12, 3), 60.0), 120.0, get_law("pip82", options))
-    assert run.usage[-1].sum() == pytest.approx(120.0, rel=0.1)
-
-
-def test_an_infinite_quota_never_limits() -> None:
-    run = run_stock(np.full((3, 2), 60.0), float("inf"), get_law("max_min"))
-    assert np.isinf(run.limit).all()
-    assert (run.usage == 60.0).all()
 
 
 NAN = float("nan")

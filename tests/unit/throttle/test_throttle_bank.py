@@ -1,4 +1,4 @@
-"""A bank: laws side by side answer as each would alone; changes keep what they can."""
+"""A bank: laws side by side answer as each would alone; a change keeps what it can."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import InputError
+from quotaplane.model import DIMENSIONS
 from quotaplane.throttle.bank import FORMS, LAWS, begin
-from quotaplane.throttle.types import Quotas, Requests, ThrottleLaw
+from quotaplane.throttle.broker_quotas import laws_and_quotas
+from quotaplane.throttle.terms import terms_of
+from quotaplane.throttle.types import Quotas, Requests, ThrottleLaw, ThrottleMode
 from quotaplane.throttle.waves import answer
 from tests.unit.throttle.test_throttle_waves import assert_equal, traffic
 
@@ -78,3 +81,26 @@ def test_entities_do_not_become_fewer() -> None:
     bank = begin(np.array([BUCKET, BUCKET]), Quotas.of([5.0, 5.0]))
     with pytest.raises(InputError, match="a bank of 2 entities can't become one of 1"):
         bank.change(np.array([BUCKET]), Quotas.of([5.0]))
+
+
+TEXTS = (
+    "",
+    "broken",
+    '{"*": {"law": "windowed_rate", "mode": "hard"}}',
+    '{"publish_bytes": {"samples": 5}, "*": {"law": "sliding_window"}}',
+    '{"total_bytes": {"law": "amended_rate", "window_s": 0.25}}',
+)
+
+
+@given(st.lists(st.sampled_from(TEXTS), max_size=9))
+def test_every_entity_has_the_terms_of_its_group_and_dimension(texts: list[str]) -> None:
+    limits = np.arange(float(len(texts) * len(DIMENSIONS))).reshape(len(texts), len(DIMENSIONS))
+    law, quotas = laws_and_quotas(texts, limits)
+    assert quotas.rate_per_s.tolist() == list(map(float, range(limits.size)))
+    found = zip(law, quotas.samples, quotas.window_ms, quotas.hard, strict=True)
+    for (code, samples, window_ms, hard), (text, dimension) in zip(
+        found, ((text, dimension) for text in texts for dimension in DIMENSIONS), strict=True
+    ):
+        terms = terms_of(text, dimension)
+        assert (LAWS[code], samples, window_ms) == (terms.law, terms.samples, terms.window_ms)
+        assert hard == (terms.mode is ThrottleMode.HARD)

@@ -1,8 +1,8 @@
 """Every number of the documents that the throttle laws come from.
 
 The documents: KIP-599 (Kafka's wiki, "Throttle Create Topic, Create Partition and Delete Topic
-Operations"); Kafka's tests of its quota managers; a bucket of 100 at 5 a second; ZooKeeper's
-proposal of a throttle quota (its wiki, "Quota"). What Kafka's classes answer is in tests/jvm.
+Operations"); a bucket of 100 at 5 a second; ZooKeeper's proposal of a throttle quota (its wiki,
+"Quota"). What Kafka's classes answer is in tests/jvm.
 """
 
 from __future__ import annotations
@@ -133,57 +133,6 @@ class TestBucketOf100At5ASecond:
             [0.0, 0.0, 0.0, 1000.0],
             [40.0, 45.0, -5.0, -5.0],
         )
-
-
-class TestKafkasQuotaManagers:
-    def test_strict_refuses_the_third_of_90(self) -> None:
-        """StrictControllerMutationQuotaTest: Q = 10, S = 10, W = 1; 3000 ms are left after 5 s."""
-        case = Case(token_bucket, 10.0, samples=10, hard=True)
-        assert ask(case, (0, 90), (0, 90), (0, 90), (5, 90)) == (
-            [True, True, False, False],
-            [0.0, 0.0, 8000.0, 3000.0],
-            [10.0, -80.0, -80.0, -30.0],
-        )
-
-    def test_permissive_delays_the_third_of_90(self) -> None:
-        """PermissiveControllerMutationQuotaTest; 12,000 ms are left after 5 s."""
-        case = Case(token_bucket, 10.0, samples=10)
-        assert ask(case, (0, 90), (0, 90), (0, 90), (5, 0)) == (
-            [True, True, True, True],
-            [0.0, 8000.0, 17_000.0, 12_000.0],
-            [10.0, -80.0, -170.0, -120.0],
-        )
-
-    def test_two_spikes_of_110(self) -> None:
-        """ControllerMutationQuotaManagerTest.testControllerMutationQuotaViolation."""
-        steady = [(float(second), 10.0) for second in range(10)]
-        admitted, throttle_ms, _ = ask(
-            Case(token_bucket, 10.0, samples=10, hard=True),
-            *steady,
-            *[(10, 110), (10, 110), (11, 110)],
-        )
-        assert admitted == [True] * 10 + [True, False, True]
-        assert throttle_ms == [0.0] * 10 + [0.0, 1000.0, 0.0]
-
-    def test_a_spike_of_2300_after_ten_of_400(self) -> None:
-        """ClientQuotaManagerTest.testQuotaViolation: 11 samples of 1 s, the last half complete.
-
-        6300 in 10.5 s are 600 a second: (600 - 500) / 500 * 10.5 s are 2100 ms. That waited for,
-        ten more of 400 find the spike's sample gone.
-        """
-        steady = [(float(second), 400.0) for second in range(10)]
-        waited = 10.5 + 2.1
-        after = [(waited + second, 400.0) for second in range(10)]
-        _, throttle_ms, balance = ask(
-            Case(windowed_rate, 500.0, samples=11),
-            *steady,
-            (10.5, 2300),
-            *after,
-            (waited + 10, 0),
-        )
-        assert throttle_ms[:11] == [0.0] * 10 + [2100.0]
-        assert balance[10] == -100 * 10.5
-        assert throttle_ms[-1] == 0.0
 
 
 class TestZooKeeper:
