@@ -15,7 +15,6 @@ from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleMode
 from tests.closed_loop.conftest import Loop, settings_with
 from tests.closed_loop.strict_chaos import (
-    CALM,
     GROUPS,
     INTERVAL_MS,
     MOST,
@@ -29,26 +28,27 @@ from tests.closed_loop.strict_chaos import (
 from tests.examples import in_nightly
 
 
-@pytest.mark.parametrize("seed", [0, *in_nightly(*range(1, 8))])
-@pytest.mark.parametrize(
-    "network",
-    [
-        pytest.param(CALM, id="calm"),
-        pytest.param(WILD, id="wild"),
-        # Dimensions that come with their quotas.
-        pytest.param({**WILD, "dimension": "total_messages"}, id="total_messages"),
-        pytest.param({**WILD, "dimension": "controller_mutations"}, id="controller_mutations"),
-    ],
-)
-def test_limits_in_force_never_exceed_the_quota(network, seed: int) -> None:
-    chaos = Chaos(seed, brokers=3 + seed % 4, **network)
+def check_the_quota_is_never_exceeded(chaos: Chaos) -> None:
     most = np.zeros(2)
     for in_force in chaos.run(seconds=100):
         total = totals(in_force)
         assert (total <= MOST * (1 + 1e-9)).all(), f"{chaos.now_ms - START_MS} ms: {in_force}"
         most = np.maximum(most, total)
     assert (most > 0.4 * MOST).all()  # limits were given at all
-    assert len(chaos.state.leases.dimensions) == BASIC + ("dimension" in network)
+
+
+@pytest.mark.parametrize("seed", [0, *in_nightly(*range(1, 8))])
+@NETWORKS
+def test_limits_in_force_never_exceed_the_quota(network, seed: int) -> None:
+    check_the_quota_is_never_exceeded(Chaos(seed, brokers=3 + seed % 4, **network))
+
+
+@pytest.mark.parametrize("seed", [0, *in_nightly(1)])
+@pytest.mark.parametrize("dimension", ["total_messages", "controller_mutations"])
+def test_that_holds_in_a_dimension_that_comes_with_its_quota(dimension: str, seed: int) -> None:
+    chaos = Chaos(seed, brokers=4, dimension=dimension, **WILD)
+    check_the_quota_is_never_exceeded(chaos)
+    assert len(chaos.state.leases.dimensions) == BASIC + 1
 
 
 @pytest.mark.parametrize("mode", list(ThrottleMode))
