@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from quotaplane.arrow import unpack
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
+from quotaplane.model import DIMENSIONS, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.sim.broker_fleet import BrokerSpec, Report
@@ -21,7 +22,13 @@ from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
-from quotaplane.wire.shard_inputs import DEPARTURES, pack_departures, pack_groups, pack_reports
+from quotaplane.wire.shard_inputs import (
+    DEPARTURES,
+    GROUPS,
+    pack_departures,
+    pack_groups,
+    pack_reports,
+)
 from tests.unit.wire.wire_cases import decode_fresh
 
 START_MS = 1_700_000_000_000
@@ -38,6 +45,32 @@ def settings_with(**parts: Any) -> Settings:
         "reports": {"interval_s": 1.0},
     }
     return parse_settings({**base, **parts})
+
+
+def at(second: float) -> datetime:
+    """A time of a loop."""
+    return datetime.fromtimestamp(START_MS / 1000 + second, tz=timezone.utc)
+
+
+def group_row(
+    group: str, version: int = 0, *, deleted: bool = False, **columns: Any
+) -> dict[str, Any]:
+    """A row of ``group_table``; what is not given is not set."""
+    names = {"group": group, "group_id": group_id(group), "deleted": deleted, "version": version}
+    return dict.fromkeys(GROUPS.names) | names | columns
+
+
+def group_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Changes of groups, as the change feed has them."""
+    return pa.Table.from_pylist(rows, schema=GROUPS)
+
+
+def reports_by_reason(letters: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Of dead letters, how many reports have each reason."""
+    found: Counter[str] = Counter()
+    for letter in letters:
+        found[letter["reason"]] += letter["reports"]
+    return dict(found)
 
 
 class Loop:
@@ -193,22 +226,10 @@ class Loop:
         rows = []
         for group, quota in self._pending:
             self._version += 1
-            rates = {f"{name}_per_s": (quota or {}).get(name) for name in DIMENSIONS}
-            rows.append(
-                {
-                    "group": group,
-                    **rates,
-                    "group_id": group_id(group),
-                    "deleted": quota is None,
-                    "version": self._version,
-                }
-            )
+            rates = {f"{name}_per_s": rate for name, rate in (quota or {}).items()}
+            rows.append(group_row(group, self._version, deleted=quota is None, **rates))
         self._pending = []
-        table = pa.Table.from_pylist(rows)
-        for name in RATE_COLUMNS:
-            at = table.column_names.index(name)
-            table = table.set_column(at, name, table[name].cast(pa.float64()))
-        return pack_groups(table, shards)
+        return pack_groups(group_table(rows), shards)
 
     def series(self, what: str, group: str, dimension: str = DIMENSIONS[0]) -> np.ndarray:
         """``usage``, ``limit``, ``wanted`` or ``demand`` of a group, (rounds, brokers).
@@ -227,13 +248,3 @@ class Loop:
         attached = self.world.brokers.attached[:, self.groups.index(group)]
         values = self.series(what, group, dimension)[-1]
         return {self.names[b]: float(values[b]) for b in np.flatnonzero(attached)}
-
-
-@pytest.fixture
-def loop() -> type[Loop]:
-    return Loop
-
-
-@pytest.fixture
-def with_settings() -> Callable[..., Settings]:
-    return settings_with

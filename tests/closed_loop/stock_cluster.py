@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from quotaplane.arrow import unpack
 from quotaplane.enforce.limits_received import ClusterLimits
@@ -18,18 +17,17 @@ from quotaplane.enforce.observed_usage import encode_observation, usage_of_group
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.enforce.rate_writes import Rates, plan
 from quotaplane.enforce.subdivide import subdivide
-from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray, group_id
+from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
 from quotaplane.quota.state import ShardState
-from quotaplane.settings import parse_settings
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.topics.topic_layout import SIDES, Layout
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import decode, encode_stock_report
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.closed_loop.conftest import START_MS, group_row, group_table, settings_with
 from tests.state_invariants import check_state
 
-START_MS: Final = 1_700_000_000_000
 TICKS_PER_S: Final = 10
 _BYTES: Final = 100.0
 """Of a message."""
@@ -88,15 +86,8 @@ class StockCluster:
         self._usage.carry(self.layout)
         self._received = ClusterLimits()
         self._received.expect(brokers, (GROUP,))
-        settings = parse_settings(
-            {
-                "transport": {"kind": "delta", "path": "unused"},
-                "history": {"path": "unused"},
-                "checkpoint": "unused",
-                "shards": 1,
-                "reports": {"interval_s": interval_s},
-                "limits": {"lease_s": 300},
-            }
+        settings = settings_with(
+            shards=1, reports={"interval_s": interval_s}, limits={"lease_s": 300}
         )
         self._settings, self._program = settings, quota_program(settings, epoch=1)
         self.state = ShardState()
@@ -246,11 +237,6 @@ class StockCluster:
 
 
 def _quota(quota: float) -> bytes:
-    row = {**dict.fromkeys(RATE_COLUMNS), RATE_COLUMNS[0]: quota, "group": GROUP}
-    row |= {"group_id": group_id(GROUP), "deleted": False, "version": 0}
-    table = pa.Table.from_pylist([row])
-    for name in RATE_COLUMNS:
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, table[name].cast(pa.float64()))
-    (_, payload), *_ = pack_groups(table, 1)
+    row = group_row(GROUP, **{RATE_COLUMNS[0]: quota})
+    (_, payload), *_ = pack_groups(group_table([row]), 1)
     return payload

@@ -12,23 +12,21 @@ from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from quotaplane.arrow import unpack
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
+from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
 from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.shard_program import Batch
-from quotaplane.wire.shard_inputs import GROUPS as GROUPS_SCHEMA
 from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.closed_loop.conftest import START_MS, group_row, group_table, settings_with
 from tests.state_invariants import check_state
 from tests.unit.wire.wire_cases import decode_fresh
 
-START_MS = 1_700_000_000_000
 INTERVAL_MS = 1000
 STEP_MS = 50
 LEASE_S = 12.0
@@ -53,7 +51,6 @@ class Chaos:
 
     def __init__(
         self,
-        with_settings,
         seed: int,
         *,
         loss: float,
@@ -62,7 +59,7 @@ class Chaos:
         dimension: str = DIMENSIONS[0],
         **limits,
     ):
-        self.with_settings, self.limits = with_settings, limits
+        self.limits = limits
         # Two generators, so that the cluster's events don't depend on the number of messages.
         self.rng, self.network = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
         self.loss, self.most_delay_ms = loss, most_delay_ms
@@ -88,10 +85,9 @@ class Chaos:
     def start(self, **limits) -> None:
         """Start a job without state, in place of the previous one."""
         given = {"transition": "strict", "lease_s": LEASE_S, "refresh_rounds": 3}
-        self.settings = self.with_settings(
+        self.settings = settings_with(
             limits=given | self.limits | limits,
             brokers={"stale_after_intervals": 2, "expire_after_intervals": 3},
-            reports={"interval_s": 1.0},
             shards=1,
         )
         self.epoch += 1
@@ -212,13 +208,9 @@ class Chaos:
         rows = []
         for group, quota in self.pending.items():
             self.version += 1
-            rates = dict.fromkeys(RATE_COLUMNS) | {RATE_COLUMNS[self.dimension]: quota}
-            names = {"group": group, "group_id": group_id(group)}
-            empty = dict.fromkeys(GROUPS_SCHEMA.names)
-            deleted = {"deleted": group in self.gone, "version": self.version}
-            rows.append({**empty, **rates, **names, **deleted})
+            rates = {RATE_COLUMNS[self.dimension]: quota}
+            rows.append(group_row(group, self.version, deleted=group in self.gone, **rates))
         self.pending = {}
         if not rows:
             return []
-        table = pa.Table.from_pylist(rows, schema=GROUPS_SCHEMA)
-        return [payload for _, payload in pack_groups(table, 1)]
+        return [payload for _, payload in pack_groups(group_table(rows), 1)]

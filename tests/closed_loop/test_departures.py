@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from quotaplane.replay.verify import Verified, verify
 from quotaplane.settings import History
 from quotaplane.sim.broker_fleet import Report
 from quotaplane.wire.shard_inputs import DEPARTURES
-from tests.closed_loop.conftest import START_MS, Loop, settings_with
+from tests.closed_loop.conftest import START_MS, Loop, at, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
 
 DIES_S = 20
@@ -49,12 +48,12 @@ class Dead:
         return {"c": START_MS + 1000 * left_s} if t_s >= left_s else {}
 
 
-def run(dead: Dead, kind: type[Loop] = Loop, *args: Any, **settings: Any) -> Loop:
+def run(dead: Dead, kind: type[Loop] = Loop, *args: Any) -> Loop:
     loop = kind(
         *args,
         wants(),
         {"g": {"publish_messages": QUOTA}},
-        settings=settings_with(**{**SETTINGS, **settings}),
+        settings=settings_with(**SETTINGS),
         mangle=dead.reports,
         departures=dead.departures,
         interval_s=1.0,
@@ -83,15 +82,6 @@ def test_the_share_is_in_force_elsewhere_in_the_round_after_the_list() -> None:
     assert unused_s(by_list) < 0.25 * unused_s(by_silence)
 
 
-def test_strict_waits_for_the_lease_end() -> None:
-    strict: dict[str, Any] = {
-        "brokers": {},
-        "limits": {"transition": "strict", "lease_s": 10.0, "refresh_rounds": 5},
-    }
-    by_list, by_silence = run(Dead(listed_until_s=DIES_S + 2), **strict), run(Dead(), **strict)
-    assert first_s(by_list) == first_s(by_silence) > DIES_S + 10
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
     history = History(path=str(tmp_path_factory.mktemp("departed") / "history"))
@@ -100,9 +90,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
 
 
 def test_a_replay_knows_who_had_left(recorded: History) -> None:
-    at = [datetime.fromtimestamp(START_MS / 1000 + s, tz=timezone.utc) for s in (0, END_S)]
     verified = Verified()
-    assert [one.problem for one in verify(recorded, *at, verified)] == []
+    assert [one.problem for one in verify(recorded, at(0), at(END_S), verified)] == []
     assert verified.rounds == END_S
     limits = DeltaTable(str(Path(recorded.path) / "limits")).to_pyarrow_table()
     ended = [row for row in limits.to_pylist() if row["ended"]]
@@ -115,5 +104,4 @@ def test_without_the_recorded_departures_a_replay_decides_otherwise(recorded: Hi
     kinds = table.to_pyarrow_table(columns=["kind"])["kind"].to_pylist()
     assert kinds.count(DEPARTURES) == 2 * (END_S - DIES_S - 2), "one for each shard and round"
     table.delete(f"kind = '{DEPARTURES}'")
-    at = [datetime.fromtimestamp(START_MS / 1000 + s, tz=timezone.utc) for s in (0, END_S)]
-    assert [one.problem for one in verify(recorded, *at, Verified())] != []
+    assert [one.problem for one in verify(recorded, at(0), at(END_S), Verified())] != []

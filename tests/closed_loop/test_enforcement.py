@@ -13,6 +13,7 @@ from quotaplane.sim.figures import figures
 from quotaplane.sim.loop import Run, run_loop
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
+from tests.closed_loop.conftest import Loop
 from tests.examples import in_nightly
 
 PUBLISH = DIMENSIONS[0]
@@ -79,11 +80,11 @@ def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> Non
     [(law, mode, True) for law in ThrottleLaw for mode in ThrottleMode]
     + [(law, mode, False) for law in (BUCKET, AMENDED) for mode in ThrottleMode],
 )
-def test_through_bytes_and_back(loop, law, mode, told: bool) -> None:
+def test_through_bytes_and_back(law, mode, told: bool) -> None:
     wants = {"b1": [(0, 80)], "b2": [(0, 20), (5, 60)], "b3": [(0, 10)]}
     specs = {name: BrokerSpec(name, throttled=told) for name in wants}
     terms = of_a_second(law, mode)
-    done = loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, throttle=terms).run(20)
+    done = Loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, throttle=terms).run(20)
     assert done.last("share", "g") == pytest.approx({"b1": 45, "b2": 45, "b3": 10}, rel=0.05)
     used = done.series("usage", "g")[10:].mean(axis=0)
     assert used == pytest.approx([45, 45, 10], rel=0.1)

@@ -16,7 +16,7 @@ from quotaplane.sim.broker_fleet import Report
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.sender_rules import AllowedBrokers, SenderRules
-from tests.closed_loop.conftest import START_MS, Loop, settings_with
+from tests.closed_loop.conftest import START_MS, Loop, reports_by_reason, settings_with
 
 REAL = [f"real-{n}" for n in range(10)]
 GROUP, QUOTA = "g", 1000.0
@@ -84,13 +84,6 @@ def published(run: Loop) -> list[Any]:
     return [value for message, value in read if message.broker in REAL]
 
 
-def reasons(letters: list[dict[str, Any]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for letter in letters:
-        found[letter["reason"]] = found.get(letter["reason"], 0) + letter["reports"]
-    return found
-
-
 @pytest.fixture(scope="module")
 def alone() -> Loop:
     return run_with()
@@ -115,14 +108,14 @@ def test_invented_brokers_take_nothing(alone: Loop, senders: Any, reason: str) -
     run = run_with(mangle=invented(), senders=senders)
     assert published(run) == published(alone)
     assert np.array_equal(run.series("limit", GROUP), alone.series("limit", GROUP))
-    assert reasons(run.rejected) == {reason: 1000 * ROUNDS}
+    assert reports_by_reason(run.rejected) == {reason: 1000 * ROUNDS}
 
 
 def test_beyond_max_brokers_invented_ones_take_nothing(alone: Loop) -> None:
     settings = settings_with(reports={"interval_s": 1.0, "max_brokers": 10})
     run = run_with(settings, mangle=invented(begins=3))
     assert published(run) == published(alone)
-    assert reasons(run.letters) == {"too_many_brokers": 1000 * (ROUNDS - 3)}
+    assert reports_by_reason(run.letters) == {"too_many_brokers": 1000 * (ROUNDS - 3)}
 
 
 @pytest.mark.parametrize("senders", [by_key, by_topic])
@@ -131,7 +124,7 @@ def test_a_forged_report_of_a_real_broker_takes_the_place_of_none_of_its_own(
 ) -> None:
     run = run_with(mangle=forged, senders=senders)
     assert published(run) == published(alone)
-    assert reasons(run.rejected) == {"other_broker": 20 * ROUNDS}
+    assert reports_by_reason(run.rejected) == {"other_broker": 20 * ROUNDS}
 
 
 def test_without_a_check_a_forged_report_takes_the_place_of_a_real_one(alone: Loop) -> None:

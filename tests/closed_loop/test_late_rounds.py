@@ -10,7 +10,7 @@ import pytest
 
 from quotaplane.model import DIMENSIONS
 from quotaplane.settings import Settings
-from tests.closed_loop.conftest import Loop
+from tests.closed_loop.conftest import Loop, settings_with
 
 QUOTA, GROUPS = 100.0, tuple(f"g{number:02d}" for number in range(24))
 KILLED_S, AWAY_S, FIRST_ROUND_S = 203, 81, 10  # after learning mode
@@ -33,10 +33,10 @@ def limits(loop: Loop) -> np.ndarray:
 @BOTH
 @pytest.mark.parametrize("every_s", [1, 5])
 def test_no_lease_ends_while_the_job_is_killed_and_started_again(
-    with_settings: Callable[..., Settings], transition: str, every_s: int
+    transition: str, every_s: int
 ) -> None:
     """The lease is 120 s; the job is away for 81 s, and its first round takes 10 s."""
-    found = with_settings(
+    found = settings_with(
         limits={"transition": transition, "lease_s": 120.0}, reports={"interval_s": every_s}
     )
 
@@ -56,12 +56,12 @@ def test_no_lease_ends_while_the_job_is_killed_and_started_again(
 @BOTH
 @pytest.mark.parametrize(("shortest_s", "longest_s"), [(3, 8), (20, 20)])
 def test_no_lease_ends_and_limits_move_while_rounds_are_slow(
-    with_settings: Callable[..., Settings], transition: str, shortest_s: int, longest_s: int
+    transition: str, shortest_s: int, longest_s: int
 ) -> None:
     settings: dict[str, Any] = {"limits": {"transition": transition, "lease_s": 120.0}}
     random = np.random.default_rng(1)
     rounds = set(np.cumsum(random.integers(shortest_s, longest_s + 1, 400)).tolist())
-    loop = run(with_settings(**settings), rounds.__contains__, 600)
+    loop = run(settings_with(**settings), rounds.__contains__, 600)
     in_force = limits(loop)[200:]
     assert (in_force[:, :, 1] < 30.0).all(), "no safe limit: 50"
     assert (in_force[:, :, 0] > 70.0).all()

@@ -9,6 +9,7 @@ import pytest
 
 from quotaplane.model import DIMENSIONS
 from quotaplane.sim.broker_fleet import BrokerSpec, Report
+from tests.closed_loop.conftest import Loop, Mangle
 
 PUBLISH = DIMENSIONS[0]
 WANTS = {
@@ -20,9 +21,13 @@ SPECS = {"b3": BrokerSpec("b3", format="stock")}
 SECONDS = 22
 
 
-@pytest.fixture
-def undisturbed(loop):
-    return loop(WANTS, QUOTAS, specs=SPECS).run(SECONDS)
+def run(mangle: Mangle = lambda reports: reports, seconds: int = SECONDS) -> Loop:
+    return Loop(WANTS, QUOTAS, specs=SPECS, mangle=mangle).run(seconds)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Loop:
+    return run()
 
 
 def same_limits(one, other) -> None:
@@ -30,7 +35,7 @@ def same_limits(one, other) -> None:
         np.testing.assert_array_equal(one.series("limit", group), other.series("limit", group))
 
 
-def test_duplicates_and_the_order_within_a_round_change_nothing(loop, undisturbed) -> None:
+def test_duplicates_and_the_order_within_a_round_change_nothing(undisturbed) -> None:
     dice = random.Random(3)
 
     def twice_and_shuffled(reports: list[Report]) -> list[Report]:
@@ -38,12 +43,10 @@ def test_duplicates_and_the_order_within_a_round_change_nothing(loop, undisturbe
         dice.shuffle(doubled)
         return doubled
 
-    same_limits(
-        loop(WANTS, QUOTAS, specs=SPECS, mangle=twice_and_shuffled).run(SECONDS), undisturbed
-    )
+    same_limits(run(twice_and_shuffled), undisturbed)
 
 
-def test_an_old_report_that_comes_again_later_changes_nothing(loop, undisturbed) -> None:
+def test_an_old_report_that_comes_again_later_changes_nothing(undisturbed) -> None:
     previous: list[Report] = []
 
     def with_previous(reports: list[Report]) -> list[Report]:
@@ -51,11 +54,10 @@ def test_an_old_report_that_comes_again_later_changes_nothing(loop, undisturbed)
         previous[:] = reports
         return reports + again
 
-    run = loop(WANTS, QUOTAS, specs=SPECS, mangle=with_previous).run(SECONDS)
-    same_limits(run, undisturbed)
+    same_limits(run(with_previous), undisturbed)
 
 
-def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none(loop, with_settings) -> None:
+def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none() -> None:
     """The broker's newest report is lost, and one that was already used arrives again."""
 
     def without(reports: list[Report]) -> list[Report]:
@@ -76,67 +78,36 @@ def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none(loop, with_setti
     def lossy(report: Report) -> bool:
         return report.published_at_ms // 1000 % 3 == 1
 
-    settings = with_settings(reports={"interval_s": 1.0})
-    runs = [
-        loop(WANTS, QUOTAS, specs=SPECS, mangle=mangle, settings=settings)
-        for mangle in (without, with_old_ones)
-    ]
-    same_limits(*(run.run(SECONDS) for run in runs))
+    same_limits(run(without), run(with_old_ones))
 
 
 @pytest.mark.parametrize("late", [1, 2, 3])
 @pytest.mark.parametrize("format_", ["own", "stock"])
-def test_a_limit_that_is_still_on_its_way_does_not_mislead(loop, format_: str, late: int) -> None:
+def test_a_limit_that_is_still_on_its_way_does_not_mislead(format_: str, late: int) -> None:
     """Usage under the old limit, compared with the new one, would look like a satisfied broker."""
     wants = {"b1": [(0, 80)], "b2": [(0, 20), (6, 60)]}
     specs = {name: BrokerSpec(name, format=format_) for name in wants}
-    run = loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, limits_late=late).run(30)
-    limit = run.series("limit", "g")
+    done = Loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, limits_late=late).run(30)
+    limit = done.series("limit", "g")
     first = int(np.argmax((np.arange(30) > 6) & (np.abs(limit[:, 1] - 50) < 1)))
     assert 6 < first <= 8 + late
     assert limit[first:] == pytest.approx(np.full((30 - first, 2), 50.0))
 
 
-def test_garbage_between_the_reports_changes_nothing_and_is_rejected(loop, undisturbed) -> None:
+def test_garbage_between_the_reports_changes_nothing_and_is_rejected(undisturbed) -> None:
     def with_garbage(reports: list[Report]) -> list[Report]:
         junk = [Report("b1", value, reports[0].published_at_ms) for value in (b"", b"\xff" * 40)]
         cut = Report("b2", reports[-1].value[:-3], reports[-1].published_at_ms)
         return [junk[0], *reports, junk[1], cut]
 
-    run = loop(WANTS, QUOTAS, specs=SPECS, mangle=with_garbage).run(SECONDS)
-    same_limits(run, undisturbed)
-    assert len(run.rejected) == 3 * SECONDS
+    done = run(with_garbage)
+    same_limits(done, undisturbed)
+    assert len(done.rejected) == 3 * SECONDS
 
 
-def test_lost_reports_delay_but_do_not_mislead(loop) -> None:
+def test_lost_reports_delay_but_do_not_mislead() -> None:
     dice = random.Random(7)
-    run = loop(
-        WANTS,
-        QUOTAS,
-        specs=SPECS,
-        mangle=lambda reports: [report for report in reports if dice.random() > 0.3],
-    ).run(60)
+    done = run(lambda reports: [report for report in reports if dice.random() > 0.3], 60)
     for group, fair in (("g", [20, 60, 10]), ("h", [5, 0, 55])):
-        late = run.series("usage", group)[30:]
+        late = done.series("usage", group)[30:]
         assert np.median(late, axis=0) == pytest.approx(fair, rel=0.1, abs=0.5)
-
-
-def test_reports_that_come_a_round_late_still_converge(loop) -> None:
-    waiting: list[list[Report]] = [[]]
-
-    def late(reports: list[Report]) -> list[Report]:
-        waiting.append(reports)
-        return waiting.pop(0)
-
-    run = loop(WANTS, QUOTAS, specs=SPECS, mangle=late).run(30)
-    assert run.last("usage", "g") == pytest.approx({"b1": 20, "b2": 60, "b3": 10}, rel=0.1)
-
-
-def test_limits_that_come_again_in_any_order_change_nothing(undisturbed) -> None:
-    brokers = undisturbed.world.brokers
-    now_ms = undisturbed.intervals[-1].now_ms
-    before = brokers.limits(now_ms).copy()
-    again = list(undisturbed.messages)
-    random.Random(5).shuffle(again)
-    assert brokers.receive(again) == 0
-    np.testing.assert_array_equal(brokers.limits(now_ms), before)

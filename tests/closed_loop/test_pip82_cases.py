@@ -11,6 +11,7 @@ from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.sim.broker_throttle import SLOTS_PER_S
 from quotaplane.sim.demand_schedule import Change
 from quotaplane.sim.figures import fair_shares
+from tests.closed_loop.conftest import Loop, settings_with
 
 PUBLISH = DIMENSIONS[0]
 CLOSE = 0.1  # "an approximation of, say, 10 %"
@@ -22,13 +23,13 @@ REPORTS = 3
 
 
 def use_after_a_change(
-    loop, settings, change_at: int, *, noisy: bool = False, seed: int = 0, rounds: int = 14
+    settings, change_at: int, *, noisy: bool = False, seed: int = 0, rounds: int = 14
 ) -> np.ndarray:
     """Use of a quota of 100 that stock brokers want 70/30 of, and then 80/20, by round from the
     change on: what is used of what could be. Index 1: after one report of the new demand."""
     at_s = change_at * settings.reports.interval_s
     wants = {"b1": [(0.0, 70.0), (at_s, 80.0)], "b2": [(0.0, 30.0), (at_s, 20.0)]}
-    run = loop(
+    run = Loop(
         {"g": wants},
         {"g": {PUBLISH: 100}},
         settings=settings,
@@ -56,16 +57,16 @@ def steady(*rates: float) -> dict[str, list[tuple[float, float]]]:
         (100, (100, 100, 100, 100), (25, 25, 25, 25)),
     ],
 )
-def test_use_settles_within_ten_percent_of_the_fair_shares(loop, quota, wants, fair) -> None:
-    run = loop({"g": steady(*wants)}, {"g": {PUBLISH: quota}}).run(10)
+def test_use_settles_within_ten_percent_of_the_fair_shares(quota, wants, fair) -> None:
+    run = Loop({"g": steady(*wants)}, {"g": {PUBLISH: quota}}).run(10)
     assert run.series("share", "g")[2:] == pytest.approx(np.tile(fair, (8, 1)), rel=CLOSE)
     bursts_over = run.series("usage", "g")[6:]
     assert bursts_over == pytest.approx(np.tile(fair, (4, 1)), rel=CLOSE)
 
 
-def test_eighty_twenty_becomes_half_and_half_when_the_second_wants_more(loop) -> None:
+def test_eighty_twenty_becomes_half_and_half_when_the_second_wants_more() -> None:
     wants = {"b1": [(0, 80)], "b2": [(0, 20), (5, 60)]}
-    run = loop({"g": wants}, {"g": {PUBLISH: 100}}).run(5)
+    run = Loop({"g": wants}, {"g": {PUBLISH: 100}}).run(5)
     assert run.last("usage", "g")["b2"] == pytest.approx(20)
     run.run(2)  # the round in which it is seen saturated, and the next
     assert run.last("share", "g") == pytest.approx({"b1": 50, "b2": 50})
@@ -73,9 +74,9 @@ def test_eighty_twenty_becomes_half_and_half_when_the_second_wants_more(loop) ->
     assert run.last("usage", "g") == pytest.approx({"b1": 50, "b2": 50}, rel=A_REQUEST)
 
 
-def test_an_idle_broker_that_wakes_has_its_share_one_round_after_it_was_seen(loop) -> None:
+def test_an_idle_broker_that_wakes_has_its_share_one_round_after_it_was_seen() -> None:
     wants = {"b1": [(0, 80)], "b2": [(0, 80)], "b3": [(0, 0), (6, 60)]}
-    run = loop({"g": wants}, {"g": {PUBLISH: 120}}).run(6)
+    run = Loop({"g": wants}, {"g": {PUBLISH: 120}}).run(6)
     assert sum(run.last("usage", "g").values()) > 0.95 * 120
     run.run(2)
     assert run.last("share", "g") == pytest.approx({"b1": 40, "b2": 40, "b3": 40})
@@ -84,24 +85,24 @@ def test_an_idle_broker_that_wakes_has_its_share_one_round_after_it_was_seen(loo
 
 @pytest.mark.parametrize("format_", ["own", "stock"])
 @pytest.mark.parametrize("uses_ids", [False, True])
-def test_what_a_broker_speaks_makes_no_difference(loop, format_: str, uses_ids: bool) -> None:
+def test_what_a_broker_speaks_makes_no_difference(format_: str, uses_ids: bool) -> None:
     specs = {
         "b1": BrokerSpec("b1", format=format_, uses_ids=uses_ids),
         "b2": BrokerSpec("b2", throttled=True),
     }
     wants = {"b1": [(0, 80), (8, 30)], "b2": [(0, 60)]}
-    run = loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs).run(7)
+    run = Loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs).run(7)
     assert run.last("usage", "g") == pytest.approx({"b1": 50, "b2": 50}, rel=A_REQUEST)
     run.run(8)
     assert run.last("usage", "g") == pytest.approx({"b1": 30, "b2": 60}, rel=CLOSE)
     assert run.rejected == []
 
 
-def test_each_dimension_is_divided_by_itself_and_what_has_no_quota_is_free(loop) -> None:
+def test_each_dimension_is_divided_by_itself_and_what_has_no_quota_is_free() -> None:
     each = dict(zip(DIMENSIONS, (80.0, 5e6, 10.0, 9e6), strict=False))
     changes = [Change(0, broker, "g", each) for broker in ("b1", "b2")]
     quota = {"publish_messages": 100, "publish_bytes": 4e6, "dispatch_messages": 1000}
-    run = loop({}, {"g": quota}, changes=changes).run(5)
+    run = Loop({}, {"g": quota}, changes=changes).run(5)
     used = {name: run.last("usage", "g", name) for name in DIMENSIONS}
     assert used["publish_messages"] == pytest.approx({"b1": 50, "b2": 50})
     assert used["publish_bytes"] == pytest.approx({"b1": 2e6, "b2": 2e6})
@@ -111,7 +112,7 @@ def test_each_dimension_is_divided_by_itself_and_what_has_no_quota_is_free(loop)
 
 
 @pytest.mark.parametrize("law", [name for name, info in LAWS.items() if info.conserving])
-def test_the_limits_in_force_never_add_up_to_more_than_the_quota(loop, with_settings, law) -> None:
+def test_the_limits_in_force_never_add_up_to_more_than_the_quota(law) -> None:
     rng = np.random.default_rng(2)
     wants = {
         f"g{group}": {
@@ -121,15 +122,15 @@ def test_the_limits_in_force_never_add_up_to_more_than_the_quota(loop, with_sett
         for group in range(6)
     }
     quotas = {group: {PUBLISH: float(40 + 50 * place)} for place, group in enumerate(wants)}
-    run = loop(wants, quotas, settings=with_settings(law={"name": law})).run(30)
+    run = Loop(wants, quotas, settings=settings_with(law={"name": law})).run(30)
     for group, quota in quotas.items():
         total = run.series("limit", group)[1:].sum(axis=1)
         assert (total <= quota[PUBLISH] * (1 + 1e-6)).all()
 
 
-def test_noise_within_the_headroom_moves_few_limits(loop) -> None:
+def test_noise_within_the_headroom_moves_few_limits() -> None:
     wants = {f"b{n}": [(0, 2000.0 * n)] for n in range(1, 5)}
-    run = loop({"g": wants}, {"g": {PUBLISH: 30_000}}, poisson=["g"]).run(25)
+    run = Loop({"g": wants}, {"g": {PUBLISH: 30_000}}, poisson=["g"]).run(25)
     limit, fair = run.series("limit", "g")[3:], fair_shares(run.series("wanted", "g")[3:], 30_000)
     assert (limit >= 0.95 * fair).all()
     moved = (np.diff(limit, axis=0) != 0).any(axis=1)
@@ -137,19 +138,15 @@ def test_noise_within_the_headroom_moves_few_limits(loop) -> None:
 
 
 @pytest.mark.parametrize("change_at", [6, 12, 24])
-def test_a_quota_of_100_is_used_from_the_third_stock_report_on(
-    loop, with_settings, change_at: int
-) -> None:
+def test_a_quota_of_100_is_used_from_the_third_stock_report_on(change_at: int) -> None:
     """PIP-82's goal "the quota is not under-utilized", at its own numbers."""
-    settings = with_settings(reports={"interval_s": 5.0})
-    assert (use_after_a_change(loop, settings, change_at)[REPORTS:] >= 0.97).all()
+    settings = settings_with(reports={"interval_s": 5.0})
+    assert (use_after_a_change(settings, change_at)[REPORTS:] >= 0.97).all()
 
 
-def test_a_steady_quota_of_100_is_used_but_for_the_price_with_windows_of_a_second(
-    loop, with_settings
-) -> None:
+def test_a_steady_quota_of_100_is_used_but_for_the_price_with_windows_of_a_second() -> None:
     """A window has 20 messages. Where usage is reported as unchanged, there is no noise."""
-    use = use_after_a_change(loop, with_settings(), 6, rounds=40)
+    use = use_after_a_change(settings_with(), 6, rounds=40)
     assert use[-10:].mean() >= 0.97
 
 
@@ -205,15 +202,15 @@ def clairvoyant_use(interval_s: float, limits: tuple[float, float], rounds: int)
     [(5.0, (66.5, 78.2), 0.96, 9.45), (1.0, (66.5, 76.0), 0.91, 1.89)],
 )
 def test_noise_bounds_how_soon_a_quota_of_100_is_used(
-    loop, with_settings, interval_s: float, limits: tuple[float, float], least: float, says: float
+    interval_s: float, limits: tuple[float, float], least: float, says: float
 ) -> None:
     """docs/explain/laws.md has these numbers."""
     assert information(interval_s) == pytest.approx(says, abs=0.005)
     bound = clairvoyant_use(interval_s, limits, REPORTS + 1)[REPORTS]
     assert (bound > 0.97) == (interval_s == 5.0)
-    settings = with_settings(reports={"interval_s": interval_s})
+    settings = settings_with(reports={"interval_s": interval_s})
     use = [
-        use_after_a_change(loop, settings, 12, noisy=True, seed=seed, rounds=REPORTS + 1)[REPORTS]
+        use_after_a_change(settings, 12, noisy=True, seed=seed, rounds=REPORTS + 1)[REPORTS]
         for seed in range(24)
     ]
     assert least <= np.mean(use) <= bound

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.groups.policy_options import FLOOR_COLUMNS
-from quotaplane.model import BASIC, RATE_COLUMNS, group_id
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.replay.player import Changes
 from quotaplane.replay.quick_what_if import (
@@ -24,8 +22,8 @@ from quotaplane.replay.quick_what_if import (
 from quotaplane.replay.quota_what_if import what_if
 from quotaplane.settings import History
 from quotaplane.sim.broker_fleet import BrokerSpec
-from quotaplane.wire.shard_inputs import GROUPS, pack_groups
-from tests.closed_loop.conftest import START_MS, Loop, settings_with
+from quotaplane.wire.shard_inputs import pack_groups
+from tests.closed_loop.conftest import Loop, at, group_row, group_table, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
 from tests.examples import in_nightly
 
@@ -42,10 +40,6 @@ LEAST: Final = 60.0
 """Units that may differ in any case: a broker's messages of a second or two."""
 
 
-def at(second: float) -> datetime:
-    return datetime.fromtimestamp(START_MS / 1000 + second, tz=timezone.utc)
-
-
 @pytest.fixture(scope="module", params=["with refusals", *in_nightly("stock")])
 def history(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> History:
     """120 rounds: a group whose third broker wakes up, and two groups below one quota."""
@@ -59,14 +53,12 @@ def history(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def rows(**changed: dict[str, Any]) -> pa.Table:
     """The groups as they are, with what is changed of some."""
-    made = []
-    for name, rate in QUOTAS.items():
-        row: dict[str, Any] = {"group": name, "group_id": group_id(name), "deleted": False}
-        row |= {"version": 0, **dict.fromkeys(RATE_COLUMNS[:BASIC])}
-        row |= {"publish_messages_per_s": rate, **changed.get(name, {})}
-        made.append(row)
-    columns = {field.name: [row.get(field.name) for row in made] for field in GROUPS}
-    return pa.table(columns, schema=GROUPS)
+    return group_table(
+        [
+            group_row(name, **{"publish_messages_per_s": rate, **changed.get(name, {})})
+            for name, rate in QUOTAS.items()
+        ]
+    )
 
 
 def quick(

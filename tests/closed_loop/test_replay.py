@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from quotaplane.model import BASIC, RATE_COLUMNS, group_id
+from quotaplane.model import RATE_COLUMNS
 from quotaplane.replay.player import Changes
 from quotaplane.replay.quota_what_if import what_if
 from quotaplane.replay.recorded import recorded_rounds
 from quotaplane.replay.verify import Verified, verify
 from quotaplane.settings import History
-from quotaplane.wire.shard_inputs import GROUPS
-from tests.closed_loop.conftest import START_MS, settings_with
+from tests.closed_loop.conftest import at, group_row, group_table, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
 from tests.examples import in_nightly
 
@@ -29,21 +27,12 @@ WANTS = {
 QUOTAS = {"orders": {"publish_messages": 100.0}, "batch": {"publish_messages": 25.0}}
 
 
-def at(second: float) -> datetime:
-    return datetime.fromtimestamp(START_MS / 1000 + second, tz=timezone.utc)
-
-
 def record(folder: Path, **limits: Any) -> History:
     """Forty rounds with a changed and a deleted quota, a broker that wakes, and two crashes."""
     history = History(path=str(folder / "history"))
     limits = {"lease_s": 10.0, "refresh_rounds": 5, **limits}
-    loop = RecordedLoop(
-        history,
-        WANTS,
-        QUOTAS,
-        settings=settings_with(limits=limits),
-        killed_after=frozenset({7, 22}),
-    )
+    settings, killed = settings_with(limits=limits), frozenset({7, 22})
+    loop = RecordedLoop(history, WANTS, QUOTAS, settings=settings, killed_after=killed)
     loop.run(10)
     loop.put("orders", {"publish_messages": 120.0})
     loop.run(15)
@@ -118,11 +107,7 @@ def test_one_changed_bit_in_the_record_is_found(fast: History, tmp_path: Path) -
 
 
 def changed_group(name: str, quota: float) -> pa.Table:
-    rates = dict.fromkeys(RATE_COLUMNS[:BASIC]) | {RATE_COLUMNS[0]: quota}
-    row: dict[str, Any] = {"group": name, "group_id": group_id(name), "deleted": False}
-    row |= {"version": 0, **rates}
-    full = {field.name: [row.get(field.name)] for field in GROUPS}
-    return pa.table(full, schema=GROUPS)
+    return group_table([group_row(name, **{RATE_COLUMNS[0]: quota})])
 
 
 def test_a_lower_quota_would_have_allowed_less(fast: History) -> None:

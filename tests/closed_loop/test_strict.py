@@ -13,6 +13,7 @@ from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.sim.broker_throttle import SLOTS_PER_S, BrokerThrottle
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleMode
+from tests.closed_loop.conftest import Loop, settings_with
 from tests.closed_loop.strict_chaos import (
     GROUPS,
     INTERVAL_MS,
@@ -27,10 +28,7 @@ from tests.closed_loop.strict_chaos import (
 from tests.examples import in_nightly
 
 
-@pytest.mark.parametrize("seed", [0, *in_nightly(*range(1, 8))])
-@NETWORKS
-def test_limits_in_force_never_exceed_the_quota(with_settings, network, seed: int) -> None:
-    chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)
+def check_the_quota_is_never_exceeded(chaos: Chaos) -> None:
     most = np.zeros(2)
     for in_force in chaos.run(seconds=100):
         total = totals(in_force)
@@ -39,12 +37,26 @@ def test_limits_in_force_never_exceed_the_quota(with_settings, network, seed: in
     assert (most > 0.4 * MOST).all()  # limits were given at all
 
 
+@pytest.mark.parametrize("seed", [0, *in_nightly(*range(1, 8))])
+@NETWORKS
+def test_limits_in_force_never_exceed_the_quota(network, seed: int) -> None:
+    check_the_quota_is_never_exceeded(Chaos(seed, brokers=3 + seed % 4, **network))
+
+
+@pytest.mark.parametrize("seed", [0, *in_nightly(1)])
+@pytest.mark.parametrize("dimension", ["total_messages", "controller_mutations"])
+def test_that_holds_in_a_dimension_that_comes_with_its_quota(dimension: str, seed: int) -> None:
+    chaos = Chaos(seed, brokers=4, dimension=dimension, **WILD)
+    check_the_quota_is_never_exceeded(chaos)
+    assert len(chaos.state.leases.dimensions) == BASIC + 1
+
+
 @pytest.mark.parametrize("mode", list(ThrottleMode))
 @NETWORKS
-def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, network, mode) -> None:
+def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(network, mode) -> None:
     """With buckets of a second, all brokers together use in any time at most quota times time, plus
     one second's quota, plus a request each."""
-    chaos = Chaos(with_settings, 1, brokers=4, **network)
+    chaos = Chaos(1, brokers=4, **network)
     step_s, entities = STEP_MS / 1000, 4 * len(GROUPS)
     buckets = BrokerThrottle(entities, ThrottleTerms(mode=mode), interval_s=step_s)
     used = [np.zeros(2)]
@@ -59,27 +71,12 @@ def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(with_settings, netw
     assert (sent[-1] > 0.3 * MOST * 60).all()
 
 
-@pytest.mark.parametrize("seed", [0, *in_nightly(1)])
-@pytest.mark.parametrize("dimension", ["total_messages", "controller_mutations"])
-def test_that_holds_in_a_dimension_that_comes_with_its_quota(
-    with_settings, dimension: str, seed: int
-) -> None:
-    chaos = Chaos(with_settings, seed, brokers=4, dimension=dimension, **WILD)
-    most = np.zeros(2)
-    for in_force in chaos.run(seconds=100):
-        total = totals(in_force)
-        assert (total <= MOST * (1 + 1e-9)).all(), f"{chaos.now_ms - START_MS} ms: {in_force}"
-        most = np.maximum(most, total)
-    assert (most > 0.4 * MOST).all()
-    assert len(chaos.state.leases.dimensions) == BASIC + 1
-
-
 @pytest.mark.parametrize("seed", [0, *in_nightly(1, 2, 3)])
 @pytest.mark.parametrize("max_step", [None, 0.02])
 def test_a_lowered_quota_holds_two_leases_later_at_the_latest(
-    with_settings, max_step: float | None, seed: int
+    max_step: float | None, seed: int
 ) -> None:
-    chaos = Chaos(with_settings, seed, brokers=4, max_step=max_step, **WILD)
+    chaos = Chaos(seed, brokers=4, max_step=max_step, **WILD)
     for _ in chaos.run(seconds=35):
         pass
     lowered = {"g": 40.0, "t": 20.0}
@@ -92,8 +89,8 @@ def test_a_lowered_quota_holds_two_leases_later_at_the_latest(
         assert (totals(in_force) <= most * (1 + 1e-9)).all()
 
 
-def test_when_the_network_calms_down_everybody_gets_its_fair_share(with_settings) -> None:
-    chaos = Chaos(with_settings, 1, brokers=3, **WILD)
+def test_when_the_network_calms_down_everybody_gets_its_fair_share() -> None:
+    chaos = Chaos(1, brokers=3, **WILD)
     for _ in chaos.run(seconds=45):
         pass
     chaos.loss, chaos.most_delay_ms, chaos._happen = 0.0, 100, lambda: None
@@ -111,13 +108,11 @@ def test_when_the_network_calms_down_everybody_gets_its_fair_share(with_settings
     assert used[:, 2] == pytest.approx([10, 10, 10], rel=0.1)
 
 
-def test_a_lowered_quota_lowers_limits_below_it_that_wait_for_a_lease_end(
-    loop, with_settings
-) -> None:
+def test_a_lowered_quota_lowers_limits_below_it_that_wait_for_a_lease_end() -> None:
     """Stock brokers acknowledge nothing, so a limit that fell may not move for a lease."""
-    settings = with_settings(limits={"transition": "strict", "lease_s": 10.0})
+    settings = settings_with(limits={"transition": "strict", "lease_s": 10.0})
     wants = {"t::a": {"b1": [(0, 90), (22, 60)], "b2": [(0, 5), (22, 90)]}}
-    run = loop(
+    run = Loop(
         wants,
         {"t": {"publish_messages": 100.0}, "t::a": {}},
         settings=settings,

@@ -49,9 +49,9 @@ def hold(chaos: Chaos, seconds: int, *, only_obedient: bool = False) -> None:
 
 @pytest.mark.parametrize("seed", [121, *in_nightly(0, 1, 2, 122)])
 @NETWORKS
-def test_after_a_strict_job_without_its_state(with_settings, network, seed: int) -> None:
+def test_after_a_strict_job_without_its_state(network, seed: int) -> None:
     rng = np.random.default_rng([seed, 2])
-    chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)
+    chaos = Chaos(seed, brokers=3 + seed % 4, **network)
     chaos.start(lease_s=float(rng.choice([12.0, 30.0])))
     run(chaos, int(rng.integers(10, 35)))
     for _ in range(int(rng.integers(0, 3))):
@@ -62,22 +62,12 @@ def test_after_a_strict_job_without_its_state(with_settings, network, seed: int)
 
 
 @pytest.mark.parametrize("seed", [0, *in_nightly(1, 2)])
+@pytest.mark.parametrize("safe", [False, True], ids=["no safe limits", "safe limits"])
 @NETWORKS
-def test_after_a_fast_job_that_told_no_safe_limits(with_settings, network, seed: int) -> None:
-    rng = np.random.default_rng([seed, 3])
-    chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)
-    chaos.start(transition="fast", safe_share=0.0)
+def test_after_a_fast_job(network, safe: bool, seed: int) -> None:
+    rng = np.random.default_rng([seed, 4 if safe else 3])
+    chaos = Chaos(seed, brokers=3 + seed % 4, **network)
+    chaos.start(transition="fast", **({} if safe else {"safe_share": 0.0}))
     run(chaos, int(rng.integers(10, 35)))
     killed_and_started(chaos, rng)
-    hold(chaos, seconds=60)
-
-
-@pytest.mark.parametrize("seed", [0, *in_nightly(1, 2)])
-@NETWORKS
-def test_after_a_fast_job_that_told_safe_limits(with_settings, network, seed: int) -> None:
-    rng = np.random.default_rng([seed, 4])
-    chaos = Chaos(with_settings, seed, brokers=3 + seed % 4, **network)
-    chaos.start(transition="fast")
-    run(chaos, int(rng.integers(10, 35)))
-    killed_and_started(chaos, rng)
-    hold(chaos, seconds=60, only_obedient=True)
+    hold(chaos, seconds=60, only_obedient=safe)

@@ -11,7 +11,7 @@ import pytest
 from quotaplane.model import DIMENSIONS
 from quotaplane.sim.broker_fleet import BrokerSpec, Report
 from quotaplane.wire.report_own import encode_report
-from tests.closed_loop.conftest import START_MS, Loop, settings_with
+from tests.closed_loop.conftest import START_MS, Loop, reports_by_reason, settings_with
 
 GROUP, QUOTA, INTERVAL_MS = "g", 500.0, 5000
 PUBLISH = DIMENSIONS[0]
@@ -68,13 +68,6 @@ def victims(run: Loop) -> np.ndarray:
     return run.series("share", GROUP)[BEGINS:, run.names.index("victim")]
 
 
-def reasons(run: Loop) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for letter in run.letters:
-        found[letter["reason"]] = found.get(letter["reason"], 0) + letter["reports"]
-    return found
-
-
 @pytest.mark.parametrize("form", ["own", "stock"])
 @pytest.mark.parametrize(
     "more",
@@ -86,7 +79,7 @@ def test_reports_with_a_later_start_take_nothing_from_a_broker(form: str, more: 
         pytest.skip("stock brokers acknowledge no limits")
     run = attacked(form, **more)
     assert victims(run).min() >= 0.999 * QUOTA / 2
-    found = reasons(run)
+    found = reports_by_reason(run.letters)
     # The first ones may be of a restart, and are recorded; what comes after the broker's own
     # reports is not.
     assert found.pop("two_incarnations") >= 10
@@ -165,7 +158,7 @@ def rolling(
 @pytest.mark.parametrize("more", [{}, {"twice": True}, {"back_ms": 2000}], ids=str)
 def test_restarts_are_no_alarm_and_cost_no_limit(seed: int, more: Any) -> None:
     run = rolling(seed, **more)
-    assert reasons(run).keys() <= {"other_incarnation", "too_many_reports"}
+    assert reports_by_reason(run.letters).keys() <= {"other_incarnation", "too_many_reports"}
     share = run.series("share", GROUP)
     before, during, after = share[5:10], share[10:24], share[-10:]
     assert after == pytest.approx(before[:1].repeat(10, axis=0))

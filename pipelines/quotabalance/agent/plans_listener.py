@@ -30,7 +30,7 @@ class PlansListener:
     after another one: a plan with a number that is too high does not block the others for longer.
     A message that is not a valid plan, is not signed with one of the keys of ``signing`` (None: no
     signature is needed), has the hash of another plan, or was decided in the future, is refused,
-    and said.
+    and said. The newest plans that have ``kept_actions`` moves and splits in all can be approved.
     """
 
     def __init__(
@@ -41,8 +41,9 @@ class PlansListener:
         now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
         *,
         signing: Signing | None = None,
+        kept_actions: int = _KEPT_ACTIONS,
     ) -> None:
-        self._link, self._now_ms = link, now_ms
+        self._link, self._now_ms, self._kept_actions = link, now_ms, kept_actions
         self._keys = SigningKeys.of(signing)
         self._max_age_ms = max_plan_age_s * 1000.0
         self.conditions = conditions
@@ -109,7 +110,7 @@ class PlansListener:
             self._by_hash[plan.plan_hash] = plan
             self._actions += _actions(plan)
             while len(self._by_hash) > 1 and (
-                len(self._by_hash) > _KEPT or self._actions > _KEPT_ACTIONS
+                len(self._by_hash) > _KEPT or self._actions > self._kept_actions
             ):
                 self._actions -= _actions(self._by_hash.pop(next(iter(self._by_hash))))
         if self.newest is None or self._replaces(plan, self.newest):

@@ -28,10 +28,10 @@ class Page(NamedTuple):
 
 
 class ChangeLog:
-    """The table's change feed, kept in memory as Arrow."""
+    """The table's change feed, kept in memory as Arrow; its newest ``most_rows``."""
 
-    def __init__(self, history: History, workers: Workers) -> None:
-        self._history, self._workers = history, workers
+    def __init__(self, history: History, workers: Workers, *, most_rows: int = _MOST_ROWS) -> None:
+        self._history, self._workers, self._most_rows = history, workers, most_rows
         self._lock = threading.Lock()
         self._feed: ChangeFeed | None = None
 
@@ -50,7 +50,7 @@ class ChangeLog:
         self, group: str | None, tenants: Sequence[str] | None, offset: int, limit: int
     ) -> Page:
         with self._lock:
-            feed = self._feed = newest_of(read_feed(self._history, self._feed), _MOST_ROWS)
+            feed = self._feed = newest_of(read_feed(self._history, self._feed), self._most_rows)
         rows = feed.rows
         if group is not None:
             rows = rows.filter(pc.equal(rows[GROUP], group))

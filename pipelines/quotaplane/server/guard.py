@@ -37,6 +37,7 @@ class Guard:
     Args:
         app: the application behind it.
         max_body_bytes: a larger body is refused.
+        most_held_bytes: most bytes of all bodies under way together, or of one if that is more.
         hosts: accepted names in the Host header; None: any. A server without tokens must check
             them. Otherwise the page of another site could map its own name to the address of this
             server (DNS rebinding), and the visitor's browser would let it read the answers.
@@ -48,9 +49,10 @@ class Guard:
         *,
         hosts: Collection[str] | None,
         max_body_bytes: int = 1024 * 1024,
+        most_held_bytes: int = _MOST_HELD_BYTES,
     ) -> None:
         self._app, self._max_body_bytes, self._hosts = app, max_body_bytes, hosts
-        self._most_held_bytes = max(_MOST_HELD_BYTES, max_body_bytes)
+        self._most_held_bytes = max(most_held_bytes, max_body_bytes)
         self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

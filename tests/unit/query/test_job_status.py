@@ -7,24 +7,20 @@ from datetime import timedelta
 import pyarrow as pa
 
 from quotaplane.cli.show_status import _job_lines
-from quotaplane.history.writer import HistoryWriter
-from quotaplane.model import Round
 from quotaplane.query.cluster_status import RoundStatus, job_status, rejected_reasons
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.settings import History
 from quotaplane.streams.letters import letters_of
 from tests.histories import make_history
 from tests.unit.history.history_cases import NOON_MS, rounds
+from tests.unit.query.audit_cases import write
 from tests.unit.sim.recorded_history import at
 
 AGAIN = pa.array([2])
 
 
-def write(history: History, epoch: int, *seconds: int) -> None:
-    make_history(history)
-    with HistoryWriter(history, f"checkpoint-{epoch}") as writer:
-        for seq, second in enumerate(seconds):
-            writer.append_round(Round(epoch, seq, NOON_MS + 1000 * second), {"rounds": round_row()})
+def write_rounds(history: History, epoch: int, *seconds: int) -> None:
+    write(history, {second: {"rounds": round_row()} for second in seconds}, epoch)
 
 
 def round_row() -> pa.Table:
@@ -40,7 +36,7 @@ def status(history: History, second: int) -> RoundStatus | None:
 
 
 def test_counts_are_of_the_last_minute_and_the_last_round_of_any_time(history: History) -> None:
-    write(history, 1, 0, 30, 60)
+    write_rounds(history, 1, 0, 30, 60)
     found = status(history, 70)
     assert found is not None
     assert (found.seq, found.age_s, found.rounds, found.reports) == (2, 10.0, 2, 6)
@@ -57,8 +53,8 @@ def test_a_job_that_never_ran_has_no_status(history: History) -> None:
 
 def test_an_earlier_job_whose_clock_was_ahead_is_not_taken_for_the_last(history: History) -> None:
     ahead = int(timedelta(hours=1).total_seconds())
-    write(history, 1, ahead)
-    write(history, 2, 0)
+    write_rounds(history, 1, ahead)
+    write_rounds(history, 2, 0)
     found = status(history, 600)
     assert found is not None
     assert (found.epoch, found.age_s) == (2, 600.0)
@@ -71,14 +67,12 @@ def test_refused_reports_are_counted_by_reason_as_far_as_they_are_of_the_last_mi
         about = {"position": "r/0@1", "published_at_ms": NOON_MS, "detail": "", "sender": None}
         return letters_of(1, reason=reason, reports=count, **about)
 
-    make_history(history)
-    with HistoryWriter(history, "checkpoint-1") as writer:
-        for seq, second in enumerate((0, 30, 60)):
-            letters = pa.concat_tables(
-                [refused("too_many_brokers", 1000), refused("other_broker", seq)]
-            )
-            tables = {"rounds": round_row(), "rejected_reports": letters}
-            writer.append_round(Round(1, seq, NOON_MS + 1000 * second), tables)
+    happened = {}
+    for seq, second in enumerate((0, 30, 60)):
+        letters = [refused("too_many_brokers", 1000), refused("other_broker", seq)]
+        tables = {"rounds": round_row(), "rejected_reports": pa.concat_tables(letters)}
+        happened[second] = tables
+    write(history, happened)
     with DuckDBEngine(history) as engine:
         assert rejected_reasons(engine, at(70)) == {"too_many_brokers": 2000, "other_broker": 3}
         assert rejected_reasons(engine, at(7200)) == {}

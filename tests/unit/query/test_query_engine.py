@@ -265,13 +265,6 @@ def test_queries_of_several_threads_do_not_disturb_each_other(made: History) -> 
             assert list(pool.map(count, (5, 15, 25, DAY_MS))) == [0, 2, 4, 5]
 
 
-def test_an_engine_sees_what_was_written_since(made: History) -> None:
-    with DuckDBEngine(made) as engine:
-        assert engine.ask("SELECT count(*) FROM rounds").rows == [(4,)]
-        write(made, {100: {}}, epoch=2)
-        assert engine.ask("SELECT count(*) FROM rounds").rows == [(5,)]
-
-
 def test_spark_s_way_of_writing_is_understood(made: History) -> None:
     sql = """
     SELECT
@@ -331,21 +324,16 @@ def test_closing_ends_the_queries_that_run(made: History) -> None:
 
 
 def test_ctrl_c_ends_a_query(made: History) -> None:
-    code = (
-        "import os, signal, sys, threading\n"
-        "from quotaplane.query.duckdb_engine import DuckDBEngine\n"
-        "from quotaplane.settings import History\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "with DuckDBEngine(History(path=sys.argv[1])) as engine:\n"
-        "    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
-        "    try:\n"
-        f"        engine.ask({ENDLESS!r})\n"
-        "    except KeyboardInterrupt:\n"
-        "        print('ended', engine.ask('SELECT count(*) FROM usage').rows)\n"
-    )
-    command = [sys.executable, "-c", code, made.path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "ended [(5,)]\n"
+    use = f"""
+    import os, signal, threading
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        engine.ask({ENDLESS!r})
+    except KeyboardInterrupt:
+        print('ended', engine.ask('SELECT count(*) FROM usage').rows)
+    """
+    assert run_alone(made, use) == "ended [(5,)]"
 
 
 def run_alone(history: History, use: str, **variables: str) -> str:
@@ -360,6 +348,7 @@ def run_alone(history: History, use: str, **variables: str) -> str:
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
+        timeout=60,
         check=True,
     )
     assert done.stderr == ""

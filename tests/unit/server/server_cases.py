@@ -6,18 +6,23 @@ import asyncio
 import atexit
 import json
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import jwt
+import numpy as np
 from fastapi import FastAPI
 
+from quotaplane.registry.table import put_groups
 from quotaplane.server.app import create_app
 from quotaplane.server.services import Services
 from quotaplane.settings import History, Settings, parse_settings
+from tests.closed_loop.recorded_loop import RecordedLoop
 from tests.histories import make_history
 from tests.unit.pulsar_admin.cluster_cases import Answer, FakeCluster
+from tests.unit.registry.groups_cases import quota
 
 SECRET: Final = "a secret of the tests, which has sixty-four bytes or a few more of them"
 CONF: Final = "/etc/quotaplane/conf.yaml"
@@ -87,13 +92,18 @@ class Served:
             raw = json.dumps(body).encode()
         if raw is not None:
             sent.setdefault("Content-Type", "application/json")
+        return self.request(method, path, raw, sent.items())
+
+    def request(
+        self, method: str, path: str, raw: bytes | None, headers: Iterable[tuple[str, str]]
+    ) -> httpx.Response:
+        """Make a request with these headers only."""
+        sent = [(name.encode(), text.encode()) for name, text in headers]
 
         async def asked() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app, raise_app_exceptions=True)
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://localhost"
-            ) as client:
-                return await client.request(method, path, content=raw, headers=sent)
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as use:
+                return await use.request(method, path, content=raw, headers=sent)
 
         return _LOOP.run_until_complete(asked())
 
@@ -110,6 +120,28 @@ class Served:
         assert answer.headers["content-type"] == "application/json"
         assert list(answer.json()) == ["reason"]
         return str(answer.json()["reason"])
+
+
+Wants = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
+
+
+def record(folder: Path, wants: Wants, quotas: Mapping[str, float], rounds: int) -> RecordedLoop:
+    """A loop whose rounds are in the history of a folder."""
+    history = History(path=str(folder / "history"))
+    make_history(history)
+    put_groups(history, list(quotas), np.vstack([quota(rate) for rate in quotas.values()]), "ann")
+    loop = RecordedLoop(
+        history, wants, {name: {"publish_messages": rate} for name, rate in quotas.items()}
+    )
+    loop.run(rounds)
+    return loop
+
+
+def viewer_of(folder: Path) -> Served:
+    """An app of the history in a folder, which a viewer asks."""
+    served = Served(settings_with(folder, TOKENS))
+    served.token = token("viewer")
+    return served
 
 
 class WritableCluster(FakeCluster):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from quotabalance.agent import plans_listener
 from quotabalance.agent.executor import Executor
 from quotabalance.agent.plans_listener import PlansListener
 from quotabalance.planning.decisions import Decisions, Move
@@ -21,7 +19,6 @@ from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import InputError
 from quotaplane.registry.change_feed import ChangeFeed
 from quotaplane.registry.table import put_groups
-from quotaplane.server import change_log, guard
 from quotaplane.server.change_log import ChangeLog, newest_of
 from quotaplane.server.guard import Guard
 from quotaplane.server.workers import Workers
@@ -41,12 +38,12 @@ SCOPE: Scope = {
 
 
 class Requests:
-    """Requests to a guarded app that answers none before it is told to."""
+    """Requests to a guarded app that answers none before ``go_on``."""
 
-    def __init__(self, *, max_body_bytes: int) -> None:
+    def __init__(self, **bounds: int) -> None:
         self.answers: list[int] = []
         self._go_on = asyncio.Event()
-        self._guard = Guard(self._app, max_body_bytes=max_body_bytes, hosts=None)
+        self._guard = Guard(self._app, hosts=None, **bounds)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
@@ -71,11 +68,9 @@ class Requests:
         self._go_on.set()
 
 
-def test_bodies_of_all_requests_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "_MOST_HELD_BYTES", 2500)
-
+def test_bodies_of_all_requests_together_have_a_bound() -> None:
     async def run() -> None:
-        requests = Requests(max_body_bytes=1000)
+        requests = Requests(max_body_bytes=1000, most_held_bytes=2500)
         waiting = [asyncio.create_task(requests.send(600, 400)) for _ in range(2)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -113,10 +108,10 @@ def plan(number: int, moves: int) -> PlanMessage:
     )
 
 
-def test_plans_that_may_be_approved_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans_listener, "_KEPT_ACTIONS", 100)
+def test_plans_that_may_be_approved_have_a_bound() -> None:
     link: Any = None
-    listener = PlansListener(link, Conditions(lambda _: None), 1800.0, lambda: 1e9)
+    conditions = Conditions(lambda _: None)
+    listener = PlansListener(link, conditions, 1800.0, lambda: 1e9, kept_actions=100)
     plans = [plan(number, 30) for number in range(10)]
     for each in plans:
         listener.take(each)
@@ -164,13 +159,9 @@ def test_a_server_keeps_the_newest_changes(commits: tuple[int, ...], kept: list[
     assert found.version == len(commits)
 
 
-def test_changes_are_still_found_after_older_ones_were_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(change_log, "_MOST_ROWS", 3)
-    history = History(path=str(tmp_path / "history"))
+def test_changes_are_still_found_after_older_ones_were_left_out(history: History) -> None:
     make_history(history)
-    log = ChangeLog(history, Workers(30.0))
+    log = ChangeLog(history, Workers(30.0), most_rows=3)
     for number in range(1, 7):
         put_groups(history, ["g"], quota(float(number)), by="test")
         page = asyncio.run(log.page(None, None, 0, 10))

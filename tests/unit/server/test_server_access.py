@@ -25,100 +25,92 @@ to the tenants; who has the role for the tenant that the path names; who has it 
 class Route(NamedTuple):
     needs: Role | None
     scope: str
-    path: str
-    """An example; ``T`` is the tenant."""
+    query: str = ""
     body: Any = None
+    """``T`` in both is the tenant."""
 
 
 V, O, A = Role.VIEWER, Role.OPERATOR, Role.ADMIN  # noqa: E741
-GROUPS, NS, TEN = "/admin/v2/resourcegroups", "/admin/v2/namespaces", "/admin/v2/tenants"
+ADMIN = "/admin/v2"
+RG, NS, TEN = f"{ADMIN}/resourcegroups", f"{ADMIN}/namespaces", f"{ADMIN}/tenants"
+GROUP, OF_NS = f"{RG}/{{group}}", f"{NS}/{{tenant}}/{{namespace}}/resourcegroup"
+OF_TENANT = f"{TEN}/{{tenant}}/resourcegroup"
+API = "/api/v1"
 
 ROUTES: Final = {
-    ("GET", "/healthz"): Route(None, OPEN, "/healthz"),
-    ("GET", "/readyz"): Route(None, OPEN, "/readyz"),
-    ("GET", "/metrics"): Route(None, OPEN, "/metrics"),
-    ("GET", GROUPS): Route(V, FILTERED, GROUPS),
-    ("GET", GROUPS + "/{group}"): Route(V, TENANT, f"{GROUPS}/T::a"),
-    ("PUT", GROUPS + "/{group}"): Route(O, TENANT, f"{GROUPS}/T::a", {"publishRateInMsgs": 7}),
-    ("DELETE", GROUPS + "/{group}"): Route(O, TENANT, f"{GROUPS}/T::a"),
-    ("GET", NS + "/{tenant}/{namespace}/resourcegroup"): Route(
-        V, TENANT, f"{NS}/T/ns/resourcegroup"
+    ("GET", "/healthz"): Route(None, OPEN),
+    ("GET", "/readyz"): Route(None, OPEN),
+    ("GET", "/metrics"): Route(None, OPEN),
+    ("GET", RG): Route(V, FILTERED),
+    ("GET", GROUP): Route(V, TENANT),
+    ("PUT", GROUP): Route(O, TENANT, body={"publishRateInMsgs": 7}),
+    ("DELETE", GROUP): Route(O, TENANT),
+    ("GET", OF_NS): Route(V, TENANT),
+    ("POST", OF_NS + "/{group}"): Route(O, TENANT),
+    ("DELETE", OF_NS): Route(O, TENANT),
+    ("GET", OF_TENANT): Route(V, TENANT),
+    ("POST", OF_TENANT + "/{group}"): Route(O, TENANT),
+    ("DELETE", OF_TENANT): Route(O, TENANT),
+    ("GET", f"{API}/groups"): Route(V, FILTERED),
+    ("GET", API + "/groups/{group}"): Route(V, TENANT),
+    ("PUT", API + "/groups/{group}"): Route(O, TENANT, body={"weight": 2}),
+    ("PATCH", API + "/groups/{group}"): Route(O, TENANT, body={"weight": 3}),
+    ("DELETE", API + "/groups/{group}"): Route(O, TENANT),
+    ("GET", f"{API}/changes"): Route(V, FILTERED),
+    ("POST", f"{API}/rollback"): Route(O, TENANT, body={"groups": ["T::a"], "version": 1}),
+    ("GET", f"{API}/resolve"): Route(V, ALL, "?user=u"),
+    ("GET", f"{API}/attachments"): Route(V, FILTERED),
+    ("GET", f"{API}/status"): Route(V, FILTERED),
+    ("GET", f"{API}/heat-map"): Route(V, FILTERED),
+    ("GET", f"{API}/series"): Route(V, TENANT, "?group=T::a"),
+    ("GET", f"{API}/rejected/summary"): Route(V, ALL),
+    ("GET", f"{API}/limits"): Route(V, TENANT, "?group=T::a"),
+    ("GET", f"{API}/why"): Route(V, TENANT, "?group=T::a"),
+    ("POST", f"{API}/what-if"): Route(
+        V, TENANT, body={"group": "T::a", "since": "1h", "changes": {"weight": 2}}
     ),
-    ("POST", NS + "/{tenant}/{namespace}/resourcegroup/{group}"): Route(
-        O, TENANT, f"{NS}/T/ns/resourcegroup/T::a"
-    ),
-    ("DELETE", NS + "/{tenant}/{namespace}/resourcegroup"): Route(
-        O, TENANT, f"{NS}/T/ns/resourcegroup"
-    ),
-    ("GET", TEN + "/{tenant}/resourcegroup"): Route(V, TENANT, f"{TEN}/T/resourcegroup"),
-    ("POST", TEN + "/{tenant}/resourcegroup/{group}"): Route(
-        O, TENANT, f"{TEN}/T/resourcegroup/T::a"
-    ),
-    ("DELETE", TEN + "/{tenant}/resourcegroup"): Route(O, TENANT, f"{TEN}/T/resourcegroup"),
-    ("GET", "/api/v1/groups"): Route(V, FILTERED, "/api/v1/groups"),
-    ("GET", "/api/v1/groups/{group}"): Route(V, TENANT, "/api/v1/groups/T::a"),
-    ("PUT", "/api/v1/groups/{group}"): Route(O, TENANT, "/api/v1/groups/T::a", {"weight": 2}),
-    ("PATCH", "/api/v1/groups/{group}"): Route(O, TENANT, "/api/v1/groups/T::a", {"weight": 3}),
-    ("DELETE", "/api/v1/groups/{group}"): Route(O, TENANT, "/api/v1/groups/T::a"),
-    ("GET", "/api/v1/changes"): Route(V, FILTERED, "/api/v1/changes"),
-    ("POST", "/api/v1/rollback"): Route(
-        O, TENANT, "/api/v1/rollback", {"groups": ["T::a"], "version": 1}
-    ),
-    ("GET", "/api/v1/resolve"): Route(V, ALL, "/api/v1/resolve?user=u"),
-    ("GET", "/api/v1/attachments"): Route(V, FILTERED, "/api/v1/attachments"),
-    ("GET", "/api/v1/status"): Route(V, FILTERED, "/api/v1/status"),
-    ("GET", "/api/v1/heat-map"): Route(V, FILTERED, "/api/v1/heat-map"),
-    ("GET", "/api/v1/series"): Route(V, TENANT, "/api/v1/series?group=T::a"),
-    ("GET", "/api/v1/rejected/summary"): Route(V, ALL, "/api/v1/rejected/summary"),
-    ("GET", "/api/v1/limits"): Route(V, TENANT, "/api/v1/limits?group=T::a"),
-    ("GET", "/api/v1/why"): Route(V, TENANT, "/api/v1/why?group=T::a"),
-    ("POST", "/api/v1/what-if"): Route(
-        V, TENANT, "/api/v1/what-if", {"group": "T::a", "since": "1h", "changes": {"weight": 2}}
-    ),
-    ("GET", "/api/v1/brokers"): Route(V, ALL, "/api/v1/brokers"),
-    ("GET", "/api/v1/rounds"): Route(V, ALL, "/api/v1/rounds"),
-    ("GET", "/api/v1/rejected"): Route(V, ALL, "/api/v1/rejected"),
-    ("GET", "/api/v1/balance"): Route(V, ALL, "/api/v1/balance"),
-    ("GET", "/api/v1/audits"): Route(V, ALL, "/api/v1/audits"),
-    ("GET", "/api/v1/audits/{name}"): Route(V, ALL, "/api/v1/audits/changes"),
-    ("GET", "/api/v1/version"): Route(None, ANY, "/api/v1/version"),
-    ("GET", "/api/v1/me"): Route(None, ANY, "/api/v1/me"),
-    ("GET", "/api/v1/config"): Route(A, ALL, "/api/v1/config"),
-    ("GET", "/api/v1/tables"): Route(A, ALL, "/api/v1/tables"),
+    ("GET", f"{API}/brokers"): Route(V, ALL),
+    ("GET", f"{API}/rounds"): Route(V, ALL),
+    ("GET", f"{API}/rejected"): Route(V, ALL),
+    ("GET", f"{API}/balance"): Route(V, ALL),
+    ("GET", f"{API}/audits"): Route(V, ALL),
+    ("GET", API + "/audits/{name}"): Route(V, ALL),
+    ("GET", f"{API}/version"): Route(None, ANY),
+    ("GET", f"{API}/me"): Route(None, ANY),
+    ("GET", f"{API}/config"): Route(A, ALL),
+    ("GET", f"{API}/tables"): Route(A, ALL),
 }
 """A route that is added without a line here fails ``test_every_route_is_in_the_table``."""
 
-CALLERS: Final[dict[str, tuple[str, ...]]] = {
-    "nobody's": (),
-    "viewer": ("viewer:acme",),
-    "operator": ("operator:acme",),
-    "admin": ("admin:acme",),
-    "viewer of all": ("viewer",),
-    "operator of all": ("operator:*",),
-    "admin of all": ("admin",),
-    "viewer of all, operator of one": ("viewer:*", "operator:acme"),
-    "cook": (
-        "cook:acme",
-        "administrator",
-        "ADMIN",
-        "admin:",
-        ":acme",
-        "operator:acme:x",
-        "operator:acme/x",
-    ),
+
+class Caller(NamedTuple):
+    may_acme: int
+    may_all: int
+    """What it may do for the tenant acme, and for others and all."""
+    roles: tuple[str, ...]
+
+
+COOKS: Final = ("cook:acme", "administrator", "ADMIN", "admin:", ":acme")
+CALLERS: Final = {
+    "nobody's": Caller(0, 0, ()),
+    "viewer": Caller(V, 0, ("viewer:acme",)),
+    "operator": Caller(O, 0, ("operator:acme",)),
+    "admin": Caller(A, 0, ("admin:acme",)),
+    "viewer of all": Caller(V, V, ("viewer",)),
+    "operator of all": Caller(O, O, ("operator:*",)),
+    "admin of all": Caller(A, A, ("admin",)),
+    "viewer of all, operator of one": Caller(O, V, ("viewer:*", "operator:acme")),
+    "cook": Caller(0, 0, (*COOKS, "operator:acme:x", "operator:acme/x")),
 }
-RIGHTS: Final[dict[str, tuple[int, int]]] = {
-    "nobody's": (0, 0),
-    "viewer": (V, 0),
-    "operator": (O, 0),
-    "admin": (A, 0),
-    "viewer of all": (V, V),
-    "operator of all": (O, O),
-    "admin of all": (A, A),
-    "viewer of all, operator of one": (O, V),
-    "cook": (0, 0),
-}
-"""What each caller may do for the tenant acme, and for others and all."""
+
+
+def ask(served: Served, method: str, path: str, tenant: str = "T", **headers: str) -> Any:
+    """Use a route for a tenant."""
+    route = ROUTES[method, path]
+    names = {"group": f"{tenant}::a", "tenant": tenant, "namespace": "ns", "name": "changes"}
+    body = json.loads(json.dumps(route.body).replace("T::", f"{tenant}::"))
+    path = path.format(**names) + route.query.replace("T", tenant)
+    return served.ask(method, path, body, **headers)
 
 
 @pytest.fixture
@@ -132,38 +124,30 @@ def served(tmp_path: Path) -> Served:
     return served
 
 
-def operations(served: Served) -> set[tuple[str, str]]:
-    return {
-        (method.upper(), path)
-        for path, operations in served.app.openapi()["paths"].items()
-        for method in operations
-    }
-
-
 def test_every_route_is_in_the_table(served: Served) -> None:
-    assert operations(served) == set(ROUTES)
+    paths = served.app.openapi()["paths"].items()
+    assert {(method.upper(), path) for path, methods in paths for method in methods} == set(ROUTES)
     # Nothing is served that OpenAPI does not show.
     assert served.ask("GET", "/docs").status_code == 404
     assert served.ask("GET", "/redoc").status_code == 404
 
 
-def expected(route: Route, may_acme: int, may_all: int, tenant: str) -> bool:
+def expected(route: Route, caller: Caller, tenant: str) -> bool:
     if route.needs is None or route.scope in (OPEN, ANY, FILTERED):
         return True
-    here = may_acme if tenant == "acme" else may_all
-    return (may_all if route.scope == ALL else here) >= route.needs
+    here = caller.may_acme if tenant == "acme" else caller.may_all
+    return (caller.may_all if route.scope == ALL else here) >= route.needs
 
 
 @pytest.mark.parametrize("tenant", ["acme", "globex"])
-@pytest.mark.parametrize("caller", CALLERS)
-def test_who_may_do_what(served: Served, caller: str, tenant: str) -> None:
-    served.token = token(*CALLERS[caller])
+@pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
+def test_who_may_do_what(served: Served, caller: Caller, tenant: str) -> None:
+    served.token = token(*caller.roles)
     table = open_table(served.history, "resource_groups").version()
-    for (method, _), route in ROUTES.items():
-        body = json.loads(json.dumps(route.body).replace("T::", f"{tenant}::"))
-        answer = served.ask(method, route.path.replace("T", tenant), body)
-        where = f"{caller}: {method} {route.path} of {tenant}: {answer.status_code} {answer.text}"
-        if expected(route, *RIGHTS[caller], tenant):
+    for (method, path), route in ROUTES.items():
+        answer = ask(served, method, path, tenant)
+        where = f"{method} {path} of {tenant}: {answer.status_code} {answer.text}"
+        if expected(route, caller, tenant):
             assert answer.status_code not in (401, 403), where
         else:
             assert answer.status_code == 403, where
@@ -180,8 +164,8 @@ def test_who_may_do_what(served: Served, caller: str, tenant: str) -> None:
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Basic YTpi", "Bearer x.y.z", "bearer "])
 def test_without_a_token_only_health(served: Served, authorization: str) -> None:
     headers = {"Authorization": authorization} if authorization else {}
-    for (method, _), route in ROUTES.items():
-        answer = served.ask(method, route.path, route.body, **headers)
+    for (method, path), route in ROUTES.items():
+        answer = ask(served, method, path, **headers)
         if route.scope == OPEN:
             assert answer.status_code in (200, 503)
         else:
@@ -192,7 +176,7 @@ def test_without_a_token_only_health(served: Served, authorization: str) -> None
 
 def test_lists_have_what_belongs_to_the_callers_tenants(served: Served) -> None:
     served.token = token("viewer:acme", "operator:initech")
-    assert served.ok("GET", GROUPS) == ["acme::a"]
+    assert served.ok("GET", RG) == ["acme::a"]
     groups = served.ok("GET", "/api/v1/groups")
     assert (groups["total"], [g["group"] for g in groups["groups"]]) == (1, ["acme::a"])
     changes = served.ok("GET", "/api/v1/changes")
@@ -201,9 +185,9 @@ def test_lists_have_what_belongs_to_the_callers_tenants(served: Served) -> None:
         "acme/other"
     ]
     served.token = token("viewer")
-    assert served.ok("GET", GROUPS) == ["acme::a", "globex::a", "user=u"]
+    assert served.ok("GET", RG) == ["acme::a", "globex::a", "user=u"]
     served.token = token()
-    assert served.ok("GET", GROUPS) == []
+    assert served.ok("GET", RG) == []
 
 
 @pytest.mark.parametrize(
@@ -262,16 +246,16 @@ def test_errors_of_the_history_show_paths_to_those_who_see_all(served: Served) -
     try:
         for roles, shown in ((("viewer:acme",), False), (("viewer",), True), (("admin",), True)):
             served.token = token(*roles)
-            reason = served.refused(503, "GET", GROUPS)
+            reason = served.refused(503, "GET", RG)
             assert (served.history.path in reason) == shown, roles
         served.token = token("viewer:acme")
         for _ in range(5):
-            served.refused(503, "GET", GROUPS)
+            served.refused(503, "GET", RG)
     finally:
         away.rename(log)
     # For those who do not see all, and not for every request.
-    [line] = [said for said in served.said if GROUPS in said]
-    assert line.startswith(f"{ANSWERS.name}: GET {GROUPS}: ")
+    [line] = [said for said in served.said if RG in said]
+    assert line.startswith(f"{ANSWERS.name}: GET {RG}: ")
     assert served.history.path in line
 
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from quotaplane.query.audit import list_audits
-from quotaplane.registry.table import put_groups
-from quotaplane.settings import History
-from tests.closed_loop.recorded_loop import RecordedLoop
-from tests.histories import make_history
-from tests.unit.registry.groups_cases import quota
-from tests.unit.server.server_cases import TOKENS, Served, settings_with, token
+from tests.unit.server.server_cases import Served, record, token, viewer_of
 
 ALL_TIME = "since=2000-01-01"
 WANTS = {
@@ -28,22 +21,13 @@ WANTS = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty rounds of three groups of two tenants."""
     folder: Path = tmp_path_factory.mktemp("recorded")
-    history = History(path=str(folder / "history"))
-    make_history(history)
-    quotas = {"orders": 100.0, "acme": 50.0, "acme::web": 40.0}
-    put_groups(history, list(quotas), np.vstack([quota(rate) for rate in quotas.values()]), "ann")
-    loop = RecordedLoop(
-        history, WANTS, {name: {"publish_messages": rate} for name, rate in quotas.items()}
-    )
-    loop.run(20)
+    record(folder, WANTS, {"orders": 100.0, "acme": 50.0, "acme::web": 40.0}, rounds=20)
     return folder
 
 
 @pytest.fixture
 def served(folder: Path) -> Served:
-    served = Served(settings_with(folder, TOKENS))
-    served.token = token("viewer")
-    return served
+    return viewer_of(folder)
 
 
 def test_limits_in_force_and_why(served: Served) -> None:
@@ -143,17 +127,3 @@ def test_no_path_of_a_file_is_an_audit(served: Served, tmp_path: Path) -> None:
     (tmp_path / "own.sql").write_text("SELECT 1")
     for name in (f"{tmp_path}/own.sql", "..%2F..%2Fown.sql", "own.sql"):
         assert served.ask("GET", f"/api/v1/audits/{name}").status_code == 404
-
-
-def test_a_history_without_rounds(tmp_path: Path) -> None:
-    served = Served(settings_with(tmp_path, {"anonymous": "viewer"}))
-    answer = served.ok("GET", "/api/v1/status")
-    assert (answer["job"], answer["groups"]) == (None, [])
-    assert served.ok("GET", "/api/v1/limits") == {"limits": []}
-    assert served.ok("GET", "/api/v1/brokers") == {"brokers": []}
-
-
-def test_answers_are_kept_for_a_moment(served: Served) -> None:
-    first = served.ask("GET", "/api/v1/brokers")
-    assert served.ask("GET", "/api/v1/brokers").content == first.content
-    assert json.loads(first.content)["brokers"]

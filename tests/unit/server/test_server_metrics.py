@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,19 +10,7 @@ import pytest
 from quotaplane.metrics.of_programs import HTTP_REQUESTS
 from tests.unit.metrics.metrics_cases import Series, parsed
 from tests.unit.pulsar_admin.cluster_cases import Answer
-from tests.unit.server.server_cases import (
-    TOKENS,
-    Served,
-    WritableCluster,
-    served_beside,
-    settings_with,
-    token,
-)
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Served:
-    return Served(settings_with(tmp_path, TOKENS))
+from tests.unit.server.server_cases import Served, WritableCluster
 
 
 def counted(served: Served) -> Series:
@@ -34,7 +21,6 @@ def counted(served: Served) -> Series:
 
 
 def test_requests_count_under_their_routes_and_not_their_paths(served: Served) -> None:
-    served.token = token("admin")
     for name in ("a", "b", "c"):
         assert served.ask("GET", f"/api/v1/groups/{name}").status_code == 404
     served.token = None
@@ -69,26 +55,25 @@ def test_a_request_that_fails_inside_counts_as_500(
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("quotaplane.server.system_routes.json_answer", broken)
-    served.token = token("admin")
     with suppress(RuntimeError):
         served.ask("GET", "/api/v1/me")
     found = counted(served)["quotaplane_http_requests_total"]
     assert sum(count for (code, _, _), count in found.items() if code == "500") == 1
 
 
-def test_a_token_that_expires_while_the_server_runs_is_an_alarm(tmp_path: Path) -> None:
+def test_a_token_that_expires_while_the_server_runs_is_an_alarm(
+    cluster: WritableCluster, beside: Served
+) -> None:
     """The server changes groups in the cluster first; nobody else sees that this is refused."""
-    with WritableCluster() as cluster:
-        served = served_beside(cluster, tmp_path)
-        path, body = "/admin/v2/resourcegroups/a", {"publishRateInMsgs": 10}
-        served.ok("PUT", path, body)
-        assert "quotaplane_condition" not in counted(served)
-        cluster.answers["PUT resourcegroups/a"] = Answer(401, {"reason": "expired"})
-        served.refused(502, "PUT", path, body | {"publishRateInBytes": 7})
-        assert counted(served)["quotaplane_condition"] == {("access refused",): 1}
-        (line,) = (line for line in served.said if "access refused" in line)
-        assert "PUT /admin/v2/resourcegroups/a: 401 of Pulsar's REST API" in line
-        del cluster.answers["PUT resourcegroups/a"]
-        served.ok("PUT", path, body | {"publishRateInBytes": 8})
-        assert "quotaplane_condition" not in counted(served)
-        assert served.said[-1].startswith("access refused: over after")
+    path, body = "/admin/v2/resourcegroups/a", {"publishRateInMsgs": 10}
+    beside.ok("PUT", path, body)
+    assert "quotaplane_condition" not in counted(beside)
+    cluster.answers["PUT resourcegroups/a"] = Answer(401, {"reason": "expired"})
+    beside.refused(502, "PUT", path, body | {"publishRateInBytes": 7})
+    assert counted(beside)["quotaplane_condition"] == {("access refused",): 1}
+    (line,) = (line for line in beside.said if "access refused" in line)
+    assert "PUT /admin/v2/resourcegroups/a: 401 of Pulsar's REST API" in line
+    del cluster.answers["PUT resourcegroups/a"]
+    beside.ok("PUT", path, body | {"publishRateInBytes": 8})
+    assert "quotaplane_condition" not in counted(beside)
+    assert beside.said[-1].startswith("access refused: over after")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,15 +21,10 @@ from quotaplane.server.cluster_groups import rates_to_set
 from quotaplane.server.fresh_picture import FreshGroups
 from tests.unit.group_sync.follower_cases import Rig
 from tests.unit.pulsar_admin.cluster_cases import Answer
-from tests.unit.server.server_cases import Served, WritableCluster, served_beside, settings_with
+from tests.unit.server.server_cases import Served, WritableCluster
 
 RG, NS, TENANTS = "/admin/v2/resourcegroups", "/admin/v2/namespaces", "/admin/v2/tenants"
 INF, NAN = np.inf, np.nan
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Served:
-    return Served(settings_with(tmp_path, {"anonymous": "admin-without-authentication"}))
 
 
 def rates(publish_m: int, publish_b: int, dispatch_m: int, dispatch_b: int) -> dict[str, int]:
@@ -180,145 +173,130 @@ def test_attaching_and_deleting_at_once_leaves_nothing_attached_to_nothing(serve
 # Beside a cluster
 
 
-@pytest.fixture
-def cluster() -> Iterator[WritableCluster]:
-    with WritableCluster() as cluster:
-        yield cluster
-
-
 def test_a_new_group_is_made_in_the_cluster_and_in_the_table(
-    cluster: WritableCluster, tmp_path: Path
+    cluster: WritableCluster, beside: Served
 ) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", {"publishRateInMsgs": 100}, Quotaplane_Why="new")
+    beside.ok("PUT", f"{RG}/a", {"publishRateInMsgs": 100}, Quotaplane_Why="new")
     assert cluster.groups == {"a": rates(100, -1, -1, -1)}
-    (change,) = group_changes(served.history)
+    (change,) = group_changes(beside.history)
     assert (change["by"], change["why"]) == ("anonymous", "new")
-    assert get_group(served.history, "a")["publish_messages_per_s"] == 100
+    assert get_group(beside.history, "a")["publish_messages_per_s"] == 100
     # Our API makes groups in the table only: a child of a cluster's group, a user's quota.
-    served.ok("PUT", "/api/v1/groups/a::child", {"publish_messages_per_s": 5})
+    beside.ok("PUT", "/api/v1/groups/a::child", {"publish_messages_per_s": 5})
     assert list(cluster.groups) == ["a"]
-    assert "no / in its name" in served.refused(400, "PUT", f"{RG}/x/y", {})
-    assert len(list_groups(served.history)) == 2
+    assert "no / in its name" in beside.refused(400, "PUT", f"{RG}/x/y", {})
+    assert len(list_groups(beside.history)) == 2
 
 
 def test_a_change_of_a_stock_rate_goes_to_the_cluster_first(
-    cluster: WritableCluster, tmp_path: Path
+    cluster: WritableCluster, beside: Served
 ) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", rates(100, 200, 300, -1))
+    beside.ok("PUT", f"{RG}/a", rates(100, 200, 300, -1))
     cluster.asked.clear()
-    served.ok("PATCH", "/api/v1/groups/a", {"publish_messages_per_s": 50.5, "weight": 2})
+    beside.ok("PATCH", "/api/v1/groups/a", {"publish_messages_per_s": 50.5, "weight": 2})
     assert cluster.groups["a"] == rates(51, 200, 300, -1)
-    assert get_group(served.history, "a")["publish_messages_per_s"] == 50.5
-    served.ok("PATCH", "/api/v1/groups/a", {"weight": 3})
+    assert get_group(beside.history, "a")["publish_messages_per_s"] == 50.5
+    beside.ok("PATCH", "/api/v1/groups/a", {"weight": 3})
     assert len(cluster.paths("PUT")) == 1
-    served.ok("PATCH", "/api/v1/groups/a", {"publish_messages_per_s": None})
+    beside.ok("PATCH", "/api/v1/groups/a", {"publish_messages_per_s": None})
     assert cluster.groups["a"]["publishRateInMsgs"] == -1
-    assert get_group(served.history, "a")["publish_messages_per_s"] is None
+    assert get_group(beside.history, "a")["publish_messages_per_s"] is None
 
 
 def test_after_a_take_over_the_number_is_in_the_table(
-    cluster: WritableCluster, tmp_path: Path
+    cluster: WritableCluster, beside: Served
 ) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
+    beside.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
     cluster.put("a", publishRateInMsgs=-1)  # by the enforcer
-    assert served.ok("GET", f"{RG}/a") == rates(100, -1, -1, -1)
+    assert beside.ok("GET", f"{RG}/a") == rates(100, -1, -1, -1)
     cluster.asked.clear()
-    served.ok("PUT", f"{RG}/a", rates(100, -1, -1, 7))
+    beside.ok("PUT", f"{RG}/a", rates(100, -1, -1, 7))
     assert cluster.groups["a"] == rates(-1, -1, -1, 7)
-    served.ok("PUT", f"{RG}/a", {"publishRateInMsgs": 120})
+    beside.ok("PUT", f"{RG}/a", {"publishRateInMsgs": 120})
     assert cluster.groups["a"]["publishRateInMsgs"] == 120
 
 
-def test_what_is_wrong_reaches_no_cluster(cluster: WritableCluster, tmp_path: Path) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
+def test_what_is_wrong_reaches_no_cluster(cluster: WritableCluster, beside: Served) -> None:
+    beside.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
     cluster.asked.clear()
-    assert "0 for unlimited" in served.refused(400, "PUT", f"{RG}/a", {"publishRateInMsgs": 0})
+    assert "0 for unlimited" in beside.refused(400, "PUT", f"{RG}/a", {"publishRateInMsgs": 0})
     path = "/api/v1/groups/a"
-    served.refused(400, "PATCH", path, {"publish_messages_per_s": 5, "weight": 0})
-    served.refused(412, "PATCH", path, {"publish_messages_per_s": 5}, If_Match='"old"')
-    would = served.ok("PATCH", f"{path}?dry_run=true", {"publish_messages_per_s": 5})
+    beside.refused(400, "PATCH", path, {"publish_messages_per_s": 5, "weight": 0})
+    beside.refused(412, "PATCH", path, {"publish_messages_per_s": 5}, If_Match='"old"')
+    would = beside.ok("PATCH", f"{path}?dry_run=true", {"publish_messages_per_s": 5})
     assert would["to"]["publish_messages_per_s"] == 5
     assert cluster.paths("PUT") == []
-    assert get_group(served.history, "a")["publish_messages_per_s"] == 100
+    assert get_group(beside.history, "a")["publish_messages_per_s"] == 100
 
 
-def test_a_cluster_that_refuses_or_is_silent(cluster: WritableCluster, tmp_path: Path) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
+def test_a_cluster_that_refuses_or_is_silent(cluster: WritableCluster, beside: Served) -> None:
+    beside.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
     cluster.answers["PUT resourcegroups/a"] = Answer(401, {"reason": "who are you"})
     body = {"publishRateInMsgs": 5}
-    assert "401" in served.refused(502, "PUT", f"{RG}/a", body)
+    assert "401" in beside.refused(502, "PUT", f"{RG}/a", body)
     cluster.answers["PUT resourcegroups/a"] = Answer(cut=True)
-    assert "PUT" in served.refused(502, "PUT", f"{RG}/a", body)
-    assert get_group(served.history, "a")["publish_messages_per_s"] == 100
+    assert "PUT" in beside.refused(502, "PUT", f"{RG}/a", body)
+    assert get_group(beside.history, "a")["publish_messages_per_s"] == 100
 
 
-def test_a_groups_end_is_the_clusters_too(cluster: WritableCluster, tmp_path: Path) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", {})
+def test_a_groups_end_is_the_clusters_too(cluster: WritableCluster, beside: Served) -> None:
+    beside.ok("PUT", f"{RG}/a", {})
     cluster.namespaces["acme/ns"] = "a"
-    assert "in use" in served.refused(412, "DELETE", f"{RG}/a")
-    assert served.ok("GET", RG) == ["a"]
+    assert "in use" in beside.refused(412, "DELETE", f"{RG}/a")
+    assert beside.ok("GET", RG) == ["a"]
     cluster.namespaces["acme/ns"] = None
-    served.ok("DELETE", "/api/v1/groups/a", Quotaplane_Why="done")
+    beside.ok("DELETE", "/api/v1/groups/a", Quotaplane_Why="done")
     assert cluster.groups == {}
-    assert group_changes(served.history)[-1]["why"] == "done"
+    assert group_changes(beside.history)[-1]["why"] == "done"
 
 
-def test_attachments_are_the_clusters(cluster: WritableCluster, tmp_path: Path) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", {})
+def test_attachments_are_the_clusters(cluster: WritableCluster, beside: Served) -> None:
+    beside.ok("PUT", f"{RG}/a", {})
     cluster.namespaces["acme/ns"] = None
     path = f"{NS}/acme/ns/resourcegroup"
-    served.ok("POST", f"{path}/a")
+    beside.ok("POST", f"{path}/a")
     assert cluster.namespaces == {"acme/ns": "a"}
-    assert served.ask("GET", path).text == "a"
-    served.refused(412, "POST", f"{path}/none")
-    served.refused(404, "GET", f"{NS}/acme/none/resourcegroup")
-    served.ok("DELETE", path)
-    assert served.ask("GET", path).status_code == 204
-    assert len(list_attachments(served.history)) == 0
+    assert beside.ask("GET", path).text == "a"
+    beside.refused(412, "POST", f"{path}/none")
+    beside.refused(404, "GET", f"{NS}/acme/none/resourcegroup")
+    beside.ok("DELETE", path)
+    assert beside.ask("GET", path).status_code == 204
+    assert len(list_attachments(beside.history)) == 0
     # Tenants are in the settings.
-    assert served.ask("GET", f"{TENANTS}/globex/resourcegroup").text == "batch"
+    assert beside.ask("GET", f"{TENANTS}/globex/resourcegroup").text == "batch"
     for method, end in (("POST", "/a"), ("DELETE", "")):
-        reason = served.refused(409, method, f"{TENANTS}/globex/resourcegroup{end}")
+        reason = beside.refused(409, method, f"{TENANTS}/globex/resourcegroup{end}")
         assert "cluster.tenants in /etc/quotaplane/conf.yaml" in reason
-    assert "keeps its attachments" in served.refused(409, "GET", "/api/v1/attachments")
+    assert "keeps its attachments" in beside.refused(409, "GET", "/api/v1/attachments")
 
 
-def test_a_rollback_reaches_the_cluster(cluster: WritableCluster, tmp_path: Path) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
-    served.ok("PUT", "/api/v1/groups/table-only", {"weight": 2})
-    version = served.ok("GET", "/api/v1/changes?limit=1")["changes"][0]["version"]
-    served.ok("PUT", f"{RG}/a", rates(7, -1, -1, -1))
-    served.ok("PATCH", "/api/v1/groups/table-only", {"weight": 3})
+def test_a_rollback_reaches_the_cluster(cluster: WritableCluster, beside: Served) -> None:
+    beside.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
+    beside.ok("PUT", "/api/v1/groups/table-only", {"weight": 2})
+    version = beside.ok("GET", "/api/v1/changes?limit=1")["changes"][0]["version"]
+    beside.ok("PUT", f"{RG}/a", rates(7, -1, -1, -1))
+    beside.ok("PATCH", "/api/v1/groups/table-only", {"weight": 3})
     back = {"groups": ["a", "table-only"], "version": version}
-    assert len(served.ok("POST", "/api/v1/rollback", back)["changed"]) == 2
+    assert len(beside.ok("POST", "/api/v1/rollback", back)["changed"]) == 2
     assert cluster.groups == {"a": rates(100, -1, -1, -1)}
-    assert get_group(served.history, "a")["publish_messages_per_s"] == 100
-    assert get_group(served.history, "table-only")["weight"] == 2
+    assert get_group(beside.history, "a")["publish_messages_per_s"] == 100
+    assert get_group(beside.history, "table-only")["weight"] == 2
 
 
 @pytest.mark.parametrize("wanted", [None, 150, 7])
 def test_the_sync_does_not_bring_back_what_it_read_before_a_change(
-    cluster: WritableCluster, tmp_path: Path, wanted: int | None
+    cluster: WritableCluster, beside: Served, wanted: int | None
 ) -> None:
     """The job reads the group in the cluster; then it is changed here; then the job writes."""
-    served = served_beside(cluster, tmp_path)
-    rig = Rig(cluster, served.history)
-    served.ok("PUT", f"{RG}/a", rates(100, -1, 5, -1))
+    rig = Rig(cluster, beside.history)
+    beside.ok("PUT", f"{RG}/a", rates(100, -1, 5, -1))
 
     def change() -> Answer:
         del cluster.answers["GET resourcegroups/a"]
         old = Answer(200, dict(cluster.groups["a"]))
         body = {"publish_messages_per_s": wanted}
-        with ThreadPoolExecutor(1) as beside:  # the event loop of the sync runs in this one
-            beside.submit(served.ok, "PATCH", "/api/v1/groups/a", body).result()
+        with ThreadPoolExecutor(1) as thread:  # the event loop of the sync runs in this one
+            thread.submit(beside.ok, "PATCH", "/api/v1/groups/a", body).result()
         return old
 
     def change_while_it_reads() -> None:
@@ -329,7 +307,7 @@ def test_the_sync_does_not_bring_back_what_it_read_before_a_change(
     assert rig.table() == {"a": row}
     rig.sync(lambda: None, lambda: None)
     assert rig.table() == {"a": row}
-    assert {c["by"] for c in group_changes(served.history)} == {"anonymous"}
+    assert {c["by"] for c in group_changes(beside.history)} == {"anonymous"}
 
 
 @pytest.mark.parametrize(
@@ -413,41 +391,38 @@ def test_options_of_health(served: Served, path: str) -> None:
 
 
 def test_if_match_holds_where_another_program_changed_the_cluster(
-    cluster: WritableCluster, tmp_path: Path
+    cluster: WritableCluster, beside: Served
 ) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", rates(100, -1, 7, -1))
+    beside.ok("PUT", f"{RG}/a", rates(100, -1, 7, -1))
     path, body = "/api/v1/groups/a", {"publish_messages_per_s": 5}
-    tag = served.ask("GET", path).headers["ETag"]
+    tag = beside.ask("GET", path).headers["ETag"]
     cluster.put("a", dispatchRateInMsgs=9)  # not copied yet
     for method in ("PUT", "PATCH"):
-        reason = served.refused(412, method, path, body, If_Match=tag)
+        reason = beside.refused(412, method, path, body, If_Match=tag)
         assert "was changed in the Pulsar cluster" in reason
-    served.refused(412, "DELETE", path, If_Match=tag)
+    beside.refused(412, "DELETE", path, If_Match=tag)
     assert cluster.groups["a"] == rates(100, -1, 9, -1)
     cluster.put("a", dispatchRateInMsgs=7)
-    served.ok("PATCH", path, body, If_Match=tag)
+    beside.ok("PATCH", path, body, If_Match=tag)
     assert cluster.groups["a"] == rates(5, -1, 7, -1)
     cluster.put("b", dispatchRateInMsgs=9)
-    served.refused(412, "PUT", "/api/v1/groups/b", {}, If_None_Match="*")
-    served.ok("PUT", "/api/v1/groups/c", {}, If_None_Match="*")
+    beside.refused(412, "PUT", "/api/v1/groups/b", {}, If_None_Match="*")
+    beside.ok("PUT", "/api/v1/groups/c", {}, If_None_Match="*")
 
 
-def test_if_match_after_a_take_over(cluster: WritableCluster, tmp_path: Path) -> None:
-    served = served_beside(cluster, tmp_path)
-    served.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
-    tag = served.ask("GET", "/api/v1/groups/a").headers["ETag"]
+def test_if_match_after_a_take_over(cluster: WritableCluster, beside: Served) -> None:
+    beside.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
+    tag = beside.ask("GET", "/api/v1/groups/a").headers["ETag"]
     cluster.put("a", publishRateInMsgs=-1)  # by the enforcer
-    served.ok("PATCH", "/api/v1/groups/a", {"weight": 2}, If_Match=tag)
+    beside.ok("PATCH", "/api/v1/groups/a", {"weight": 2}, If_Match=tag)
 
 
-def test_nobody_but_the_enforcer_changes_a_copy(cluster: WritableCluster, tmp_path: Path) -> None:
-    served = served_beside(cluster, tmp_path)
+def test_nobody_but_the_enforcer_changes_a_copy(cluster: WritableCluster, beside: Served) -> None:
     cluster.put("a.taken-over", publishRateInMsgs=100)
     for path in (f"{RG}/a.taken-over", "/api/v1/groups/a.taken-over"):
         for method in ("PUT", "DELETE"):
             body = {} if method == "PUT" else None
-            reason = served.refused(409, method, path, body)
+            reason = beside.refused(409, method, path, body)
             assert "keeps the quota of group 'a' for the enforcer" in reason
     assert cluster.groups["a.taken-over"]["publishRateInMsgs"] == 100
 
@@ -522,38 +497,37 @@ def test_a_field_that_was_changed_at_the_same_time_is_not_lost(
     assert fields(served, "a") == {MSGS: 5, BYTES: 2}
 
 
-def test_other_fields_of_a_cluster_pass_through(cluster: WritableCluster, tmp_path: Path) -> None:
-    served = served_beside(cluster, tmp_path)
-    rig = Rig(cluster, served.history)
-    served.ok("PUT", f"{RG}/a", {**rates(100, -1, -1, -1), MSGS: 400})
+def test_other_fields_of_a_cluster_pass_through(cluster: WritableCluster, beside: Served) -> None:
+    rig = Rig(cluster, beside.history)
+    beside.ok("PUT", f"{RG}/a", {**rates(100, -1, -1, -1), MSGS: 400})
     assert cluster.groups["a"] == {**rates(100, -1, -1, -1), MSGS: 400}
     # Somebody changes it in the cluster, and adds what nobody here knows.
     cluster.put("a", **{MSGS: 500, BYTES: -1, "storageRateInBytes": 9, "name": "x"})
-    served.ok("PUT", f"{RG}/a", {"dispatchRateInMsgs": 3})
+    beside.ok("PUT", f"{RG}/a", {"dispatchRateInMsgs": 3})
     rig.sync()
     found = {**rates(100, -1, 3, -1), MSGS: 500, "storageRateInBytes": 9, "name": "x"}
-    assert served.ok("GET", f"{RG}/a") == found
+    assert beside.ok("GET", f"{RG}/a") == found
     assert cluster.groups["a"] == {**found, BYTES: -1}
     # Before the sync has copied the cluster's, a request builds on the cluster's.
     cluster.put("a", **{MSGS: 600})
-    served.ok("PUT", f"{RG}/a", {BYTES: 7})
+    beside.ok("PUT", f"{RG}/a", {BYTES: 7})
     assert cluster.groups["a"] == {**found, MSGS: 600, BYTES: 7}
-    assert served.ok("GET", f"{RG}/a") == {**found, MSGS: 600, BYTES: 7}
-    served.ok("PATCH", "/api/v1/groups/a", {"weight": 2})
+    assert beside.ok("GET", f"{RG}/a") == {**found, MSGS: 600, BYTES: 7}
+    beside.ok("PATCH", "/api/v1/groups/a", {"weight": 2})
     assert cluster.groups["a"] == {**found, MSGS: 600, BYTES: 7}
-    served.ok("PATCH", "/api/v1/groups/a", {"pulsar_fields": {MSGS: 5}})
+    beside.ok("PATCH", "/api/v1/groups/a", {"pulsar_fields": {MSGS: 5}})
     rest = {"storageRateInBytes": -1, "name": "x"}
     assert cluster.groups["a"] == {**rates(100, -1, 3, -1), MSGS: 5, BYTES: -1, **rest}
     rig.sync()
-    assert fields(served, "a") == {MSGS: 5, "name": "x"}
+    assert fields(beside, "a") == {MSGS: 5, "name": "x"}
     version = rig.version()
     rig.sync()
     assert rig.version() == version
     # A group that is only in the table is created with what the table has.
-    served.ok("PUT", "/api/v1/groups/b", {"pulsar_fields": {MSGS: 8}})
-    served.ok("PUT", f"{RG}/b", {})
+    beside.ok("PUT", "/api/v1/groups/b", {"pulsar_fields": {MSGS: 8}})
+    beside.ok("PUT", f"{RG}/b", {})
     assert cluster.groups["b"] == {**rates(-1, -1, -1, -1), MSGS: 8}
     del cluster.groups["a"]["name"]
     cluster.put("a", **{MSGS: -1})
     rig.sync()
-    assert fields(served, "a") == {}
+    assert fields(beside, "a") == {}

@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import gzip
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from quotaplane.registry.table import get_group
-from tests.unit.server.server_cases import _LOOP, TOKENS, Served, settings_with, token
+from tests.unit.server.server_cases import Served
 
 G = "/api/v1/groups/"
 JSON = ("Content-Type", "application/json")
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Served:
-    served = Served(settings_with(tmp_path, TOKENS))
-    served.token = token("admin", sub="ann")
+@pytest.fixture(autouse=True)
+def acme(served: Served) -> None:
     served.ok("PUT", G + "acme", {"weight": 2})
-    return served
 
 
-def asked(
-    served: Served, method: str, path: str, *headers: tuple[str, str], body: bytes = b""
-) -> httpx.Response:
-    """The answer to a request, in which a header may be there several times."""
-
-    async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(served.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            given = [("Authorization", f"Bearer {served.token}"), *headers]
-            sent = [(name.encode(), text.encode()) for name, text in given]
-            return await client.request(method, path, content=body, headers=sent)
-
-    return _LOOP.run_until_complete(ask())
+def patched(served: Served, *headers: tuple[str, str]) -> httpx.Response:
+    """The answer to a change of ``acme``, in which a header may be there several times."""
+    sent = [("Authorization", f"Bearer {served.token}"), *headers]
+    return served.request("PATCH", G + "acme", b'{"weight": 3}', sent)
 
 
 def unchanged(served: Served) -> bool:
@@ -103,7 +90,7 @@ def test_a_header_is_given_once(served: Served, name: str, first: str, second: s
     headers = [(name, first), (name, second)]
     if name != "Content-Type":
         headers.append(JSON)
-    answer = asked(served, "PATCH", G + "acme", *headers, body=b'{"weight": 3}')
+    answer = patched(served, *headers)
     assert (answer.status_code, answer.json()["reason"]) == (
         400,
         f"header {name}: is given twice",
@@ -172,9 +159,7 @@ def test_a_body_is_what_its_labels_say(
 
 def test_a_reason_is_given_once_and_in_ascii(served: Served) -> None:
     body = {"weight": 3}
-    raw = asked(
-        served, "PATCH", G + "acme", JSON, ("Quotaplane-Why", "caf\u00e9"), body=b'{"weight": 3}'
-    )
+    raw = patched(served, JSON, ("Quotaplane-Why", "caf\u00e9"))
     assert "percent-encoded" in raw.json()["reason"]
     both = {**body, "why": "a"}
     said = served.refused(400, "PATCH", G + "acme", both, Quotaplane_Why="b")

@@ -12,7 +12,6 @@ import pytest
 
 from quotaplane.errors import HistoryError
 from quotaplane.groups.standing import NEAR_QUOTA, OVER_QUOTA, UNFAIR
-from quotaplane.history.store import ensure_tables
 from quotaplane.query.cluster_picture import cluster_picture
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.group_status import StandingLeases
@@ -21,9 +20,8 @@ from quotaplane.server.fresh_picture import MOST_AGE_S, FreshPicture
 from quotaplane.server.refusals import AnswerError
 from quotaplane.server.workers import Workers
 from quotaplane.settings import History
-from tests.closed_loop.recorded_loop import RecordedLoop
 from tests.unit.registry.groups_cases import quota
-from tests.unit.server.server_cases import TOKENS, Served, settings_with, token
+from tests.unit.server.server_cases import Served, record, settings_with, token, viewer_of
 
 STATUS, HEAT = "/api/v1/status", "/api/v1/heat-map"
 WANTS = {
@@ -36,29 +34,23 @@ QUOTAS = {"orders": 100.0, "acme": 50.0, "acme::web": 40.0, "zeta": 100.0}
 BY_USE = ["acme", "acme::web", "orders", "zeta"]
 
 
-def record(folder: Path) -> RecordedLoop:
-    history = History(path=str(folder / "history"))
-    ensure_tables(history)
-    put_groups(history, list(QUOTAS), np.vstack([quota(r) for r in QUOTAS.values()]), "ann")
-    quotas = {name: {"publish_messages": rate} for name, rate in QUOTAS.items()}
-    loop = RecordedLoop(history, WANTS, quotas)
-    loop.run(20)
-    return loop
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty rounds of four groups of three tenants."""
     folder: Path = tmp_path_factory.mktemp("recorded")
-    record(folder)
+    record(folder, WANTS, QUOTAS, rounds=20)
     return folder
 
 
 @pytest.fixture
+def copied(folder: Path, tmp_path: Path) -> History:
+    """The same for one test, which may change it."""
+    return History(path=str(shutil.copytree(folder / "history", tmp_path / "history")))
+
+
+@pytest.fixture
 def served(folder: Path) -> Served:
-    served = Served(settings_with(folder, TOKENS))
-    served.token = token("viewer")
-    return served
+    return viewer_of(folder)
 
 
 def names(served: Served, query: str) -> list[str]:
@@ -105,15 +97,13 @@ def test_search_and_dimension(served: Served) -> None:
     assert "dimension: must be one of" in served.refused(400, "GET", f"{STATUS}?dimension=x")
 
 
-def test_groups_that_nobody_reports_are_marked_after_a_day(tmp_path: Path) -> None:
-    record(tmp_path)
-    history = History(path=str(tmp_path / "history"))
+def test_groups_that_nobody_reports_are_marked_after_a_day(copied: History) -> None:
     unseen = ["client-id=app", "user=<default>", "silent", "silent::child"]
-    put_groups(history, unseen, quota(5.0).repeat(len(unseen), axis=0), "ann")
+    put_groups(copied, unseen, quota(5.0).repeat(len(unseen), axis=0), "ann")
     now = datetime.now(timezone.utc)
 
     def unreported(days: float) -> set[str]:
-        with DuckDBEngine(history) as engine:
+        with DuckDBEngine(copied) as engine:
             picture = cluster_picture(engine, now + timedelta(days=days))
         _, rows = picture.page(np.full(len(picture.names), True), None, "group", 0, 100)
         return {row["group"] for row in rows if row["unreported"]}
@@ -205,22 +195,16 @@ def test_a_history_without_rounds(tmp_path: Path) -> None:
     answer = served.ok("GET", STATUS)
     assert (answer["job"], answer["groups"], answer["counts"]["groups"]) == (None, [], 0)
     assert served.ok("GET", HEAT)["groups"] == []
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
+    assert served.ok("GET", "/api/v1/limits") == {"limits": []}
+    assert served.ok("GET", "/api/v1/brokers") == {"brokers": []}
 
 
 def test_a_picture_is_made_only_when_a_table_changed_or_after_a_minute(tmp_path: Path) -> None:
-    loop, clock = record(tmp_path), Clock()
-    fresh = FreshPicture(loop._history, Workers(5.0), 5.0, clock=clock)
+    loop, now = record(tmp_path, WANTS, QUOTAS, rounds=20), [1000.0]
+    fresh = FreshPicture(loop._history, Workers(5.0), 5.0, clock=lambda: now[0])
     first = asyncio.run(fresh.get())
     assert asyncio.run(fresh.get()) is first
-    clock.s += MOST_AGE_S / 2
+    now[0] += MOST_AGE_S / 2
     assert asyncio.run(fresh.get()) is first
     put_groups(loop._history, ["new"], quota(1.0), "ann")
     second = asyncio.run(fresh.get())
@@ -229,35 +213,32 @@ def test_a_picture_is_made_only_when_a_table_changed_or_after_a_minute(tmp_path:
     loop.run(1)
     third = asyncio.run(fresh.get())
     assert third is not second
-    clock.s += MOST_AGE_S + 1
+    now[0] += MOST_AGE_S + 1
     assert asyncio.run(fresh.get()) is not third
     assert fresh.close(within_s=5.0)
 
 
-def test_an_unreadable_history_is_told_and_no_old_picture(folder: Path, tmp_path: Path) -> None:
-    history = History(path=str(shutil.copytree(folder / "history", tmp_path / "history")))
-    fresh = FreshPicture(history, Workers(5.0), 5.0)
+def test_an_unreadable_history_is_told_and_no_old_picture(copied: History, tmp_path: Path) -> None:
+    usage, away = Path(copied.path) / "usage", tmp_path / "usage"
+    fresh, served = FreshPicture(copied, Workers(5.0), 5.0), viewer_of(tmp_path)
     asyncio.run(fresh.get())
-    (tmp_path / "history" / "usage").rename(tmp_path / "usage")
+    served.ok("GET", STATUS)
+    usage.rename(away)
     with pytest.raises(HistoryError, match="usage"):
         asyncio.run(fresh.get())
-    (tmp_path / "usage").rename(tmp_path / "history" / "usage")
-    assert len(asyncio.run(fresh.get()).names) == 4
-    served = Served(settings_with(tmp_path, TOKENS))
-    served.token = token("viewer")
-    served.ok("GET", STATUS)
-    (tmp_path / "history" / "usage").rename(tmp_path / "usage")
     assert "usage" in served.refused(503, "GET", STATUS)
+    away.rename(usage)
+    assert len(asyncio.run(fresh.get()).names) == 4
 
 
 def test_the_thread_makes_pictures_until_it_is_closed(folder: Path) -> None:
-    clock = Clock()
-    fresh = FreshPicture(History(path=str(folder / "history")), Workers(5.0), 5.0, clock=clock)
+    history, now = History(path=str(folder / "history")), [1000.0]
+    fresh = FreshPicture(history, Workers(5.0), 5.0, clock=lambda: now[0])
     fresh.start()
     picture = asyncio.run(fresh.get())  # waits for the first one
     assert len(picture.names) == 4
     assert fresh.close(within_s=5.0)
-    clock.s += 6.0
+    now[0] += 6.0
     # The disk does not answer: the picture is not given out for ever.
     with pytest.raises(AnswerError, match="not read within 5 s"):
         asyncio.run(fresh.get())

@@ -11,17 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.history.store import ensure_tables
 from quotaplane.query.buckets import Grid
-from quotaplane.registry.table import list_groups, put_groups
+from quotaplane.registry.table import list_groups
 from quotaplane.replay.period import Period
 from quotaplane.replay.quick_what_if import KnownPeriod
 from quotaplane.server.recorded_periods import KEPT_S, RecordedPeriods, Span
-from quotaplane.settings import History
 from tests.closed_loop.conftest import START_MS
-from tests.closed_loop.recorded_loop import RecordedLoop
-from tests.unit.registry.groups_cases import quota
-from tests.unit.server.server_cases import TOKENS, Served, settings_with, token
+from tests.unit.server.server_cases import TOKENS, Served, record, settings_with, token, viewer_of
 
 PATH = "/api/v1/what-if"
 WANTS = {
@@ -41,19 +37,13 @@ def at(second: float) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty rounds of a group with a quota, and of two that share their parent's."""
     folder: Path = tmp_path_factory.mktemp("recorded")
-    history = History(path=str(folder / "history"))
-    ensure_tables(history)
-    put_groups(history, list(QUOTAS), np.vstack([quota(r) for r in QUOTAS.values()]), "ann")
-    quotas = {name: {"publish_messages": rate} for name, rate in QUOTAS.items()}
-    RecordedLoop(history, WANTS, quotas).run(60)
+    record(folder, WANTS, QUOTAS, rounds=60)
     return folder
 
 
 @pytest.fixture
 def served(folder: Path) -> Served:
-    served = Served(settings_with(folder, TOKENS))
-    served.token = token("viewer")
-    return served
+    return viewer_of(folder)
 
 
 def asked(group: str, **more: Any) -> dict[str, Any]:
@@ -100,18 +90,6 @@ def test_a_lower_quota(served: Served) -> None:
     assert list_groups(served.history)["group"].to_pylist() == sorted(QUOTAS)
     row = served.ok("GET", "/api/v1/groups/orders")
     assert row["publish_messages_per_s"] == 100.0  # nothing was written
-
-
-def test_a_weight_moves_quota_among_siblings(served: Served) -> None:
-    answer = served.ok("POST", PATH, asked("acme::web", changes={"weight": 3}))
-    by_group: dict[str, float] = {}
-    for row in answer["rows"]:
-        by_group[row["group"]] = by_group.get(row["group"], 0) + row["changed_limit_per_s"]
-    # 80 in parts of 3 to 1.
-    assert by_group == pytest.approx({"acme::web": 60.0, "acme::batch": 20.0}, rel=0.02)
-    assert only(answer)["more_units"] > 0
-    losses = {row["group"] for row in answer["rows"] if row["less_units"] > 0}
-    assert losses == {"acme::batch"}
 
 
 def test_a_parent_has_the_lines_of_the_groups_below(served: Served) -> None:
