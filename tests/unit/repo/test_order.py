@@ -12,4 +12,4 @@ from tests.unit.repo.pages import ROOT
 def test_whatever_is_listed_is_there(begin: str) -> None:
     file, _, name = begin.partition("::")
     assert (ROOT / file).exists()
-    assert not name or f"\ndef {name}" in (ROOT / file).read_text(encoding="utf-8")
+    assert not name or f"def {name}" in (ROOT / file).read_text(encoding="utf-8")
