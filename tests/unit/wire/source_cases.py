@@ -25,19 +25,19 @@ def rows(
     values: Sequence[bytes],
     ages_s: Sequence[float] = (),
     first: int = 0,
-    topic: str = "t/0",
+    at: str = "t/0",
     most: int = MOST,
     now_ms: int = NOW_MS,
     **columns: Any,
 ) -> pa.RecordBatch:
-    """Reports of these ages, from position ``topic@first`` on; ``columns``: key or topic."""
+    """Reports of these ages, from position ``at@first`` on; ``columns``: key or topic."""
     ages_s = ages_s or [0.0] * len(values)
     return pa.record_batch(
         {
             "value": pa.array([v[:4096] if len(v) > most else v for v in values], pa.binary()),
             "size": pa.array(map(len, values), pa.int32()),
             "published_at_ms": [now_ms - round(age_s * 1000) for age_s in ages_s],
-            "position": [f"{topic}@{first + number}" for number in range(len(values))],
+            "position": [f"{at}@{first + number}" for number in range(len(values))],
             "now_ms": [now_ms] * len(values),
             **columns,
         }

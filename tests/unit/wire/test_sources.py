@@ -135,8 +135,8 @@ def test_what_is_left_out_of_a_topic_that_stores_it_is_recorded_later_and_has_no
     def flood(topic: str) -> list[pa.RecordBatch]:
         values = [report("b0", 900)] * 6
         ages_s = [3600.0, 5.0, 4.0, 3.0, 2.0, 4.0]  # the last one repeats the third
-        others = [rows([report(f"c{n}", 900)], first=6 + n, topic=topic) for n in range(3)]
-        return [rows(values, ages_s, topic=topic), *others]
+        others = [rows([report(f"c{n}", 900)], first=6 + n, at=topic) for n in range(3)]
+        return [rows(values, ages_s, at=topic), *others]
 
     stored = divided(flood("persistent://public/default/t"), **bounds)
     assert stored.brokers == ["b0", "b0", "c0"]
