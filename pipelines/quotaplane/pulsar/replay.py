@@ -27,7 +27,12 @@ from quotaplane.pulsar.spool import Spool
 
 
 def read_between(
-    options: Options, start: Offset, end: Offset, *, patience_s: float = PATIENCE_S
+    options: Options,
+    start: Offset,
+    end: Offset,
+    *,
+    patience_s: float = PATIENCE_S,
+    retry_s: float = RETRY_S,
 ) -> Iterator[pa.RecordBatch]:
     """The rows that ``TopicPool.read`` gave between two offsets; of live topics those spooled.
 
@@ -39,7 +44,7 @@ def read_between(
         yield from Spool(options.spool_folder).read(start, end)
     parts = ranges(start, end)
     if parts:
-        yield from _read(options, parts, may_be_empty=False, patience_s=patience_s)
+        yield from _read(options, parts, may_be_empty=False, patience_s=patience_s, retry_s=retry_s)
 
 
 def read_range(options: Options, topic: str, start: str, last: Id) -> Iterator[pa.RecordBatch]:
@@ -56,11 +61,12 @@ def _read(
     *,
     may_be_empty: bool,
     patience_s: float = PATIENCE_S,
+    retry_s: float = RETRY_S,
 ) -> Iterator[pa.RecordBatch]:
     client = open_client(options)
     try:
         for topic, start, last in parts:
-            pieces = _pieces(client, options, topic, start, last, may_be_empty, patience_s)
+            pieces = _pieces(client, options, topic, start, last, may_be_empty, patience_s, retry_s)
             yield from batches(chain.from_iterable(pieces))
     finally:
         close_quietly(client)
@@ -74,6 +80,7 @@ def _pieces(
     last: Id,
     may_be_empty: bool,
     patience_s: float,
+    retry_s: float,
 ) -> Iterator[list[Row]]:
     """Rows up to ``last``; waits for an unavailable broker like a running query."""
     lost, position, answered_s = loss_policy(options), start, time.monotonic()
@@ -99,7 +106,7 @@ def _pieces(
             if reader is not None:
                 with suppress(pulsar.PulsarException):
                     reader.close()
-        time.sleep(RETRY_S)
+        time.sleep(retry_s)
     nothing_since = may_be_empty and time_of(position) is not None
     if not nothing_since and is_before(position, last):
         lost(topic, position)

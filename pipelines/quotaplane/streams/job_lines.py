@@ -22,7 +22,7 @@ STATUS_EVERY_S: Final = 10.0
 _MAX_TEXT: Final = 2000
 _MAX_QUEUED: Final = 100
 """Lines that wait while the terminal blocks; the oldest are dropped."""
-_END_PATIENCE_S: Final = 2.0
+END_PATIENCE_S: Final = 2.0
 
 
 class JobLines:
@@ -35,11 +35,13 @@ class JobLines:
         write: Callable[[str], None] = write_line,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
         clock: Callable[[], float] = time.monotonic,
+        end_patience_s: float = END_PATIENCE_S,
     ) -> None:
         self.status = status
         self.conditions = Conditions(self.warn, lambda text: self.say("recovered", text), clock)
         status.wrong_now = self.conditions.active
         self._write, self._now, self._clock = write, now, clock
+        self._end_patience_s = end_patience_s
         self._queue: deque[str] = deque(maxlen=_MAX_QUEUED)
         self._wake = threading.Condition()
         self._queued = False
@@ -71,13 +73,13 @@ class JobLines:
         self.say("warning", text)
 
     def end(self, why: str) -> None:
-        """Print the queued lines and the last one; waits at most 2 s for the terminal."""
+        """Print the queued lines and the last one; waits ``end_patience_s`` for the terminal."""
         self.say("ended", f"{why}; {self.status.total()}")
         with self._wake:
             self._queued = False
             self._wake.notify()
         if self._thread.is_alive():
-            self._thread.join(_END_PATIENCE_S)
+            self._thread.join(self._end_patience_s)
 
     def take_due(self) -> list[str]:
         """The lines to print now, with the status line if it is due."""

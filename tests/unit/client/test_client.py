@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from quotaplane.client.agent import BrokerClient
-from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.model import BASIC, DIMENSIONS, group_id
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
 from quotaplane.transport.base import Polled, Portion
-from quotaplane.wire.limits import decode_limits, encode_limits
+from quotaplane.wire.limits import decode_limits
+from tests.unit.wire.wire_cases import limits_message
 
 T0 = 1_700_000_000_000
 LEASE_MS = 10_000
@@ -33,18 +33,12 @@ def update(limit: float = 100.0, *, group: str = "g", **other: Any) -> bytes:
     """Limits of broker b1 for one group."""
     if "group_ids" not in other:
         other.setdefault("groups", [group])
-    fields: dict[str, Any] = {
-        "broker": "b1",
-        "shard": 0,
-        "epoch": 1,
-        "seq": 1,
-        "issued_at_ms": T0,
-        "lease_ms": LEASE_MS,
-        "limits": np.full((1, BASIC), limit),
-    }
+    usual = {"seq": 1, "issued_at_ms": T0, "lease_ms": LEASE_MS}
     if (safe := other.pop("safe", None)) is not None:
-        fields["safe_limits"] = np.full((1, BASIC), safe)
-    return encode_limits(**{**fields, **other})
+        usual["safe_limits"] = np.full((1, BASIC), safe)
+    groups = other.pop("groups", None)
+    limits = np.full((1, BASIC), limit)
+    return limits_message(**{**usual, "groups": groups, "limits": limits, **other})
 
 
 def removal(*, seq: int = 2, by_id: bool = False, **other: Any) -> bytes:
@@ -67,40 +61,6 @@ class Receiver(Protocol):
 
     def limits(self, group: str, now_ms: int) -> Sequence[float]:
         """In force at b1, the first four dimensions."""
-
-
-class Library:
-    """``ReceivedLimits`` by itself, of several brokers."""
-
-    is_incarnation = True
-
-    def __init__(self, unset: float, unset_safe: float) -> None:
-        self.unset = self.removed = unset
-        self.unset_safe = unset_safe
-        self.received = ReceivedLimits(
-            ["b0", "b1"],
-            ["other"],
-            started_at_ms=STARTED_MS,
-            unset=unset,
-            unset_safe=unset_safe,
-            removed=unset,
-            admits=lambda ids: np.ones(len(ids), np.bool_),
-        )
-
-    def receive(self, value: bytes, now_ms: int = T0) -> int:
-        return self.received.apply(decode_limits(value)).changed
-
-    def limits(self, group: str, now_ms: int) -> Sequence[float]:
-        columns = self.received.columns_of([group])
-        (found,) = self.received.of(self.received.row("b1"), columns, now_ms)
-        if columns[0] >= 0:
-            whole = self.received.all(now_ms)[self.received.row("b1"), columns[0]]
-            np.testing.assert_equal(whole, found)
-        return found[:BASIC].tolist()
-
-    def terms(self, group: str) -> str:
-        row, columns = self.received.row("b1"), self.received.columns_of([group])
-        return self.received.throttles(row, columns)[0]
 
 
 class FakeLink:
@@ -203,8 +163,6 @@ class Enforcer:
 
 
 RECEIVERS: dict[str, Callable[[], Receiver]] = {
-    "library": lambda: Library(np.inf, OWN_SAFE),
-    "library, strict": lambda: Library(0.0, 0.0),
     "agent": lambda: Agent(np.inf, OWN_SAFE),
     "agent, strict": lambda: Agent(0.0, 0.0),
     "simulated": lambda: Simulated(np.inf, OWN_SAFE),
@@ -251,12 +209,6 @@ def test_a_duplicate_changes_nothing(receiver: Receiver) -> None:
     assert holds(receiver) == 20.0
 
 
-def test_an_older_epoch_is_refused_whatever_its_seq(receiver: Receiver) -> None:
-    receiver.receive(update(20.0, epoch=2, seq=0))
-    assert receiver.receive(update(90.0, epoch=1, seq=10**6)) == 0
-    assert holds(receiver) == 20.0
-
-
 def test_versions_are_compared_group_by_group(receiver: Receiver) -> None:
     """Shards decide for themselves: of their messages none is newer for the other's groups."""
     receiver.receive(update(20.0, seq=9, shard=0))
@@ -283,11 +235,6 @@ def test_a_renewal_without_safe_limits_keeps_those_told_before(receiver: Receive
     receiver.receive(update(30.0, seq=2, issued_at_ms=late), late)
     assert holds(receiver, now_ms=late) == 30.0
     assert holds(receiver, now_ms=late + LEASE_MS + 1) == 4.0
-
-
-def test_without_a_safe_limit_a_broker_has_its_own(receiver: Receiver) -> None:
-    receiver.receive(update(20.0))
-    np.testing.assert_equal(holds(receiver, now_ms=T0 + LEASE_MS + 1), receiver.unset_safe)
 
 
 def test_of_a_message_whose_lease_is_over_the_safe_limit_holds(receiver: Receiver) -> None:
@@ -343,7 +290,7 @@ def test_a_limit_may_be_infinite(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("receiver", KEEP_TERMS, indirect=True)
-def test_throttle_terms(receiver: Library | Agent | Simulated) -> None:
+def test_throttle_terms(receiver: Agent | Simulated) -> None:
     assert receiver.terms("g") == ""
     receiver.receive(update(throttles=[HARD]))
     assert receiver.terms("g") == HARD

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -94,28 +93,18 @@ def ask(history: History, tmp_path: Path, sql: str, *words: str) -> int:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", VALUES)
-def test_a_type_in_a_form(
-    made: History, tmp_path: Path, capsys: Output, kind: str, form: str
-) -> None:
-    name = kind.partition("(")[0].partition("[")[0]
-    if ALIASES.get(name, name) not in KNOWN:
-        pytest.skip(f"this DuckDB has no {name}")
-    value, expected = VALUES[kind]
-    check(made, tmp_path, capsys, f"CAST({value} AS {kind})", expected, form)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("case", UNUSUAL)
-def test_an_unusual_value_in_a_form(
+@pytest.mark.parametrize("case", [*VALUES, *UNUSUAL])
+def test_a_value_in_a_form(
     made: History, tmp_path: Path, capsys: Output, case: str, form: str
 ) -> None:
-    check(made, tmp_path, capsys, *UNUSUAL[case], form)
-
-
-def check(
-    made: History, tmp_path: Path, capsys: Output, sql: str, expected: Any, form: str
-) -> None:
+    if case in UNUSUAL:
+        sql, expected = UNUSUAL[case]
+    else:
+        name = case.partition("(")[0].partition("[")[0]
+        if ALIASES.get(name, name) not in KNOWN:
+            pytest.skip(f"this DuckDB has no {name}")
+        value, expected = VALUES[case]
+        sql = f"CAST({value} AS {case})"
     assert ask(made, tmp_path, f"SELECT {sql} AS found, 1 AS one", form) == 0
     out, err = capsys.readouterr()
     assert err == ""

@@ -1,4 +1,7 @@
-"""Commands whose stdout or stderr can't be written: one line at most, and a documented code."""
+"""Output that can't be written or lacks characters, and unforeseen errors: one line at most.
+
+Each has a documented exit code, and none prints a traceback.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import errno
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +24,7 @@ from quotaplane.console.command_output import UNFORESEEN, command_output
 from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import OutputError
 from tests.unit.repo.pages import ROOT
+from tests.virtual_loop import run_virtually
 
 FULL = "quotaplane: error: stdout can't be written: No space left on device\n"
 CLOSED = "quotaplane: error: stdout is closed; nothing was done (> /dev/null discards the output)\n"
@@ -38,7 +43,9 @@ def case(tmp_path: Path) -> dict[str, str]:
     return {command: str(tmp_path / f"{command}.json") for command in CASES}
 
 
-def ended(redirections: str, *argv: str, unbuffered: bool = False) -> tuple[int, str]:
+def ended(
+    redirections: str, *argv: str, unbuffered: bool = False, stdout: int = subprocess.PIPE
+) -> tuple[int, str]:
     """The command's exit code and stderr; its stdout is what ``redirections`` make of a pipe."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "pipelines")}
     environment.pop("PYTHONUNBUFFERED", None)
@@ -47,7 +54,8 @@ def ended(redirections: str, *argv: str, unbuffered: bool = False) -> tuple[int,
     shell = ["sh", "-c", f'exec "$@" {redirections}', "sh"]
     done = subprocess.run(
         [*shell, sys.executable, "-m", "quotaplane", *argv],
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         env=environment,
     )
@@ -75,18 +83,11 @@ def test_a_closed_stdout_is_refused_before_anything_is_done(argv: list[str]) -> 
 def test_a_reader_that_left_ends_the_command_quietly(case: dict[str, str], command: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    os.set_inheritable(write, True)
     try:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "pipelines")}
-        done = subprocess.run(
-            [sys.executable, "-m", "quotaplane", command, case[command]],
-            stdout=write,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
+        code, err = ended("", command, case[command], stdout=write)
     finally:
         os.close(write)
-    assert (done.returncode, done.stderr) == (141, b"")
+    assert (code, err) == (141, "")
 
 
 @pytest.mark.parametrize(
@@ -122,23 +123,21 @@ def test_status_lines_that_can_not_be_written_do_not_end_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.stdout", _FullStream())
-    monkeypatch.setattr(agent_process, "_STATUS_EVERY_S", 0.0)
-    asked = 0
-
-    def status() -> dict[str, int]:
-        nonlocal asked
-        asked += 1
-        return {}
+    asked: list[float] = []
 
     async def watch() -> None:
-        lines = asyncio.create_task(agent_process.print_status(status))
-        while asked < 3:
-            await asyncio.sleep(0)
-            assert not lines.done()
-        lines.cancel()
+        now_s = asyncio.get_running_loop().time
+
+        def status() -> dict[str, int]:
+            asked.append(now_s())
+            return {}
+
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(agent_process.print_status(status), 35.0)
 
     with pytest.raises(OutputError), command_output():
-        asyncio.run(watch())
+        run_virtually(watch())
+    assert asked == [10.0, 20.0, 30.0]
 
 
 def test_a_broken_pipe_elsewhere_is_no_quiet_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,3 +152,88 @@ def test_messages_for_a_stderr_that_is_full_are_dropped(monkeypatch: pytest.Monk
     monkeypatch.setattr("sys.stderr", _FullStream())
     inform("done")
     warn("late")
+
+
+NAME = "caf\u00e9 \u65e5\u672c \U0001f600"
+
+ENCODINGS = ["ascii", "latin-1", "cp1252", "shift_jis", "koi8-r", "utf-8", "utf-16", "cp037"]
+
+FORMS = ["--json", "--csv", "--table"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    place = str(tmp_path / "history")
+    put = ["groups", "put", NAME, "--publish-messages-per-s", "5", "--init", "--history", place]
+    assert main(put) == 0
+    return place
+
+
+def printed(encoding: str, *words: str) -> tuple[int, bytes, bytes]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "pipelines"),
+        "PYTHONIOENCODING": encoding,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "quotaplane", *words], capture_output=True, env=environment
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_terminal_that_lacks_characters(place: str, encoding: str) -> None:
+    code, out, err = printed(encoding, "groups", "list", "--json", "--history", place)
+    assert (code, err) == (0, b"")
+    [group] = json.loads(out.decode(encoding))
+    assert group["group"] == NAME
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form(place: str, form: str) -> None:
+    code, out, err = printed("ascii", "groups", "list", form, "--history", place)
+    assert (code, err) == (0, b"")
+    assert b"caf\\u00e9" in out
+
+
+def test_an_error_names_what_the_terminal_lacks(place: str) -> None:
+    code, _, err = printed("ascii", "groups", "get", "\u65e5", "--history", place)
+    assert code == 2
+    assert err.count(b"\n") == 1
+    assert b"Traceback" not in err
+
+
+class Unforeseen(BaseException):
+    """As a panic of deltalake, which is no ``Exception``."""
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a\nb"), Unforeseen("x" * 5000)])
+def test_an_unforeseen_error_is_one_line_and_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    error: BaseException,
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("quotaplane.cli.allocate.run", fail)
+    assert main(["allocate", "-"]) == UNFORESEEN
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert len(err) < 1000
+    assert err.startswith(f"quotaplane: error: a bug: {type(error).__name__}: ")
+    [file] = tmp_path.glob("quotaplane-*.traceback")
+    assert re.search(rf"which is in {re.escape(str(file))}\n", err)
+    assert "in fail" in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_without_a_place_for_the_traceback_the_line_is_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr("quotaplane.cli.allocate.run", lambda _: 1 // 0)
+    assert main(["allocate", "-"]) == UNFORESEEN
+    assert "its traceback can't be written (No such file" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,39 +54,24 @@ def test_a_terminal_is_given_no_control_characters(control: str) -> None:
     assert [unescape_cell(line[0]) for line in cells(printed)] == [text, text]
 
 
-def test_groups_whose_terms_have_control_characters_are_printed_and_put_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    places = [("--history", str(tmp_path / name)) for name in ("one", "other")]
-    history = History(path=places[0][1])
-    make_history(history)
-    # The command line refuses such authors.
-    put_groups(history, ["g"], quota(5), "ann\x1b]0;title\x07\x9b2J")
-    assert main(["groups", "list", "--csv", *places[0]]) == 0
-    printed = capsys.readouterr().out
-    assert all(each.isprintable() or each == "\n" for each in printed)
-    (tmp_path / "groups.csv").write_text(printed, "utf-8")
-    assert (
-        main(["groups", "put", "--file", str(tmp_path / "groups.csv"), "--init", *places[1]]) == 0
-    )
-
-
-def test_groups_with_such_names_are_printed_and_put_back(
+def test_groups_with_such_names_and_authors_are_printed_and_put_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ["=cmd|x", "@sum", "-1", "'=quoted", "acme"]
     places = [("--history", str(tmp_path / name)) for name in ("one", "other")]
-    file = tmp_path / "groups.json"
-    file.write_text(json.dumps([{"group": name, "publish_bytes_per_s": 5} for name in names]))
-    assert main(["groups", "put", "--file", str(file), "--init", *places[0]]) == 0
-    capsys.readouterr()
+    history = History(path=places[0][1])
+    make_history(history)
+    # The command line refuses such authors.
+    quotas = np.repeat(quota(5), len(names), axis=0)
+    put_groups(history, names, quotas, "ann\x1b]0;title\x07\x9b2J")
     assert main(["groups", "list", "--csv", *places[0]]) == 0
     printed = capsys.readouterr().out
-    (tmp_path / "groups.csv").write_text(printed, "utf-8")
+    assert all(each.isprintable() or each == "\n" for each in printed)
     found = [line[0] for line in cells(printed)[1:]]
     assert sorted(found) == sorted(["'=cmd|x", "'@sum", "'-1", "''=quoted", "acme"])
-    put = ["groups", "put", "--file", str(tmp_path / "groups.csv"), "--init", *places[1]]
-    assert main(put) == 0
+    file = tmp_path / "groups.csv"
+    file.write_text(printed, "utf-8")
+    assert main(["groups", "put", "--file", str(file), "--init", *places[1]]) == 0
     capsys.readouterr()
     assert main(["groups", "list", "--json", *places[1]]) == 0
     groups = json.loads(capsys.readouterr().out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import urllib.request
 from dataclasses import fields
 from pathlib import Path
@@ -15,17 +14,16 @@ from quotabalance.job.job import BalanceSpec
 from quotaplane import __version__
 from quotaplane.errors import ConfigError
 from quotaplane.metrics.declaration import OTHER, Kind, Label, Metric
-from quotaplane.metrics.exposition import counter, endpoint, histogram, registry_of
+from quotaplane.metrics.exposition import endpoint, registry_of
 from quotaplane.metrics.of_jobs import (
     LOAD_REASONS,
     REPORT_REASONS,
     STAGE_SECONDS,
     STAGES,
 )
-from quotaplane.metrics.of_programs import HTTP_REQUESTS, HTTP_SECONDS, METRICS, PROGRAMS
+from quotaplane.metrics.of_programs import METRICS, PROGRAMS
 from quotaplane.metrics.reference import tables
 from quotaplane.round_counts import MOST_NAMED, RoundCounts
-from quotaplane.settings import parse_settings
 from quotaplane.streams.job import JobSpec, run_stream_job
 from quotaplane.streams.quota.dead_letters import BAD_DEFINITION, UNKNOWN_GROUP
 from quotaplane.streams.quota.job import QuotaSpec
@@ -34,7 +32,8 @@ from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.wire import reasons
 from tests.unit.metrics.metrics_cases import Series, parsed, scraped
 from tests.unit.repo.pages import ROOT
-from tests.unit.streams.test_sink import SETTINGS, Job
+from tests.unit.streams.shard_cases import SETTINGS, job_settings
+from tests.unit.streams.test_sink import Job
 
 
 def read(url: str) -> Series:
@@ -152,18 +151,6 @@ def test_a_quota_job_after_some_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "process_start_time_seconds" in found
 
 
-def test_the_line_and_the_metrics_have_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = Job(monkeypatch)
-    for _ in range(3):
-        job.round(job.report("b1"), job.report("b1"), b"\xff\xffjunk")
-    line = job.lines.status.total()
-    found = scraped(registry_of("quota", job.lines.status.readings))
-    used = found["quotaplane_reports_total"][("used",)]
-    rejected = sum(found["quotaplane_rejected_total"].values())
-    assert f"reports={used:.0f} " in line
-    assert f"rejected={rejected:.0f} " in line
-
-
 def test_a_publish_that_fails_is_counted_and_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(monkeypatch)
 
@@ -225,15 +212,6 @@ def test_the_histogram_counts_all_rounds_and_each_once() -> None:
     assert len(found[f"{STAGE_SECONDS.name}_bucket"]) == 4 * (len(STAGE_SECONDS.buckets) + 1)
 
 
-def test_instruments_for_what_a_server_counts() -> None:
-    registry = registry_of("server")
-    counter(HTTP_REQUESTS, registry).labels("GET", "/api/v1/groups", "200").inc()
-    histogram(HTTP_SECONDS, registry).labels("/api/v1/groups").observe(0.01)
-    found = scraped(registry)
-    assert found["quotaplane_http_requests_total"] == {("200", "GET", "/api/v1/groups"): 1}
-    assert found["quotaplane_http_request_seconds_count"] == {("/api/v1/groups",): 1}
-
-
 # The endpoint
 
 
@@ -243,39 +221,17 @@ def a_port() -> int:
         return int(made.getsockname()[1])
 
 
-def test_the_endpoint_answers_while_a_batch_hangs() -> None:
+def test_the_endpoint_answers_while_a_batch_runs_and_no_longer() -> None:
     status = JobStatus((), (), clock=lambda: 0.0, wall=iter(range(10, 20)).__next__)
-    hangs, ends = threading.Event(), threading.Event()
-
-    def batch() -> None:
-        status.round_began(7)
-        hangs.set()
-        ends.wait(30)
-
-    running = threading.Thread(target=batch)
-    running.start()
-    hangs.wait(30)
-    try:
-        with endpoint(registry_of("quota", status.readings), "127.0.0.1", a_port(), "k") as url:
-            for _ in range(2):
-                found = read(url)
-                (started,) = found["quotaplane_round_started_timestamp_seconds"].values()
-                (ended,) = found["quotaplane_round_ended_timestamp_seconds"].values()
-                assert started > ended, "a round is running"
-    finally:
-        ends.set()
-        running.join()
+    status.round_began(7)
+    with endpoint(registry_of("quota", status.readings), "127.0.0.1", a_port(), "k") as url:
+        for _ in range(2):
+            found = read(url)
+            (started,) = found["quotaplane_round_started_timestamp_seconds"].values()
+            (ended,) = found["quotaplane_round_ended_timestamp_seconds"].values()
+            assert started > ended
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url, timeout=5)
-
-
-def settings_with(folder: Path, **metrics: Any) -> dict[str, Any]:
-    return {
-        "transport": {"kind": "delta", "path": str(folder / "topics")},
-        "history": {"path": str(folder / "history")},
-        "checkpoint": str(folder / "checkpoint"),
-        "metrics": metrics,
-    }
 
 
 @pytest.mark.parametrize(
@@ -289,7 +245,7 @@ def test_a_port_that_is_taken_ends_a_job_before_it_does_anything(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        settings = parse_settings(settings_with(tmp_path, **{key: port}))
+        settings = job_settings(tmp_path, metrics={key: port})
         with pytest.raises(ConfigError) as failed:
             run_stream_job(spec(settings), pytest.fail)
     assert str(failed.value) == (
@@ -319,11 +275,6 @@ def test_a_host_that_is_not_ours_is_one_line(host: str) -> None:
         ({"host": ""}, "metrics.host"),
     ],
 )
-def test_wrong_settings_are_refused(given: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_wrong_settings_are_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        parse_settings(settings_with(tmp_path, **given))
-
-
-def test_nothing_is_served_by_default(tmp_path: Path) -> None:
-    settings = parse_settings(settings_with(tmp_path))
-    assert [*settings.metrics.model_dump().values()] == ["127.0.0.1", None, None, None]
+        job_settings(metrics=given)

@@ -13,9 +13,9 @@ from opentelemetry.trace import Span, Tracer, TracerProvider
 
 from quotaplane.errors import ConfigError
 from quotaplane.metrics.traces import RoundTraces, round_traces
-from quotaplane.settings import Tracing, parse_settings
+from quotaplane.settings import Tracing
 from quotaplane.streams.sink import BatchSink
-from tests.unit.metrics.test_metrics import settings_with
+from tests.unit.streams.shard_cases import job_settings
 from tests.unit.streams.test_sink import Job
 
 
@@ -111,6 +111,6 @@ def test_the_setting_without_the_sdk_is_one_line(monkeypatch: pytest.MonkeyPatch
     assert failed.value.exit_code == 2
 
 
-def test_an_endpoint_that_is_no_url_is_refused(tmp_path: Any) -> None:
+def test_an_endpoint_that_is_no_url_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"tracing\.endpoint"):
-        parse_settings({**settings_with(tmp_path), "tracing": {"endpoint": "localhost:4318"}})
+        job_settings(tracing={"endpoint": "localhost:4318"})

@@ -1,10 +1,10 @@
-"""Options, settings and times have one spelling each: what else could be meant is refused."""
+"""Options, settings and times have one spelling each; what else could be meant is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,20 +16,16 @@ from quotaplane.console.answers import json_of
 from quotaplane.console.text_table import columns_of, render
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.groups.quota_text import parse_quota
-from quotaplane.parsing.point_in_time import parse_since, parse_until
+from quotaplane.parsing.point_in_time import check_order, parse_since, parse_until
 from quotaplane.parsing.strict_json import parse_json
 from quotaplane.parsing.strict_yaml import read_value
 from quotaplane.query.audit import parse_audit
 from quotaplane.registry.group_files import read_group_files
-from quotaplane.settings import History, load_settings, parse_settings
-from tests.histories import make_history
+from quotaplane.settings import load_settings
+from tests.unit.streams.shard_cases import job_settings
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
-SETTINGS: dict[str, Any] = {
-    "transport": {"kind": "delta", "path": "topics"},
-    "history": {"path": "history"},
-    "checkpoint": "checkpoint",
-}
+Refused = Callable[..., str]
 
 
 @pytest.mark.parametrize(
@@ -47,14 +43,8 @@ SETTINGS: dict[str, Any] = {
         ["balance", "replay", "--since", "2h", "--since", "1h"],
     ],
 )
-def test_an_option_is_given_once(
-    history: History, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    make_history(history)
-    assert main([*words, "--history", history.path]) == 2
-    err = capsys.readouterr().err
-    assert "is given twice" in err
-    assert err.count("\n") == 1
+def test_an_option_is_given_once(refused: Refused, words: list[str]) -> None:
+    assert "is given twice" in refused(*words)
 
 
 @pytest.mark.parametrize(
@@ -68,19 +58,19 @@ def test_an_option_is_given_once(
         ["groups", "restore", "--from-history", "--version"],
         ["maintain", "--keep-days"],
         ["audit", "exceeded", "--tolerance"],
-        ["simulate", "none.json", "--seed"],
     ],
 )
-def test_a_number_has_one_spelling(
-    history: History, capsys: pytest.CaptureFixture[str], words: list[str], text: str
-) -> None:
-    make_history(history)
+def test_a_number_has_one_spelling(refused: Refused, words: list[str], text: str) -> None:
     *first, option = words
-    where = [] if first[0] == "simulate" else ["--history", history.path]
     if text == "9" * 20 and option in ("--keep-days", "--tolerance"):
         return
-    assert main([*first, f"{option}={text}", *where]) == 2
-    assert f"argument {option}: must be a " in capsys.readouterr().err
+    assert f"argument {option}: must be a " in refused(*first, f"{option}={text}")
+
+
+@pytest.mark.parametrize("text", ["1_0", "-0", "9" * 20])
+def test_a_seed_has_one_spelling(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    assert main(["simulate", "none.json", f"--seed={text}"]) == 2
+    assert "argument --seed: must be a " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -131,12 +121,8 @@ def test_nothing_has_happened_in_the_future() -> None:
         (["limits", "--broker", ""], "--broker"),
     ],
 )
-def test_an_empty_value_is_none(
-    history: History, capsys: pytest.CaptureFixture[str], words: list[str], name: str
-) -> None:
-    make_history(history)
-    assert main([*words, "--history", history.path]) == 2
-    assert f"argument {name}: must not be empty" in capsys.readouterr().err
+def test_an_empty_value_is_none(refused: Refused, words: list[str], name: str) -> None:
+    assert f"argument {name}: must not be empty" in refused(*words)
 
 
 @pytest.mark.parametrize("option", ["--history", "--conf"])
@@ -165,7 +151,7 @@ def test_a_setting_has_one_spelling(key: str, value: object) -> None:
     section, _, name = key.rpartition(".")
     given = {section: {name: value}} if section else {name: value}
     with pytest.raises(ConfigError, match=f"^settings: {key}: must be (a|true)"):
-        parse_settings({**SETTINGS, **given})
+        job_settings(**given)
 
 
 def test_settings_of_the_environment_are_texts(
@@ -200,7 +186,7 @@ def test_a_variable_has_a_name_and_a_value(
     monkeypatch.setenv("NOTHING", "")
     monkeypatch.delenv("ABSENT", raising=False)
     with pytest.raises(ConfigError) as raised:
-        parse_settings({**SETTINGS, "history": {"path": text}})
+        job_settings(history={"path": text})
     assert str(raised.value).startswith(f"settings: history.path: {says}")
 
 
@@ -247,33 +233,22 @@ def test_a_setting_of_pulsar_has_one_spelling(text: str) -> None:
 
 @pytest.mark.parametrize("option", ["--by", "--why"])
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[2Jb", "a\u202eb"])
-def test_who_and_why_can_be_printed(
-    history: History, capsys: pytest.CaptureFixture[str], option: str, text: str
-) -> None:
-    make_history(history)
-    assert main(["groups", "put", "g", option, text, "--history", history.path]) == 2
-    assert f"{option} must be a printable text" in capsys.readouterr().err
+def test_who_and_why_can_be_printed(refused: Refused, option: str, text: str) -> None:
+    assert f"{option} must be a printable text" in refused("groups", "put", "g", option, text)
 
 
-def test_a_login_name_can_be_printed(
-    history: History, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_history(history)
+def test_a_login_name_can_be_printed(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "a\nb")
-    assert main(["groups", "put", "g", "--history", history.path]) == 2
-    assert "the login name 'a\\nb' can't be printed" in capsys.readouterr().err
+    assert "the login name 'a\\nb' can't be printed" in refused("groups", "put", "g")
 
 
 @pytest.mark.parametrize(
     "words",
     [["groups", "get", "a\udcff"], ["groups", "delete", "b", "a\udcff"], ["audit", "\udcff"]],
 )
-def test_what_the_locale_has_no_text_for(
-    history: History, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    for place in (history.path, "h\udcff"):
-        assert main([*words, "--history", place]) == 2
-        assert "udcff' is no text in utf-8" in capsys.readouterr().err
+def test_what_the_locale_has_no_text_for(refused: Refused, words: list[str]) -> None:
+    for place in (None, "h\udcff"):
+        assert "udcff' is no text in utf-8" in refused(*words, place=place)
 
 
 def test_a_table_is_aligned_in_columns_of_a_terminal() -> None:
@@ -297,3 +272,53 @@ def test_no_file_of_a_folder_is_overlooked(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").symlink_to(tmp_path / "gone")
     with pytest.raises(InputError, match=r"c\.yaml: can't be read"):
         read_group_files(str(tmp_path))
+
+
+OUT_OF_RANGE = ["999999d", "9999-12-31", "9999-12-31T23:59:59-12:00", "0001-01-01", "1969-12-31"]
+COMMANDS = [
+    (["audit", "changes"], "--since", "--until"),
+    (["balance", "replay"], "--since", "--until"),
+    (["replay"], "--from", "--to"),
+    (["groups", "restore", "--from-history"], "--at", None),
+    (["why", "g", "b"], "--at", None),
+]
+
+
+@pytest.mark.parametrize("text", OUT_OF_RANGE)
+def test_a_time_out_of_range_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=f"^--since: '{text}' must be between 1970 and 2200$"):
+        parse_since(text, NOON)
+
+
+def test_times_at_the_ends_of_the_range() -> None:
+    assert parse_since("1970-01-01", NOON).year == 1970
+    assert parse_until("2200-01-01", NOON).year == 2200
+    assert parse_since("20000d", NOON).year == 1971
+
+
+def test_a_period_does_not_end_before_it_begins() -> None:
+    later = NOON.replace(hour=13)
+    for since, until in ((NOON, later), (NOON, NOON), (None, NOON), (later, None), (None, None)):
+        check_order(since, until)
+    with pytest.raises(InputError, match=r"^--until: 2026-03-01T12.* is before --since, 2026"):
+        check_order(later, NOON)
+
+
+@pytest.mark.parametrize("text", OUT_OF_RANGE)
+@pytest.mark.parametrize(("words", "since", "until"), COMMANDS)
+def test_a_command_refuses_times_out_of_range(
+    refused: Refused, words: list[str], since: str, until: str | None, text: str
+) -> None:
+    tries = [(since, [since, text])]
+    if until is not None:
+        tries.append((until, [since, "1h", until, text]))
+    for option, times in tries:
+        said = f"quotaplane: error: {option}: {text!r} must be between 1970 and 2200\n"
+        assert refused(*words, *times) == said
+
+
+@pytest.mark.parametrize(("words", "since", "until"), COMMANDS[:3])
+def test_a_command_refuses_times_exchanged(
+    refused: Refused, words: list[str], since: str, until: str
+) -> None:
+    assert until in refused(*words, since, "1h", until, "2h")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
-from quotaplane.errors import ConfigError, InputError
+from quotaplane.errors import InputError
 from quotaplane.parsing.strict_yaml import read_mappings, read_value, write_yaml
-from quotaplane.settings import load_settings
-from tests.unit.registry.groups_cases import Command
 
 READ_DIFFERENTLY = [
     *("0100", "08", "-010", "+01", "00.5", "0100.5", "01e3"),
@@ -85,21 +81,3 @@ def test_what_is_written_is_read_alike_here_and_elsewhere(text: str) -> None:
     assert yaml.safe_load(written) == read_value(written, "f") == expected
     if text != "x":
         assert f"'{text}'" in written
-
-
-def test_a_group_file_is_refused_with_its_line(groups: Command, tmp_path: Path) -> None:
-    groups("put", "there")
-    file = tmp_path / "f.yaml"
-    for text in ("0100", "1:30", "0x10"):
-        file.write_text(f"- group: a\n- {{group: b, publish_messages_per_s: {text}}}\n")
-        assert f"f.yaml: line 2: {text} means different things" in groups.refused(
-            "apply", "-f", str(file)
-        )
-
-
-@pytest.mark.parametrize("more", ["limits: {lease_s: 2:00}", "security:\n  allow_x: yes"])
-def test_a_settings_file_is_refused_with_its_line(tmp_path: Path, more: str) -> None:
-    file = tmp_path / "settings.yaml"
-    file.write_text(f"checkpoint: c\n{more}\n")
-    with pytest.raises(ConfigError, match=r"settings\.yaml: line [23]: (2:00|yes) means different"):
-        load_settings(file)

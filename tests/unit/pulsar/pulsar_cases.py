@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import MagicMock
 
 import pulsar
 
@@ -94,3 +95,24 @@ class Mute(FakeCluster):
     """A topic whose broker never answers."""
 
     def has_message_available_async(self, keep: Callable[[Any, bool], None]) -> None: ...
+
+
+class FakeSession:
+    """As much of a Spark session as registering and configuring the source takes."""
+
+    def __init__(self, redacted: str = "", master: str = "local") -> None:
+        self.told: dict[str, str] = {"spark.sql.redaction.options.regex": redacted}
+        self.master = master
+        self.conf = self.dataSource = self.sparkContext = self
+
+    def register(self, source: type) -> None: ...
+
+    def get(self, name: str) -> str:
+        return self.told[name]
+
+    def set(self, name: str, value: str) -> None:
+        self.told[name] = value
+
+    @property
+    def readStream(self) -> MagicMock:  # noqa: N802 (Spark's name)
+        return MagicMock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pulsar
@@ -30,6 +30,12 @@ class World:
         self.opened: list[str] = []
         self.listings = 0
         self.ends: dict[str, str] = {}
+        self.pools: list[TopicPool] = []
+
+    def follow(self, given: dict[str, str], **more: Any) -> TopicPool:
+        options = parse_options(given | {name: str(value) for name, value in more.items()})
+        self.pools.append(TopicPool(options))
+        return self.pools[-1]
 
     def create_reader(self, topic: str, *_: Any, **__: Any) -> Any:
         self.opened.append(topic)
@@ -48,45 +54,32 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World()
     monkeypatch.setattr(following, "open_client", lambda _: world)
     monkeypatch.setattr(following, "topic_partitions", world.partitions)
     monkeypatch.setattr(following, "must_be_there", lambda *_: None)
     monkeypatch.setattr(following, "last_position", lambda _, __, topic: world.ends[topic])
-    return world
-
-
-@pytest.fixture
-def follow(world: World) -> Iterator[Callable[..., TopicPool]]:
-    opened: list[TopicPool] = []
-
-    def open_follower(given: dict[str, str], **more: Any) -> TopicPool:
-        opened.append(TopicPool(parse_options(given | {k: str(v) for k, v in more.items()})))
-        return opened[-1]
-
-    yield open_follower
-    for each in opened:
-        each.close()
+    yield world
+    for pool in world.pools:
+        pool.close()
 
 
 @pytest.mark.parametrize(
     ("starting", "begin"), [(LATEST, LATEST), (EARLIEST, EARLIEST), ("17", "@17")]
 )
 def test_where_a_query_begins_is_the_same_each_time(
-    world: World, follow: Callable[..., TopicPool], starting: str, begin: str
+    world: World, starting: str, begin: str
 ) -> None:
     world.topics = {A: FakeCluster([])}
-    first = follow(NAMED, starting=starting).begin()
+    first = world.follow(NAMED, starting=starting).begin()
     world.ends = {A: "1:7:-1"}
-    assert first == follow(NAMED, starting=starting).begin() == {A: begin}
+    assert first == world.follow(NAMED, starting=starting).begin() == {A: begin}
 
 
-def test_the_first_read_says_where_the_end_is(
-    world: World, follow: Callable[..., TopicPool]
-) -> None:
+def test_the_first_read_says_where_the_end_is(world: World) -> None:
     world.topics, world.ends = {A: FakeCluster([], is_there=True)}, {A: "1:7:-1"}
-    follower = follow(NAMED, discovery_interval_s=0)
+    follower = world.follow(NAMED, discovery_interval_s=0)
     begin = follower.begin()
     rows, end = follower.read(begin)
     assert (rows, end) == ([], {A: "1:7:-1"})
@@ -98,19 +91,15 @@ def test_the_first_read_says_where_the_end_is(
     assert [row.value for row in rows if row.topic == B] == [b"0"]
 
 
-def test_a_named_topic_that_is_missing_is_told(
-    world: World, follow: Callable[..., TopicPool]
-) -> None:
+def test_a_named_topic_that_is_missing_is_told(world: World) -> None:
     world.topics = {A: pulsar.exceptions.TopicNotFound}
     with pytest.raises(TransportError, match=r"'persistent://t/n/a'.*does not exist"):
-        follow(NAMED).read({A: EARLIEST})
+        world.follow(NAMED).read({A: EARLIEST})
 
 
-def test_a_topic_that_a_pattern_follows_may_go(
-    world: World, follow: Callable[..., TopicPool]
-) -> None:
+def test_a_topic_that_a_pattern_follows_may_go(world: World) -> None:
     world.topics = {A: FakeCluster([0, DISCONNECTED, DISCONNECTED]), B: FakeCluster([0])}
-    follower = follow(PATTERN)
+    follower = world.follow(PATTERN)
     rows, end = follower.read({A: EARLIEST, B: EARLIEST})
     assert len(rows) == 2
     del world.topics[A]
@@ -121,11 +110,9 @@ def test_a_topic_that_a_pattern_follows_may_go(
     assert (world.opened, follower._opening) == ([], {})
 
 
-def test_a_topic_that_went_before_it_was_opened_is_no_error(
-    world: World, follow: Callable[..., TopicPool]
-) -> None:
+def test_a_topic_that_went_before_it_was_opened_is_no_error(world: World) -> None:
     world.topics = {A: pulsar.exceptions.TopicNotFound, B: FakeCluster([0])}
-    follower = follow(PATTERN)
+    follower = world.follow(PATTERN)
     rows, end = follower.read({A: "1:0:-1"})
     assert [row.topic for row in rows] == [B]
     assert end == {A: "1:0:-1", B: "1:0:-1"}
@@ -139,11 +126,9 @@ def test_a_topic_that_went_before_it_was_opened_is_no_error(
     assert not follower._patience.is_silent(A)
 
 
-def test_a_silent_topic_is_not_opened_while_nobody_can_say_if_it_is_there(
-    world: World, follow: Callable[..., TopicPool]
-) -> None:
+def test_a_silent_topic_is_not_opened_while_nobody_can_say_if_it_is_there(world: World) -> None:
     world.topics = {A: FakeCluster([0, DISCONNECTED, DISCONNECTED])}
-    follower = follow(PATTERN)
+    follower = world.follow(PATTERN)
     _, end = follower.read({A: EARLIEST})
     world.opened.clear()
     world.unlisted = "REST is silent"
@@ -161,10 +146,10 @@ def test_a_silent_topic_is_not_opened_while_nobody_can_say_if_it_is_there(
 
 
 def test_what_a_listing_meets_is_logged_once(
-    world: World, follow: Callable[..., TopicPool], caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.topics = {A: FakeCluster([])}
-    follower = follow(NAMED, discovery_interval_s=0)
+    follower = world.follow(NAMED, discovery_interval_s=0)
     follower.begin()
     for complaint in ("one", "one", "two", "two"):
         world.unlisted = complaint
@@ -174,11 +159,9 @@ def test_what_a_listing_meets_is_logged_once(
     ]
 
 
-def test_nothing_outlives_a_topic_that_is_gone(
-    world: World, follow: Callable[..., TopicPool]
-) -> None:
+def test_nothing_outlives_a_topic_that_is_gone(world: World) -> None:
     world.topics = {A: FakeCluster([DISCONNECTED] * 9), B: FakeCluster([])}
-    follower = follow(PATTERN, discovery_interval_s=0)
+    follower = world.follow(PATTERN, discovery_interval_s=0)
     follower.read({A: EARLIEST, B: EARLIEST})
     assert follower._patience.is_silent(A)
     del world.topics[A]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -19,13 +19,14 @@ from quotaplane.pulsar.message import Row, batches
 from quotaplane.pulsar.options import full_name, must_read, parse_options
 from quotaplane.pulsar.position import EARLIEST, Id, Received, as_offset, from_time, ranges, time_of
 from quotaplane.pulsar.producer import check_columns
-from quotaplane.settings import PulsarConnection, PulsarTransport, Settings, parse_settings
-from quotaplane.streams.query_failures import known_failure
+from quotaplane.settings import PulsarConnection, PulsarTransport, Settings
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.pulsar import PulsarLink, PulsarTopics, source_options
-from tests.unit.pulsar.pulsar_cases import TOPIC, URL, FakeCluster
+from tests.unit.pulsar.pulsar_cases import TOPIC, URL, FakeCluster, FakeSession
+from tests.unit.streams.shard_cases import job_settings
 
 NUMBERS = st.integers(min_value=-1, max_value=2**62)
+ADMIN = {"admin_url": "http://host:8080"}
 IDS = st.builds(Id, NUMBERS, NUMBERS, NUMBERS)
 
 
@@ -88,12 +89,7 @@ def test_what_a_batch_covers_can_be_told_from_its_two_offsets() -> None:
         ({**URL, "topics_pattern": "persistent://t/n/[[a]"}, "is not a clear regular expression"),
         ({**URL, "topics_pattern": "persistent://t/n/a"}, "topics_pattern needs admin_url"),
         (
-            {
-                **URL,
-                "admin_url": "http://host:8080",
-                "topic": "a",
-                "topics_pattern": "persistent://t/n/a",
-            },
+            {**URL, **ADMIN, "topic": "a", "topics_pattern": "persistent://t/n/a"},
             "exclude each other",
         ),
     ],
@@ -156,24 +152,23 @@ def test_rows_come_in_pieces_that_spark_can_take() -> None:
 
 
 def pulsar_settings() -> Settings:
-    return parse_settings(
-        {
-            "transport": {
-                "kind": "pulsar",
-                **URL,
-                "limits_topic": "persistent://acme/control/limits",
-                "security": {"token": "hush", "verify_hostname": False},
-            },
-            "history": {"path": "history"},
-            "checkpoint": "checkpoint",
-            "security": {"allow_cleartext_secrets": True},
-        }
-    )
+    transport = {
+        "kind": "pulsar",
+        **URL,
+        "limits_topic": "persistent://acme/control/limits",
+        "security": {"token": "hush", "verify_hostname": False},
+    }
+    return job_settings(transport=transport, security={"allow_cleartext_secrets": True})
+
+
+def pulsar_transport() -> PulsarTransport:
+    transport = pulsar_settings().transport
+    assert isinstance(transport, PulsarTransport)
+    return transport
 
 
 def test_settings_say_the_same_to_the_data_source() -> None:
-    transport = pulsar_settings().transport
-    assert isinstance(transport, PulsarTransport)
+    transport = pulsar_transport()
     options = parse_options(source_options(transport))
     assert options.topics == transport.report_topics
     assert options.security == transport.security
@@ -188,32 +183,10 @@ def test_a_file_is_named_as_settings_and_options_name_it(tmp_path: Path) -> None
     assert str(caught.value).startswith("option ca_file or transport.security.ca_file: ")
 
 
-class FakeSession:
-    """As much of a Spark session as registering and configuring the source takes."""
-
-    def __init__(self, redacted: str) -> None:
-        self.told: dict[str, str] = {"spark.sql.redaction.options.regex": redacted}
-        self.conf = self.dataSource = self
-
-    def register(self, source: type) -> None: ...
-
-    def get(self, name: str) -> str:
-        return self.told[name]
-
-    def set(self, name: str, value: str) -> None:
-        self.told[name] = value
-
-    @property
-    def readStream(self) -> MagicMock:  # noqa: N802 (Spark's name)
-        return MagicMock()
-
-
 def test_what_spark_redacts_already_stays_redacted() -> None:
-    transport = pulsar_settings().transport
-    assert isinstance(transport, PulsarTransport)
     session: Any = FakeSession("(?i)url")
     for _ in range(2):
-        PulsarTopics(transport).read_reports(session)
+        PulsarTopics(pulsar_transport()).read_reports(session)
     assert session.told == {"spark.sql.redaction.options.regex": "(?i)url|(?i)token|secret"}
 
 
@@ -221,20 +194,11 @@ def test_a_link_goes_on_while_partitions_are_not_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = FakeCluster([0])
-    answers: list[Any] = [[TOPIC], TransportError("silent"), TransportError("silent")]
-
-    def partitions(*_: Any) -> list[str]:
-        answer = answers.pop(0)
-        if isinstance(answer, TransportError):
-            raise answer
-        return list(answer)
-
+    partitions = Mock(side_effect=[[TOPIC], TransportError("silent"), TransportError("silent")])
     monkeypatch.setattr(transport_pulsar, "PARTITIONS_MAX_AGE_S", 0.0)
     monkeypatch.setattr(transport_pulsar, "open_client", lambda _: cluster)
     monkeypatch.setattr(transport_pulsar, "partitions_of", partitions)
-    transport = pulsar_settings().transport
-    assert isinstance(transport, PulsarTransport)
-    link = PulsarLink(transport, limits_from="earliest")
+    link = PulsarLink(pulsar_transport(), limits_from="earliest")
     assert [limit.value for limit in link.poll_limits().messages] == [b"0"]
     cluster.script = [1]
     assert [limit.value for limit in link.poll_limits().messages] == [b"1"]
@@ -252,15 +216,5 @@ def test_a_ledger_without_an_entry_tells_nothing(
         return {} if said is None else {"lastConfirmedEntry": said}
 
     monkeypatch.setattr(topics, "_get", answer)
-    options = parse_options({**URL, "admin_url": "http://host:8080", "topic": "a"})
+    options = parse_options({**URL, **ADMIN, "topic": "a"})
     assert topics.last_entry(options, "persistent://public/default/a") == found
-
-
-def test_what_stops_the_source_is_told_by_the_job() -> None:
-    said = (
-        "[PYTHON_DATA_SOURCE_ERROR] latestOffset: Traceback (most recent call last):\n  File x\n"
-        "quotaplane.errors.TransportError: topic 'a': messages after 1:2:3 may be gone\n SQLSTATE"
-    )
-    failure = known_failure(said)
-    assert isinstance(failure, TransportError)
-    assert str(failure) == "topic 'a': messages after 1:2:3 may be gone"

@@ -32,7 +32,7 @@ from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate, UsageReport
 from quotaplane.wire.shard_inputs import pack_groups
 from tests.unit.repo.pages import ROOT
-from tests.unit.streams.test_rounds import PROGRAM
+from tests.unit.streams.shard_cases import PROGRAM
 
 NAME = "admin_lookups"
 DECLARATION = f'    Dimension("{NAME}", "lookups"),\n'

@@ -1,4 +1,4 @@
-"""How often a batch may fail, over restarts: the count, the refusal, and what is said of it."""
+"""How often a batch may fail, over restarts, and what a job says and counts around each batch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py4j.protocol import Py4JNetworkError
 
-from quotaplane.errors import ConfigError, FailedBatchError, QuotaplaneError, TransportError
+from quotaplane.errors import ConfigError, NoUsableReportsError, TransportError
 from quotaplane.streams.batch_attempts import MOST_FAILURES, BatchAttempts, open_attempts
 from quotaplane.streams.checkpoint import Range
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
-from quotaplane.streams.query_failures import known_failure
+from quotaplane.streams.skipped_batches import SingleBatch
 from quotaplane.streams.status import JobStatus
 
 
@@ -114,14 +114,6 @@ def test_the_last_failure_is_told() -> None:
     assert all("last failure: a batch that nobody can run. " in said for said in errors[2:])
 
 
-def test_a_batch_that_succeeds_is_forgotten() -> None:
-    folder = Folder()
-    for _ in range(5):
-        run(folder, GONE)
-        run(folder, GONE)
-        assert run(folder, None) == ""
-
-
 def test_a_note_that_is_deleted_lets_it_be_tried_again() -> None:
     folder = Folder()
     while "FailedBatchError" not in run(folder, GONE):
@@ -203,16 +195,47 @@ def test_a_skip_is_decided_once_and_outlives_everything() -> None:
     assert json.loads(folder.files["attempts.json"])["skip"]
 
 
-def test_a_record_that_kafka_cannot_read_is_the_batchs_failure() -> None:
-    text = (
-        "org.apache.kafka.common.KafkaException: Received exception when fetching the next record "
-        "from reports-0. If needed, please seek past the record to continue consumption."
-    )
-    assert known_failure(text) is None
-    away = known_failure("org.apache.kafka.common.errors.TimeoutException: Timeout of 60000ms")
-    assert isinstance(away, TransportError)
+class CalledJob(RunningQuery):
+    """Its batches are called here in place of Spark."""
+
+    def __init__(self, folder: Folder, alone: SingleBatch | None = None) -> None:
+        self.said: list[str] = []
+        lines = JobLines(JobStatus((), (), time.monotonic), write=self.said.append)
+        super().__init__(open_attempts(folder, "quota", None), lines=lines)  # type: ignore[arg-type]
+        self.alone = alone
+
+    def run(self, seq: int, sink: Any = lambda outputs, seq: None) -> None:
+        self._guarded(sink, "reads this")(None, seq)  # type: ignore[arg-type]
 
 
-def test_its_exit_code_is_its_own() -> None:
-    codes = [kind.exit_code for kind in QuotaplaneError.__subclasses__()]
-    assert codes.count(FailedBatchError.exit_code) == 1
+def test_a_job_is_ready_once() -> None:
+    job = CalledJob(Folder())
+    batch = job._guarded(lambda outputs, seq: None, "reads this")
+    for seq in range(7, 10):
+        batch(None, seq)  # type: ignore[arg-type]
+    (line,) = job.said
+    assert line.endswith(" quotaplane: ready: reads this; begins with round 7")
+    assert "rounds=3 " in job.lines.status.total()
+
+
+def test_a_batch_that_runs_alone_is_not_the_stream() -> None:
+    job = CalledJob(Folder(), SingleBatch(7))
+    job.run(7)
+    assert job.said == []
+    assert "rounds=1 " in job.lines.status.total()
+
+
+def test_a_job_that_ends_for_unusable_reports_does_not_blame_the_batch() -> None:
+    """Neither the batch nor the round is counted; however often it is started, none is refused."""
+    folder = Folder()
+    folder.begun = 0
+    for _ in range(5):
+        job = CalledJob(folder)
+
+        def sink(outputs: Any, seq: int) -> None:
+            raise NoUsableReportsError("0 of 9 reports")
+
+        with pytest.raises(NoUsableReportsError):
+            job.run(0, sink)
+        job.attempts.excuse()
+        assert "rounds=0 " in job.lines.status.total()

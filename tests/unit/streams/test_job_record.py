@@ -4,67 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from quotaplane.arrow import unpack
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.table_parts import replaced_by, replacing
 from quotaplane.history.writer import HistoryWriter
-from quotaplane.model import RATE_COLUMNS, Round, group_id
+from quotaplane.model import Round
 from quotaplane.quota.lease_snapshot import LEAST_MS, lease_ends
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts
-from quotaplane.settings import History, Reports, parse_settings
+from quotaplane.settings import History
 from quotaplane.streams.quota.finisher import IDLE_ROW_MS, QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.recorded_program import STATE, STATE_EVERY_MS, RecordedProgram
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.limits import decode_limits
-from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
-from quotaplane.wire.reports import decode
-from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.unit.agents.condition_cases import Printed
 from tests.unit.history.history_cases import NOON_MS, read
+from tests.unit.streams.shard_cases import SETTINGS, group_changes, packed, usage_report
+from tests.unit.wire.wire_cases import decode_now
 
-SETTINGS = parse_settings(
-    {
-        "transport": {"kind": "delta", "path": "topics"},
-        "history": {"path": "history"},
-        "checkpoint": "checkpoint",
-        "reports": {"interval_s": 1.0},
-    }
-)
 PROGRAM = RecordedProgram(quota_program(SETTINGS, epoch=1), records=True)
+QUOTA = {"groups": group_changes("g")}
 
 
-def quotas(*groups: str) -> dict[str, list[bytes]]:
-    made = {"group": groups, "group_id": list(map(group_id, groups))}
-    rest = {"deleted": [False] * len(groups), "version": [0] * len(groups)}
-    rates = {name: [10.0] * len(groups) for name in RATE_COLUMNS}
-    ((_, payload),) = pack_groups(pa.table({**made, **rest, **rates}), 1)
-    return {"groups": [payload]}
-
-
-def report(now_ms: int, *, throttled: bool = False) -> dict[str, list[bytes]]:
-    """Broker b1 uses 4 of g in publish messages, and refused 2 if ``throttled``."""
-    usage = np.array([[4.0, 0.0, 0.0, 0.0]])
-    value = encode_report(
-        broker="b1",
-        started_at_ms=1,
-        sequence=now_ms,
-        window_ms=1000,
-        groups=["g"],
-        usage=usage,
-        throttled=usage / 2 if throttled else None,
-    )
-    decoded = decode([value], np.array([now_ms]), ["0@1"], now_ms=now_ms, reports=SETTINGS.reports)
-    ((_, payload),) = pack_reports(decoded, 1)
-    return {"reports": [payload]}
+def report(now_ms: int, **fields: Any) -> dict[str, list[bytes]]:
+    """Broker b1 uses 4 of g in publish messages."""
+    value = usage_report(usage=np.array([[4.0, 0.0, 0.0, 0.0]]), sequence=now_ms, **fields)
+    return {"reports": packed(value, at_ms=now_ms)}
 
 
 def outputs_of(
@@ -75,21 +48,19 @@ def outputs_of(
 
 
 def test_usage_has_what_was_refused_and_the_window() -> None:
-    state, _ = outputs_of(ShardState(), quotas("g"), NOON_MS, 0)
+    state, _ = outputs_of(ShardState(), QUOTA, NOON_MS, 0)
     state, plain = outputs_of(state, report(NOON_MS), NOON_MS, 1)
     (row,) = plain["usage"].to_pylist()
-    assert (row["resource_group"], row["window_ms"], row["publish_messages_per_s"]) == (
-        "g",
-        1000,
-        4.0,
-    )
+    assert (row["resource_group"], row["window_ms"]) == ("g", 1000)
+    assert row["publish_messages_per_s"] == 4.0
     assert row["throttled_publish_messages_per_s"] is None
-    _, refused = outputs_of(state, report(NOON_MS + 1, throttled=True), NOON_MS + 1, 2)
+    arrived = report(NOON_MS + 1, throttled=np.array([[2.0, 0.0, 0.0, 0.0]]))
+    _, refused = outputs_of(state, arrived, NOON_MS + 1, 2)
     assert refused["usage"]["throttled_publish_messages_per_s"].to_pylist() == [2.0]
 
 
 def test_inputs_are_recorded_as_they_came_and_the_state_now_and_then() -> None:
-    state, first = outputs_of(ShardState(), quotas("g"), NOON_MS, 0)
+    state, first = outputs_of(ShardState(), QUOTA, NOON_MS, 0)
     assert first["recording"]["kind"].to_pylist() == ["groups", STATE]
     arrived = report(NOON_MS + 1)
     state, second = outputs_of(state, arrived, NOON_MS + 1, 1)
@@ -101,7 +72,7 @@ def test_inputs_are_recorded_as_they_came_and_the_state_now_and_then() -> None:
 
 
 def test_a_snapshot_has_the_leases_every_few_seconds() -> None:
-    state, first = outputs_of(ShardState(), quotas("g"), NOON_MS, 0)
+    state, first = outputs_of(ShardState(), QUOTA, NOON_MS, 0)
     assert replaced_by(first["leases"]) == [0]
     assert len(first["leases"]) == 0
     state, soon = outputs_of(state, report(NOON_MS + 1), NOON_MS + 1, 1)
@@ -115,7 +86,7 @@ def test_a_snapshot_has_the_leases_every_few_seconds() -> None:
 
 
 def test_a_lease_ends_one_lease_after_its_limit_was_sent_last() -> None:
-    state, _ = outputs_of(ShardState(), quotas("g"), NOON_MS, 0)
+    state, _ = outputs_of(ShardState(), QUOTA, NOON_MS, 0)
     sent_ms = []
     for seq in range(1, 25):
         now_ms = NOON_MS + 1000 * seq
@@ -135,16 +106,18 @@ def test_a_snapshot_replaces_that_of_its_shards_alone(tmp_path: Path) -> None:
     ensure_tables(history)
 
     def leases(*pairs: tuple[int, str], shards: list[int]) -> dict[str, pa.Table]:
-        count = len(pairs)
+        same = {
+            "resource_group": "g",
+            "broker_status": "live",
+            "seen_at_ms": NOON_MS,
+            "has_limit": False,
+            "enforced": True,
+        }
         rows = pa.table(
             {
                 "shard": pa.array([shard for shard, _ in pairs], pa.int64()),
                 "broker": pa.array([broker for _, broker in pairs], pa.string()),
-                "resource_group": pa.array(["g"] * count, pa.string()),
-                "broker_status": pa.array(["live"] * count, pa.string()),
-                "seen_at_ms": pa.array([NOON_MS] * count, pa.int64()),
-                "has_limit": pa.array([False] * count, pa.bool_()),
-                "enforced": pa.array([True] * count, pa.bool_()),
+                **{name: pa.repeat(value, len(pairs)) for name, value in same.items()},
             }
         )
         return {"leases": replacing(rows, shards)}
@@ -160,32 +133,14 @@ def test_a_snapshot_replaces_that_of_its_shards_alone(tmp_path: Path) -> None:
 
 
 def test_a_dead_letter_names_its_sender_where_it_can_be_read() -> None:
-    own = encode_report(
-        broker="b1",
-        started_at_ms=1,
-        sequence=1,
-        window_ms=1000,
-        groups=["g"],
-        usage=np.full((1, 4), -1.0),
-    )
+    own = usage_report("b1", rate=-1.0)
     stock = encode_stock_report("b2", ["g"], np.full((1, 4), 1e17))
-    values = [own, stock, own[:20] + b"\xff" * 10, b"junk", None]
-    times = np.full(len(values), NOON_MS)
-    decoded = decode(
-        values, times, [f"0@{n}" for n in range(5)], now_ms=NOON_MS, reports=Reports(interval_s=1)
-    )
-    senders = dict(
-        zip(
-            decoded.rejected["position"].to_pylist(),
-            decoded.rejected["sender"].to_pylist(),
-            strict=True,
-        )
-    )
-    assert (senders["0@0"], senders["0@1"]) == ("b1", "b2")
-    assert (senders["0@3"], senders["0@4"]) == (None, None)
+    refused = decode_now(own, stock, b"junk", None).rejected
+    senders = zip(refused["position"].to_pylist(), refused["sender"].to_pylist(), strict=True)
+    assert dict(senders) == {"0": "b1", "1": "b2", "2": None, "3": None}
 
 
-def test_idle_rounds_have_a_row_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_rounds_have_a_row_now_and_then() -> None:
     watch = ReportWatch(1.0, None)
     finisher = QuotaFinisher(watch, lambda seq: {"seq": seq}, law="max_min", interval_s=1.0)
     finisher.begin()

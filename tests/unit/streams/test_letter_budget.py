@@ -6,7 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.streams.letter_budget import LETTERS, RAW_BYTES, LetterBudget
+from quotaplane.streams.letter_budget import LETTERS, LetterBudget
+from quotaplane.streams.letters import letters_of
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.wire.shard_inputs import REJECTED
 
@@ -16,18 +17,15 @@ HOUR_MS = 3_600_000
 def letters(*rows: tuple[str, int], raw: bytes = b"?") -> pa.Table:
     """``(reason, how many)`` each."""
     reasons = [reason for reason, count in rows for _ in range(count)]
-    size = len(reasons)
-    columns = {
-        "reason": reasons,
-        "detail": ["no report"] * size,
-        "position": [f"reports/0@{number}" for number in range(size)],
-        "published_at_ms": [1] * size,
-        "counts_as_bad": [True] * size,
-        "reports": [1] * size,
-        "raw": [raw] * size,
-        "sender": ["b1"] * size,
-    }
-    return pa.table(columns, schema=REJECTED)
+    return letters_of(
+        len(reasons),
+        reason=pa.array(reasons, pa.string()),
+        position=pa.array([f"reports/0@{n}" for n in range(len(reasons))], pa.string()),
+        published_at_ms=1,
+        detail="no report",
+        counts_as_bad=True,
+        raw=raw,
+    )
 
 
 def test_few_letters_are_kept_as_they_are() -> None:
@@ -74,18 +72,6 @@ def test_letters_over_the_bytes_are_kept_without_raw_bytes() -> None:
         kept["detail"].to_pylist()
         == ["no report"] * 2 + ["no report; raw bytes left out, there are too many"] * 2
     )
-
-
-def test_an_hour_of_junk_every_second_is_two_allowances_and_a_letter_a_round() -> None:
-    budget = LetterBudget()
-    junk = letters(("not_protobuf", 5000), raw=b"x" * 200)
-    rows = raw = 0
-    for second in range(0, 3600, 10):
-        kept = budget.cut(junk, second * 1000)
-        rows += kept.num_rows
-        raw += sum(map(len, kept["raw"].to_pylist()))
-    assert rows <= 2 * LETTERS + 360
-    assert raw <= 2 * RAW_BYTES
 
 
 @given(

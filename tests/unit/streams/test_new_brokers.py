@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from quotaplane.arrow import unpack
 from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
-from quotaplane.quota.state_codec import dump
-from quotaplane.settings import Reports, Settings, parse_settings
+from quotaplane.settings import Reports, Settings
 from quotaplane.streams.new_brokers import beyond_max_brokers
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.job import recorded_settings
@@ -24,22 +23,16 @@ from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.reasons import NOT_BAD, TOO_MANY_BROKERS
-from quotaplane.wire.reports import decode, encode_report
+from quotaplane.wire.reports import decode
 from quotaplane.wire.shard_inputs import pack_reports
 from tests.unit.agents.condition_cases import Printed
+from tests.unit.streams.shard_cases import job_settings, usage_report
 
 NOW_MS = 1_790_000_000_000
 
 
 def settings_with(**reports: Any) -> Settings:
-    return parse_settings(
-        {
-            "transport": {"kind": "delta", "path": "topics"},
-            "history": {"path": "history"},
-            "checkpoint": "checkpoint",
-            "reports": reports,
-        }
-    )
+    return job_settings(reports=reports)
 
 
 NAMES = st.lists(st.sampled_from([f"b{n}" for n in range(12)]), max_size=40)
@@ -81,13 +74,7 @@ def test_another_round_takes_in_others_so_that_no_name_is_always_last() -> None:
 
 
 def batch_of(settings: Settings, seq: int, brokers: list[str]) -> list[tuple[int, bytes]]:
-    values = [
-        encode_report(
-            broker=name, started_at_ms=1, sequence=seq, window_ms=5000, groups=["g"],
-            usage=np.ones((1, 4)),
-        )
-        for name in brokers
-    ]  # fmt: skip
+    values = [usage_report(name, sequence=seq, window_ms=5000) for name in brokers]
     times, places = np.full(len(values), NOW_MS + seq), [f"r/0@{seq}.{n}" for n in range(99)]
     decoded = decode(values, times, places, now_ms=NOW_MS + seq, reports=settings.reports)
     return pack_reports(decoded, settings.shards)
@@ -118,13 +105,6 @@ def test_all_shards_take_in_the_same_and_one_of_them_records_it() -> None:
     assert len(first.brokers.names) == 5
     assert letters == {TOO_MANY_BROKERS: 4 * 4}
     assert none == {}
-
-
-def test_a_batch_that_runs_again_takes_in_the_same_brokers() -> None:
-    settings = settings_with(max_brokers=4)
-    states = [run(settings, [list("abcdefgh"), list("hgfedcba")])[0] for _ in range(2)]
-    assert dump(states[0]) == dump(states[1])
-    assert len(states[0].brokers.names) == 4
 
 
 def test_a_lower_bound_than_there_are_known_brokers_refuses_none_of_them() -> None:

@@ -1,20 +1,26 @@
-"""What the quota job takes from its checkpoint's note when it starts again."""
+"""The start of the quota job: its checkpoint's note, and a history whose quotas are gone."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from quotaplane.errors import HistoryError
+from quotaplane.history.store import ensure_tables, has_table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.quota.config import EarlierLimits
-from quotaplane.settings import Settings, parse_settings
+from quotaplane.settings import Settings
 from quotaplane.streams.checkpoint import Checkpoint
+from quotaplane.streams.job import prepare
 from quotaplane.streams.quota import job
 from quotaplane.streams.quota.job import QuotaSpec
 from tests.histories import make_history
+from tests.job import put_quotas, write_round
 from tests.unit.history.history_cases import NOON_MS, rounds
+from tests.unit.streams.shard_cases import job_settings
 
 LATER_MS = NOON_MS + 7_000
 
@@ -22,14 +28,7 @@ LATER_MS = NOON_MS + 7_000
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Settings of a job whose history has a round of an earlier epoch."""
-    settings = parse_settings(
-        {
-            "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
-            "history": {"path": str(tmp_path / "history")},
-            "checkpoint": str(tmp_path / "checkpoint"),
-            "reports": {"interval_s": 1.0},
-        }
-    )
+    settings = job_settings(tmp_path, reports={"interval_s": 1.0})
     make_history(settings.history)
     with HistoryWriter(settings.history, app_id="earlier") as writer:
         writer.append_round(Round(4, 1, NOON_MS), {"rounds": rounds()})
@@ -60,3 +59,37 @@ def test_the_note_has_when_earlier_limits_end(settings: Settings) -> None:
     until_ms = NOON_MS - 5_000  # a round of a clock that was ahead counts as one of now
     assert spec.program(9).program.step.earlier == EarlierLimits(until_ms, 0)
     assert started(settings, LATER_MS).program(9).program.step.earlier == EarlierLimits(NOON_MS, 0)
+
+
+@pytest.fixture
+def new_settings(tmp_path: Path) -> Settings:
+    return job_settings(tmp_path)
+
+
+def test_a_job_refuses_a_history_whose_quotas_are_gone(
+    new_settings: Settings, tmp_path: Path
+) -> None:
+    put_quotas(new_settings, g=100.0)
+    write_round(new_settings.history, epoch=1)
+    groups = tmp_path / "history" / "resource_groups"
+    groups.rename(tmp_path / "away")
+    with pytest.raises(HistoryError, match=r"resource_groups at .* is missing.*restore"):
+        prepare(QuotaSpec(new_settings))
+    assert not groups.exists()
+    (tmp_path / "away").rename(groups)
+    prepare(QuotaSpec(new_settings)).close()
+
+
+def test_without_any_round_the_table_is_made(new_settings: Settings, tmp_path: Path) -> None:
+    ensure_tables(new_settings.history)  # as a start that was killed amid it
+    shutil.rmtree(tmp_path / "history" / "resource_groups")
+    prepare(QuotaSpec(new_settings)).close()
+    assert has_table(new_settings.history, "resource_groups")
+
+
+def test_an_administrator_can_begin_anew(new_settings: Settings, tmp_path: Path) -> None:
+    ensure_tables(new_settings.history)
+    write_round(new_settings.history, epoch=1)
+    shutil.rmtree(tmp_path / "history" / "resource_groups")
+    put_quotas(new_settings, g=50.0)  # as `quotaplane groups put --init` does
+    prepare(QuotaSpec(new_settings)).close()

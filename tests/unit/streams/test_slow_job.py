@@ -13,15 +13,11 @@ import pytest
 from quotaplane.model import Round
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts
-from quotaplane.settings import Reports
 from quotaplane.streams.quota.finisher import QuotaFinisher
 from quotaplane.streams.quota.report_watch import Arrivals, ReportWatch
 from quotaplane.streams.shard_program import Batch
-from quotaplane.wire.report_own import encode_report
-from quotaplane.wire.shard_inputs import pack_reports
 from tests.unit.agents.condition_cases import Printed
-from tests.unit.streams.test_rounds import PROGRAM
-from tests.unit.wire.wire_cases import decode_fresh
+from tests.unit.streams.shard_cases import PROGRAM, packed, usage_report
 
 T0 = 1_000_000_000
 LEASE_MS = 120_000
@@ -31,27 +27,8 @@ JOB = replace(PROGRAM, step=STEP)
 
 def payload(made: Sequence[tuple[str, int]], now_ms: int) -> list[bytes]:
     """Reports of brokers, published at these times, as the round at ``now_ms`` gets them."""
-    values = [
-        encode_report(
-            broker=name,
-            started_at_ms=1,
-            sequence=at_ms,
-            window_ms=5000,
-            groups=["g"],
-            usage=np.ones((1, 4)),
-        )
-        for name, at_ms in made
-    ]
-    decoded = decode_fresh(
-        values,
-        np.array([at_ms for _, at_ms in made], np.int64),
-        [f"r/0@{place}" for place in range(len(made))],
-        now_ms=now_ms,
-        reports=Reports(),
-        oldest_s=LEASE_MS / 1000,
-    )
-    assert not len(decoded.rejected)
-    return [value for _, value in pack_reports(decoded, 1)]
+    values = [usage_report(name, sequence=at_ms, window_ms=5000) for name, at_ms in made]
+    return packed(*values, at_ms=np.array([at_ms for _, at_ms in made]), now_ms=now_ms)
 
 
 class Job:
@@ -150,13 +127,8 @@ def test_the_newest_report_of_each_broker_is_judged_and_not_the_enforcers() -> N
     _, outputs = JOB.run(state, {"reports": payload(made, now_ms)}, Batch(0, 1, now_ms))
     (counts,) = [RoundCounts.from_bytes(each.payload) for each in outputs if each.kind == "counts"]
     assert counts.old_reports_s == {"b": 31.0}
-    headers = pa.table(
-        {
-            "broker": ["b", "b"],
-            "published_at_ms": [T0 - 11_000, now_ms],
-            "observed": [True, False],
-        }
-    )
+    times = [T0 - 11_000, now_ms]
+    headers = pa.table({"broker": ["b", "b"], "published_at_ms": times, "observed": [True, False]})
     assert JOB._old_reports_s(state, headers, Round(1, 1, now_ms)) == {}
     headers = headers.slice(0, 1)
     assert JOB._old_reports_s(state, headers, Round(1, 1, now_ms)) == {}

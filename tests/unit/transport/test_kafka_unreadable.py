@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,12 +26,9 @@ class Batches:
 
     def __init__(self, *lengths: int, bad: tuple[int, ...] = ()) -> None:
         self.bad, self.at, self.polls = bad, 0, 0
-        self.batches = []
-        begin = 0
-        for length in lengths:
-            self.batches.append(range(begin, begin + length))
-            begin += length
-        self.end = begin
+        ends = [0, *itertools.accumulate(lengths)]
+        self.batches = list(itertools.starmap(range, itertools.pairwise(ends)))
+        self.end = ends[-1]
 
     def assign(self, parts: list[TopicPartition]) -> None:
         assert parts == [PART]

@@ -26,7 +26,7 @@ from quotaplane.settings import (
 )
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.transport import open_broker_link, open_transport
-from quotaplane.transport.base import Message, Portion
+from quotaplane.transport.base import Message
 from quotaplane.transport.delta import maintain
 from quotaplane.transport.kafka_options import (
     client_options,
@@ -35,19 +35,27 @@ from quotaplane.transport.kafka_options import (
     source_options,
 )
 from tests.unit.repo.pages import ROOT
+from tests.unit.streams.shard_cases import job_settings
 
 CONF = ROOT / "conf"
 
 
+def python(code: str) -> str:
+    """The output of a new process with this code."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(ROOT / "pipelines")},
+    )
+    return done.stdout
+
+
 def kafka(**more: Any) -> KafkaTransport:
+    topics = {"report_topics": ["r1", "r2"], "limits_topic": "limits"}
     return KafkaTransport.model_validate(
-        {
-            "kind": "kafka",
-            "bootstrap_servers": "one:9092, two:9092",
-            "report_topics": ["r1", "r2"],
-            "limits_topic": "limits",
-        }
-        | more
+        {"kind": "kafka", "bootstrap_servers": "one:9092, two:9092", **topics, **more}
     )
 
 
@@ -129,31 +137,19 @@ def test_a_lease_lasts_until_its_renewal(reports_s: int, trigger_s: int, least_s
     """A round is as rare as reports, or as micro-batches: whichever is rarer."""
 
     def settings(lease_s: float) -> Settings:
-        return parse_settings(
-            {
-                "transport": {"kind": "delta", "path": "topics"},
-                "history": {"path": "history"},
-                "checkpoint": "checkpoint",
-                "trigger": {"interval_s": trigger_s},
-                "reports": {"interval_s": reports_s},
-                "limits": {"lease_s": lease_s},
-            }
-        )
+        sections = {"trigger": {"interval_s": trigger_s}, "reports": {"interval_s": reports_s}}
+        return job_settings(**sections, limits={"lease_s": lease_s})
 
     assert settings(least_s).limits.lease_s == least_s
     with pytest.raises(ConfigError) as caught:
         settings(least_s - 0.5)
-    assert str(caught.value) == (
-        f"settings: limits.lease_s must be at least {least_s} (4 x the larger of "
-        "reports.interval_s and trigger.interval_s), or limits run out before renewal"
-    )
+    assert str(caught.value).startswith(f"settings: limits.lease_s must be at least {least_s} (4 x")
 
 
 @pytest.mark.parametrize("value", [0, 2.9, -1, "never"])
 def test_a_job_does_not_end_before_it_could_warn(value: object) -> None:
-    plain = yaml.safe_load((CONF / "local.yaml").read_text())
     with pytest.raises(ConfigError, match=r"reports\.stop_when_unusable_intervals"):
-        parse_settings({**plain, "reports": {"stop_when_unusable_intervals": value}})
+        job_settings(reports={"stop_when_unusable_intervals": value})
 
 
 def test_strict_spools_reports_that_their_topics_do_not_store() -> None:
@@ -239,11 +235,8 @@ def test_certificates_travel_to_java_by_value(tmp_path: Path) -> None:
 def test_keys_that_java_cannot_read_are_told_at_once(tmp_path: Path, kind: str, body: str) -> None:
     (tmp_path / "me.pem").write_text("the certificate")
     (tmp_path / "me.key").write_text(f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n")
-    security = {
-        "protocol": "SSL",
-        "certificate_file": str(tmp_path / "me.pem"),
-        "key_file": str(tmp_path / "me.key"),
-    }
+    files = {"certificate_file": f"{tmp_path}/me.pem", "key_file": f"{tmp_path}/me.key"}
+    security = {"protocol": "SSL", **files}
     with pytest.raises(ConfigError, match=r"transport\.security\.key_file: .*openssl pkcs8 -topk8"):
         source_options(kafka(security=security))
 
@@ -256,14 +249,8 @@ def test_a_missing_certificate_is_named(build: Any, tmp_path: Path) -> None:
 
 
 def test_client_options_carry_the_login() -> None:
-    security = KafkaSecurity.model_validate(
-        {
-            "protocol": "SASL_SSL",
-            "sasl_mechanism": "SCRAM-SHA-512",
-            "username": "me",
-            "password": "secret",
-        }
-    )
+    login = {"sasl_mechanism": "SCRAM-SHA-512", "username": "me", "password": "secret"}
+    security = KafkaSecurity.model_validate({"protocol": "SASL_SSL", **login})
     options = client_options(kafka(security=security))
     assert options["bootstrap_servers"] == ["one:9092", "two:9092"]
     assert options["sasl_mechanism"] == "SCRAM-SHA-512"
@@ -290,41 +277,6 @@ def test_the_embedded_transport_needs_a_local_folder() -> None:
     for build in (open_transport, open_broker_link):
         with pytest.raises(ConfigError, match=r"transport\.path: s3://bucket/topics: .*local"):
             build(settings)
-
-
-def test_embedded_links_work_without_a_jvm(tmp_path: Path) -> None:
-    settings = DeltaTransport(kind="delta", path=str(tmp_path / "topics"))
-    transport, link = open_transport(settings), open_broker_link(settings)
-    transport.publish([Message("a", b"1"), Message("b", b"2")])
-    transport.publish([Message("a", b"3")])
-    portion = link.poll_limits()
-    assert [message[:2] for message in portion.messages] == [
-        ("a", b"1"),
-        ("b", b"2"),
-        ("a", b"3"),
-    ]
-    assert len({message.position for message in portion.messages}) == 3
-    assert link.poll_limits() == Portion([], more=False, caught_up=True)
-
-
-def test_a_poll_of_the_embedded_transport_ends_while_somebody_goes_on_writing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("quotaplane.transport.delta.PORTION_VERSIONS", 2)
-    settings = DeltaTransport(kind="delta", path=str(tmp_path / "topics"))
-    transport = open_transport(settings)
-    for number in range(3):
-        transport.publish([Message("a", b"%d" % number)])
-    link = open_broker_link(settings, limits_from="earliest")
-    portions = []
-    for number in range(3, 12, 3):  # faster than the link reads
-        portions.append(link.poll_limits())
-        for more in range(3):
-            transport.publish([Message("a", b"%d" % (number + more))])
-    assert [len(portion.messages) for portion in portions] == [2, 2, 2]
-    assert [portion.more for portion in portions] == [True, True, True]
-    # The second portion had the last message that was there at the link's opening.
-    assert [portion.caught_up for portion in portions] == [False, True, True]
 
 
 def test_a_poll_of_the_embedded_transport_ends_at_so_many_bytes(
@@ -355,14 +307,7 @@ def test_a_poll_of_the_embedded_transport_ends_at_so_many_bytes(
 )
 def test_a_transport_imports_only_what_it_needs(statement: str, unwanted: set[str]) -> None:
     code = f"import sys; {statement}; print(*sorted({unwanted!r} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(CONF.parent / "pipelines")},
-    )
-    assert done.stdout.split() == []
+    assert python(code).split() == []
 
 
 def test_kafka_without_its_package_says_what_to_install() -> None:
@@ -372,14 +317,7 @@ def test_kafka_without_its_package_says_what_to_install() -> None:
         "try:\n    import quotaplane.transport.kafka\n"
         "except ConfigError as error:\n    print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(CONF.parent / "pipelines")},
-    )
-    assert "pip install quotaplane[kafka]" in done.stdout
+    assert "pip install quotaplane[kafka]" in python(code)
 
 
 def test_versions_of_the_embedded_topic_are_read_again_also_when_files_were_merged_or_deleted(
@@ -395,11 +333,11 @@ def test_versions_of_the_embedded_topic_are_read_again_also_when_files_were_merg
         begin, end = (
             {"reservoirVersion": v, "index": -1, "isStartingVersion": False} for v in (first, last)
         )
-        rows = [
-            row
-            for batch in topics.read_between(begin, {**end, **more})
-            for row in batch.to_pylist()
-        ]
+        return values_between(begin, {**end, **more})
+
+    def values_between(begin: Any, end: Any) -> list[str]:
+        batches = topics.read_between(begin, end)
+        rows = [row for batch in batches for row in batch.to_pylist()]
         assert all(row["key"] == b"b" + row["value"][-1:] and row["topic"] is None for row in rows)
         assert len({row["position"] for row in rows}) == len(rows)
         return [row["value"].decode() for row in rows]
@@ -411,12 +349,8 @@ def test_versions_of_the_embedded_topic_are_read_again_also_when_files_were_merg
     assert again(3, 6) == sent(2, 3, 4)
     assert again(3, 6, index=0) == sent(2, 3, 4, 5)
     assert again(1, 28) == sent(*range(27))
-    begin_is_not_known = [
-        row["value"].decode()
-        for batch in topics.read_between(None, {"reservoirVersion": 3, "index": -1})
-        for row in batch.to_pylist()
-    ]
-    assert begin_is_not_known == sent(0, 1)
+    # Where its begin is not known.
+    assert values_between(None, {"reservoirVersion": 3, "index": -1}) == sent(0, 1)
     maintain(settings, keep_s=1e9)
     assert again(3, 6) == sent(2, 3, 4)
     maintain(settings, keep_s=0)

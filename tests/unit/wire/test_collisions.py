@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.arrow import unpack
 from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.groups import plain_groups
@@ -18,33 +16,20 @@ from quotaplane.quota.state import ShardState
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
 from quotaplane.streams.quota.id_collisions import without_clashes
-from quotaplane.streams.shard_program import Batch, Output
-from quotaplane.wire.report_own import encode_report
-from quotaplane.wire.reports import decode, encode_stock_report
-from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from quotaplane.streams.shard_program import Batch
+from quotaplane.wire.reports import encode_stock_report
+from quotaplane.wire.shard_inputs import pack_groups
 from tests.unit.quota.step_cases import CONFIG as STEP
 from tests.unit.quota.step_cases import T0, Shard, quotas, report, reports
-from tests.unit.streams.test_rounds import PROGRAM, SETTINGS
+from tests.unit.streams.shard_cases import (
+    PROGRAM,
+    packed,
+    tables,
+    usage_report,
+)
 
 ONE, OTHER = "acme::ns-396206", "acme::ns-1026894"
 """The first two of acme::ns-0, acme::ns-1 ... with one id: a million digests, 1.7 s of a core."""
-
-
-def test_the_two_names_do_have_one_id() -> None:
-    assert group_id(ONE) == group_id(OTHER)
-
-
-def test_use_of_one_is_not_use_of_the_other() -> None:
-    shard = Shard()
-    shard.run(quotas((ONE, 100)), now_ms=T0)
-    outcome = shard.run(
-        reports(report("b1", T0, {ONE: 10.0}), report("b2", T0, {OTHER: 70.0})), now_ms=T0
-    )
-    assert outcome.usage is not None
-    assert [(row["broker"], row["group"]) for row in outcome.usage.to_pylist()] == [("b1", ONE)]
-    assert outcome.unknown is not None
-    assert [(row["broker"], row["group"]) for row in outcome.unknown.to_pylist()] == [("b2", OTHER)]
-    assert list(shard.in_force) == [(ONE, "b1")]
 
 
 def test_a_report_of_one_does_not_take_the_limit_of_the_other_away() -> None:
@@ -66,15 +51,9 @@ def test_a_report_of_one_does_not_take_the_limit_of_the_other_away() -> None:
 @pytest.mark.parametrize("format_", ["stock", "ours"])
 def test_within_one_report_neither_replaces_the_other(groups: list[str], format_: str) -> None:
     rates = np.array([[10.0 if name == ONE else 70.0] * 4 for name in groups])
-    value = (
-        encode_stock_report("b", groups, rates)
-        if format_ == "stock"
-        else encode_report(
-            broker="b", started_at_ms=1, sequence=1, window_ms=1, groups=groups, usage=rates
-        )
-    )
-    state = ShardState()
-    found = _round(state, [(ONE, 100.0)], [value])
+    ours, stock = usage_report("b", groups, usage=rates), encode_stock_report("b", groups, rates)
+    value = stock if format_ == "stock" else ours
+    found = _round([(ONE, 100.0)], value)
     assert [row["resource_group"] for row in found["usage"]] == [ONE]
     assert found["usage"][0][RATE_COLUMNS[0]] == 10.0
     assert [row["detail"] for row in found["rejected_reports"]] == [
@@ -84,43 +63,20 @@ def test_within_one_report_neither_replaces_the_other(groups: list[str], format_
 
 
 def test_a_report_by_id_can_not_be_told_apart() -> None:
-    value = encode_report(
-        broker="b",
-        started_at_ms=1,
-        sequence=1,
-        window_ms=1,
-        group_ids=[group_id(OTHER)],
-        usage=np.ones((1, 4)),
-    )
-    found = _round(ShardState(), [(ONE, 100.0)], [value])
+    assert group_id(ONE) == group_id(OTHER)
+    value = usage_report("b", groups=None, group_ids=[group_id(OTHER)])
+    found = _round([(ONE, 100.0)], value)
     assert [row["resource_group"] for row in found["usage"]] == [ONE]
 
 
-def _round(
-    state: ShardState, put: list[tuple[str, float]], values: list[bytes]
-) -> dict[str, list[dict[str, Any]]]:
-    decoded = decode(
-        values,
-        np.full(len(values), T0),
-        [str(n) for n in range(len(values))],
-        now_ms=T0,
-        reports=SETTINGS.reports,
-    )
+def _round(put: list[tuple[str, float]], value: bytes) -> dict[str, list[dict[str, Any]]]:
+    """Groups are put, each a version later, and a report of them arrives."""
     arrived = {
         "groups": [payload for _, payload in pack_groups(changes(put), 1)],
-        "reports": [payload for _, payload in pack_reports(decoded, 1)],
+        "reports": packed(value, at_ms=T0),
     }
-    _, outputs = PROGRAM.run(state, arrived, Batch(0, 1, T0))
+    _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, T0))
     return tables(outputs)
-
-
-def tables(outputs: list[Output]) -> dict[str, list[dict[str, Any]]]:
-    return {
-        one.kind: [json.loads(one.payload)]
-        if one.kind == "counts"
-        else unpack(one.payload)[0].to_pylist()
-        for one in outputs
-    }
 
 
 def changes(rows: list[tuple[str, float | None]], version: int = 1) -> pa.Table:
@@ -147,20 +103,16 @@ def test_groups_put_refuses_the_second_one(tmp_path: Path) -> None:
 
 
 def test_the_second_one_that_others_wrote_into_the_table_has_no_effect_and_is_told() -> None:
-    found = _round(
-        ShardState(),
-        [(ONE, 100.0), (OTHER, 3.0)],
-        [encode_stock_report("b", [ONE], np.full((1, 4), 5.0))],
-    )
+    value = encode_stock_report("b", [ONE], np.full((1, 4), 5.0))
+    found = _round([(ONE, 100.0), (OTHER, 3.0)], value)
     (letter,) = found["rejected_reports"]
     assert letter["reason"] == "bad_definition"
     assert letter["position"] == "resource_groups@2"
     assert letter["detail"] == (
         f"group {OTHER!r}: has the same id as group {ONE!r} and no effect: put it by another name"
     )
-    assert [(row["resource_group"], row[RATE_COLUMNS[0]]) for row in found["limits"]] == [
-        (ONE, 100.0)
-    ]
+    (limit,) = found["limits"]
+    assert (limit["resource_group"], limit[RATE_COLUMNS[0]]) == (ONE, 100.0)
 
 
 DEFINED = plain_groups(

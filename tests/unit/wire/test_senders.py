@@ -14,22 +14,20 @@ from hypothesis import strategies as st
 from quotabalance.job.job import load_bounds, load_decoder
 from quotabalance.wire.load_batch import unpack_loads
 from quotabalance.wire.load_reports import encode_load_report
-from quotaplane.arrow import unpack
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.settings import Reports, parse_settings
 from quotaplane.settings.transports import belongs, brokers_of, topic_of
-from quotaplane.streams import sources
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.sources import Undecoded
 from quotaplane.wire.intake import Intake
-from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.report_stock import encode_stock_report
 from quotaplane.wire.sender_rules import AllowedBrokers, SenderRules
-from quotaplane.wire.shard_inputs import unpack_reports
 from tests.unit.balance.load_report_cases import NOW_MS as LOADED_MS
 from tests.unit.balance.load_report_cases import load_of
+from tests.unit.streams.shard_cases import raw_settings
+from tests.unit.streams.shard_cases import usage_report as own
+from tests.unit.wire.source_cases import Taken, rows
 
-NOW_MS = 1_790_000_000_000
 FULL = "persistent://acme/ops/reports-{broker}"
 
 
@@ -37,36 +35,16 @@ def stock(broker: str) -> bytes:
     return encode_stock_report(broker, ["g"], np.ones((1, 4)))
 
 
-def own(broker: str, sequence: int = 1, groups: Sequence[str] = ("g",)) -> bytes:
-    usage = np.ones((len(groups), 4))
-    numbers = {"started_at_ms": 1, "sequence": sequence, "window_ms": 5000}
-    return encode_report(broker=broker, groups=groups, usage=usage, **numbers)
-
-
 def taken(
     values: Sequence[bytes], checks: SenderChecks, intake: Intake | None = None, **columns: Any
 ) -> tuple[list[tuple[str, int]], dict[str, tuple[str, str, str]]]:
     """Broker and entries of the reports that are used; dead letters by position."""
-    rows = pa.record_batch(
-        {
-            "value": pa.array(values, pa.binary()),
-            "size": pa.array(map(len, values), pa.int32()),
-            "published_at_ms": [NOW_MS - n for n in range(len(values))],
-            "position": [f"{n}" for n in range(len(values))],
-            "now_ms": [NOW_MS] * len(values),
-            **columns,
-        }
-    )
-    payloads: dict[str, list[bytes]] = {"reports": [], "rejected": [], "left_out": []}
-    for events in sources._to_report_events(Reports(), 1, 120.0, checks, intake)([rows]):
-        for kind, payload in zip(events["kind"], events["payload"], strict=True):
-            payloads[kind.as_py()].append(payload.as_py())
-    headers, entries = unpack_reports(payloads["reports"])
-    count = np.bincount(entries["report"].to_numpy(), minlength=len(headers)).tolist()
-    refused = (*payloads["rejected"], *payloads["left_out"])
-    letters = [row for one in refused for row in unpack(one)[0].to_pylist()]
-    return list(zip(headers["broker"].to_pylist(), count, strict=True)), {
-        row["position"]: (row["reason"], row["sender"], row["detail"]) for row in letters
+    ages_s = [number / 1000 for number in range(len(values))]
+    found = Taken([rows(values, ages_s, **columns)], intake, checks)
+    count = np.bincount(found.entries["report"].to_numpy(), minlength=len(found.brokers))
+    return list(zip(found.brokers, count.tolist(), strict=True)), {
+        row["position"].partition("@")[2]: (row["reason"], row["sender"], row["detail"])
+        for row in found.refused
     }
 
 
@@ -147,9 +125,7 @@ def test_what_is_used_has_the_name_of_its_key(drawn: list[tuple[str, str | None]
 
 
 def test_the_same_holds_for_load_reports() -> None:
-    settings = parse_settings(
-        {"transport": {"kind": "delta", "path": "t"}, "history": {"path": "h"}, "checkpoint": "c"}
-    )
+    settings = parse_settings(raw_settings())
     values = [encode_load_report(load_of(name)) for name in ("a", "b", "c")]
     keys = pa.array([b"a", b"a", b"c"], pa.binary())
     allowed = AllowedBrokers("a, b", patterns=("a", "b"))
@@ -224,13 +200,12 @@ PULSAR = {
 def test_settings_that_bind_no_names_are_errors(
     transport: dict[str, Any], more: dict[str, Any], says: str
 ) -> None:
-    raw = {"history": {"path": "h"}, "checkpoint": "c"}
     with pytest.raises(ConfigError, match=says.replace("{", r"\{")):
-        parse_settings({**raw, "transport": transport, "reports": more})
+        parse_settings(raw_settings(transport=transport, reports=more))
 
 
 def test_settings_of_load_reports_know_one_topic() -> None:
-    raw = {"history": {"path": "h"}, "checkpoint": "c", "transport": PULSAR}
     with pytest.raises(ConfigError, match="all load reports are in loads_topic: use key"):
-        parse_settings({**raw, "balance": {"broker_from": "topic"}})
-    parse_settings({**raw, "balance": {"broker_from": "key", "allowed_brokers": "cluster"}})
+        parse_settings(raw_settings(transport=PULSAR, balance={"broker_from": "topic"}))
+    both = {"broker_from": "key", "allowed_brokers": "cluster"}
+    parse_settings(raw_settings(transport=PULSAR, balance=both))

@@ -11,16 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.arrow import unpack
-from quotaplane.settings import Reports
-from quotaplane.streams import sources
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.wire.intake import BYTES_PER_ENTRY, BYTES_PER_MESSAGE, Intake
 from quotaplane.wire.reports import encode_stock_report
-from quotaplane.wire.shard_inputs import unpack_reports
-
-NOW_MS = 1_790_000_000_000
-MOST = 1024
+from tests.unit.wire.source_cases import MOST, Letter, Taken, rows
 
 
 def report(broker: str, size: int = 0) -> bytes:
@@ -28,49 +22,14 @@ def report(broker: str, size: int = 0) -> bytes:
     return encode_stock_report(broker, groups, np.ones((len(groups), 4)))
 
 
-def rows(
-    values: Sequence[bytes], ages_s: Sequence[float] = (), first: int = 0, topic: str = "t/0"
-) -> pa.RecordBatch:
-    """As the plan of ``report_events`` hands them to Python."""
-    ages_s = ages_s or [0.0] * len(values)
-    return pa.record_batch(
-        {
-            "value": [value[:4096] if len(value) > MOST else value for value in values],
-            "size": pa.array(map(len, values), pa.int32()),
-            "published_at_ms": [NOW_MS - int(age_s * 1000) for age_s in ages_s],
-            "position": [f"{topic}@{first + number}" for number in range(len(values))],
-            "now_ms": [NOW_MS] * len(values),
-        }
-    )
-
-
-Letter = dict[str, object]
-
-
 def taken(batches: Sequence[pa.RecordBatch], **bounds: int) -> tuple[list[str], list[Letter]]:
     """The brokers of the reports that are used, and the dead letters, also of those left out."""
-    used, letters, left_out = divided(batches, **bounds)
-    return used, [*letters, *left_out]
+    found = divided(batches, **bounds)
+    return found.brokers, found.refused
 
 
-def divided(
-    batches: Sequence[pa.RecordBatch], **bounds: int
-) -> tuple[list[str], list[Letter], list[Letter]]:
-    """The brokers of the reports that are used, the dead letters, and what is to be recorded."""
-    intake = Intake(message_bytes=MOST, **bounds)
-    to_events = sources._to_report_events(Reports(), shards=1, oldest_s=120.0, intake=intake)
-    payloads: dict[str, list[bytes]] = {"reports": [], "rejected": [], "left_out": []}
-    for events in to_events(batches):
-        for kind, payload in zip(
-            events["kind"].to_pylist(), events["payload"].to_pylist(), strict=True
-        ):
-            payloads[kind].append(payload)
-    headers, _ = unpack_reports(payloads["reports"])
-    letters, left_out = (
-        [row for one in payloads[kind] for table in unpack(one) for row in table.to_pylist()]
-        for kind in ("rejected", "left_out")
-    )
-    return headers["broker"].to_pylist(), letters, left_out
+def divided(batches: Sequence[pa.RecordBatch], **bounds: int) -> Taken:
+    return Taken(batches, Intake(message_bytes=MOST, **bounds))
 
 
 def test_of_a_report_that_is_too_large_the_beginning_and_the_length_are_kept() -> None:
@@ -81,12 +40,6 @@ def test_of_a_report_that_is_too_large_the_beginning_and_the_length_are_kept() -
     assert str(letter["detail"]).startswith("900000 bytes; reports.max_report_bytes is 1024")
     assert letter["raw"] == b"\x00" * 4096
     assert letter["counts_as_bad"]
-
-
-def test_a_batch_of_nothing_but_large_reports_is_all_letters() -> None:
-    used, letters = taken([rows([b"x" * 2000] * 3)])
-    assert used == []
-    assert [letter["position"] for letter in letters] == ["t/0@0", "t/0@1", "t/0@2"]
 
 
 def test_a_task_decodes_so_many_bytes_and_refuses_the_rest() -> None:
@@ -182,21 +135,21 @@ def test_what_is_left_out_of_a_topic_that_stores_it_is_recorded_later_and_has_no
     def flood(topic: str) -> list[pa.RecordBatch]:
         values = [report("b0", 900)] * 6
         ages_s = [3600.0, 5.0, 4.0, 3.0, 2.0, 4.0]  # the last one repeats the third
-        others = [rows([report(f"c{n}", 900)], first=6 + n, topic=topic) for n in range(3)]
-        return [rows(values, ages_s, topic=topic), *others]
+        others = [rows([report(f"c{n}", 900)], first=6 + n, at=topic) for n in range(3)]
+        return [rows(values, ages_s, at=topic), *others]
 
-    used, letters, left_out = divided(flood("persistent://public/default/t"), **bounds)
-    assert used == ["b0", "b0", "c0"]
-    places = {str(each["position"]).rpartition("@")[2]: each["reason"] for each in left_out}
+    stored = divided(flood("persistent://public/default/t"), **bounds)
+    assert stored.brokers == ["b0", "b0", "c0"]
+    places = {each["position"].rpartition("@")[2]: each["reason"] for each in stored.left_out}
     assert places == {
         "0": "stale",
         **dict.fromkeys("12", "too_many_reports"),
         **dict.fromkeys("78", "too_much"),
     }
-    assert [str(letter["position"])[-2:] for letter in letters] == ["@5"]
+    assert [letter["position"][-2:] for letter in stored.letters] == ["@5"]
     live = divided(flood("non-persistent://pulsar/system/t"), **bounds)
-    assert (live[0], live[2]) == (used, [])
-    assert Counter(letter["reason"] for letter in live[1]) == {
+    assert (live.brokers, live.left_out) == (stored.brokers, [])
+    assert Counter(letter["reason"] for letter in live.letters) == {
         "stale": 1,
         "too_many_reports": 3,
         "too_much": 2,
@@ -206,48 +159,26 @@ def test_what_is_left_out_of_a_topic_that_stores_it_is_recorded_later_and_has_no
 def test_late_reports_are_not_held_whole_however_many_arrive() -> None:
     """A pause of the job ends with thousands of them in one micro-batch."""
     value = report("b", 1 << 20)
-    to_events = sources._to_report_events(Reports(), shards=1, oldest_s=120.0)
     before = pa.total_allocated_bytes()
 
     def arriving() -> Iterator[pa.RecordBatch]:
         for first in range(0, 200, 5):
             assert pa.total_allocated_bytes() - before < 40 << 20
-            yield pa.record_batch(
-                {
-                    "value": pa.array([value] * 5, pa.binary()),
-                    "size": pa.array([len(value)] * 5, pa.int32()),
-                    "published_at_ms": [NOW_MS - 180_000] * 5,
-                    "position": [f"t/0@{first + number}" for number in range(5)],
-                    "now_ms": [NOW_MS] * 5,
-                }
-            )
+            yield rows([value] * 5, [180.0] * 5, first, most=len(value))
 
-    noted = 0
-    for events in to_events(arriving()):
-        for kind, payload in zip(
-            events["kind"].to_pylist(), events["payload"].to_pylist(), strict=True
-        ):
-            noted += sum(map(len, unpack(payload))) if kind == "left_out" else 0
-    assert noted == 200
+    assert len(Taken(arriving()).left_out) == 200
 
 
 @pytest.mark.parametrize("junk", [b"", b"0123456789", b"\x00" * 500])
 def test_late_junk_takes_no_room_of_reports_that_are_recorded_later(junk: bytes) -> None:
-    used, letters, left_out = divided([rows([junk, report("b")], [300.0, 300.0])])
-    assert used == []
-    assert [row["position"] for row in left_out] == ["t/0@1"]
-    assert [(row["position"], row["reason"]) for row in letters] == [("t/0@0", "stale")]
+    found = divided([rows([junk, report("b")], [300.0, 300.0])])
+    assert found.brokers == []
+    assert [row["position"] for row in found.left_out] == ["t/0@1"]
+    assert [(row["position"], row["reason"]) for row in found.letters] == [("t/0@0", "stale")]
 
 
 def test_late_reports_of_brokers_that_no_pattern_allows_are_letters() -> None:
-    checks = SenderChecks(patterns=("broker-*",))
-    to_events = sources._to_report_events(Reports(max_report_bytes=MOST), 1, 120.0, checks)
     batch = rows([report("broker-1"), report("ghost")], [300.0, 300.0])
-    found = {
-        kind: [row["position"] for table in unpack(payload) for row in table.to_pylist()]
-        for events in to_events([batch])
-        for kind, payload in zip(
-            events["kind"].to_pylist(), events["payload"].to_pylist(), strict=True
-        )
-    }
-    assert (found["left_out"], found["rejected"]) == (["t/0@0"], ["t/0@1"])
+    found = Taken([batch], checks=SenderChecks(patterns=("broker-*",)))
+    assert [row["position"] for row in found.left_out] == ["t/0@0"]
+    assert [row["position"] for row in found.letters] == ["t/0@1"]

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from quotaplane.arrow import unpack
-from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.state import ShardState
-from quotaplane.settings import parse_settings
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.limits import decode_limits
-from quotaplane.wire.report_own import encode_report
-from quotaplane.wire.reports import decode
-from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from tests.unit.streams.shard_cases import (
+    group_changes,
+    job_settings,
+    packed,
+    tables,
+    usage_report,
+)
 
 T0 = 1_790_000_000_000
 QUOTA, LEASE_S = 1000.0, 60
-SETTINGS = parse_settings(
-    {
-        "transport": {"kind": "delta", "path": "topics"},
-        "history": {"path": "history"},
-        "checkpoint": "checkpoint",
-        "reports": {"interval_s": 5.0},
-        "limits": {"transition": "strict", "lease_s": float(LEASE_S)},
-    }
-)
-PROGRAM = quota_program(SETTINGS, epoch=1)
+LIMITS = {"transition": "strict", "lease_s": float(LEASE_S)}
+PROGRAM = quota_program(job_settings(reports={"interval_s": 5.0}, limits=LIMITS), epoch=1)
 EXPIRE_S = PROGRAM.step.lease.forgotten_after_ms / 1000
+QUOTAS = group_changes("g", rate=QUOTA, dimensions=1)
 
 
 class Cluster:
@@ -46,10 +38,6 @@ class Cluster:
         self.statuses = list[tuple[str, str]]()
         self.recorded = Counter[str]()
         self.old_reports_s: dict[str, float] = {}
-        group = {"group": ["g"], "group_id": [group_id("g")], "deleted": [False], "version": [0]}
-        rates = {name: pa.nulls(1, pa.float64()) for name in RATE_COLUMNS}
-        table = pa.table({**group, **rates, f"{DIMENSIONS[0]}_per_s": [QUOTA]})
-        ((_, self.quotas),) = pack_groups(table, 1)
 
     def limit(self, broker: str, at_s: float) -> float:
         """In force at the broker, which has no safe limit."""
@@ -61,47 +49,31 @@ class Cluster:
         payloads = []
         for name in names:
             used, applied = self.limit(name, at_s), self.held.get(name, (0.0, -1, 0.0))[1]
-            value = encode_report(
-                broker=name,
-                started_at_ms=1,
+            value = usage_report(
+                name,
                 sequence=self.seq + 1,
                 window_ms=5000,
-                groups=["g"],
                 usage=np.array([[used, 0, 0, 0]]),
                 throttled=np.array([[QUOTA - used, 0, 0, 0]]),
                 applied=(1, self.seq - 1) if self.seq else None,
                 applied_seqs=np.array([applied]) if self.seq else None,
             )
             made_ms = T0 + round(1000 * (at_s - 0.5 - self.behind_s[name]))
-            now_ms = T0 + round(1000 * at_s)
-            decoded = decode(
-                [value],
-                np.array([made_ms]),
-                [f"r/0@{name}-{self.seq}"],
-                now_ms=now_ms,
-                reports=SETTINGS.reports,
-            )
-            payloads += [payload for _, payload in pack_reports(decoded, 1)]
+            payloads += packed(value, at_ms=made_ms, now_ms=T0 + round(1000 * at_s))
         arrived = {"reports": payloads} if payloads else {}
         if not self.seq:
-            arrived["groups"] = [self.quotas]
+            arrived["groups"] = QUOTAS
         batch = Batch(0, self.seq, T0 + round(1000 * at_s))
         self.state, outputs = PROGRAM.run(self.state, arrived, batch)
-        for output in outputs:
-            if output.kind == "counts":
-                self.old_reports_s = json.loads(output.payload).get("old_reports_s", {})
-                continue
-            rows = unpack(output.payload)[0].to_pylist()
-            if output.kind == "messages":
-                for row in rows:
-                    update = decode_limits(row["value"])
-                    if update.groups:
-                        limit = float(update.limits[0][0])
-                        self.held[row["broker"]] = (limit, update.seq, at_s)
-            if output.kind == "brokers":
-                self.statuses += [(row["broker"], row["status"]) for row in rows]
-            if output.kind == "usage":
-                self.recorded.update(row["broker"] for row in rows)
+        found = tables(outputs)
+        for counts in found.get("counts", ()):
+            self.old_reports_s = counts.get("old_reports_s", {})
+        for row in found.get("messages", ()):
+            update = decode_limits(row["value"])
+            if update.groups:
+                self.held[row["broker"]] = (float(update.limits[0][0]), update.seq, at_s)
+        self.statuses += [(row["broker"], row["status"]) for row in found.get("brokers", ())]
+        self.recorded.update(row["broker"] for row in found.get("usage", ()))
         self.seq += 1
         total = self.limit("a", at_s) + self.limit("b", at_s)
         assert total <= QUOTA * 1.001, "strict"

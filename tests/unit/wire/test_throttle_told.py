@@ -7,21 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from quotaplane.arrow import unpack
-from quotaplane.model import RATE_COLUMNS, Transition, group_id
+from quotaplane.model import Transition
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.streams.quota.program import QuotaProgram
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.limits import LimitsMessage, decode_limits
-from quotaplane.wire.report_own import encode_report
-from quotaplane.wire.reports import decode
-from quotaplane.wire.shard_inputs import pack_groups, pack_reports
 from tests.state_invariants import check_state
-from tests.unit.streams.test_rounds import PROGRAM, SETTINGS
+from tests.unit.streams.shard_cases import PROGRAM, group_changes, packed, usage_report
 
 HARD = '{"*": {"mode": "hard"}}'
 SLIDING = '{"*": {"law": "sliding_window"}}'
@@ -47,9 +43,10 @@ class Rounds:
         self.seq += 1
         arrived: dict[str, list[bytes]] = {}
         if groups:
-            arrived["groups"] = [self._changes(groups)]
+            arrived["groups"] = self._changes(groups)
         if uses:
-            arrived["reports"] = [self._report(*pair) for pair in uses.items()]
+            reports = [self._report(*pair) for pair in uses.items()]
+            arrived["reports"] = packed(*reports, at_ms=self._now_ms)
         self.state, outputs = self.program.run(
             self.state, arrived, Batch(0, self.seq, self._now_ms)
         )
@@ -72,44 +69,29 @@ class Rounds:
     def _now_ms(self) -> int:
         return 1_000_000 + 1_000 * self.seq
 
-    def _changes(self, groups: Mapping[str, Mapping[str, Any] | None]) -> bytes:
-        rows = [
-            {
-                "group": name,
-                "group_id": group_id(name),
-                "deleted": given is None,
-                "version": self.seq,
-                RATE_COLUMNS[0]: 100.0,
-                "mode": (given or {}).get("mode"),
-                "throttle": (given or {}).get("throttle"),
-            }
-            for name, given in groups.items()
-        ]
-        ((_, payload),) = pack_groups(pa.Table.from_pylist(rows), 1)
-        return payload
+    def _changes(self, groups: Mapping[str, Mapping[str, Any] | None]) -> list[bytes]:
+        columns = ("mode", "throttle")
+        given = {name: [(each or {}).get(name) for each in groups.values()] for name in columns}
+        return group_changes(
+            *groups,
+            rate=100.0,
+            dimensions=1,
+            deleted=[each is None for each in groups.values()],
+            version=[self.seq] * len(groups),
+            **given,
+        )
 
     def _report(self, broker: str, groups: Sequence[str]) -> bytes:
         seqs = [self._applied.get((broker, name), -1) for name in groups]
-        value = encode_report(
-            broker=broker,
+        return usage_report(
+            broker,
+            groups,
             started_at_ms=self.started_at_ms.get(broker, 1),
             sequence=self.seq,
-            window_ms=1000,
             applied=(1, max(seqs)) if max(seqs) >= 0 else None,
             applied_seqs=np.array(seqs),
-            groups=groups,
-            usage=np.full((len(groups), 4), 3.0),
             throttled=np.zeros((len(groups), 4)),
         )
-        made = decode(
-            [value],
-            np.array([self._now_ms]),
-            ["r@1"],
-            now_ms=self._now_ms,
-            reports=SETTINGS.reports,
-        )
-        ((_, payload),) = pack_reports(made, 1)
-        return payload
 
 
 USES = {"b1": ["g", "h"], "b2": ["g"]}

@@ -57,30 +57,20 @@ def test_every_entry_is_in_its_shard_with_every_header(shards: int) -> None:
 def test_several_batches_are_joined_and_keep_their_headers() -> None:
     one = decode_now(_stock("b1", 10), _stock("b2", 20))
     two = decode_now(_stock("b3", 0))
-    three = decode_now(_stock("b4", 30), own_report(broker="b5"))
+    three = decode_now(_stock("b4", 30), own_report(broker="b5", throttled=np.full((2, 4), 3.0)))
     payloads = [pack_reports(part, 1)[0][1] for part in (one, two, three)]
     headers, entries = unpack_reports(payloads)
     assert headers.schema == HEADERS
-    assert entries.schema == ENTRIES
+    assert entries.schema == entries_schema(THROTTLED_COLUMNS[:BASIC])
+    column = entries["throttled_dispatch_bytes_per_s"].to_numpy()
+    expected = np.where(entries["report"].to_numpy() == 4, 3.0, np.nan)
+    np.testing.assert_array_equal(column, expected)
     assert headers["broker"].to_pylist() == ["b1", "b2", "b3", "b4", "b5"]
     counted = np.bincount(entries["report"].to_numpy(), minlength=5).tolist()
     assert counted == [10, 20, 0, 30, 2]
     assert _rows(headers, entries) == sorted(
         row for part in (one, two, three) for row in _rows(part.headers, part.entries)
     )
-
-
-def test_throttled_columns_beside_payloads_without() -> None:
-    throttled = np.full((2, 4), 3.0)
-    usage = np.ones((2, 4))
-    payloads = [
-        pack_reports(decode_now(value), 1)[0][1]
-        for value in (_stock("b1", 1), own_report(usage=usage, throttled=throttled))
-    ]
-    _, entries = unpack_reports(payloads)
-    assert entries.schema == entries_schema(THROTTLED_COLUMNS[:BASIC])
-    column = entries["throttled_dispatch_bytes_per_s"].to_numpy()
-    np.testing.assert_array_equal(column, [np.nan, 3.0, 3.0])
 
 
 def test_no_usable_report_is_no_payload() -> None:

@@ -167,10 +167,7 @@ def test_a_broker_that_started_after_now_is_not_heard(
 
 def test_a_head_says_the_same_whether_the_library_reads_it_or_not() -> None:
     plain = own("b", started_at_ms=2**40, sequence=2**63 - 1, window_ms=2**32 - 1)
-    applied = encode_report(
-        broker="b", started_at_ms=0, sequence=0, window_ms=0, groups=[], usage=np.empty((0, 4)),
-        applied=(0, 2**62),
-    )  # fmt: skip
+    applied = own_report(groups=[], usage=np.empty((0, 4)), applied=(0, 2**62))
     for value in (plain, applied):
         one, other = (decode_now(v).headers.to_pylist() for v in (value, value + b"\x78\x00"))
         assert one == other != []

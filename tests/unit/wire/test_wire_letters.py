@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.streams.letters import letters_of
 from quotaplane.wire.reasons import ABSURD, NOT_PROTOBUF, STALE, UnusableReportError
 from quotaplane.wire.rejected_reports import (
     MOST_LETTERS,
@@ -107,18 +108,13 @@ def test_one_report_that_is_too_large_to_be_kept_costs_no_other_its_bytes() -> N
 def test_letters_that_stand_for_many_keep_their_positions() -> None:
     """As those of reports that were passed over: one a partition, with its range."""
     letters = batch(250, Refusal(np.arange(150), NOT_PROTOBUF, str))
-    ranges = pa.table(
-        {
-            "reason": [STALE] * 60,
-            "detail": ["5000 reports, not read"] * 60,
-            "position": [f"t/{n}@0 to 4999" for n in range(60)],
-            "published_at_ms": [-1] * 60,
-            "counts_as_bad": [False] * 60,
-            "reports": [5000] * 60,
-            "raw": [b""] * 60,
-            "sender": [None] * 60,
-        },
-        schema=REJECTED,
+    ranges = letters_of(
+        60,
+        reason=STALE,
+        detail="5000 reports, not read",
+        position=pa.array([f"t/{n}@0 to 4999" for n in range(60)]),
+        published_at_ms=-1,
+        reports=5000,
     )
     rows = condensed(pa.concat_tables([letters, ranges])).to_pylist()
     told = [(row["position"], row["reports"]) for row in rows if row["reason"] == STALE]

@@ -15,38 +15,23 @@ from quotaplane.model import DIMENSIONS, group_id
 from quotaplane.wire.limits import (
     MAX_LIMITS_BYTES,
     MOST_NAMES,
-    LimitsMessage,
     decode_limits,
-    encode_limits,
 )
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
-from tests.unit.wire.wire_cases import damaged, names, own_report
+from tests.unit.wire.wire_cases import damaged, limits_message, names, own_report
 
 INF = np.inf
 MAGIC = 0x314C5051
 D = len(DIMENSIONS)
 
 
-def _encode(**changes: Any) -> bytes:
-    fields: dict[str, Any] = {
-        "broker": "b1",
-        "shard": 2,
-        "epoch": 3,
-        "seq": 2**62,
-        "issued_at_ms": 1_700_000_000_000,
-        "lease_ms": 120_000,
-        "groups": ["a", "b"],
-        "limits": np.array([[20.0, INF, 0.0, INF], [1 / 3, INF, INF, INF]]),
-    }
-    return encode_limits(**{**fields, **changes})
-
-
 def test_protobuf_reads_what_is_written() -> None:
-    value = _encode(removed_groups=["c"], removed_group_ids=[5])
+    head = {"shard": 2, "epoch": 3, "seq": 2**62, "issued_at_ms": 1_700_000_000_000}
+    value = limits_message(removed_groups=["c"], removed_group_ids=[5], **head)
     assert value[:5] == b"\x0dQPL1"
     message: Any = LimitsUpdate.FromString(value)
     assert (message.broker, message.shard, message.epoch, message.seq) == ("b1", 2, 3, 2**62)
-    assert (message.issued_at_ms, message.lease_ms) == (1_700_000_000_000, 120_000)
+    assert (message.issued_at_ms, message.lease_ms) == (1_700_000_000_000, 5000)
     assert list(message.groups) == ["a", "b"]
     assert list(message.publish_messages_per_s) == [20.0, 1 / 3]
     assert list(message.publish_bytes_per_s) == []  # unlimited for all: left out
@@ -55,20 +40,11 @@ def test_protobuf_reads_what_is_written() -> None:
     assert list(message.removed_group_ids) == [5]
 
 
-def test_safe_limits_and_the_incarnation_they_are_for() -> None:
-    safe = np.array([[50.0, INF, 1.0, INF], [0.0, INF, 2.0, INF]])
-    found = decode_limits(_encode(safe_limits=safe, broker_started_at_ms=77))
-    assert found.broker_started_at_ms == 77
-    assert found.safe_limits is not None
-    np.testing.assert_array_equal(found.safe_limits[:, :4], safe)
-    assert (found.safe_limits[:, 4:] == INF).all()
-    plain = decode_limits(_encode())
-    assert (plain.safe_limits, plain.broker_started_at_ms) == (None, 0)
-
-
 def test_only_the_dimensions_that_are_given_are_written() -> None:
     some = np.array([[5.0, 7.0], [INF, 8.0]])
-    value = _encode(limits=some, safe_limits=some, dimensions=("publish_bytes", "total_bytes"))
+    value = limits_message(
+        limits=some, safe_limits=some, dimensions=("publish_bytes", "total_bytes")
+    )
     message: Any = LimitsUpdate.FromString(value)
     assert list(message.total_bytes_per_s) == list(message.safe_total_bytes_per_s) == [7.0, 8.0]
     assert {field.name for field, _ in message.ListFields() if field.name.endswith("_s")} == {
@@ -77,18 +53,7 @@ def test_only_the_dimensions_that_are_given_are_written() -> None:
     found = decode_limits(value)
     assert found.limits[0].tolist() == [INF, 5.0, INF, INF, INF, 7.0, INF]
     with pytest.raises(ValueError, match="argument 2 is longer"):
-        _encode(dimensions=("publish_bytes",))
-
-
-def test_a_message_of_before_there_were_totals_reads_as_ever() -> None:
-    old = bytes.fromhex(
-        "0d51504c31120262312807388827420167520800000000000034408a01080000000000002440"
-    )
-    found = decode_limits(old)
-    assert (found.groups, found.limits.tolist()) == (("g",), [[20.0, *[INF] * (D - 1)]])
-    assert found.safe_limits is not None
-    assert found.safe_limits.tolist() == [[10.0, *[INF] * (D - 1)]]
-    assert found.throttles == ("",)
+        limits_message(dimensions=("publish_bytes",))
 
 
 HARD, SLIDING = '{"*": {"mode": "hard"}}', '{"*": {"law": "sliding_window"}}'
@@ -98,41 +63,24 @@ def test_terms_are_told_with_safe_limits_or_by_themselves() -> None:
     safe = np.ones((2, 4))
     for told in ((HARD, ""), ("", SLIDING), ("", "")):
         for with_safe in ({"safe_limits": safe}, {}):
-            assert decode_limits(_encode(throttles=told, **with_safe)).throttles == told
-    assert decode_limits(_encode(safe_limits=safe)).throttles == ("", "")
-    assert decode_limits(_encode()).throttles is None
+            assert decode_limits(limits_message(throttles=told, **with_safe)).throttles == told
+    assert decode_limits(limits_message(safe_limits=safe)).throttles == ("", "")
+    # Defaults take no bytes beside safe limits.
+    plain = limits_message(safe_limits=safe)
+    assert limits_message(safe_limits=safe, throttles=["", ""]) == plain
+    assert decode_limits(limits_message()).throttles is None
     with pytest.raises(ValueError, match="1 throttles for 2 groups"):
-        _encode(throttles=[HARD])
-
-
-def test_defaults_take_no_bytes_beside_safe_limits() -> None:
-    safe = np.ones((2, 4))
-    assert _encode(safe_limits=safe, throttles=["", ""]) == _encode(safe_limits=safe)
+        limits_message(throttles=[HARD])
 
 
 def test_a_limits_message_byte_for_byte() -> None:
     """The one in docs/reference/wire.md."""
-    value = encode_limits(
-        broker="b1",
-        shard=0,
-        epoch=1,
-        seq=7,
-        issued_at_ms=0,
-        lease_ms=5000,
-        groups=["g"],
-        limits=np.array([[20.0]]),
-        safe_limits=np.array([[10.0]]),
-        throttles=[HARD],
-    )
+    limits, safe_limits = np.array([[20.0]]), np.array([[10.0]])
+    value = limits_message(groups=["g"], limits=limits, safe_limits=safe_limits, throttles=[HARD])
     head = bytes.fromhex("0d51504c31 12026231 2001 2807 388827 420167")
     limit = bytes.fromhex("5208 0000000000003440")
     safe = bytes.fromhex("8a0108 0000000000002440")
     assert value == head + limit + safe + bytes.fromhex("da0117") + HARD.encode()
-
-
-def _same(one: LimitsMessage, **expected: Any) -> None:
-    for name, value in expected.items():
-        np.testing.assert_array_equal(getattr(one, name), value)
 
 
 @given(st.data(), st.lists(names, max_size=5), st.lists(names, max_size=3), st.booleans())
@@ -140,34 +88,47 @@ def test_round_trip(data: st.DataObject, groups: list[str], gone: list[str], by_
     texts = st.lists(names, min_size=len(groups), max_size=len(groups))
     throttles = data.draw(st.none() | texts.map(tuple))
     elements = st.one_of(st.floats(0, 1e18), st.just(INF))
-    limits = data.draw(hnp.arrays(float, (len(groups), len(DIMENSIONS)), elements=elements))
+    rates = hnp.arrays(float, (len(groups), D), elements=elements)
+    safe_limits = data.draw(st.none() | rates)
+    same = {
+        "shard": 2,
+        "epoch": 3,
+        "seq": 2**62,
+        "issued_at_ms": 1_700_000_000_000,
+        "broker_started_at_ms": data.draw(st.sampled_from([0, 77])),
+        "limits": data.draw(rates),
+    }
     ids, gone_ids = [group_id(name) for name in groups], [group_id(name) for name in gone]
     keys: dict[str, Any] = (
         {"groups": None, "group_ids": ids, "removed_group_ids": gone_ids}
         if by_id
         else {"groups": groups, "removed_groups": gone}
     )
-    _same(
-        decode_limits(_encode(limits=limits, throttles=throttles, **keys)),
-        broker="b1",
-        shard=2,
-        epoch=3,
-        seq=2**62,
-        issued_at_ms=1_700_000_000_000,
-        lease_ms=120_000,
-        limits=limits,
-        throttles=throttles or None,  # of no groups there is nothing to be told
-        groups=() if by_id else tuple(groups),
-        group_ids=ids if by_id else [],
-        removed_groups=() if by_id else tuple(gone),
-        removed_group_ids=gone_ids if by_id else [],
-    )
+    value = limits_message(safe_limits=safe_limits, throttles=throttles, **same, **keys)
+    found = decode_limits(value)
+    expected = {
+        **same,
+        "broker": "b1",
+        "lease_ms": 5000,
+        "groups": () if by_id else tuple(groups),
+        "group_ids": ids if by_id else [],
+        "removed_groups": () if by_id else tuple(gone),
+        "removed_group_ids": gone_ids if by_id else [],
+    }
+    for name, each in expected.items():
+        np.testing.assert_array_equal(getattr(found, name), each)
+    if groups:  # of no groups there is nothing to be told
+        defaults = None if safe_limits is None else ("",) * len(groups)
+        assert found.throttles == (throttles or defaults)
+        assert (found.safe_limits is None) == (safe_limits is None)
+    if found.safe_limits is not None:
+        np.testing.assert_array_equal(found.safe_limits, safe_limits)
 
 
 @pytest.mark.parametrize("limit", [np.nan, -1.0, -INF])
 def test_encode_refuses_limits_that_are_none(limit: float) -> None:
     with pytest.raises(ValueError, match="NaN or negative"):
-        _encode(limits=np.array([[1.0, 1, 1, limit], [1, 1, 1, 1]]))
+        limits_message(limits=np.array([[1.0, 1, 1, limit], [1, 1, 1, 1]]))
 
 
 def _raw(**fields: Any) -> bytes:
@@ -179,7 +140,7 @@ def _raw(**fields: Any) -> bytes:
     [
         (b"", "begins with nothing"),
         (own_report(), "begins with 0d 51 50 52 31"),
-        (_encode()[:-1], "or truncated"),
+        (limits_message()[:-1], "or truncated"),
         (_raw(groups=["a"], group_ids=[1]), "both group names and group ids"),
         (_raw(groups=["a"], publish_bytes_per_s=[1, 2]), "2 values for 1 groups"),
         (_raw(groups=["a"], publish_bytes_per_s=[float("nan")]), "NaN or negative"),
@@ -218,7 +179,7 @@ def test_a_lease_that_ends_beyond_int64_is_refused(issued_at_ms: int, lease_ms: 
             decode_limits(value)
 
 
-@given(damaged(st.just(_encode(removed_group_ids=[5], throttles=[HARD, ""]))))
+@given(damaged(st.just(limits_message(removed_group_ids=[5], throttles=[HARD, ""]))))
 def test_damaged_limits_raise_input_errors_only(value: bytes) -> None:
     try:
         found = decode_limits(value)
@@ -235,7 +196,7 @@ def test_damaged_limits_raise_input_errors_only(value: bytes) -> None:
 
 @pytest.mark.parametrize("column", ["groups", "removed_groups", "throttles"])
 def test_names_are_counted_before_they_are_read(column: str) -> None:
-    message = LimitsUpdate.FromString(_encode(groups=[], limits=np.empty((0, 4))))
+    message = LimitsUpdate.FromString(limits_message(groups=[], limits=np.empty((0, 4))))
     getattr(message, column).extend(["x"] * (MOST_NAMES + 1))
     value = message.SerializeToString()
     assert len(value) < MAX_LIMITS_BYTES

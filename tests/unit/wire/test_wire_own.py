@@ -21,20 +21,20 @@ from quotaplane.model import (
 )
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.report_own import _REPORT
-from quotaplane.wire.reports import encode_report
 from quotaplane.wire.shard_inputs import ENTRIES, OPTIONAL_ENTRIES, entries_schema
 from tests.unit.wire.wire_cases import damaged, decode_now, names, own_report
 
 NAN = np.nan
 rates = st.one_of(st.floats(0, 1e15), st.just(np.nan))
+MOST = np.nextafter(2.0**63, 0)
+amounts = st.one_of(rates, st.floats(0, MOST), st.sampled_from([2.0**53, MOST]))
+"""Counters are exact, and may be above the highest rate."""
 
 
-def test_it_begins_with_its_magic() -> None:
-    assert own_report()[:5] == b"\x0dQPR1"
-
-
-def test_protobuf_reads_what_is_written() -> None:
-    message: Any = UsageReport.FromString(own_report(applied=(3, 9)))
+def test_a_report_is_what_protobuf_and_the_job_read() -> None:
+    value = own_report(applied=(3, 9))
+    assert value[:5] == b"\x0dQPR1"
+    message: Any = UsageReport.FromString(value)
     assert message.broker == "broker-1"
     assert (message.started_at_ms, message.sequence, message.window_ms) == (1000, 7, 5000)
     assert (message.applied_epoch, message.applied_seq) == (3, 9)
@@ -42,27 +42,10 @@ def test_protobuf_reads_what_is_written() -> None:
     assert list(message.publish_bytes_per_s) == [100.0, 200.0]
     assert list(message.dispatch_messages_per_s) == []  # NaN throughout: left out
     assert list(message.dispatch_bytes_per_s) == [0.0, 0.0]
-
-
-def test_header_and_entries() -> None:
-    found = decode_now(own_report(applied=(3, 9)))
-    head = found.headers.to_pylist()[0]
-    assert head["started_at_ms"] == 1000
-    assert head["sequence"] == 7
-    assert head["window_s"] == 5.0
+    (head,) = decode_now(value).headers.to_pylist()
+    assert head["broker"] == "broker-1"
+    assert (head["started_at_ms"], head["sequence"], head["window_s"]) == (1000, 7, 5.0)
     assert (head["applied_epoch"], head["applied_seq"]) == (3, 9)
-    assert not head["uses_ids"]
-    assert found.entries["group"].to_pylist() == ["a", "b"]
-    assert found.entries["group_id"].to_pylist() == [group_id("a"), group_id("b")]
-    assert found.entries["publish_messages_per_s"].to_pylist() == [1.0, 2.0]
-    assert np.isnan(found.entries["dispatch_messages_per_s"].to_numpy()).all()
-    assert THROTTLED_COLUMNS[0] not in found.entries.column_names
-
-
-def test_limits_of_round_zero_were_applied_and_none_were_not() -> None:
-    heads = decode_now(own_report(applied=(0, 0)), own_report()).headers
-    assert heads["applied_epoch"].to_pylist() == [0, -1]
-    assert heads["applied_seq"].to_pylist() == [0, -1]
 
 
 IN_FORCE = {"applied_seqs": np.array([9, -1]), "limits": np.array([[5.0, np.inf, np.nan, 0.0]] * 2)}
@@ -75,35 +58,6 @@ def test_what_is_in_force_is_told_group_by_group() -> None:
     assert told == pytest.approx([5, 5, NAN, NAN], nan_ok=True)
     assert found["limit_publish_bytes_per_s"].to_numpy()[:2].tolist() == [np.inf] * 2
     assert np.isnan(found["limit_dispatch_messages_per_s"].to_numpy()).all()
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"limits": np.array([[1.0, 1, 1, -1]] * 2)}, "negative"),
-        ({"applied_seqs": np.array([1])}, "length_mismatch"),
-    ],
-)
-def test_nonsense_about_what_is_in_force_is_refused(changes: dict[str, Any], reason: str) -> None:
-    found = decode_now(own_report(**changes))
-    assert found.rejected["reason"].to_pylist() == [reason]
-
-
-def test_ids_in_place_of_names() -> None:
-    ids = [group_id("a"), group_id("b")]
-    found = decode_now(own_report(groups=None, group_ids=ids))
-    assert found.headers["uses_ids"].to_pylist() == [True]
-    assert found.entries["group_id"].to_pylist() == ids
-    assert found.entries["group"].to_pylist() == [None, None]
-
-
-def test_throttled_beside_reports_that_have_none() -> None:
-    throttled = np.array([[0.0, 5.0, np.nan, np.nan], [1.0, 6.0, np.nan, np.nan]])
-    found = decode_now(own_report(), own_report(throttled=throttled))
-    assert found.rejected.num_rows == 0
-    column = found.entries["throttled_publish_bytes_per_s"].to_numpy()
-    np.testing.assert_array_equal(column, [np.nan, np.nan, 5.0, 6.0])
-    np.testing.assert_array_equal(found.entries["report"].to_numpy(), [0, 0, 1, 1])
 
 
 def test_further_dimensions_beside_reports_that_have_none() -> None:
@@ -119,9 +73,10 @@ def test_further_dimensions_beside_reports_that_have_none() -> None:
     assert found.entries.schema == entries_schema(*OPTIONAL_ENTRIES)
     given_columns = {RATE_COLUMNS: usage, THROTTLED_COLUMNS: throttled, COUNTER_COLUMNS: counters}
     for columns, expected in given_columns.items():
-        for name, column in zip(columns[BASIC:], expected.T[BASIC:], strict=True):
-            wanted = [NAN, NAN, *column]
-            np.testing.assert_array_equal(found.entries[name].to_numpy(), wanted)
+        for name, column in zip(columns, expected.T, strict=True):
+            np.testing.assert_array_equal(found.entries[name].to_numpy()[2:], column)
+    for name in (*RATE_COLUMNS[BASIC:], *THROTTLED_COLUMNS, *COUNTER_COLUMNS, *LIMIT_COLUMNS):
+        assert np.isnan(found.entries[name].to_numpy()[:2]).all()
     assert found.entries[LIMIT_COLUMNS[4]].to_numpy()[2:].tolist() == [9.0, 9.0]
     assert decode_now(own_report()).entries.schema == ENTRIES
 
@@ -141,10 +96,12 @@ def test_a_report_of_before_there_were_totals_reads_as_ever() -> None:
         ({"throttled_total_bytes_per_s": [-1.0]}, "throttled_total_bytes_per_s is -1"),
         ({"total_bytes_per_s": [1.0, 2.0]}, "total_bytes_per_s has 2 values for 1 groups"),
         ({"limit_total_bytes_per_s": [-1.0]}, "a limit in force is below zero"),
+        ({"limit_publish_bytes_per_s": [-1.0]}, "a limit in force is below zero"),
+        ({"applied_seqs": [1, 2]}, "applied_seqs has 2 values for 1 groups"),
         ({"counter_publish_bytes": [1.0, 2.0]}, "counter_publish_bytes has 2 values for 1 groups"),
     ],
 )
-def test_nonsense_in_further_dimensions_is_refused(further: dict[str, Any], problem: str) -> None:
+def test_columns_that_make_no_sense_are_refused(further: dict[str, Any], problem: str) -> None:
     report = UsageReport(magic=0x31525051, broker="b", groups=["a"], **further)
     (letter,) = decode_now(report.SerializeToString()).rejected.to_pylist()
     assert problem in letter["detail"]
@@ -165,37 +122,28 @@ def test_a_counter_that_is_no_amount_refuses_its_entry_alone(counter: float, rea
     np.testing.assert_array_equal(kept, [NAN, NAN, 1.0])
 
 
-def test_a_counter_is_exact_and_may_be_above_the_highest_rate() -> None:
-    counters = np.array([[2.0**53, np.nextafter(2.0**63, 0), NAN, 0.0], [NAN] * 4])
-    decoded = decode_now(own_report(counters=counters))
-    assert decoded.rejected.num_rows == 0
-    columns = [decoded.entries[name].to_numpy() for name in COUNTER_COLUMNS[:BASIC]]
-    np.testing.assert_array_equal(np.stack(columns, axis=1), counters)
-
-
-def test_a_report_without_groups_is_a_heartbeat() -> None:
-    found = decode_now(own_report(groups=[], usage=np.empty((0, 4))))
-    assert found.headers.num_rows == 1
-    assert found.entries.num_rows == 0
-    assert found.rejected.num_rows == 0
-
-
 @given(st.data(), st.lists(names, min_size=1, max_size=6, unique=True), st.booleans())
 def test_round_trip(data: st.DataObject, groups: list[str], by_id: bool) -> None:
     d = data.draw(st.sampled_from([BASIC, len(RATE_COLUMNS)]))
     usage = data.draw(hnp.arrays(float, (len(groups), d), elements=rates))
-    counters = data.draw(hnp.arrays(float, (len(groups), min(d, 5)), elements=rates))
+    counters = data.draw(hnp.arrays(float, (len(groups), min(d, 5)), elements=amounts))
+    applied = data.draw(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 2**62)))
     throttled = np.where(np.isnan(usage), np.nan, 1.0)
     value = own_report(
         usage=usage,
         throttled=throttled,
         counters=counters,
+        applied=applied,
         groups=None if by_id else groups,
         group_ids=[group_id(name) for name in groups] if by_id else None,
     )
     found = decode_now(value)
     assert found.rejected.num_rows == 0
+    (head,) = found.headers.to_pylist()
+    assert head["uses_ids"] == by_id
+    assert (head["applied_epoch"], head["applied_seq"]) == (applied or (-1, -1))
     assert found.entries["group_id"].to_pylist() == [group_id(name) for name in groups]
+    assert found.entries["group"].to_pylist() == ([None] * len(groups) if by_id else groups)
     for columns, given_values in ((RATE_COLUMNS, usage), (COUNTER_COLUMNS, counters)):
         said = [name for name in columns if name in found.entries.column_names]
         back = [found.entries[name].to_numpy() for name in said]
@@ -219,27 +167,20 @@ def test_columns_read_as_arrays_are_those_of_protobuf(value: bytes) -> None:
         np.testing.assert_array_equal(column, np.array(list(getattr(expected, name))))
 
 
-def _same_entries(one: bytes, other: bytes) -> None:
-    found, expected = decode_now(one).entries, decode_now(other).entries
-    assert found.num_rows == expected.num_rows > 0
+ONE, TWO = (np.array([rate]).tobytes() for rate in (1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "column", [b"\x51" + ONE + b"\x51" + TWO, b"\x52\x08" + ONE + b"\x52\x08" + TWO]
+)
+def test_a_column_may_be_not_packed_or_in_two_pieces(column: bytes) -> None:
+    plain = own_report(usage=np.array([[1.0, *[NAN] * 3], [2.0, *[NAN] * 3]]))
+    whole = b"\x52\x10" + ONE + TWO
+    assert whole in plain
+    found, expected = (decode_now(each).entries for each in (plain.replace(whole, column), plain))
+    assert found.num_rows == 2
     for name in expected.column_names:
         np.testing.assert_array_equal(found[name].to_pylist(), expected[name].to_pylist())
-
-
-def test_columns_that_are_not_packed_are_as_valid() -> None:
-    plain = own_report(groups=["a"], usage=np.array([[2.0, np.nan, np.nan, np.nan]]))
-    packed = bytes.fromhex("52 08") + np.array([2.0]).tobytes()
-    assert packed in plain
-    unpacked = plain.replace(packed, bytes.fromhex("51") + np.array([2.0]).tobytes())
-    _same_entries(unpacked, plain)
-
-
-def test_a_column_in_two_pieces_is_one() -> None:
-    plain = own_report(usage=np.array([[1.0, *[np.nan] * 3], [2.0, *[np.nan] * 3]]))
-    one, two = (bytes.fromhex("52 08") + np.array([x]).tobytes() for x in (1.0, 2.0))
-    whole = bytes.fromhex("52 10") + np.array([1.0, 2.0]).tobytes()
-    assert whole in plain
-    _same_entries(plain.replace(whole, one + two), plain)
 
 
 @pytest.mark.parametrize(
@@ -254,17 +195,3 @@ def test_a_column_in_two_pieces_is_one() -> None:
 def test_encode_refuses_what_does_not_fit(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         own_report(**changes)
-
-
-def test_ids_make_a_report_of_long_names_small() -> None:
-    groups = [f"tenant-{i:010d}/".ljust(80, "x") for i in range(5000)]
-    fields: dict[str, Any] = {
-        "broker": "b",
-        "started_at_ms": 1,
-        "sequence": 1,
-        "window_ms": 5000,
-        "usage": np.ones((5000, 4)),
-    }
-    by_name = encode_report(groups=groups, **fields)
-    by_id = encode_report(group_ids=[group_id(name) for name in groups], **fields)
-    assert len(by_name) == len(by_id) + 5000 * (82 - 8) - 4  # tag, length, 80; tag and length once

@@ -14,13 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import ConfigError, InputError
-from quotaplane.wire import limits as limits_messages
-from quotaplane.wire.limits import MAX_LIMITS_BYTES, decode_limits, encode_limits
+from quotaplane.wire.limits import MAX_LIMITS_BYTES, decode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
-from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.signatures import SIGNATURE_BYTES, SigningKeys
 from tests.unit.repo.pages import ROOT
-from tests.unit.wire.wire_cases import damaged
+from tests.unit.wire.wire_cases import damaged, limits_message, own_report
 
 SECRET_A, SECRET_B = "0123456789abcdef" * 2, "fedcba9876543210" * 4
 A = SigningKeys({"a": SECRET_A}, sign_with="a")
@@ -29,17 +27,7 @@ BOTH = SigningKeys({"a": SECRET_A, "b": SECRET_B}, sign_with="b")
 
 
 def update(limit: float = 20.0, **changes: Any) -> bytes:
-    fields: dict[str, Any] = {
-        "broker": "b1",
-        "shard": 0,
-        "epoch": 1,
-        "seq": 7,
-        "issued_at_ms": 0,
-        "lease_ms": 5000,
-        "groups": ["g"],
-        "limits": np.array([[limit]]),
-    }
-    return encode_limits(**{**fields, **changes})
+    return limits_message(**{"groups": ["g"], "limits": np.array([[limit]]), **changes})
 
 
 PLAIN = update()
@@ -64,6 +52,8 @@ def test_the_layout_is_that_of_the_page() -> None:
 @given(st.binary(max_size=300))
 def test_what_was_signed_comes_back(message: bytes) -> None:
     assert A.verify(A.sign(message)) == BOTH.verify(A.sign(message)) == message
+    longest_id = SigningKeys({"a" * 16: SECRET_A}, sign_with="a" * 16)
+    assert longest_id.verify(longest_id.sign(message)) == message
 
 
 @given(
@@ -79,43 +69,17 @@ def test_a_signed_message_decodes_as_the_plain_one(rates: list[float], broker: s
     assert repr(decode_limits(signed, A)) == repr(decode_limits(signed)) == expected
 
 
-def _without_the_field() -> Any:
-    """The message type as it was before it had a signature."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.descriptor_pool import DescriptorPool
-    from google.protobuf.message_factory import GetMessageClass
-
-    file = FileDescriptorProto()
-    LimitsUpdate.DESCRIPTOR.file.CopyToProto(file)
-    declared = next(each for each in file.message_type if each.name == "LimitsUpdate")
-    del declared.field[-1]
-    pool = DescriptorPool()
-    pool.Add(file)
-    return GetMessageClass(pool.FindMessageTypeByName("quotaplane.LimitsUpdate"))
-
-
-def test_a_reader_of_before_there_were_signatures_reads_a_signed_message(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = limits_messages.ColumnView(_without_the_field())
-    monkeypatch.setattr(limits_messages, "_UPDATE", before)
-    assert repr(decode_limits(SIGNED)) == repr(decode_limits(PLAIN))
-
-
-def test_every_bit_counts() -> None:
-    for at in range(len(SIGNED)):
-        for bit in range(8):
-            value = bytearray(SIGNED)
-            value[at] ^= 1 << bit
-            with pytest.raises(InputError):
-                decode_limits(bytes(value), BOTH)
-
-
-def test_every_byte_counts() -> None:
-    for length in range(len(SIGNED)):
-        for value in (SIGNED[:length], SIGNED[length:] if length else b""):
-            with pytest.raises(InputError):
-                decode_limits(value, A)
+def test_every_bit_and_every_byte_counts() -> None:
+    flipped = [
+        SIGNED[:at] + bytes([SIGNED[at] ^ 1 << bit]) + SIGNED[at + 1 :]
+        for at in range(len(SIGNED))
+        for bit in range(8)
+    ]
+    ends = [SIGNED[:length] for length in range(len(SIGNED))]
+    begins = [SIGNED[length:] for length in range(1, len(SIGNED))]
+    for value in (*flipped, *ends, *begins):
+        with pytest.raises(InputError):
+            decode_limits(value, BOTH)
 
 
 @given(damaged(st.just(SIGNED)))
@@ -166,11 +130,8 @@ def test_refused(value: bytes, says: str) -> None:
 
 
 def test_a_signed_message_of_another_kind_is_none() -> None:
-    report = encode_report(
-        broker="b1", started_at_ms=1, sequence=1, window_ms=1, groups=["g"], usage=np.ones((1, 4))
-    )
     with pytest.raises(InputError, match="begins with 0d 51 50 52 31"):
-        decode_limits(A.sign(report), A)
+        decode_limits(A.sign(own_report()), A)
 
 
 def test_a_huge_message_is_refused_before_anything_is_computed(
@@ -211,17 +172,13 @@ def test_rotation_loses_no_message() -> None:
 @pytest.mark.parametrize(
     ("secrets", "sign_with", "says"),
     [
-        ({}, None, "there must be at least one"),
         ({"A": SECRET_A}, None, "the id of key 1 must be a text of 1 to 16 characters"),
         ({"a": SECRET_A, "a" * 17: SECRET_B}, None, "the id of key 2 must be"),
         ({"": SECRET_A}, None, "the id of key 1"),
-        ({SECRET_A: "a"}, None, "the id of key 1"),
         ({"a\n": SECRET_A}, None, "the id of key 1"),
         ({"a": SECRET_A[1:]}, None, "keys.a: must have at least 32 characters, not 31"),
         ({"a": SECRET_A + "\n"}, None, "keys.a: has a character"),
         ({"a": SECRET_A + "é"}, None, "keys.a: has a character"),
-        ({"a": SECRET_A, "b": SECRET_A}, None, "keys.b: is the same secret as keys.a"),
-        ({"a": SECRET_A}, "b", "sign_with: must be the id of one of keys: a"),
         ({"a": SECRET_A}, SECRET_A, "sign_with: must be the id of one of keys: a"),
     ],
 )
@@ -230,11 +187,6 @@ def test_keys_that_are_none(secrets: dict[str, str], sign_with: str | None, says
         SigningKeys(secrets, sign_with)
     assert says in str(raised.value)
     assert SECRET_A[1:] not in str(raised.value)
-
-
-def test_the_longest_id() -> None:
-    keys = SigningKeys({"a" * 16: SECRET_A}, sign_with="a" * 16)
-    assert keys.verify(keys.sign(PLAIN)) == PLAIN
 
 
 def test_keys_that_only_verify() -> None:

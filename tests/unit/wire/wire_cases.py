@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from quotaplane.model import IntArray
 from quotaplane.settings import Reports
+from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.pulsar_resource_usage_pb2 import ResourceUsageInfo
 from quotaplane.wire.reasons import STALE
 from quotaplane.wire.rejected_reports import Refusal, letters_of_batch
@@ -116,6 +117,21 @@ def own_report(**changes: Any) -> bytes:
         "usage": np.array([[1.0, 100.0, np.nan, 0.0], [2.0, 200.0, np.nan, 0.0]]),
     }
     return encode_report(**{**fields, **changes})
+
+
+def limits_message(**changes: Any) -> bytes:
+    """Limits of two groups of broker b1, with changes."""
+    fields: dict[str, Any] = {
+        "broker": "b1",
+        "shard": 0,
+        "epoch": 1,
+        "seq": 7,
+        "issued_at_ms": 0,
+        "lease_ms": 5000,
+        "groups": ["a", "b"],
+        "limits": np.array([[20.0, np.inf, 0.0, np.inf], [1 / 3, np.inf, np.inf, np.inf]]),
+    }
+    return encode_limits(**{**fields, **changes})
 
 
 def decode_now(*values: bytes | None, **options: Any) -> Decoded:
