@@ -53,7 +53,6 @@ SLOW: Final = (
     "tests/unit/wire/test_wire_reports.py::test_damaged_reports_never_raise",
     "tests/unit/wire/test_wire_reports.py::test_random_bytes_never_raise",
     "tests/unit/wire/test_wire_stock.py::test_damaged_reports_are_read_",
-    "tests/unit/wire/test_wire_stock.py::test_plain_reports_need_no_protobuf_library",
 )
 """How their ids begin. ``make test`` starts with them, and ``make quick`` leaves them out; of other
 properties it tries few examples.
