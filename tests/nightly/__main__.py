@@ -41,6 +41,7 @@ def main() -> int:
 
 
 def _night(record: Record, names: list[str], until_s: float) -> int:
+    record.drop_all_but({(part.name, item) for part in PARTS for item in part.items})
     spent_s: dict[str, float] = {}
     failed: set[tuple[str, str]] = set()
     while time.monotonic() + TURN_S < until_s:

@@ -18,24 +18,20 @@ turns. An item is a file, a command, or a kind of input; [the table](nightly.csv
 each. A part with new seeds or inputs never ends; an item of the others runs again when the code
 changed.
 
-| part | runs | items that passed last | run in all nights | hours |
+| part | runs | items whose last run passed | run in all nights | hours |
 |---|---|---|---|---|
 """
 
 
 def page(rows: Rows) -> str:
-    """The page for this record; rows of items that are gone do not count."""
-    found = {
-        part: [rows[part.name, item] for item in part.items if (part.name, item) in rows]
-        for part in PARTS
-    }
-    lines = [_line(part, those) for part, those in found.items()]
-    failed = [row for those in found.values() for row in those if not row.passed]
+    """The page for this record."""
+    lines = [_line(part, [row for row in rows.values() if row.part == part.name]) for part in PARTS]
+    failed = [row for row in rows.values() if not row.passed]
     return "\n".join([_TOP + "\n".join(lines), "", *_failed(failed)]) + "\n"
 
 
 def _line(part: Part, rows: list[Row]) -> str:
-    passed = f"{sum(row.passed for row in rows)} of {len(part.items)}"
+    passed = f"{sum(row.passed for row in rows)} of {len(rows)}"
     count = f"{sum(row.count for row in rows):,} {part.unit}"
     hours = f"{sum(row.minutes for row in rows) / 60:.1f}"
     return f"| `{part.name}` | {part.does} | {passed} | {count} | {hours} |"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import fcntl
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
@@ -68,12 +69,27 @@ class Record:
 
     def change(self, part: str, item: str, change: Callable[[Row], Row]) -> Rows:
         """Replace a row, beside other nights that do the same; returns all."""
-        with self.file.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._locked():
             rows = self.read()
             rows[part, item] = change(rows.get((part, item), Row(part, item)))
-            self.file.write_text(csv_of(asdict(rows[key]) for key in sorted(rows)), "utf-8")
+            self._write(rows)
         return rows
+
+    def drop_all_but(self, keys: Collection[tuple[str, str]]) -> None:
+        """Remove the rows of items that are gone."""
+        with self._locked():
+            self._write({key: row for key, row in self.read().items() if key in keys})
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        (self.root / "build").mkdir(exist_ok=True)
+        with (self.root / "build/nightly.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _write(self, rows: Rows) -> None:
+        if rows:
+            self.file.write_text(csv_of(asdict(rows[key]) for key in sorted(rows)), "utf-8")
 
     def commit_now(self) -> str:
         """The commit of the code; with a + it has other changes."""

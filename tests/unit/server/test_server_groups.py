@@ -358,25 +358,31 @@ def test_a_name_with_the_id_of_another_is_a_conflict(
     assert "same id" in served.refused(409, "PUT", G + "b", {})
 
 
-def test_tables_that_are_broken_or_missing_are_named(served: Served) -> None:
-    def found() -> tuple[bool, Any]:
-        answer = served.ok("GET", "/api/v1/tables")
-        tables = {table["table"]: table for table in answer["tables"]}
-        assert tables["attachments"]["fault"] is None
-        return answer["whole"], tables["resource_groups"]
+def tables_of(served: Served) -> tuple[bool, Any]:
+    """Whether all tables are whole, and the table of groups."""
+    answer = served.ok("GET", "/api/v1/tables")
+    tables = {table["table"]: table for table in answer["tables"]}
+    assert tables["attachments"]["fault"] is None
+    return answer["whole"], tables["resource_groups"]
 
-    served.ok("PUT", G + "a", {})
-    whole, groups = found()
-    assert (whole, groups["version"], groups["files"], groups["fault"]) == (True, 1, 1, None)
+
+def test_a_missing_table_is_named(served: Served) -> None:
     log = Path(served.history.path) / "resource_groups" / "_delta_log"
-    (log / f"{1:020d}.json").write_bytes(b"")
-    whole, groups = found()
-    assert (whole, "is empty" in groups["fault"]) == (False, True)
     log.rename(log.with_name("away"))
     for path in ("groups", "changes"):
         assert "resource_groups" in served.refused(503, "GET", f"/api/v1/{path}")
-    _, groups = found()
+    _, groups = tables_of(served)
     assert (groups["exists"], groups["fault"]) == (False, "is missing")
+
+
+def test_a_broken_table_is_named(served: Served) -> None:
+    served.ok("PUT", G + "a", {})
+    whole, groups = tables_of(served)
+    assert (whole, groups["version"], groups["files"], groups["fault"]) == (True, 1, 1, None)
+    commit = Path(served.history.path) / "resource_groups/_delta_log" / f"{1:020d}.json"
+    commit.write_bytes(b"")
+    whole, groups = tables_of(served)
+    assert (whole, "is empty" in groups["fault"]) == (False, True)
 
 
 def test_the_body_has_every_column_of_a_group() -> None:
