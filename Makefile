@@ -4,9 +4,9 @@
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Three processes, as some tests wait; the tests of a file stay together, and share what they set up.
-NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults tests/closed_loop tests/simulation tests/outside pipelines benchmarks/arena benchmarks/balance_arena
+NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults tests/closed_loop tests/simulation tests/outside tests/nightly pipelines benchmarks/arena benchmarks/balance_arena
 # Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
-WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/jvm tests/servers
+WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/servers
 
 .DEFAULT_GOAL := help
 .PHONY: help env test quick unit browser spark contract jvm servers nightly lint types format proto bench bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean
@@ -37,7 +37,7 @@ contract: env ## every transport against the one contract
 	$(PYTEST) tests/contract
 
 jvm: env ## throttle laws and balancing strategies beside Kafka's and Pulsar's own classes
-	$(PYTEST) tests/jvm
+	$(PYTEST) --nightly tests/jvm
 
 servers: env ## tests that start servers: Kafka, a Spark cluster
 	$(PYTEST) tests/servers
