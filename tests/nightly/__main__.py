@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
+from tests.job import environment
 from tests.nightly.page import page, page_file
 from tests.nightly.parts import PARTS, TURN_S, Part, next_turn
 from tests.nightly.record import Record, Row
@@ -44,6 +45,7 @@ def _night(record: Record, names: list[str], until_s: float) -> int:
     record.drop_all_but({(part.name, item) for part in PARTS for item in part.items})
     spent_s: dict[str, float] = {}
     failed: set[tuple[str, str]] = set()
+    turns = 0
     while time.monotonic() + TURN_S < until_s:
         endless = {part.name for part in PARTS if part.endless}
         done = {key for key in record.passed_now() if key[0] not in endless}
@@ -52,21 +54,20 @@ def _night(record: Record, names: list[str], until_s: float) -> int:
         if turn is None:
             break
         row, took_s = run_turn(record, *turn)
+        turns += 1
         spent_s[row.part] = spent_s.get(row.part, 0.0) + took_s
         if not row.passed:
             failed.add(row.key)
-    print(f"{len(failed)} failed{''.join(f'; {part}: {item}' for part, item in sorted(failed))}")
+    names_failed = "".join(f"; {part}: {item}" for part, item in sorted(failed))
+    print(f"{turns} turns, {len(failed)} failed{names_failed}")
     return 1 if failed else 0
 
 
 def run_turn(record: Record, part: Part, item: str) -> tuple[Row, float]:
     """Run a turn and record it; returns the new row and the seconds of the turn."""
     first = record.read().get((part.name, item), Row(part.name, item)).next_seed
-    log = (
-        record.root
-        / "build/nightly"
-        / f"{part.name}-{item.replace('/', '-').replace(' ', '-')}.log"
-    )
+    name = f"{part.name}-{item}".replace("/", "-").replace(" ", "-")
+    log = record.root / "build/nightly" / f"{name}.log"
     commit, begun_s = record.commit_now(), time.monotonic()
     code = _ended(part.command(item, first), record.root, log)
     took_s, output = time.monotonic() - begun_s, log.read_text(encoding="utf-8", errors="replace")
@@ -78,7 +79,7 @@ def run_turn(record: Record, part: Part, item: str) -> tuple[Row, float]:
             count=row.count + count,
             minutes=round(row.minutes + took_s / 60, 1),
             failures=row.failures + (not passed),
-            # What failed is tried again first.
+            # The next turn of an item that failed repeats its seeds.
             next_seed=first + part.seeds_used(output) * passed,
             passed=passed,
             commit=commit,
@@ -95,7 +96,6 @@ def run_turn(record: Record, part: Part, item: str) -> tuple[Row, float]:
 def _ended(command: list[str], root: Path, log: Path) -> int:
     """Run a command in a folder to its end; its exit code."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    paths = os.pathsep.join([str(root / "pipelines"), str(root)])
     with log.open("wb") as out:
         process = subprocess.Popen(
             command,
@@ -103,7 +103,7 @@ def _ended(command: list[str], root: Path, log: Path) -> int:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": paths},
+            env=environment(),
             start_new_session=True,
         )
         try:

@@ -29,13 +29,13 @@ class Part(NamedTuple):
     does: str
     """For the page."""
     unit: str
-    """What is counted."""
+    """The unit that is counted."""
     items: tuple[str, ...]
     words: Callable[[str, int], list[str]]
     """Arguments of the Python process of a turn: of an item, from a seed or number on."""
     seeds: str | None = None
-    """What stands in the output behind the number of seeds that were used up. None: one each turn,
-    and an item that has passed on this code is done."""
+    """The word behind the number of seeds used up, in the output. None: one each turn, and an item
+    that has passed on this code is done."""
 
     @property
     def endless(self) -> bool:
@@ -47,11 +47,7 @@ class Part(NamedTuple):
         return [sys.executable, *self.words(item, first)]
 
     def count(self, output: str) -> int:
-        """The number of units in the output of a turn; 0 without any.
-
-        >>> part_named("simulation").count("12 seeds, 40 rounds in 9 s\\n13 seeds, 44 rounds")
-        44
-        """
+        """The number of units in the output of a turn."""
         return _last_number(output, self.unit)
 
     def seeds_used(self, output: str) -> int:
@@ -60,6 +56,11 @@ class Part(NamedTuple):
 
 
 def _last_number(output: str, unit: str) -> int:
+    """The last number before the unit; 0 without any.
+
+    >>> _last_number("12 seeds, 40 rounds in 9 s; 13 seeds, 44 rounds", "rounds")
+    44
+    """
     numbers = re.findall(rf"(\d+) {unit}\b", output)
     return int(numbers[-1]) if numbers else 0
 
@@ -172,11 +173,6 @@ PARTS: Final = (
         lambda item, _: ["-m", "tests.faults", item],
     ),
 )
-
-
-def part_named(name: str) -> Part:
-    """The part of this name."""
-    return next(part for part in PARTS if part.name == name)
 
 
 def next_turn(

@@ -1,4 +1,4 @@
-"""What the nights have run: docs/measured/nightly.csv, a row for each item."""
+"""The record of all nights, docs/measured/nightly.csv: a row for each item."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import fcntl
 import subprocess
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
+
+from pydantic import TypeAdapter
 
 from benchmarks.tables import csv_of
 
@@ -56,15 +58,8 @@ class Record:
         """All rows."""
         if not self.file.exists():
             return {}
-        kinds: dict[str, Callable[[str], object]] = {
-            "int": int,
-            "float": float,
-            "bool": "True".__eq__,
-            "str": str,
-        }
-        read = {field.name: kinds[str(field.type)] for field in fields(Row)}
         with self.file.open(encoding="utf-8", newline="") as file:
-            rows = [Row(**{k: read[k](v) for k, v in row.items()}) for row in csv.DictReader(file)]  # type: ignore[arg-type]
+            rows = TypeAdapter(list[Row]).validate_python(list(csv.DictReader(file)))
         return {row.key: row for row in rows}
 
     def change(self, part: str, item: str, change: Callable[[Row], Row]) -> Rows:

@@ -1,4 +1,4 @@
-"""What clients of a Pulsar on loopback need: settings, no output, and a steady load of messages."""
+"""Settings, quiet clients and a steady load of messages for a Pulsar on loopback."""
 
 from __future__ import annotations
 

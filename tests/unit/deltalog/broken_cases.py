@@ -53,7 +53,7 @@ class Doctor:
         return code, out + err
 
     def contents(self) -> Counter[bytes]:
-        """What all files hold, wherever they are, but for locks and checksums."""
+        """The contents of all files, wherever they are, but for locks and checksums."""
         files = [path for path in self.root.rglob("*") if path.is_file() and path.suffix != ".lock"]
         files = [file for file in files if file.name != CHECKSUMS]
         return Counter(file.read_bytes() for file in files)
