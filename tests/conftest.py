@@ -35,11 +35,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "nightly: too long for each commit; runs with --nightly")
-    config.addinivalue_line("markers", "slow: takes seconds; `make quick` leaves it out")
+    config.addinivalue_line(
+        "markers",
+        "nightly: takes some seconds or more, and quicker tests find most of the same bugs; "
+        "runs with --nightly",
+    )
+    config.addinivalue_line(
+        "markers", "slow: takes half a second or more; `make quick` leaves it out"
+    )
 
 
-@pytest.hookimpl(trylast=True)  # behind the marks of tests/order.py
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--nightly"):
         return

@@ -10,6 +10,8 @@ from playwright.sync_api import Browser
 from tests.browser.rig import Watched
 from tests.browser.test_flows import log_in
 
+pytestmark = pytest.mark.nightly
+
 VIEWS = (
     "#/groups",
     "#/groups/acme%2Forders?range=15m",

@@ -28,6 +28,8 @@ from benchmarks.arena.wishes import MEAN, WISHES, Wish, grants, judge
 from quotaplane.errors import ConfigError
 from quotaplane.sim.demand_schedule import small_rate
 
+pytestmark = pytest.mark.nightly
+
 LAWS = {law.name: law for law in contenders()}
 SCENES = {scene.name: scene for scene in scenarios()}
 QUIET = CONDITIONS[0]
@@ -334,7 +336,6 @@ def test_tables_read_as_they_were_written_and_give_the_plots() -> None:
         assert (DOCS / FOLDER / f"{name}.svg").read_text() == drawn
 
 
-@pytest.mark.nightly
 def test_a_run_writes_the_page_and_what_it_shows(tmp_path: Path) -> None:
     chosen = tuple(LAWS.values())
     quiet = fill(list(chosen), scenarios(), [QUIET])

@@ -61,6 +61,7 @@ def test_all_have_their_fair_share_soon_and_use_it(law, mode, told: bool) -> Non
     assert used.sum(axis=1).max() <= 1.1 * 10_000
 
 
+@pytest.mark.nightly
 @each_way
 def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> None:
     """The law lets clients use two rounds' limit at once, and then nothing as long (Kafka's 11 s).
@@ -72,6 +73,7 @@ def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> Non
     assert done.usage[26:].mean(axis=0) == pytest.approx([FAIR] * 3, rel=0.1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("law", "mode", "told"),
     # The windowed rate leaves a request of 5 % unused: a broker that does not report refusals would

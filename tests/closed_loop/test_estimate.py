@@ -25,6 +25,7 @@ def run(demand: FloatArray, quota: float, told: bool = True, **more) -> Run:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize(
     ("quota", "wanted"),
@@ -77,6 +78,7 @@ class Liar(StepController):
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("every", [1, 3, *in_nightly(2, 7)])
 @pytest.mark.parametrize("transition", list(Transition))
 def test_a_broker_that_claims_more_than_it_uses_gains_nothing_lasting(
@@ -98,6 +100,7 @@ def test_a_broker_that_claims_more_than_it_uses_gains_nothing_lasting(
     assert lied.usage[60:, 1:].sum(axis=1).mean() >= least * 100
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("every", [5, *in_nightly(4, 6)])
 @pytest.mark.parametrize("times", [2.0, 3.0, 5.0])
 def test_to_exceed_the_limit_buys_no_trust(every: int, times: float) -> None:

@@ -95,6 +95,7 @@ def test_without_a_setting_ten_real_brokers_keep_one_percent() -> None:
     assert left == pytest.approx(0.01, abs=0.002)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("senders", "reason"),
     [

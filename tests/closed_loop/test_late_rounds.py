@@ -30,6 +30,7 @@ def limits(loop: Loop) -> np.ndarray:
     return np.stack([loop.series("limit", group) for group in GROUPS], axis=1)
 
 
+@pytest.mark.nightly
 @BOTH
 @pytest.mark.parametrize("every_s", [1, 5])
 def test_no_lease_ends_while_the_job_is_killed_and_started_again(
@@ -53,6 +54,7 @@ def test_no_lease_ends_while_the_job_is_killed_and_started_again(
     assert (np.abs(in_force[BACK_S:, :, 1] - before[:, 1]) < 10.0).all(), "no safe limit: 50"
 
 
+@pytest.mark.nightly
 @BOTH
 @pytest.mark.parametrize(("shortest_s", "longest_s"), [(3, 8), (20, 20)])
 def test_no_lease_ends_and_limits_move_while_rounds_are_slow(

@@ -81,6 +81,7 @@ def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none() -> None:
     same_limits(run(without), run(with_old_ones))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("late", [1, 2, 3])
 @pytest.mark.parametrize("format_", ["own", "stock"])
 def test_a_limit_that_is_still_on_its_way_does_not_mislead(format_: str, late: int) -> None:

@@ -26,6 +26,7 @@ def delay_s(at_s: float, *, observes: bool) -> float:
     return cluster.since("c/t", 0.9 * FAIR, int(at_s)) - at_s % 1
 
 
+@pytest.mark.nightly
 def test_a_woken_producer_has_its_rate_sooner() -> None:
     wakes_s = [60.0, 61.3, 64.9, 68.8]
     without = [delay_s(at_s, observes=False) for at_s in wakes_s]
@@ -34,6 +35,7 @@ def test_a_woken_producer_has_its_rate_sooner() -> None:
     assert min(without) > 10.0
 
 
+@pytest.mark.nightly
 def test_both_end_at_the_same_limits() -> None:
     for observes in (False, True):
         cluster = waking(30, observes=observes).run(90)
@@ -42,6 +44,7 @@ def test_both_end_at_the_same_limits() -> None:
         assert cluster.differing == 0
 
 
+@pytest.mark.nightly
 def test_noise_causes_no_more_writes_than_without() -> None:
     wants = {"a/t": [(0, 40.0)], "b/t": [(0, 40.0)], "c/t": [(0, 30.0)]}
     writes, used = {}, {}
@@ -53,6 +56,7 @@ def test_noise_causes_no_more_writes_than_without() -> None:
     assert used[True] == pytest.approx(used[False], rel=0.03)
 
 
+@pytest.mark.nightly
 def test_noise_of_small_brokers_leaves_a_large_one_alone() -> None:
     """Each write of its rate lets a burst of a second's worth through."""
     wants = {"a/t": [(0, 20.0)], "b/t": [(0, 30.0)], "c/t": [(0, 120.0)]}
@@ -66,6 +70,7 @@ def test_noise_of_small_brokers_leaves_a_large_one_alone() -> None:
     assert np.quantile(means, 0.9) < 1.05 * QUOTA
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_noisy_broker_that_wants_more_gets_its_share_and_keeps_it(seed: int) -> None:
     wants = {"a/t": [(0, 80.0)], "b/t": [(0, 20.0), (60, 60.0)], "c/t": [(0, 20.0)]}

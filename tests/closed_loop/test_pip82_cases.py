@@ -111,6 +111,7 @@ def test_each_dimension_is_divided_by_itself_and_what_has_no_quota_is_free() -> 
     assert run.last("limit", "g", "dispatch_bytes") == {"b1": np.inf, "b2": np.inf}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("law", [name for name, info in LAWS.items() if info.conserving])
 def test_the_limits_in_force_never_add_up_to_more_than_the_quota(law) -> None:
     rng = np.random.default_rng(2)
@@ -195,6 +196,7 @@ def clairvoyant_use(interval_s: float, limits: tuple[float, float], rounds: int)
     return np.array(use)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("interval_s", "limits", "least", "says"),
     # Limits: the price of headroom, 5 % of 70 and of 80; of 80 with windows of 5 s what 1 % asks

@@ -101,26 +101,15 @@ def sums(found: list[dict[str, Any]], column: str) -> dict[str, float]:
     return by_group
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("changed", "law", "moves"),
     [
         pytest.param({"orders": {"publish_messages_per_s": 50.0}}, None, "less_units", id="cut"),
-        pytest.param(
-            {"acme": {"publish_messages_per_s": 40.0}},
-            None,
-            "less_units",
-            id="parent",
-            marks=pytest.mark.nightly,
-        ),
+        pytest.param({"acme": {"publish_messages_per_s": 40.0}}, None, "less_units", id="parent"),
         pytest.param({}, "proportional", "less_units", id="proportional"),
-        pytest.param({}, "static", "less_units", id="static", marks=pytest.mark.nightly),
-        pytest.param(
-            {"orders": {"publish_messages_per_s": 160.0}},
-            None,
-            "more_units",
-            id="raise",
-            marks=pytest.mark.nightly,
-        ),
+        pytest.param({}, "static", "less_units", id="static"),
+        pytest.param({"orders": {"publish_messages_per_s": 160.0}}, None, "more_units", id="raise"),
     ],
 )
 def test_it_agrees_with_the_exact_one(
@@ -155,6 +144,7 @@ OTHER: Final = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", ["cut", "weight", *in_nightly("floor", "raise", "priority", "brokers")]
 )

@@ -64,6 +64,7 @@ def test_a_replay_gives_the_recorded_limits_bit_for_bit(recorded: History) -> No
     assert verified.limits > 10
 
 
+@pytest.mark.nightly
 def test_limits_over_the_quota_are_replayed_and_can_be_tried(tmp_path: Path) -> None:
     history = record(tmp_path, over=0.1)
     differences, verified = found(history, 0, 60)
@@ -127,6 +128,7 @@ def test_a_higher_quota_would_have_allowed_more(fast: History) -> None:
     assert min(row["more_units"] for row in rows.to_pylist() if row["broker"] in "ab") > 500
 
 
+@pytest.mark.nightly
 def test_the_same_settings_change_nothing_and_others_do(fast: History) -> None:
     same = what_if(fast, at(0), at(40), Changes({"brokers.expire_after_intervals": 3.0}))
     assert len(same) == 0

@@ -43,6 +43,7 @@ def test_limits_in_force_never_exceed_the_quota(network, seed: int) -> None:
     check_the_quota_is_never_exceeded(Chaos(seed, brokers=3 + seed % 4, **network))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, *in_nightly(1)])
 @pytest.mark.parametrize("dimension", ["total_messages", "controller_mutations"])
 def test_that_holds_in_a_dimension_that_comes_with_its_quota(dimension: str, seed: int) -> None:
@@ -51,6 +52,7 @@ def test_that_holds_in_a_dimension_that_comes_with_its_quota(dimension: str, see
     assert len(chaos.state.leases.dimensions) == BASIC + 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", list(ThrottleMode))
 @NETWORKS
 def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(network, mode) -> None:
@@ -71,6 +73,7 @@ def test_use_in_any_time_is_at_most_the_quotas_and_one_burst(network, mode) -> N
     assert (sent[-1] > 0.3 * MOST * 60).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, *in_nightly(1, 2, 3)])
 @pytest.mark.parametrize("max_step", [None, 0.02])
 def test_a_lowered_quota_holds_two_leases_later_at_the_latest(

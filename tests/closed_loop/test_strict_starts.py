@@ -47,6 +47,7 @@ def hold(chaos: Chaos, seconds: int, *, only_obedient: bool = False) -> None:
     assert (most > (0.4 if chaos.loss == 0.0 else 0.0) * quota).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [121, *in_nightly(0, 1, 2, 122)])
 @NETWORKS
 def test_after_a_strict_job_without_its_state(network, seed: int) -> None:
@@ -61,6 +62,7 @@ def test_after_a_strict_job_without_its_state(network, seed: int) -> None:
     hold(chaos, seconds=75)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, *in_nightly(1, 2)])
 @pytest.mark.parametrize("safe", [False, True], ids=["no safe limits", "safe limits"])
 @NETWORKS

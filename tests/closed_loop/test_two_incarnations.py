@@ -68,6 +68,7 @@ def victims(run: Loop) -> np.ndarray:
     return run.series("share", GROUP)[BEGINS:, run.names.index("victim")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["own", "stock"])
 @pytest.mark.parametrize(
     "more",
@@ -93,6 +94,7 @@ def test_dead_letters_name_the_broker_and_the_position() -> None:
     assert "another incarnation" in letter["detail"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["own", "stock"])
 def test_a_lost_report_of_the_broker_lets_nobody_take_its_place(form: str) -> None:
     # Lost in the very rounds in which forged ones come, once it is known that there are two.
@@ -167,6 +169,7 @@ def test_restarts_are_no_alarm_and_cost_no_limit(seed: int, more: Any) -> None:
     assert during.sum(axis=1).max() <= before[0].sum() + 2 * 5 * 4.0 + 1.0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("away", [0, 1, 2, 5])
 def test_a_restarted_broker_has_limits_again_an_interval_later(away: int) -> None:
     settings = settings_with(reports={"interval_s": 5.0}, limits={"transition": "strict"})

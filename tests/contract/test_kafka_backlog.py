@@ -23,6 +23,8 @@ from quotaplane.transport import open_transport
 from tests.contract.rigs import KafkaRig
 from tests.job import history_table, put_quotas, report_of, stopped_when
 
+pytestmark = pytest.mark.nightly
+
 OLD = 40
 PER_BATCH = 5
 
@@ -138,7 +140,6 @@ def test_old_reports_are_passed_over_the_newest_used_at_once_and_the_old_ones_re
     assert paused.letters() == []
 
 
-@pytest.mark.nightly
 def test_a_start_that_is_cut_off_amid_that_passes_over_the_same(
     paused: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +165,6 @@ def test_a_start_that_is_cut_off_amid_that_passes_over_the_same(
     assert paused.letters() == []
 
 
-@pytest.mark.nightly
 def test_what_retention_took_before_it_was_recorded_is_counted_in_a_letter(
     paused: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,8 @@ from tests.contract.rigs import PulsarRig, limits_of
 from tests.job import RunningJob, history_table, put_quotas, write_conf
 from tests.spark.test_failpoints import CutOffError, Spec
 
+pytestmark = pytest.mark.nightly
+
 BROKERS = ("a", "b", "c")
 QUOTAS = {"one": 90.0, "two": 120.0}
 
@@ -158,7 +160,6 @@ def test_the_limits_of_a_batch_cut_off_before_its_commit_are_the_same_again(
     assert len(list(spool.iterdir())) <= 2
 
 
-@pytest.mark.nightly
 def test_kills_change_no_published_limit(pulsar_rig: PulsarRig, tmp_path: Path) -> None:
     path = write_conf(tmp_path, **conf(pulsar_rig))
     moments, again = random.Random(6), 0

@@ -11,9 +11,12 @@ import pytest
 from tests.faults import syscalls
 from tests.faults.points import FAULTS
 
-pytestmark = pytest.mark.skipif(
-    syscalls.available() is not None, reason=f"system calls: {syscalls.available()}"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        syscalls.available() is not None, reason=f"system calls: {syscalls.available()}"
+    ),
+]
 
 
 def test_a_put_survives_each_kind_of_fault() -> None:

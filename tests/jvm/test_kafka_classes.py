@@ -16,6 +16,8 @@ from quotaplane.throttle.waves import answer
 from tests.jvm.kafka_classes import MOST_MS, Asked, Said, Stat, ask_kafka, pinned_jar
 from tests.servers.kafka_server import kafka_jars
 
+pytestmark = pytest.mark.nightly
+
 ENTITIES, EACH = 2500, 50
 NOW_MS: Final = 1_700_000_000_000
 FORMS: Final[dict[Stat, Any]] = {Stat.TOKEN_BUCKET: token_bucket, Stat.RATE: windowed_rate}

@@ -6,11 +6,14 @@ from itertools import product
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from quotaplane.groups.resolve import resolve, scopes_of
 from quotaplane.groups.scope import Scope, encode
 from tests.jvm.kafka_classes import ask_manager
 from tests.servers.kafka_server import kafka_jars
+
+pytestmark = pytest.mark.nightly
 
 CASES = 400
 NAMES = ["alice", "<default>", "a,b=c ~*"]

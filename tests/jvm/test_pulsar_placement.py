@@ -11,6 +11,8 @@ from tests.jvm.pulsar_placement import Json, ask_pulsar
 from tests.jvm.split_random import our_split_answer, random_split_case, same
 from tests.jvm.transfer_cases import our_answer, random_case
 
+pytestmark = pytest.mark.nightly
+
 TRANSFERS: Final = [random_case(seed) for seed in range(30)]
 PLACEMENTS: Final = [random_place_case(seed) for seed in (*range(28), 79, 94)]
 SPLITS: Final = [random_split_case(seed) for seed in range(160)]
@@ -59,19 +61,16 @@ def test_splits_and_reports_are_pulsars(said: list[Any]) -> None:
     _compare_splits(SPLITS, said[-len(SPLITS) :])
 
 
-@pytest.mark.nightly
 def test_many_transfers() -> None:
     cases = [random_case(seed) for seed in range(10_000, 13_000)]
     _compare_transfers(cases, ask_pulsar(cases))
 
 
-@pytest.mark.nightly
 def test_many_placements() -> None:
     cases = [random_place_case(seed) for seed in range(10_000, 11_500)]
     _compare_placements(cases, ask_pulsar(cases))
 
 
-@pytest.mark.nightly
 def test_many_splits_and_reports() -> None:
     cases = [random_split_case(seed) for seed in range(10_000, 18_000)]
     _compare_splits(cases, ask_pulsar(cases))

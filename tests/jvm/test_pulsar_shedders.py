@@ -12,6 +12,8 @@ from quotabalance.stock.stock_settings import DECLARED, java_type
 from tests.jvm.balance_cases import Case, random_case
 from tests.jvm.pulsar_shedders import ask_pulsar, compare, compare_answers
 
+pytestmark = pytest.mark.nightly
+
 CLASSES = ("OverloadShedder", "ThresholdShedder", "UniformLoadShedder", "AvgShedder")
 OTHER_CATEGORIES = {
     "defaultNumberOfNamespaceBundles",
@@ -103,7 +105,6 @@ def test_settings_are_pulsars(asked: Asked) -> None:
         assert (shown.lower() if java == "boolean" else shown) == default, name
 
 
-@pytest.mark.nightly
 def test_shedders_decide_as_pulsars_for_thousands_of_clusters() -> None:
     random = np.random.default_rng(2)
     for _ in range(30):

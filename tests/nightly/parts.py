@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from tests.faults.cases import CASES
 from tests.faults.power_points import SEQUENCES
 from tests.fuzz.__main__ import TARGETS
-from tests.order import NIGHTLY
 from tests.unit.repo.pages import ROOT
 
 TURN_S: Final = 300
@@ -72,12 +71,8 @@ def _test_files() -> dict[str, str]:
 
 
 def _nightly_files() -> tuple[str, ...]:
-    listed = tuple(begin.partition("::")[0] for begin in NIGHTLY)
-    return tuple(
-        file
-        for file, text in _test_files().items()
-        if "mark.nightly" in text or "in_nightly(" in text or file.startswith(listed)
-    )
+    texts = _test_files().items()
+    return tuple(file for file, text in texts if "mark.nightly" in text or "in_nightly(" in text)
 
 
 def _folders_with_properties() -> tuple[str, ...]:

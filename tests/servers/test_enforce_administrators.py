@@ -21,6 +21,8 @@ from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.pulsar_rest import dispatch_rate, publish_rate
 from tests.servers.pulsar_roles import CLUSTER
 
+pytestmark = pytest.mark.nightly
+
 LIMIT = 300
 MEASURED_S = 4.0
 

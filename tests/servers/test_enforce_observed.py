@@ -20,6 +20,8 @@ from tests.servers.pulsar_clients import publishing, quiet_client
 from tests.servers.test_enforce_pulsar import HELD, Scene, scene
 from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
 
+pytestmark = pytest.mark.nightly
+
 __all__ = ["scene"]
 
 WATCHED_S = 12.0

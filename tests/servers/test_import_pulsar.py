@@ -19,6 +19,8 @@ from tests.servers.pulsar_clients import pulsar_transport, quiet_client
 from tests.servers.pulsar_rest import dispatch_rate, publish_rate
 from tests.servers.pulsar_server import PulsarServer
 
+pytestmark = pytest.mark.nightly
+
 UNLIMITED = -1
 
 

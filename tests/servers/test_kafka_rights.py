@@ -28,6 +28,8 @@ from tests.servers.rights_cases import (
     refused,
 )
 
+pytestmark = pytest.mark.nightly
+
 USERS = ("quotaplane", "broker-1", "broker-2", "tenant")
 
 
@@ -113,7 +115,6 @@ def test_who_has_no_right_is_told_in_one_line(server: KafkaServer, user: str) ->
     assert SASL_PASSWORD not in str(caught.value)
 
 
-@pytest.mark.nightly
 def test_the_job_uses_rightful_reports_only(server: KafkaServer, tmp_path: Path) -> None:
     conf = write_conf(
         tmp_path,

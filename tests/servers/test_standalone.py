@@ -22,6 +22,8 @@ from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.spark_standalone import SparkStandalone
 from tests.spark.fixtures import ROOT, launcher_environment
 
+pytestmark = pytest.mark.slow
+
 PROBE = Path(__file__).with_name("standalone_probe.py")
 
 

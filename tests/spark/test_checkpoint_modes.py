@@ -11,6 +11,8 @@ from quotaplane.files import VARIABLE
 from tests.job import RunningJob, put_quotas, write_conf
 from tests.unit.repo.test_file_modes import modes
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize(("umask", "rights"), [("077", {0}), ("027", {0o040, 0o050})])
 def test_the_files_of_a_checkpoint_follow_the_umask(

@@ -20,6 +20,8 @@ from quotaplane.transport import open_broker_link
 from quotaplane.wire.report_own import encode_report
 from tests.job import history_table, put_quotas
 
+pytestmark = pytest.mark.nightly
+
 
 def _settings(folder: Path, checkpoint: str) -> Settings:
     return parse_settings(

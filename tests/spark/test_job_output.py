@@ -8,12 +8,15 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink
 from quotaplane.wire.reports import encode_report
 from tests.job import RunningJob, history_table, put_quotas, write_conf
 from tests.spark.test_stop import kinds
+
+pytestmark = pytest.mark.slow
 
 JUNK = 150
 """More than the hundred that ended the job once."""

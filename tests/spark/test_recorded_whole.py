@@ -24,6 +24,8 @@ from quotaplane.transport.delta import maintain
 from quotaplane.wire.reports import encode_report
 from tests.job import history_table, put_quotas
 
+pytestmark = pytest.mark.nightly
+
 BROKERS = ("a", "b", "c")
 INTERVAL_S, INTERVALS = 60.0, 30
 LEASE_S = 300.0

@@ -24,6 +24,8 @@ from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_report
 from tests.job import history_table, put_quotas, stopped_when
 
+pytestmark = pytest.mark.nightly
+
 POISON = 1
 """The batch that fails."""
 
@@ -158,7 +160,6 @@ def test_a_batch_is_tried_three_times_then_skipped_and_nothing_else_is_lost(
     assert sorted(rounds) == [0, POISON, POISON + 1]
 
 
-@pytest.mark.nightly
 def test_a_skip_that_is_cut_off_is_done_by_the_next_start(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +186,6 @@ def test_a_skip_that_is_cut_off_is_done_by_the_next_start(
     assert "c" not in loop.listen()
 
 
-@pytest.mark.nightly
 def test_failures_whose_cause_is_outside_do_not_count(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from tests.job import RunningJob, put_quotas, write_conf
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:

@@ -65,6 +65,7 @@ def test_what_a_job_reads_as_it_starts_uses_no_threads_that_call_python(written:
     assert subprocess.run([sys.executable, "-c", code, written.path]).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 def test_short_processes_do_not_abort(written: History) -> None:
     """A few; ``python -m benchmarks.short_reads`` starts as many as one likes."""

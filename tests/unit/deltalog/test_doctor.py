@@ -47,6 +47,8 @@ from tests.unit.deltalog.broken_cases import (
 from tests.unit.deltalog.power_cases import Disk, PowerLossError
 from tests.unit.history.history_cases import NOON_MS, read, rounds
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_is_whole_is_exit_code_0(doctor: Doctor) -> None:
     before = doctor.contents()

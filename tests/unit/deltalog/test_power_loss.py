@@ -37,6 +37,8 @@ from tests.unit.deltalog.broken_cases import put
 from tests.unit.deltalog.power_cases import Disk, PowerLossError, Unsynced
 from tests.unit.history.history_cases import NOON_MS, limits, read, rounds, usage
 
+pytestmark = pytest.mark.slow
+
 ROUND = ("usage", "limits", "rounds")
 NOON = datetime.fromtimestamp(NOON_MS / 1000, tz=timezone.utc)
 

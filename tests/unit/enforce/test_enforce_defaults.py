@@ -11,6 +11,8 @@ import pytest
 from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar, administrators
 from tests.unit.pulsar_admin.cluster_cases import Answer
 
+pytestmark = pytest.mark.slow
+
 INF = np.inf
 
 

@@ -29,6 +29,8 @@ from tests.unit.enforce.enforce_cluster import (
 from tests.unit.enforce.rate_writer_rig import Rig
 from tests.unit.pulsar_admin.cluster_cases import Answer
 
+pytestmark = pytest.mark.slow
+
 
 def _unread(*_: object) -> None:
     """Rates of namespaces are not looked at."""

@@ -14,6 +14,8 @@ from tests.unit.enforce.enforce_cluster import HELD, NAMESPACE, FakePulsar
 from tests.unit.enforce.test_enforce_takeover import record
 from tests.unit.pulsar_admin.cluster_cases import Answer
 
+pytestmark = pytest.mark.slow
+
 UPSET = Answer(500, {"reason": "upset"})
 RATE_OF_A = f"persistent/{NAMESPACE}/a/publishRate"
 NOT_GIVEN_BACK = "on_exit: remove: the publish quotas of g could not be given back"

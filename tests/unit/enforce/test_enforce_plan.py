@@ -94,6 +94,7 @@ def test_noise_costs_hardly_any_writes(share: float) -> None:
     assert len(cluster.written) <= 50  # a write a round, of 50 topics
 
 
+@pytest.mark.slow
 @examples(0.3, phases=[Phase.generate])
 @given(st.data())
 def test_constant_demands_come_to_rest(data: st.DataObject) -> None:
@@ -280,6 +281,7 @@ def test_partitions_on_several_brokers_are_raised_when_all_have_room() -> None:
     assert cluster.rates() == {"p": 20, "q": 20}
 
 
+@pytest.mark.slow
 @examples(0.2)
 @given(st.data())
 def test_limits_are_kept_on_the_way_and_all_get_what_is_fair(data: st.DataObject) -> None:

@@ -25,6 +25,8 @@ from tests.unit.enforce.enforce_cluster import (
 from tests.unit.enforce.test_enforce_takeover import record
 from tests.unit.pulsar_admin.cluster_cases import Answer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def cluster(busy: FakePulsar) -> FakePulsar:

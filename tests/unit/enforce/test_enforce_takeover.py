@@ -22,6 +22,8 @@ from tests.unit.enforce.enforce_cases import layout_of
 from tests.unit.enforce.enforce_cluster import FakePulsar
 from tests.unit.pulsar_admin.cluster_cases import Answer
 
+pytestmark = pytest.mark.slow
+
 INF, NAN = np.inf, np.nan
 LATER_MS = 1e15
 """Of limits: decided after anything was recorded."""

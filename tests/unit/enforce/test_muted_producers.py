@@ -213,6 +213,7 @@ async def test_a_probe_that_can_not_be_made_is_made_later(cluster: Publishers) -
     assert "over after" in over
 
 
+@pytest.mark.nightly
 async def test_a_check_that_never_succeeds_is_not_tried_for_ever(cluster: Publishers) -> None:
     def refuse(producer: str) -> bool:
         raise TransportError("refused")

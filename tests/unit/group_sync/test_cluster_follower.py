@@ -21,6 +21,8 @@ from tests.unit.group_sync.follower_cases import BY, Rig
 from tests.unit.pulsar_admin.cluster_cases import Answer, Paced
 from tests.unit.registry.groups_cases import quota, rates
 
+pytestmark = pytest.mark.slow
+
 
 def test_groups_are_created_changed_and_deleted(rig: Rig) -> None:
     rig.cluster.put("rg", publishRateInMsgs=100, dispatchRateInBytes=7)

@@ -14,6 +14,8 @@ from tests.unit.group_sync.follower_cases import Rig, hide
 from tests.unit.pulsar_admin.cluster_cases import Answer
 from tests.unit.registry.groups_cases import quota, rates
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_group_that_was_deleted_and_made_again_is_what_the_cluster_says(rig: Rig) -> None:
     rig.cluster.put("rg", publishRateInMsgs=100, dispatchRateInMsgs=9)

@@ -15,6 +15,8 @@ from tests.unit.group_sync.follower_cases import Rig, hide
 from tests.unit.pulsar_admin.cluster_cases import Answer
 from tests.unit.registry.groups_cases import quota
 
+pytestmark = pytest.mark.slow
+
 NAMES = "abcdefgh"
 
 

@@ -89,6 +89,7 @@ def test_files_without_a_group_are_not_read(
             assert engine.ask(sql, {"name": name}, group=name).rows == [(12,)]
 
 
+@pytest.mark.nightly
 def test_a_sorted_day_is_left_and_a_new_day_is_only_compacted(history: History) -> None:
     next_day = NOON + timedelta(days=1)
     maintain(history, next_day)
@@ -104,6 +105,7 @@ def test_a_sorted_day_is_left_and_a_new_day_is_only_compacted(history: History) 
     assert done["usage"].files_compacted == 0
 
 
+@pytest.mark.nightly
 def test_late_rounds_of_a_sorted_day_are_sorted_in(history: History) -> None:
     maintain(history, NOON)
     add(history, range(3, 6))

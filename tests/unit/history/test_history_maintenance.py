@@ -37,6 +37,8 @@ from tests.unit.history.history_cases import (
     read,
 )
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 
@@ -128,6 +130,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", flock)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("locks", [True, False])
 def test_of_two_runs_at_once_one_refuses_and_no_row_is_doubled(
     history: History, monkeypatch: pytest.MonkeyPatch, locks: bool
@@ -193,6 +196,7 @@ def test_the_command_prints_an_object_per_table(
     }
 
 
+@pytest.mark.nightly
 def test_with_the_settings_it_keeps_the_embedded_topics_small_too(
     history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,7 +33,7 @@ from tests.unit.history.history_cases import (
     usage,
 )
 
-pytestmark = pytest.mark.usefixtures("tables")
+pytestmark = [pytest.mark.usefixtures("tables"), pytest.mark.slow]
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 

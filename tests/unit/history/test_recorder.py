@@ -213,6 +213,7 @@ def test_a_round_that_runs_again_notes_nothing_twice(world: World) -> None:
     assert len(history_table(world.settings, "left_out")) == 1
 
 
+@pytest.mark.nightly
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from(["", "letters", "usage", "restart"]), max_size=12), st.data())
 def test_each_report_is_recorded_once_wherever_the_job_ends(

@@ -189,12 +189,14 @@ def check(case: Case, price: float) -> tuple[FloatArray, FloatArray, BoolArray]:
     return asked, demand, without.limits < demand * (1 - 1e-9)
 
 
+@pytest.mark.nightly
 @settings(max_examples=1500, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.05, 0.2]))
 def test_nobody_pays_more_than_the_price_in_groups_by_themselves(seed: int, price: float) -> None:
     check(random_case(seed, constrained=False), price)
 
 
+@pytest.mark.nightly
 @settings(max_examples=1500, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.05, 0.2]))
 def test_nobody_pays_more_than_the_price_with_trees_floors_ceilings_and_priorities(

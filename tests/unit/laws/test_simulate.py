@@ -91,6 +91,7 @@ def test_a_seed_makes_a_run_repeatable_and_another_one_differs(simulate) -> None
     assert simulate(noisy, "--seed", "5")[1] != simulate(noisy, "--seed", "6")[1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("noise", "variance"),
     [

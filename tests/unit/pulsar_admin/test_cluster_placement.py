@@ -14,6 +14,8 @@ from tests.unit.enforce.enforce_cluster import FakePulsar, full
 from tests.unit.pulsar_admin.cluster_cases import Answer
 from tests.virtual_loop import run_virtually
 
+pytestmark = pytest.mark.slow
+
 NAMESPACES = [f"acme/n{i}" for i in range(6)]
 
 

@@ -135,6 +135,7 @@ async def test_a_rate_that_somebody_set_after_the_last_look_is_not_overwritten()
     assert (cluster.writes(), defaults.written, len(lines)) == ([], 0, 1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("per_s", [2.0, 20.0, 100.0])
 @pytest.mark.parametrize("tick_s", [0.02, 0.05, 0.2, 1.0])
 async def test_namespaces_and_topics_have_half_of_the_write_budget_each(

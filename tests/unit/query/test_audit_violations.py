@@ -70,6 +70,7 @@ def test_a_healthy_history_has_none(recorded: History) -> None:
     }
 
 
+@pytest.mark.nightly
 def test_strict_limits_are_never_more_than_the_quotas(tmp_path: Path) -> None:
     history = History(path=str(tmp_path / "strict"))
     healthy(history, limits={"transition": "strict"})
@@ -78,6 +79,7 @@ def test_strict_limits_are_never_more_than_the_quotas(tmp_path: Path) -> None:
     assert violations(found) == {}
 
 
+@pytest.mark.nightly
 def test_limits_over_the_quota_are_violations_without_their_setting_only(tmp_path: Path) -> None:
     history = History(path=str(tmp_path / "over"))
     recording = healthy(history, limits={"over": 0.1})
@@ -112,6 +114,7 @@ def test_a_planted_violation_is_found_by_its_own_audit_alone(
     equal(answer, planted.columns, planted.rows)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.plant.__name__.strip("_"))
 def test_noise_hides_no_planted_violation(noisy: History, tmp_path: Path, planted: Planted) -> None:
     history = History(path=str(shutil.copytree(noisy.path, tmp_path / "planted")))

@@ -44,6 +44,7 @@ def ask(run: FairRun) -> dict[str, tuple[Audit, Answer]]:
         }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "seed", [*_EVERYDAY, *in_nightly(*(s for s in range(100) if s not in _EVERYDAY))]
 )
@@ -71,6 +72,7 @@ def _top_consumers_used_what_the_simulator_knows(run: FairRun, answer: Answer) -
             assert used == pytest.approx(really, rel=0.1), (dimension, group)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [{"format": "stock"}, {"throttled": True}, {"uses_ids": True}])
 def test_a_law_that_starves_idle_brokers_is_accused(tmp_path: Path, kind: dict[str, Any]) -> None:
     """The law of stock Pulsar: a broker that wakes is given what it uses, and can't use more."""

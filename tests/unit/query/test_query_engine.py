@@ -401,6 +401,7 @@ def test_groups_of_a_tree_have_those_above_them(history: History) -> None:
     assert ask(history, sql) == [("x::y",)]
 
 
+@pytest.mark.nightly
 def test_rounds_are_written_meanwhile(history: History) -> None:
     """A reader sees whole commits of a table that grows and is compacted."""
     make_history(history)

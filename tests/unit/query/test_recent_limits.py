@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+import pytest
 
 from quotaplane.query.audit import load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
@@ -45,6 +46,7 @@ def record(history: History) -> None:
         write(history, happened, epoch=epoch)
 
 
+@pytest.mark.nightly
 def test_views_and_audits_find_the_same(history: History) -> None:
     record(history)
     exceeded = load_audit("exceeded")

@@ -213,6 +213,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(EVENTS)
 @examples(2)
 def test_whatever_happens_limits_in_force_fit_the_quota_and_the_state_survives_its_bytes(

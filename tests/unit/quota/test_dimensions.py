@@ -144,6 +144,7 @@ def test_of_several_reports_in_a_round_each_goes_on_from_the_one_before() -> Non
 part = st.sampled_from([NAN, 0.0, 1.0, 5.0, 1e6])
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), part, part), min_size=1, max_size=8))
 def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
     seen: list[tuple[bool, float, float]],

@@ -161,6 +161,7 @@ def test_a_stock_report_that_comes_late_is_recorded_once_if_none_of_its_second_w
     assert (again.counts.duplicates, again.counts.outdated) == (2, 1)
 
 
+@pytest.mark.nightly
 @given(st.data())
 def test_in_whatever_order_and_however_often_reports_come_each_is_recorded_once(
     data: st.DataObject,

@@ -47,6 +47,7 @@ class Cluster(Shard):
         return [row["broker"] for row in rows]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("behind_ms", [13_000, 60_000, 119_000])
 def test_a_broker_whose_clock_is_behind_keeps_its_service(behind_ms: int) -> None:
     """It and the other one report in turns, so that rounds without its report come between."""
@@ -75,6 +76,7 @@ def test_a_broker_that_died_expires_in_its_time_whatever_its_clock_said(behind_m
     assert ("g", "b") not in cluster.in_force
 
 
+@pytest.mark.nightly
 @BOTH
 @pytest.mark.parametrize("step_ms", [4_000, 6_000, 60_000, 119_000])
 def test_a_clock_that_is_corrected_forward_ends_no_lease(config: StepConfig, step_ms: int) -> None:
@@ -125,6 +127,7 @@ def test_a_pause_of_the_job_is_no_silence_of_brokers() -> None:
     assert cluster.statuses[-1] == ("c", "gone")
 
 
+@pytest.mark.nightly
 @BOTH
 def test_a_round_after_a_pause_that_finds_no_reports_takes_nobody_for_dead(
     config: StepConfig,
@@ -176,6 +179,7 @@ def test_under_strict_a_share_is_given_away_only_when_what_was_published_has_end
     assert now_ms - T0 <= config.lease.forgotten_after_ms + 60_000 + 5_000
 
 
+@pytest.mark.nightly
 @BOTH
 @pytest.mark.parametrize("pause_ms", [30_000, 81_000, 3_600_000])
 def test_the_first_round_after_a_pause_publishes_all_limits(
@@ -200,6 +204,7 @@ def test_the_first_round_after_a_pause_publishes_all_limits(
     assert max(counts) < 60
 
 
+@pytest.mark.nightly
 @BOTH
 @pytest.mark.parametrize("round_ms", [1_000, 5_000, 8_000, 20_000, 55_000])
 def test_no_lease_ends_while_rounds_are_slow(config: StepConfig, round_ms: int) -> None:

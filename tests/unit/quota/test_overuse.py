@@ -97,6 +97,7 @@ class Adversary:
         return ArrivedReports(*(column[self.arrived] for column in self.arrivals[this - self.late]))
 
 
+@pytest.mark.nightly
 @given(seeds)
 @examples(0.3)
 def test_no_stretch_uses_more_than_its_quotas_and_x_of_one(seed: int) -> None:
@@ -104,6 +105,7 @@ def test_no_stretch_uses_more_than_its_quotas_and_x_of_one(seed: int) -> None:
     assert adversary.run() <= adversary.over + 1e-6
 
 
+@pytest.mark.nightly
 @given(seeds, st.sampled_from([(1, 0.0), (0, 0.2)]))
 @examples(0.3)
 def test_reports_that_are_a_round_late_or_lost_cost_as_much_again(
@@ -113,6 +115,7 @@ def test_reports_that_are_a_round_late_or_lost_cost_as_much_again(
     assert adversary.run() <= 2.0 * adversary.over + 1e-6
 
 
+@pytest.mark.nightly
 def test_the_bound_is_attained() -> None:
     adversaries = [Adversary(seed) for seed in range(8)]
     assert max(each.run() / each.over for each in adversaries) > 0.9
@@ -238,6 +241,7 @@ class OverStory(Story):
         return replace(OVER, over=over, lease_ms=30_000, max_step=step_, refresh_rounds=4)
 
 
+@pytest.mark.nightly
 @given(seeds)
 @examples(0.2)
 def test_a_debt_is_the_same_after_a_restart_and_older_versions_have_none(seed: int) -> None:

@@ -102,6 +102,7 @@ CHANGES = st.lists(
 )
 
 
+@pytest.mark.nightly
 @given(CHANGES)
 @examples(2)
 def test_changes_one_by_one_end_where_all_at_once_does(

@@ -100,6 +100,7 @@ def test_a_broker_that_wants_more_than_half_an_equal_share_while_quota_is_free_s
     assert counted(fair).groups_starving == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("strict", [False, True])
 def test_no_limit_was_published_before_the_oldest_renewal(strict: bool) -> None:
     """And where nothing changes, the oldest one was published just then."""

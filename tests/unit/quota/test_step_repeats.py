@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -38,6 +39,8 @@ from tests.unit.wire.step_stories import (
     events_of,
     report_payloads,
 )
+
+pytestmark = pytest.mark.slow
 
 ROUNDS = 16
 seeds = st.integers(0, 1_000_000)
@@ -111,6 +114,7 @@ def test_a_state_that_was_written_and_read_is_the_same(seed: int) -> None:
         assert differences(state, load(dump(state))) == []
 
 
+@pytest.mark.nightly
 @given(seeds)
 @examples(0.15)
 def test_events_have_the_same_outcome_in_any_order_and_any_payloads(seed: int) -> None:
@@ -153,6 +157,7 @@ def rows_of(payload: bytes) -> list[str]:
     return sorted(repr(row) for table in unpack(payload) for row in table.to_pylist())
 
 
+@pytest.mark.nightly
 def test_stories_have_all_that_could_make_a_difference() -> None:
     seen = set[str]()
     for seed in range(24):

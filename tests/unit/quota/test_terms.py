@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def plainly(overrides: dict[str, Any], broker: str) -> tuple[Any, ...]:
     return find(1.0, "weight"), find(0.0, "priority"), floor, ceiling
 
 
+@pytest.mark.slow
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.data())
 @examples(2)
 def test_row_terms_are_what_one_would_look_up_by_hand(

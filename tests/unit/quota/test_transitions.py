@@ -205,6 +205,7 @@ def test_what_a_deleted_group_gave_is_waited_for() -> None:
     assert cluster.in_force["g", "b2"] > 50
 
 
+@pytest.mark.slow
 def test_deletions_in_a_tree_cost_it_what_they_held_and_no_more() -> None:
     """One deletion a minute: new brokers still get what is left, and a lowered quota holds."""
     groups = [f"t::x{number}" for number in range(12)]

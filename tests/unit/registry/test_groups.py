@@ -26,6 +26,8 @@ from quotaplane.settings import History
 from tests.job import write_conf
 from tests.unit.registry.groups_cases import Command, names, quota, rates, version
 
+pytestmark = pytest.mark.slow
+
 
 def test_put_creates_and_get_finds(groups: Command) -> None:
     made = groups("put", "a/b", "--publish-messages-per-s", "100", "--by", "ann")

@@ -19,6 +19,8 @@ from quotaplane.settings import History
 from tests.histories import make_history
 from tests.unit.registry.groups_cases import Command, rates, version
 
+pytestmark = pytest.mark.slow
+
 TERMS = {
     "b1": {"weight": 2.0, "priority": 1, "floor": {"publish_bytes_per_s": 0.1}},
     "*": {"ceiling": {"total_messages_per_s": 1e6}},

@@ -20,6 +20,8 @@ from quotaplane.settings import History
 from tests.histories import make_history
 from tests.unit.registry.groups_cases import Command, names, quota, version
 
+pytestmark = pytest.mark.slow
+
 Write = Callable[..., Path]
 
 

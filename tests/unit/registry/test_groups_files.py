@@ -13,6 +13,8 @@ from quotaplane.registry.table import get_group, list_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.registry.groups_cases import Command, rates, version
 
+pytestmark = pytest.mark.slow
+
 FILES = [
     (
         "groups.csv",

@@ -21,6 +21,8 @@ from quotaplane.settings import History
 from tests.histories import make_history
 from tests.unit.registry.groups_cases import Command, quota, rates, version
 
+pytestmark = pytest.mark.slow
+
 FROM = "--from-history"
 TERMS = '{"b1": {"ceiling": {"publish_bytes_per_s": 3}}}'
 

@@ -58,6 +58,7 @@ def check(*names: str) -> None:
     assert over == []
 
 
+@pytest.mark.nightly
 def test_bombs_that_were_over_the_budget() -> None:
     check(*WERE_OVER)
 

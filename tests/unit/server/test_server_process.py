@@ -81,6 +81,7 @@ def test_what_is_wrong_at_the_start_is_one_line_and_code_2(tmp_path: Path) -> No
             assert (code, problem in line) == (2, True), line
 
 
+@pytest.mark.nightly
 def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     """Threads of clients, another program on the same table, and lost updates by ETag."""
     path = conf(tmp_path, OPEN)
@@ -210,6 +211,7 @@ def sent(server: Process, data: bytes) -> bytes:
         return receive(connection)
 
 
+@pytest.mark.nightly
 def test_slow_huge_and_ambiguous_requests_end(tmp_path: Path) -> None:
     code = (
         "import quotaplane.server.listen as l, quotaplane.server.guard as g\n"
@@ -238,6 +240,7 @@ def test_slow_huge_and_ambiguous_requests_end(tmp_path: Path) -> None:
         assert "Traceback" not in "".join(server.lines)
 
 
+@pytest.mark.nightly
 def test_idle_connections_are_bounded_and_said_once(tmp_path: Path) -> None:
     limited = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))\n"
     with running(conf(tmp_path, OPEN), limited) as server, contextlib.ExitStack() as stack:
@@ -298,6 +301,7 @@ def test_tls_and_tokens(tmp_path: Path) -> None:
         assert server.end() == 0
 
 
+@pytest.mark.nightly
 def test_init_creates_the_history_and_says_so(tmp_path: Path) -> None:
     path = conf(tmp_path, OPEN, history=False)
     done = subprocess.Popen(

@@ -97,6 +97,7 @@ def test_search_and_dimension(served: Served) -> None:
     assert "dimension: must be one of" in served.refused(400, "GET", f"{STATUS}?dimension=x")
 
 
+@pytest.mark.nightly
 def test_groups_that_nobody_reports_are_marked_after_a_day(copied: History) -> None:
     unseen = ["client-id=app", "user=<default>", "silent", "silent::child"]
     put_groups(copied, unseen, quota(5.0).repeat(len(unseen), axis=0), "ann")

@@ -173,6 +173,7 @@ def test_a_hard_sliding_window_never_has_more_in_it_than_it_allows(pairs, sample
         assert (sent[begin : begin + samples].sum(axis=0) <= most * (1 + 1e-9)).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("law", list(ThrottleLaw))
 @pytest.mark.parametrize("mode", list(ThrottleMode))
 def test_in_the_long_run_a_limit_is_used_and_not_exceeded(law, mode) -> None:

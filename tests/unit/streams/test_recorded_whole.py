@@ -246,6 +246,7 @@ def test_a_late_job_records_nothing_and_the_next_rounds_in_time_do(
     assert recorded == [job.seq - 1]
 
 
+@pytest.mark.nightly
 def test_a_job_that_is_always_late_records_what_waits_after_20_rounds(
     tmp_path: Path, recorded: list[int]
 ) -> None:
@@ -304,6 +305,7 @@ def test_the_notes_of_what_is_recorded_later_are_bounded() -> None:
     assert [each.chosen for each in noted] == [["0a", "0b"], ["1a"], ["3a", "3b"]]
 
 
+@pytest.mark.nightly
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=5, max_size=8))
 def test_5_kills_at_any_step_leave_every_report_in_usage_once(

@@ -65,6 +65,7 @@ class Job:
         return self
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("interval_ms", [2_000, 5_000])
 @pytest.mark.parametrize("arrive_late_ms", [0, 4_000])
 def test_slow_rounds_lose_no_report_and_name_no_clock(
@@ -95,6 +96,7 @@ def test_a_clock_that_is_behind_is_named_in_slow_rounds_too(round_ms: int, behin
     assert "behind this host's" in line
 
 
+@pytest.mark.nightly
 def test_rounds_are_called_slow_again_after_ten_minutes_only() -> None:
     job = Job(5_000, a=0).rounds(160, lambda: 8_000)  # 21 minutes
     assert [kind for kind, _ in job.lines] == ["warning"] * 3

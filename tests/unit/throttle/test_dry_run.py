@@ -28,6 +28,8 @@ from quotaplane.throttle.definitions import quotas_of
 from quotaplane.throttle.dry_runs import DECIDED, METRICS, REASONS, Tried, answer, begin
 from quotaplane.throttle.types import Requests, ThrottleLaw
 
+pytestmark = pytest.mark.slow
+
 T0 = 1_690_000_000_000
 HARD = '{"*": {"mode": "hard"}}'
 LAWS_IN_TURN = {

@@ -139,6 +139,7 @@ def test_entities_in_another_order_are_answered_the_same(
     assert_equal(run(form, quotas, requests), run(form, quotas.take(place), moved))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", FORMS)
 @given(given_=traffic())
 def test_nobody_is_affected_by_others(form: Any, given_: tuple[Quotas, Requests]) -> None:

@@ -79,6 +79,7 @@ class Cluster:
         assert total <= QUOTA * 1.001, "strict"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("behind_s", [11, 100])
 @pytest.mark.parametrize("together", [True, False])
 def test_the_share_of_a_broker_whose_clock_falls_behind_is_free_after_its_lease(
@@ -114,6 +115,7 @@ def test_the_share_of_a_broker_whose_clock_falls_behind_is_free_after_its_lease(
     assert cluster.statuses[2:] == [("a", "live")]
 
 
+@pytest.mark.nightly
 def test_a_job_that_works_off_a_backlog_takes_nobody_for_late() -> None:
     """All reports are old then, so that no limit is issued to anybody."""
     cluster = Cluster()

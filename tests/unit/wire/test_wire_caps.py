@@ -46,6 +46,7 @@ def test_small_entries_are_refused_only_beyond_the_even_part_and_the_spare_ones(
     assert refused(found) == {"too_many_entries": len(values) - len(used)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", ["stock", "stock, odd", "ours", "ids"])
 @examples(0.05)
 @given(st.data())
@@ -92,6 +93,7 @@ def test_entries_smaller_than_any_broker_writes_are_refused_and_cost_others_noth
     assert sum(refused(found).values()) == 70
 
 
+@pytest.mark.nightly
 def test_a_few_huge_reports_take_no_room_from_honest_ones() -> None:
     evil = [idle(f"e{n}", 290_000, 6) for n in range(4)]
     honest = [idle(f"b{n}", 5000, 4) for n in range(96)]

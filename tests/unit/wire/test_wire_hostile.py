@@ -70,6 +70,7 @@ BOMBS: dict[str, Callable[[], list[bytes]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 def test_a_bomb_costs_few_objects_and_leaves_good_reports_alone(
     bomb: Callable[[], list[bytes]],

@@ -267,12 +267,14 @@ ANY_OWN = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @examples(2)
 @given(st.lists(st.one_of(damaged(ANY_STOCK), damaged(ANY_OWN), ANY_OWN, ANY_STOCK), max_size=4))
 def test_damaged_reports_never_raise(values: list[bytes]) -> None:
     _consistent(values)
 
 
+@pytest.mark.slow
 @examples(2)
 @given(
     st.lists(

@@ -102,6 +102,7 @@ def test_plain_reports_are_read_without_protobuf_as_protobuf_reads_them(
     assert found == [entries_by_protobuf(value) for value in values]
 
 
+@pytest.mark.slow
 @examples(3)
 @given(st.lists(damaged(stock_messages().map(lambda m: m.SerializeToString())), max_size=3))
 def test_damaged_reports_are_read_as_protobuf_reads_them_or_not_at_all(values: list[bytes]) -> None:
