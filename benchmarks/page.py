@@ -64,6 +64,9 @@ def write_page(path: Path, found: dict[str, Any]) -> None:
             for groups, took in growth.items()
         ),
         "",
+        *wrapped(
+            "Each row is a run of its own, so the figure for 100,000 groups is not the one above."
+        ),
         *_size(growth),
         *wrapped(
             "Wished: the cost of a group does not rise. For comparison: a job that keeps Spark's "

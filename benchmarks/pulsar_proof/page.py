@@ -168,7 +168,7 @@ def _table(found: Found, contenders: Sequence[Contender]) -> list[str]:
     lines = [
         "| scenario | wants, of the quota per second | seconds to fair: "
         + " | ".join(contender.title for contender in contenders)
-        + " | utilisation | overshoot, settled | at most, 1 s / 5 s |",
+        + " | utilisation | overshoot, settled | overshoot at most, 1 s / 5 s |",
         "|---|---|" + "---|" * (len(contenders) + 3),
     ]
     for scene in ALL:
