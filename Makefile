@@ -8,6 +8,9 @@ NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults te
 # Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
 WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/servers
 
+# Tests start some hundred processes: without bytecode each would compile every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help env test quick unit browser spark contract jvm servers nightly lint types format proto bench bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean
 
