@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from quotaplane.streams.job import StreamJob
 
 _Found = TypeVar("_Found")
 
@@ -31,3 +34,14 @@ def wait_until(
             raise AssertionError(f"{what}; {said()}")
         time.sleep(every_s)
     return found
+
+
+def wait_beside(job: StreamJob, done: Callable[[], _Found], within_s: float = 120.0) -> _Found:
+    """Poll until ``done()`` while a job of this process runs, and return what it gave."""
+
+    def found() -> _Found:
+        found = done()
+        assert found or not job.wait(timeout_s=0.05), "the job ended"
+        return found
+
+    return wait_until(found, within_s, every_s=0.0)

@@ -22,6 +22,7 @@ from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink, Topics
 from quotaplane.transport.delta import DeltaTopics
 from tests.unit.balance.load_report_cases import load_of
+from tests.waiting import wait_beside
 
 TABLES = ("load", "balance_decisions", "balance_rounds", "rejected_reports")
 
@@ -70,13 +71,6 @@ class Feeder:
         return [decode_plan(value) for value in self.plans]
 
 
-def until(job: StreamJob, done: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert not job.wait(timeout_s=0.05)
-        assert time.monotonic() < deadline
-
-
 def rows(settings: Settings, name: str) -> pa.Table:
     return read_rows(open_table(settings.history, name))
 
@@ -103,7 +97,7 @@ def test_a_job_that_is_killed_after_it_published_decides_the_same_again(
         patched.setattr(DeltaTopics, "publish", then_die)
         job = start(spark, settings)
         with pytest.raises(Exception, match="CutOffError"):
-            until(job, lambda: False)
+            wait_beside(job, lambda: False)
         job.stop()
     before = {name: rows(settings, name) for name in TABLES}
     assert len(sent.poll()) == 1
@@ -111,7 +105,7 @@ def test_a_job_that_is_killed_after_it_published_decides_the_same_again(
 
     job = start(spark, settings)
     sent.send()
-    until(job, lambda: len(sent.poll()) > 1 and rows(settings, "balance_rounds").num_rows > 1)
+    wait_beside(job, lambda: len(sent.poll()) > 1 and rows(settings, "balance_rounds").num_rows > 1)
     job.stop()
     first, again = sent.plans[:2]
     assert first == again, "the same bytes: the batch that ran again decided the same"

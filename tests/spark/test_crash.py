@@ -26,6 +26,7 @@ from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_report
 from tests.contract.rigs import limits_of
 from tests.job import RunningJob, history_table, put_quotas, write_conf
+from tests.waiting import wait_beside
 
 BROKERS = ("a", "b", "c", "d", "e", "f")
 QUOTAS = {f"group-{number}": 100.0 * (number + 1) for number in range(12)}
@@ -54,10 +55,7 @@ def test_kills_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     rough_conf = write_conf(rough, _topics(rough), **STEADY)
 
     calm = StreamJob(spark, QuotaSpec(settings), prepare(QuotaSpec(settings)))
-    deadline = time.monotonic() + 300
-    while _commits(settings) < ROUNDS:
-        assert not calm.wait(timeout_s=0.05)
-        assert time.monotonic() < deadline
+    wait_beside(calm, lambda: _commits(settings) >= ROUNDS, 300)
     calm.stop()
 
     moments = random.Random(20)

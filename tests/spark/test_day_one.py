@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.unit.repo.documented_commands import DAY_ONE, Command, Sandbox, commands_in
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.nightly,
@@ -44,13 +44,6 @@ def started(sandbox: Sandbox, text: str, log: Path) -> Iterator[subprocess.Popen
             process.wait(60)
         finally:
             process.kill()
-
-
-def wait_until(done: Callable[[], object], log: Path, within_s: float = 120.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not done():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.2)
 
 
 def limits(sandbox: Sandbox) -> dict[str, float]:
@@ -81,20 +74,25 @@ def test_day_one(tmp_path: Path) -> None:
         stack.enter_context(started(sandbox, run_until("quotaplane up ").text, log))
         for part in ("quota", "serve"):
             wait_until(
-                lambda p=part: re.search(rf"^{p} +\| .*: ready: ", log.read_text(), re.M), log
+                lambda p=part: re.search(rf"^{p} +\| .*: ready: ", log.read_text(), re.M),
+                said=log.read_text,
             )
         agents = [run_until("python examples/agent/agent.py").text for _ in range(2)]
         one, _ = [stack.enter_context(started(sandbox, a, log.with_suffix(".out"))) for a in agents]
-        wait_until(lambda: limits(sandbox) == {"broker-1": 50.0, "broker-2": 50.0}, log)
+        wait_until(
+            lambda: limits(sandbox) == {"broker-1": 50.0, "broker-2": 50.0}, said=log.read_text
+        )
         put = run_until("quotaplane groups put")
         with urlopen(f"http://127.0.0.1:{PORT}/api/v1/status", timeout=10) as answer:
             [group] = json.load(answer)["groups"]
         assert (group["group"], group["quota_per_s"]) == ("orders", 100.0)
         sandbox.run(put)
-        wait_until(lambda: limits(sandbox) == {"broker-1": 30.0, "broker-2": 30.0}, log)
+        wait_until(
+            lambda: limits(sandbox) == {"broker-1": 30.0, "broker-2": 30.0}, said=log.read_text
+        )
         brokers = run_until("quotaplane brokers")
         one.send_signal(signal.SIGINT)
-        wait_until(lambda: limits(sandbox).get("broker-2", 0.0) == 60.0, log)
+        wait_until(lambda: limits(sandbox).get("broker-2", 0.0) == 60.0, said=log.read_text)
         sandbox.run(brokers)
         for command in commands:
             sandbox.run(command)

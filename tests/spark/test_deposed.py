@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.report_own import encode_report
 from tests.job import history_table, put_quotas
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.nightly
 
@@ -34,13 +34,6 @@ def _settings(folder: Path, checkpoint: str) -> Settings:
             "shards": 1,
         }
     )
-
-
-def _until(done: Callable[[], object], within_s: float = 120.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_the_older_of_two_jobs_ends_within_two_rounds(spark: SparkSession, tmp_path: Path) -> None:
@@ -67,7 +60,7 @@ def test_the_older_of_two_jobs_ends_within_two_rounds(spark: SparkSession, tmp_p
 
     first = StreamJob(spark, older, prepare(older))
     report()
-    _until(lambda: rounds_of(first.epoch) >= 1)
+    wait_until(lambda: rounds_of(first.epoch) >= 1)
     newer = QuotaSpec(_settings(tmp_path, "newer"))
     newer.query_name = "newer"  # of one session, two queries can't have the same name
     second = StreamJob(spark, newer, prepare(newer))
@@ -82,7 +75,7 @@ def test_the_older_of_two_jobs_ends_within_two_rounds(spark: SparkSession, tmp_p
         go_on()
     assert rounds_of(first.epoch) <= before + 2
     first.stop()
-    _until(lambda: (report(), rounds_of(second.epoch) >= 2)[1])
+    wait_until(lambda: (report(), rounds_of(second.epoch) >= 2)[1])
     second.stop()
 
     again = QuotaSpec(_settings(tmp_path, "older"))

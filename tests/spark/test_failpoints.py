@@ -44,6 +44,7 @@ from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.signatures import SigningKeys
 from tests.contract.rigs import limits_of
 from tests.job import history_table, put_quotas
+from tests.waiting import wait_beside
 
 BROKERS = ("a", "b", "c")
 QUOTAS = {"one": 90.0, "two": 120.0, "three": 60.0}
@@ -236,11 +237,8 @@ class Loop:
         """A start, which runs one batch; more run only where something is left to do."""
         job = StreamJob(self._spark, Spec(self.settings), self._transport)
         self.epochs.add(job.epoch)
-        deadline = time.monotonic() + 120
         try:
-            while not until():
-                assert not job.wait(timeout_s=0.02)
-                assert time.monotonic() < deadline
+            wait_beside(job, until)
         finally:
             job.stop()
 

@@ -23,6 +23,7 @@ from quotaplane.transport import open_broker_link
 from quotaplane.transport.delta import maintain
 from quotaplane.wire.reports import encode_report
 from tests.job import history_table, put_quotas
+from tests.waiting import wait_beside
 
 pytestmark = pytest.mark.nightly
 
@@ -126,11 +127,8 @@ class Loop:
 
     def run(self, until: Callable[[], object]) -> None:
         job = StreamJob(self._spark, QuotaSpec(self.settings), self._transport)
-        deadline = time.monotonic() + 120
         try:
-            while not until():
-                assert not job.wait(timeout_s=0.02)
-                assert time.monotonic() < deadline, Counter(self.recorded())
+            wait_beside(job, until)
         finally:
             job.stop()
 

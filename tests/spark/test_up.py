@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.job import write_conf
 from tests.spark.test_stop import jvm_of
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.nightly,
@@ -46,11 +46,7 @@ class RunningUp:
         ]
 
     def wait_until(self, done: Callable[[], object], within_s: float = 240.0) -> None:
-        deadline = time.monotonic() + within_s
-        while not done():
-            assert self.process.poll() is None, self.text()
-            assert time.monotonic() < deadline, self.text()
-            time.sleep(0.05)
+        wait_until(done, within_s, process=self.process, said=self.text)
 
 
 @pytest.fixture
@@ -84,7 +80,4 @@ def test_a_part_is_restarted_alone_and_nothing_outlives_up(up: RunningUp) -> Non
     pids = [quota, jvm_of(quota), up.pids("serve")[-1]]
     assert all(map(is_running, pids))
     up.process.kill()
-    deadline = time.monotonic() + 60
-    while any(map(is_running, pids)):
-        assert time.monotonic() < deadline, [pid for pid in pids if is_running(pid)]
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(is_running, pids)), 60)
