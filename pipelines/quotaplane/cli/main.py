@@ -101,7 +101,7 @@ def hide_pandas() -> None:
 
 
 def build_parser(chosen: str | None = None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The parser of the whole command; only the chosen subcommand gets its arguments.
+    """The parser of the whole command; it knows only the chosen subcommand.
 
     ``words`` are those of the command line behind the subcommand.
     """
@@ -115,9 +115,10 @@ def build_parser(chosen: str | None = None, words: Sequence[str] = ()) -> argpar
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog="quotaplane", help=argparse.SUPPRESS
     )
-    for name, (module, text) in COMMANDS.items():
-        subparser = subparsers.add_parser(name, description=f"{text[0].upper()}{text[1:]}.")
-        if name == chosen and name not in _BECOMES_A_JOB:
+    if chosen is not None:
+        module, text = COMMANDS[chosen]
+        subparser = subparsers.add_parser(chosen, description=f"{text[0].upper()}{text[1:]}.")
+        if chosen not in _BECOMES_A_JOB:
             command = importlib.import_module(module)
             command.configure(subparser)
             if hasattr(command, "add_options"):
