@@ -89,6 +89,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
     return history
 
 
+@pytest.mark.nightly
 def test_a_replay_knows_who_had_left(recorded: History) -> None:
     verified = Verified()
     assert [one.problem for one in verify(recorded, at(0), at(END_S), verified)] == []
@@ -98,6 +99,7 @@ def test_a_replay_knows_who_had_left(recorded: History) -> None:
     assert [(row["broker"], row["ended_because"]) for row in ended] == [("c", "departed")]
 
 
+@pytest.mark.nightly
 def test_without_the_recorded_departures_a_replay_decides_otherwise(recorded: History) -> None:
     """So the test above shows that they count."""
     table = DeltaTable(str(Path(recorded.path) / "recording"))

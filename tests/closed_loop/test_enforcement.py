@@ -23,7 +23,12 @@ WAKES = np.array([[8000.0, 8000.0, 0.0]] * 12 + [[8000.0, 8000.0, 6000.0]] * 36)
 FAIR = 10_000 / 3
 
 each_way = pytest.mark.parametrize(
-    ("law", "mode"), [(law, mode) for law in ThrottleLaw for mode in ThrottleMode]
+    ("law", "mode"),
+    [
+        pytest.param(law, mode, marks=() if mode is ThrottleMode.HARD else pytest.mark.nightly)
+        for law in ThrottleLaw
+        for mode in ThrottleMode
+    ],
 )
 
 

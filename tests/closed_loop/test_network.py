@@ -106,6 +106,7 @@ def test_garbage_between_the_reports_changes_nothing_and_is_rejected(undisturbed
     assert len(done.rejected) == 3 * SECONDS
 
 
+@pytest.mark.nightly
 def test_lost_reports_delay_but_do_not_mislead() -> None:
     dice = random.Random(7)
     done = run(lambda reports: [report for report in reports if dice.random() > 0.3], 60)

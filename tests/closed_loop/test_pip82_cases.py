@@ -12,6 +12,7 @@ from quotaplane.sim.broker_throttle import SLOTS_PER_S
 from quotaplane.sim.demand_schedule import Change
 from quotaplane.sim.figures import fair_shares
 from tests.closed_loop.conftest import Loop, settings_with
+from tests.examples import in_nightly
 
 PUBLISH = DIMENSIONS[0]
 CLOSE = 0.1  # "an approximation of, say, 10 %"
@@ -138,7 +139,7 @@ def test_noise_within_the_headroom_moves_few_limits() -> None:
     assert moved.sum() <= 4
 
 
-@pytest.mark.parametrize("change_at", [6, 12, 24])
+@pytest.mark.parametrize("change_at", [6, *in_nightly(12, 24)])
 def test_a_quota_of_100_is_used_from_the_third_stock_report_on(change_at: int) -> None:
     """PIP-82's goal "the quota is not under-utilized", at its own numbers."""
     settings = settings_with(reports={"interval_s": 5.0})

@@ -25,7 +25,8 @@ from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.wire.shard_inputs import pack_groups
 from tests.closed_loop.conftest import Loop, at, group_row, group_table, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
-from tests.examples import in_nightly
+
+pytestmark = pytest.mark.nightly
 
 WANTS: Final = {
     "orders": {"a": [(0, 80.0)], "b": [(0, 80.0)], "c": [(0, 5.0), (60, 60.0)]},
@@ -40,7 +41,7 @@ LEAST: Final = 60.0
 """Units that may differ in any case: a broker's messages of a second or two."""
 
 
-@pytest.fixture(scope="module", params=["with refusals", *in_nightly("stock")])
+@pytest.fixture(scope="module", params=["with refusals", "stock"])
 def history(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> History:
     """120 rounds: a group whose third broker wakes up, and two groups below one quota."""
     history = History(path=str(tmp_path_factory.mktemp("recorded") / "history"))
@@ -101,7 +102,6 @@ def sums(found: list[dict[str, Any]], column: str) -> dict[str, float]:
     return by_group
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("changed", "law", "moves"),
     [
@@ -144,10 +144,7 @@ OTHER: Final = {
 }
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "name", ["cut", "weight", *in_nightly("floor", "raise", "priority", "brokers")]
-)
+@pytest.mark.parametrize("name", ["cut", "weight", "floor", "raise", "priority", "brokers"])
 def test_limits_are_those_of_a_loop_that_really_has_the_change(
     history: History, request: pytest.FixtureRequest, name: str
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_replay_of_a_part_begins_with_the_last_recorded_state(recorded: Histor
     assert verified.rounds == 5
 
 
+@pytest.mark.nightly
 def test_rounds_without_a_usable_report_are_replayed(tmp_path: Path) -> None:
     """The job starts before its brokers, and then all are silent for two rounds."""
     history, numbers = History(path=str(tmp_path / "history")), iter(range(20))
@@ -122,6 +123,7 @@ def test_a_lower_quota_would_have_allowed_less(fast: History) -> None:
     assert losers["c"]["first_less_at"] >= at(20)
 
 
+@pytest.mark.nightly
 def test_a_higher_quota_would_have_allowed_more(fast: History) -> None:
     rows = what_if(fast, at(0), at(40), Changes(groups=changed_group("orders", 300.0)))
     assert sum(rows["less_units"].to_pylist()) == 0

@@ -12,6 +12,7 @@ from quotaplane.model import DIMENSIONS
 from quotaplane.sim.broker_fleet import BrokerSpec, Report
 from quotaplane.wire.report_own import encode_report
 from tests.closed_loop.conftest import START_MS, Loop, reports_by_reason, settings_with
+from tests.examples import in_nightly
 
 GROUP, QUOTA, INTERVAL_MS = "g", 500.0, 5000
 PUBLISH = DIMENSIONS[0]
@@ -156,8 +157,8 @@ def rolling(
     return run
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("more", [{}, {"twice": True}, {"back_ms": 2000}], ids=str)
+@pytest.mark.parametrize("seed", [0, *in_nightly(1)])
+@pytest.mark.parametrize("more", [{"twice": True}, *in_nightly({}, {"back_ms": 2000})], ids=str)
 def test_restarts_are_no_alarm_and_cost_no_limit(seed: int, more: Any) -> None:
     run = rolling(seed, **more)
     assert reports_by_reason(run.letters).keys() <= {"other_incarnation", "too_many_reports"}
