@@ -17,8 +17,9 @@ from tests.servers.pulsar_clients import publishing
 from tests.servers.pulsar_cluster import PulsarCluster
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_roles import pulsar_home
-from tests.spark.test_day_one import started, wait_until
+from tests.spark.test_day_one import started
 from tests.unit.repo.documented_commands import FROM_TOPIC_RATES, Command, Sandbox, commands_in
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.nightly  # each pulsar-admin starts a JVM
 
@@ -126,7 +127,7 @@ def test_from_topic_rates(tmp_path: Path) -> None:
         orders = Orders(cluster)
 
         def until(done: Callable[[], object]) -> None:
-            wait_until(done, log, 400.0)
+            wait_until(done, 400.0, said=log.read_text)
 
         stack.enter_context(started(sandbox, run_until("quotaplane up ").text, log))
         until(lambda: re.search(r"^quota +\| .*: ready: ", log.read_text(), re.M))

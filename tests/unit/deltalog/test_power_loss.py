@@ -155,7 +155,7 @@ def test_what_is_acknowledged_is_there_after_a_power_loss(
 
 @pytest.mark.parametrize(
     "write",
-    ["a round", "limits", *in_nightly("a put", "a delete", "reports", "maintenance")],
+    ["limits", *in_nightly("a round", "a put", "a delete", "reports", "maintenance")],
 )
 def test_a_power_loss_within_a_write_takes_nothing_of_before(
     beginning: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str

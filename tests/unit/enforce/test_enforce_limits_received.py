@@ -212,7 +212,7 @@ def test_a_duplicate_of_an_ended_lease_is_not_obeyed_after_a_removal() -> None:
     assert holds(received, now_ms=T0 + LEASE_MS) == np.inf
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_invented_brokers_and_groups_take_a_bounded_room() -> None:
     received = ClusterLimits()
     received.expect(["b1"], ["g"])

@@ -44,12 +44,12 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
-    """Ten days with two rounds each, the last one ending at noon of 1 March."""
+    """Five days with two rounds each, the last one ending at noon of 1 March."""
     made = History(path=str(tmp_path_factory.mktemp("recorded") / "history"))
     make_history(made)
     with HistoryWriter(made, "checkpoint-1") as writer:
-        for seq in range(20):
-            now_ms = NOON_MS - (9 - seq // 2) * DAY_MS + seq % 2
+        for seq in range(10):
+            now_ms = NOON_MS - (4 - seq // 2) * DAY_MS + seq % 2
             writer.append_round(Round(1, seq, now_ms), full_round())
     return made
 
@@ -66,8 +66,8 @@ def test_it_compacts_and_keeps_every_row(history: History) -> None:
     done = {kept.table: kept for kept in maintain(history, NOON)}
     assert done.keys() == TABLES.keys()
     assert {name: kept.rows_expired for name, kept in done.items()} == dict.fromkeys(TABLES, 0)
-    assert (done["usage"].files_compacted, done["usage"].files) == (20, 10)  # one a day
-    assert (done["rounds"].files_compacted, done["rounds"].files) == (20, 1)
+    assert (done["usage"].files_compacted, done["usage"].files) == (10, 5)  # one a day
+    assert (done["rounds"].files_compacted, done["rounds"].files) == (10, 1)
     assert {name: read(history, name).sort_by("seq") for name in before} == before
 
 
@@ -75,15 +75,15 @@ def test_it_expires_what_is_older(history: History) -> None:
     done = {kept.table: kept for kept in maintain(history, NOON, keep_days=3)}
     # usage and limits go by whole days: the 26th of February stays.
     left = {name: sorted(set(read(history, name)["seq"].to_pylist())) for name in full_round()}
-    assert left["usage"] == left["limits"] == list(range(12, 20))
-    assert left["rounds"] == left["brokers"] == left["rejected_reports"] == list(range(12, 20))
-    assert done["usage"] == Maintained("usage", 24, 8, 0, 4)
-    assert done["rounds"].rows_expired == 12
+    assert left["usage"] == left["limits"] == list(range(2, 10))
+    assert left["rounds"] == left["brokers"] == left["rejected_reports"] == list(range(2, 10))
+    assert done["usage"] == Maintained("usage", 4, 8, 0, 4)
+    assert done["rounds"].rows_expired == 2
 
 
 def test_the_newest_round_stays_however_old(history: History) -> None:
     maintain(history, NOON + timedelta(days=400))
-    assert read(history, "rounds")["seq"].to_pylist() == [19]
+    assert read(history, "rounds")["seq"].to_pylist() == [9]
     assert read(history, "usage").num_rows == 0
 
 
@@ -91,11 +91,11 @@ def test_replays_are_still_told_apart_afterwards(history: History) -> None:
     with HistoryWriter(history, "checkpoint-1") as running:
         maintain(history, NOON, keep_days=3)
         rows = read(history, "usage").num_rows
-        running.append_round(Round(1, 19, NOON_MS), full_round())
+        running.append_round(Round(1, 9, NOON_MS), full_round())
         assert read(history, "usage").num_rows == rows
-        running.append_round(Round(1, 20, NOON_MS), full_round())
+        running.append_round(Round(1, 10, NOON_MS), full_round())
     with HistoryWriter(history, "checkpoint-1") as restarted:
-        restarted.append_round(Round(1, 20, NOON_MS), full_round())
+        restarted.append_round(Round(1, 10, NOON_MS), full_round())
     assert read(history, "usage").num_rows == rows + 2
 
 
@@ -152,7 +152,7 @@ def test_of_two_runs_at_once_one_refuses_and_no_row_is_doubled(
     refused = [answer for answer in answers if answer != "done"]
     assert all("another `maintain` is working on it" in answer for answer in refused)
     assert read(history, "usage").num_rows == before
-    assert read(history, "rounds").num_rows == 20
+    assert read(history, "rounds").num_rows == 10
     maintain(history, NOON)  # every claim was given back
 
 
@@ -173,7 +173,7 @@ def test_the_claim_of_a_killed_run_ends(history: History, monkeypatch: pytest.Mo
         ):
             maintain(history, NOON)
     # Where there are locks, it holds none, or the disk was too full to release the claim.
-    assert maintain(history, NOON)[0].files_compacted == 20
+    assert maintain(history, NOON)[0].files_compacted == 10
     without_locks(monkeypatch)
     monkeypatch.setattr(time, "time", lambda: began + CLAIM_MS / 1000 + 60)
     assert maintain(history, NOON)[0].files_compacted == 0
@@ -190,9 +190,9 @@ def test_the_command_prints_an_object_per_table(
     assert of_usage == {
         "table": "usage",
         "rows_expired": 0,
-        "files_compacted": 20,
+        "files_compacted": 10,
         "files_deleted": 0,
-        "files": 10,
+        "files": 5,
     }
 
 

@@ -186,6 +186,7 @@ def _write_for_ever(path: str) -> None:
         seq += 1
 
 
+@pytest.mark.nightly
 def test_killed_at_any_moment_nothing_is_lost_or_doubled(history: History) -> None:
     context = multiprocessing.get_context("spawn")
     for _ in range(3):

@@ -122,7 +122,7 @@ def test_it_is_part_of_the_state_and_a_batch_run_again_tells_the_same() -> None:
     assert again[0][0] == [("b", "new", 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_ordinary_first_day_is_small() -> None:
     """100 brokers report the same 5,000 undefined groups every 5 s."""
     names: Sequence[str] = [f"tenant-{n % 97:03d}/namespace-{n:06d}" for n in range(5_000)]

@@ -27,15 +27,27 @@ FROM = "--from-history"
 TERMS = '{"b1": {"ceiling": {"publish_bytes_per_s": 3}}}'
 
 
-@pytest.fixture
-def three(groups: Command) -> None:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> History:
     """Three groups, one with a policy; then two of them are deleted, and one is changed."""
+    history = History(path=str(tmp_path_factory.mktemp("made") / "history"))
+    make_history(history)
     words = "--publish-messages-per-s", "100", "--by", "ann"
-    groups("put", "a", *words, "--weight", "3", "--mode", "soft", "--brokers", TERMS)
-    groups("put", "b", *words, "--total-bytes-per-s", "7")
-    groups("put", "c", *words)
-    groups("put", "c", "--publish-messages-per-s", "unlimited", "--weight", "2", "--by", "zed")
-    groups("delete", "a", "b", "--by", "zed")
+    for command in (
+        ("put", "a", *words, "--weight", "3", "--mode", "soft", "--brokers", TERMS),
+        ("put", "b", *words, "--total-bytes-per-s", "7"),
+        ("put", "c", *words),
+        ("put", "c", "--publish-messages-per-s", "unlimited", "--weight", "2", "--by", "zed"),
+        ("delete", "a", "b", "--by", "zed"),
+    ):
+        assert main(["groups", *command, "--history", history.path]) == 0
+    return history
+
+
+@pytest.fixture
+def three(made: History, history: History) -> None:
+    """The history is a copy of ``made``."""
+    shutil.copytree(made.path, history.path)
 
 
 @pytest.mark.usefixtures("three")
