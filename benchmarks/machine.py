@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from datetime import datetime, timezone
 from importlib.metadata import version
+from pathlib import Path
 
 _ADDITIONS = 5_000_000
 
@@ -24,6 +26,18 @@ def machine(*packages: str) -> str:
         f"Its speed: a core needs {yardstick_s():.2f} s for {_ADDITIONS:,} additions in a loop of "
         "Python."
     )
+
+
+def machine_on(page: Path) -> str:
+    """The paragraph that a page has, for one that is written again from figures of before.
+
+    Raises:
+        ValueError: it has none.
+    """
+    found = re.search(r"^Machine:.*\n.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    if found is None:
+        raise ValueError(f"{page} does not say on which machine it was measured")
+    return found[0]
 
 
 def yardstick_s() -> float:

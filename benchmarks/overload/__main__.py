@@ -24,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from benchmarks.machine import machine
 from benchmarks.overload.figures import Figures
 from benchmarks.overload.load import group_names
 from benchmarks.overload.outside import LimitsReader, Load, NewGroups, Writer, put, put_probes
@@ -132,6 +133,7 @@ def main() -> None:
                 print(json.dumps(asdict(figures)), flush=True)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+        kept["machine"] = machine("pyspark")
         asked.results.write_text(json.dumps(kept, indent=1) + "\n")
     if asked.page:
         print(write_page(ROOT / "docs/measured/overload.md", kept))

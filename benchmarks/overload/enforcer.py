@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.machine import machine
 from benchmarks.overload import fake_cluster
 from benchmarks.program import ROOT
 from benchmarks.soak_day.samples import slope, use_of
@@ -189,6 +190,7 @@ def main() -> None:
     if not asked.live_s:
         kept = json.loads(asked.results.read_text()) if asked.results.exists() else {}
         kept.setdefault("enforcer", {})[str(asked.topics_per_s)] = figures
+        kept["machine"] = machine("pyspark")
         asked.results.write_text(json.dumps(kept, indent=1) + "\n")
 
 

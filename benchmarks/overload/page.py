@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from benchmarks.machine import machine
 from benchmarks.overload.figures import Figures
 from benchmarks.overload.phases import (
     BROKERS,
@@ -22,8 +21,8 @@ from benchmarks.overload.phases import (
 )
 from benchmarks.prose import wrapped, wrapped_all
 
-Kept: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Figures by kind of run (``kafka``, ``without_spark``, ``enforcer``) and phase."""
+Kept: TypeAlias = Mapping[str, Any]
+"""Figures by kind of run (``kafka``, ``without_spark``, ``enforcer``) and phase; ``machine``."""
 
 _HEAD: Final = (
     "| phase | goodput | median, s | useful again, s | committed, s (median, max) "
@@ -40,12 +39,12 @@ _ENFORCER_HEAD: Final = (
 
 def write_page(path: Path, kept: Kept) -> Path:
     """Write the page; returns its path."""
-    path.write_text(text(kept, machine("pyspark")), encoding="utf-8")
+    path.write_text(text(kept), encoding="utf-8")
     return path
 
 
-def text(kept: Kept, machine: str) -> str:
-    """The page; ``machine`` is the paragraph about it."""
+def text(kept: Kept) -> str:
+    """The page."""
     lines = [
         "# Overload",
         "",
@@ -94,7 +93,7 @@ def text(kept: Kept, machine: str) -> str:
             "in turn. Topics that have one are not delayed.",
         ),
         *_method(),
-        machine,
+        kept["machine"],
         "",
         "## Run it again",
         "",

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.machine import machine
+from benchmarks.machine import machine, machine_on
 from benchmarks.prose import wrapped, wrapped_all
 from benchmarks.pulsar_proof.contenders import OBSERVED, Contender
 from benchmarks.pulsar_proof.figures import (
@@ -69,21 +69,24 @@ def write(docs: Path, records: Sequence[Record], contenders: Sequence[Contender]
             drawn = picture([record for _, record in found], titles)
             (folder / f"{scene.name}.svg").write_text(drawn, encoding="utf-8")
     (folder / "results.csv").write_text(results_csv(records), encoding="utf-8")
-    (folder / "figures.csv").write_text(figures_csv(found_in(records)), encoding="utf-8")
-    path = docs / f"{FOLDER}.md"
-    path.write_text(page(records, contenders), encoding="utf-8")
+    path, figures_file, new = docs / f"{FOLDER}.md", folder / "figures.csv", found_in(records)
+    known = path.exists() and figures_file.exists() and figures_file.read_text() == figures_csv(new)
+    figures_file.write_text(figures_csv(new), encoding="utf-8")
+    path.write_text(page(records, contenders, machine_on(path) if known else None), "utf-8")
     return path
 
 
-def page(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
-    """The page as Markdown."""
+def page(
+    records: Sequence[Record], contenders: Sequence[Contender], where: str | None = None
+) -> str:
+    """The page as Markdown; ``where`` it was measured, by default here and today."""
     starts = {
         contender.title: record.start
         for contender in contenders
         for record in records
         if record.contender == contender.name and record.start
     }
-    return text(found_in(records), starts, contenders, machine("pyspark", "pulsar-client"))
+    return text(found_in(records), starts, contenders, where or machine("pyspark", "pulsar-client"))
 
 
 def found_in(records: Sequence[Record]) -> dict[tuple[str, str], Figures]:

@@ -208,6 +208,10 @@ def test_page_shows_what_was_measured_and_names_files_that_are_there(tmp_path: P
     text = write(docs, [stuck, good], [STOCK, OBSERVED]).read_text()
     row = "80/80/0 → 80/80/60 of 120 | **never** | 0.0 | 100.0% | 0.0% | 0% / 0% |"
     assert row in text
+    old = re.sub(r"\d{4}-\d\d-\d\d", "2026-01-02", text)
+    (docs / "pulsar-proof.md").write_text(old)
+    again = write(docs, [stuck, good], [STOCK, OBSERVED]).read_text()
+    assert again == old, "figures that are not measured again keep their date"
     assert "- Stock Pulsar's calculator: met in 0 of 1 scenarios; never fair in 1;" in text
     assert "- quotaplane: met in 1 of 1 scenarios; never fair in 0;" in text
     assert "falls short" not in text
