@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
 from typing import Final
@@ -23,19 +23,7 @@ NOT_READ: Final = -2
 """In place of an id: the name is new, and its batch has more new names than it may have."""
 
 _MOST_NAMES: Final = 400_000
-_MOST_BYTES: Final = 64_000_000
-"""Bounds of the cache: names, and their bytes in memory; with the dictionary below 100 MB. An emoji
-in a name makes each of its characters take four bytes."""
-
-_ENCODED: Final = 500_000
-"""Entries that Arrow searches for distinct names at a time: one table of a million names takes
-longer than two of half a million."""
-
-_AT_ONCE: Final = 100_000
-"""Distinct names of a column that become Python strings at a time; bounds the memory."""
-
-_SAMPLE: Final = 500
-"""Size of the sample by which a long column is judged to have mostly new names."""
+"""Bound of the cache, with ``GroupIds.most_bytes``; with the dictionary it stays below 100 MB."""
 
 
 @dataclass
@@ -45,17 +33,28 @@ class NewNames:
     left: int
 
 
-class _GroupIds(dict[str, int]):
-    """A cache by name; when it is full, it drops all names.
+@dataclass
+class GroupIds:
+    """Ids by name, cached. When the cache is full it drops all; a name again takes a microsecond.
 
-    To refill it takes about a microsecond a name.
+    Args:
+        most_bytes: of the names in memory; an emoji makes each character of its name take four.
+        most_strings: distinct names of a column that become Python strings at a time.
+        most_encoded: entries that Arrow searches for distinct names at a time; one table of a
+            million names takes longer than two of half a million.
+        sample: entries by which a long column is judged to have mostly new names.
     """
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._bytes, self._most_bytes = 0, most_bytes
+    most_bytes: int = 64_000_000
+    most_strings: int = 100_000
+    most_encoded: int = 500_000
+    sample: int = 500
+    cached: dict[str, int] = field(default_factory=dict)
+    _bytes: int = 0
 
     def of(self, names: Sequence[str], room: NewNames) -> IntArray:
-        found = list(map(self.get, names))
+        """See ``ids_of``."""
+        found = list(map(self.cached.get, names))
         if None not in found:
             return np.array(found, np.int64)
         new = [at for at, number in enumerate(found) if number is None][: room.left]
@@ -64,22 +63,57 @@ class _GroupIds(dict[str, int]):
         texts = [names[at] for at in new]
         digested = numbers[new] = _digested(texts)
         size = sum(map(sys.getsizeof, texts))
-        if len(self) + len(new) > _MOST_NAMES or self._bytes + size > self._most_bytes:
-            self.clear()
+        if len(self.cached) + len(new) > _MOST_NAMES or self._bytes + size > self.most_bytes:
+            self.cached.clear()
             self._bytes = 0
         self._bytes += size
-        self.update(zip(texts, digested.tolist(), strict=True))
+        self.cached.update(zip(texts, digested.tolist(), strict=True))
         return numbers
 
-    def known(self, names: pa.StringArray) -> IntArray:
+    def of_column(self, names: pa.Array, room: NewNames) -> IntArray:
+        """See ``ids_of_column``."""
+        parts: list[IntArray] = []
+        begin = 0
+        while begin < len(names):
+            mostly_new = self._are_mostly_new(names.slice(begin))
+            end = begin + (self.most_strings if mostly_new else self.most_encoded)
+            encoded = names.slice(begin, end - begin).dictionary_encode()
+            begin = end
+            texts = encoded.dictionary
+            # Hashed in Arrow first: a group on five brokers becomes one Python string, not five.
+            distinct = np.empty(len(texts), np.int64)
+            read = 0
+            while read < len(texts) and room.left:
+                part = texts.slice(read, self.most_strings).to_numpy(zero_copy_only=False).tolist()
+                distinct[read : read + len(part)] = self.of(part, room)
+                read += len(part)
+            if read == len(texts):
+                parts.append(distinct[encoded.indices.to_numpy()])
+                continue
+            # No new name may be read any more.
+            further = self._known(pa.concat_arrays([texts.slice(read), names.slice(end)]))
+            distinct[read:] = further[: len(texts) - read]
+            parts += [distinct[encoded.indices.to_numpy()], further[len(texts) - read :]]
+            break
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def _known(self, names: pa.StringArray) -> IntArray:
         """Cached ids, ``NOT_READ`` for each new name; makes no Python strings of ``names``."""
-        numbers = np.fromiter(chain(self.values(), (NOT_READ,)), np.int64, len(self) + 1)
-        found = pc.index_in(names, pa.array([*self], pa.string())).fill_null(len(self))
-        result: IntArray = numbers[found.to_numpy()]
+        numbers = np.fromiter(chain(self.cached.values(), (NOT_READ,)), np.int64)
+        found = pc.index_in(names, pa.array([*self.cached], pa.string()))
+        result: IntArray = numbers[found.fill_null(len(self.cached)).to_numpy()]
         return result
 
+    def _are_mostly_new(self, names: pa.Array) -> bool:
+        """Whether most of a sample are: then a large table of distinct names would be of no use."""
+        if len(names) <= self.most_strings:
+            return False
+        every = pa.array(np.arange(0, len(names), len(names) // self.sample))
+        sample = names.take(every).to_pylist()
+        return 2 * sum(name in self.cached for name in sample) < len(sample)
 
-_IDS: Final = _GroupIds()
+
+_IDS: Final = GroupIds()
 
 
 def _digested(names: Sequence[str]) -> IntArray:
@@ -122,36 +156,4 @@ def ids_of(names: Iterable[str], room: NewNames | None = None) -> IntArray:
 
 def ids_of_column(names: pa.Array, room: NewNames | None = None) -> IntArray:
     """The same for an Arrow array of strings in which names may repeat (no nulls)."""
-    room = room or NewNames(sys.maxsize)
-    parts: list[IntArray] = []
-    begin = 0
-    while begin < len(names):
-        end = begin + (_AT_ONCE if _are_mostly_new(names.slice(begin)) else _ENCODED)
-        encoded = names.slice(begin, end - begin).dictionary_encode()
-        begin = end
-        texts = encoded.dictionary
-        # Hashed in Arrow first: a group used on five brokers becomes one Python string, not five.
-        distinct = np.empty(len(texts), np.int64)
-        read = 0
-        while read < len(texts) and room.left:
-            part = texts.slice(read, _AT_ONCE).to_numpy(zero_copy_only=False).tolist()
-            distinct[read : read + len(part)] = _IDS.of(part, room)
-            read += len(part)
-        if read == len(texts):
-            parts.append(distinct[encoded.indices.to_numpy()])
-            continue
-        # No new name may be read any more.
-        rest = pa.concat_arrays([texts.slice(read), names.slice(end)])
-        further = _IDS.known(rest)
-        distinct[read:] = further[: len(texts) - read]
-        parts += [distinct[encoded.indices.to_numpy()], further[len(texts) - read :]]
-        break
-    return np.concatenate([np.empty(0, np.int64), *parts])
-
-
-def _are_mostly_new(names: pa.Array) -> bool:
-    """Whether most of a sample are: then a large table of distinct names would be of no use."""
-    if len(names) <= _AT_ONCE:
-        return False
-    sample = names.take(pa.array(np.arange(0, len(names), len(names) // _SAMPLE))).to_pylist()
-    return 2 * sum(map(_IDS.__contains__, sample)) < len(sample)
+    return _IDS.of_column(names, room or NewNames(sys.maxsize))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import sys
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.groups import ids
-from quotaplane.groups.ids import NO_ID, NewNames, ids_of, ids_of_column
+from quotaplane.groups.ids import NO_ID, NOT_READ, GroupIds, NewNames, ids_of, ids_of_column
 from quotaplane.model import MAX_GROUP_CHARS, group_id
 from quotaplane.wire.raw import as_strings
-from quotaplane.wire.reports import encode_stock_report
-from tests.unit.wire.wire_cases import decode_now, own_report
 
 PIECES = st.one_of(
     st.binary(max_size=4),
@@ -57,26 +53,18 @@ def test_ids_of_many_names_are_those_of_each(names: list[str]) -> None:
     ]
     assert ids_of(names).tolist() == expected
     assert ids_of_column(pa.array(names, pa.string())).tolist() == expected
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids, "_ENCODED", 3)
-        assert ids_of_column(pa.array(names, pa.string())).tolist() == expected
+    in_parts = GroupIds(most_encoded=3)
+    assert in_parts.of_column(pa.array(names, pa.string()), NewNames(9)).tolist() == expected
 
 
 @pytest.mark.parametrize("character", ["a", "ü", "€", "😀"])
-@pytest.mark.parametrize("format_", ["stock", "ours"])
-def test_names_that_are_remembered_take_a_bounded_memory(
-    character: str, format_: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remembered = ids._GroupIds(most_bytes=1_000_000)
-    monkeypatch.setattr(ids, "_IDS", remembered)
+def test_names_that_are_remembered_take_a_bounded_memory(character: str) -> None:
+    remembered = GroupIds(most_bytes=1_000_000)
     for round_ in range(20):
         names = [f"{round_}/{n}/{character * 1000}" for n in range(50)]
-        if format_ == "stock":
-            values = [encode_stock_report("b", names, np.ones((50, 4)))]
-        else:
-            values = [own_report(groups=names, usage=np.ones((50, 4)))]
-        assert decode_now(*values).entries.num_rows == 50
-        assert 0 < sum(map(sys.getsizeof, remembered)) <= 1_000_000
+        column = pa.array(names, pa.string())
+        assert remembered.of_column(column, NewNames(50)).tolist() == list(map(group_id, names))
+        assert 0 < sum(map(sys.getsizeof, remembered.cached)) <= 1_000_000
 
 
 @given(
@@ -89,13 +77,9 @@ def test_of_new_names_as_many_are_read_as_allowed(
     names: list[str], known: list[str], most: int, at_once: int
 ) -> None:
     new = [name for name in dict.fromkeys(names) if name not in known]
-    expected = [ids.NOT_READ if name in new[most:] else group_id(name) for name in names]
+    expected = [NOT_READ if name in new[most:] else group_id(name) for name in names]
     room = NewNames(most)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids, "_IDS", ids._GroupIds())
-        patch.setattr(ids, "_AT_ONCE", at_once)
-        patch.setattr(ids, "_ENCODED", 2 * at_once)
-        patch.setattr(ids, "_SAMPLE", 1)
-        ids_of(known)
-        assert ids_of_column(pa.array(names, pa.string()), room).tolist() == expected
+    ids = GroupIds(most_strings=at_once, most_encoded=2 * at_once, sample=1)
+    ids.of(known, NewNames(len(known)))
+    assert ids.of_column(pa.array(names, pa.string()), room).tolist() == expected
     assert room.left == max(most - len(new), 0)
