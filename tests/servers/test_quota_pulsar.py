@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import uuid
@@ -91,7 +92,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             received = ReceivedLimits(link, pulsar_server.service_url, group)
             job.wait_until(lambda: f"no resource group '{group}'" in log.read_text())
 
-            # An operator makes a group. The tenant's namespaces are attached to it, old and new.
+            # An administrator makes a group. The tenant's namespaces are attached, old and new.
             inf = float("inf")
             rest.put_group(group, publish_messages_per_s=120)
             job.wait_until(lambda: group_of(pulsar_server, namespace) == group)
@@ -99,7 +100,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             job.wait_until(lambda: group_of(pulsar_server, later) == group)
             job.wait_until(lambda: received.is_(120, inf))
 
-            # Another quota; then the one that whoever takes a group over hides (ADR 0010).
+            # Another quota; then the enforcer hides it in a take-over (ADR 0024).
             rest.put_group(group, publish_messages_per_s=60, dispatch_bytes_per_s=5000)
             job.wait_until(lambda: received.is_(60, 5000))
             version = len(group_changes(job.settings.history))
@@ -121,7 +122,8 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             job.wait_until(lambda: proxy.answers > answered)
             proxy.set(None)
             job.wait_until(lambda: received.is_(90, inf))
-            lines = [line for line in log.read_text().splitlines() if "resource group sync" in line]
+            sync = re.compile(r" quotaplane: (?:warning|recovered): resource group sync: ")
+            lines = [line for line in log.read_text().splitlines() if sync.search(line)]
             assert len(lines) == 2, lines
             assert " quotaplane: warning: " in lines[0]
             assert f"Pulsar's REST API at http://127.0.0.1:{port}: " in lines[0]

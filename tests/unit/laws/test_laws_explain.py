@@ -1,4 +1,4 @@
-"""The words that operators read."""
+"""The words that administrators read."""
 
 from __future__ import annotations
 
