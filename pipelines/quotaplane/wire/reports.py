@@ -9,14 +9,12 @@ affect the broker's others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quotaplane.groups.ids import NewNames, ids_of, ids_of_column
 from quotaplane.model import (
     COUNTER_COLUMNS,
     IN_FORCE_COLUMNS,
@@ -35,6 +33,7 @@ from quotaplane.wire.entry_checks import (
     describe,
     last_of_each,
 )
+from quotaplane.wire.entry_ids import with_ids
 from quotaplane.wire.intake import DenseEntries, Intake
 from quotaplane.wire.reasons import UnusableReportError
 from quotaplane.wire.rejected_reports import Refusal, letters_of_batch, refusal
@@ -117,7 +116,8 @@ def decode(
     brokers = pa.array([headers[index].broker for index in named.tolist()], pa.string())
     refusals += senders.refusals(named, brokers)
     usable, checked = _usable(len(values), refusals), []
-    for block in by_kind(_with_ids(stock, own, usable, NewNames(intake.new_names))):
+    blocks = own if stock is None else [stock, *own]
+    for block in by_kind(with_ids(blocks, usable, intake.new_names)):
         # An interval's count is below MOST_COUNT.
         most = min(MOST_RATE, float(np.nextafter(MOST_COUNT / reports.interval_s, 0)))
         block, bad = _without_bad_entries(block, values, most)
@@ -139,25 +139,6 @@ def _usable(reports: int, refusals: Sequence[Refusal]) -> BoolArray:
         if one.part is None:
             usable[one.which] = False
     return usable
-
-
-def _with_ids(
-    stock: Block | None, own: list[Block], usable: BoolArray, room: NewNames
-) -> list[Block]:
-    """The entries of usable reports, with ids in place of names."""
-    blocks = []
-    if stock is not None:
-        if not (chosen := usable[stock.report]).all():
-            stock = stock.take(np.flatnonzero(chosen))
-        blocks.append(replace(stock, ids=ids_of_column(stock.names, room)))
-    for block in own:
-        if not len(block.report) or not usable[block.report[0]]:
-            continue
-        if block.names is not None:  # of one report, so they hardly repeat
-            names = block.names.to_numpy(zero_copy_only=False)
-            block = replace(block, ids=ids_of(names.tolist(), room))
-        blocks.append(block)
-    return blocks
 
 
 def _without_bad_entries(

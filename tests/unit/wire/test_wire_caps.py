@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotaplane.groups.ids import NOT_READ
 from quotaplane.wire import report_own, report_stock
 from quotaplane.wire.intake import BYTES_PER_ENTRY, DenseEntries, Intake
 from quotaplane.wire.packed_columns import ColumnView
@@ -99,6 +100,29 @@ def test_a_few_huge_reports_take_no_room_from_honest_ones() -> None:
     honest = [idle(f"b{n}", 5000, 4) for n in range(96)]
     found = decode_now(*evil, *honest)
     assert {f"b{n}" for n in range(96)} <= set(found.headers["broker"].to_pylist())
+
+
+@pytest.mark.parametrize("format_", ["stock", "ours"])
+def test_many_new_names_of_few_reports_leave_room_for_those_of_others(format_: str) -> None:
+    names = iter(range(10**6))
+
+    def report(broker: str, count: int) -> bytes:
+        groups = [f"{format_} new {next(names)}" for _ in range(count)]
+        if format_ == "stock":
+            return encode_stock_report(broker, groups, np.ones((count, 4)))
+        return own_report(broker=broker, groups=groups, usage=np.ones((count, 4)))
+
+    evil = [report(f"e{n}", 900) for n in range(4)]
+    honest = [report(f"b{n}", 10) for n in range(16)]
+    ids = own_report(broker="ids", group_ids=[NOT_READ, 5], groups=None, usage=np.ones((2, 4)))
+    found = decode_now(*evil, *honest, ids, intake=Intake(new_names=600))
+    entries = np.bincount(found.entries["report"].to_numpy())
+    of_broker = dict(zip(found.headers["broker"].to_pylist(), entries.tolist(), strict=True))
+    assert {name: of_broker[name] for name in of_broker if name[0] == "b"} == {
+        f"b{n}": 10 for n in range(16)
+    }
+    assert sum(of_broker.get(f"e{n}", 0) for n in range(4)) == 600 - 160
+    assert of_broker["ids"] == 1
 
 
 @given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(1, 8_000_000)), max_size=30))
