@@ -18,7 +18,7 @@ turns. An item is a file, a command, or a kind of input; [the table](nightly.csv
 each. A part with new seeds or inputs never ends; an item of the others runs again when the code
 changed.
 
-| part | runs | items whose last run passed | run in all nights | hours |
+| part | runs | of its items passed at their last run | run in all nights | hours |
 |---|---|---|---|---|
 """
 
@@ -31,7 +31,7 @@ def page(rows: Rows) -> str:
 
 
 def _line(part: Part, rows: list[Row]) -> str:
-    passed = f"{sum(row.passed for row in rows)} of {len(rows)}"
+    passed = f"{sum(row.passed for row in rows)} of {len(part.items)}"
     count = f"{sum(row.count for row in rows):,} {part.unit}"
     hours = f"{sum(row.minutes for row in rows) / 60:.1f}"
     return f"| `{part.name}` | {part.does} | {passed} | {count} | {hours} |"
