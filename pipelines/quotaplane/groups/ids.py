@@ -72,6 +72,8 @@ class GroupIds:
 
     def of_column(self, names: pa.Array, room: NewNames) -> IntArray:
         """See ``ids_of_column``."""
+        if not room.left:
+            return self._known(names)
         parts: list[IntArray] = []
         begin = 0
         while begin < len(names):

@@ -48,14 +48,19 @@ def _read_evenly(blocks: Sequence[Block], most_new: int) -> None:
             at = np.flatnonzero(block.ids == NOT_READ)
             parts = _by_report(block.report[at], at)
             unread += [(block.ids, part, block.names.take(pa.array(part))) for part in parts]
+    if not unread:
+        return
     unread.sort(key=lambda one: len(one[1]))
     for number, (ids, at, names) in enumerate(unread):
-        room = NewNames(most_new // (len(unread) - number))
-        most_new -= room.left
-        ids[at] = ids_of_column(names, room)
-        most_new += room.left
-    for ids, at, names in unread:  # names that a later report has, too
-        ids[at] = ids_of_column(names, NewNames(0))
+        most = most_new // (len(unread) - number)
+        room = NewNames(most)
+        ids[at[:most]] = ids_of(names.slice(0, most).to_pylist(), room)
+        most_new -= most - room.left
+    # Once for all: a search of what is cached takes as long for one name as for many.
+    found = ids_of_column(pa.concat_arrays([names for _, _, names in unread]), NewNames(0))
+    ends = np.cumsum([len(at) for _, at, _ in unread])
+    for (ids, at, _), part in zip(unread, np.split(found, ends[:-1]), strict=True):
+        ids[at] = part
 
 
 def _by_report(report: IntArray, at: IntArray) -> list[IntArray]:
