@@ -36,7 +36,7 @@ SHEDDERS: Final = {
     "AvgShedder": 4,
     "TransferShedder": 6,
 }
-"""So many rounds, of which the slowest counts: those of hit counts decide nothing at first."""
+"""Number of rounds, of which the slowest counts: those of hit counts decide nothing at first."""
 _STOCK_ROUNDS: Final = {"ThresholdShedder": 1, "OverloadShedder": 1, "AvgShedder": 2}
 """Pulsar's take half a minute: no more than until they decide."""
 _MOST_S: Final = 0.5

@@ -1,4 +1,4 @@
-"""What every kind of test may ask for; nothing starts before a test does so."""
+"""Options and fixtures of all tests; nothing starts before a test asks for it."""
 
 from __future__ import annotations
 

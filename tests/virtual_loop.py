@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 CALL_S: Final = 0.002
-"""What a call in a thread takes."""
+"""Time that a call in a thread takes."""
 _Answer = TypeVar("_Answer")
 
 

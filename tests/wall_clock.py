@@ -37,7 +37,7 @@ class WallClock:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Of the environment of processes that have this clock."""
+        """Environment variables of processes that have this clock."""
         if not self._library.exists():
             return {}
         return {"LD_PRELOAD": str(self._library), "QUOTAPLANE_TEST_CLOCK": str(self._file)}

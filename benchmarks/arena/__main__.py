@@ -93,7 +93,7 @@ def summary(
     ideal: bool = False,
     jobs: int = 1,
 ) -> str:
-    """What ``--brief`` prints: means of the scenarios, and wishes that are not met.
+    """Output of ``--brief``: means of the scenarios, and wishes that are not met.
 
     Args:
         laws: names of contenders; None: ours.

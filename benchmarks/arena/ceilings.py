@@ -1,4 +1,4 @@
-"""What can be had at best: by whoever knows the future, and by whoever sees demand a round late."""
+"""Upper bounds of results: with the future known, and with demand seen a round late."""
 
 from __future__ import annotations
 

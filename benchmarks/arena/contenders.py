@@ -1,4 +1,4 @@
-"""Who takes part in the arena.
+"""Contenders of the arena.
 
 Another controller of ours takes part by being added to ``contenders``; its ``transition`` says
 which wishes it is held to.
@@ -49,7 +49,7 @@ class Contender:
     throttled_told: bool = True
     """Whether its brokers report what they refused; stock Pulsar's do not."""
     transition: Literal["fast", "strict"] | None = None
-    """Of ours: which wishes hold. None: a rival or a ceiling."""
+    """Transition of one of ours, by which it has wishes to meet. None: a rival or a ceiling."""
 
 
 def play(

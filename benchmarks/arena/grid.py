@@ -34,7 +34,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What a law reached on a scenario under a condition, over all seeds.
+    """Results of a law on a scenario under a condition, over all seeds.
 
     Rounds to settle are counted for each shift of each seed; None: in at least one (worst), or at
     least half of them (median), it never got there before the next shift or the end.
@@ -62,19 +62,19 @@ class Cell:
     worst_shift: str
     """The shift after which it took longest."""
     overshoot_worst: float
-    """Of usage over the quota, in the worst round."""
+    """Excess of usage over the quota, in the worst round."""
     stretch_worst: float
-    """Of usage over the quota, in the worst stretch of rounds all together, as a part of one
+    """Excess of usage over the quota, in the worst stretch of rounds all together, as a part of one
     round's quota."""
     limits_over_quota: float
-    """Of the limits in force over the quota, in the worst round."""
+    """Excess of the limits in force over the quota, in the worst round."""
     limits_over_known: float
     """The same, over the quota of the round in which they were decided: in the round in which a
     quota falls nobody can have known."""
     movement: float | None
-    """Of limits per settled round, as a part of the quota; None: it never settled."""
+    """Movement of limits per settled round, as a part of the quota; None: it never settled."""
     last_off: str
-    """Who was last away from its fair share after that, and how far; empty: nobody, ever."""
+    """Broker that was last away from its fair share after that, and how far; empty: none, ever."""
     lost_in_shifts: float
     """Part of what could have been used that was not, in the very rounds of the shifts."""
     lost_in_limits: float
@@ -193,7 +193,7 @@ def _judge(done: Run, scenario: Scenario, noise: float) -> dict[str, Any]:
 
 
 def _last_off(done: Run, scenario: Scenario, phase: dict[str, int | None]) -> str:
-    """Of the last round of a phase in which shares were not fair: whose was the worst."""
+    """Broker farthest from its fair share in the last round of a phase that was not fair."""
     begin, took = phase["from_round"] or 0, phase["rounds_to_fair"]
     last = (phase["to_round"] or 0) if took is None else begin + took - 1
     if last < max(begin, JUDGED_FROM):

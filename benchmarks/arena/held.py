@@ -35,12 +35,12 @@ SCENARIO: Final = "idle wakes"
 """Where they are tried."""
 
 _LAST: Final = 8
-"""So many rounds before the next shift a phase has settled, also where bursts are long."""
+"""Rounds before the next shift in which a phase has settled, also where bursts are long."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What one of ours reached; see ``figures``."""
+    """Results of one of our contenders; see ``figures``."""
 
     law: str
     throttle_law: str
@@ -51,7 +51,7 @@ class Held:
     jain_mean: float
     overshoot_worst: float
     used: float
-    """Of the quota, on average at the end of the scenario's phases in which all is wanted."""
+    """Part of the quota used at the end of phases in which all of it is wanted; a mean."""
 
 
 def measure(laws: tuple[Contender, ...], scenario: Scenario) -> list[Held]:

@@ -61,7 +61,7 @@ def _heat(
 
 
 STORY_BROKERS: Final = 5
-"""More lines than that can't be told apart."""
+"""Most lines that can be distinguished."""
 
 
 def story(laws: Sequence[Contender], scenario: Scenario) -> str:

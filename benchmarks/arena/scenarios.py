@@ -1,4 +1,4 @@
-"""What happens to a quota in the arena: who wants how much when, and what becomes of reports.
+"""Scenarios of the arena: who wants how much of a quota when, and what becomes of reports.
 
 A round is 5 s. Rates are messages per second, of a quota of 10,000 (more where there are many
 brokers), so that PIP-82's numbers are here times a hundred: enough that the noise of a 5 s window
@@ -47,7 +47,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Condition:
-    """What makes it harder; ``seeds`` as many runs, because chance decides."""
+    """Noise and faults added to a scenario; ``seeds`` as many runs, because chance decides."""
 
     name: str
     says: str

@@ -47,7 +47,7 @@ def _count(verdicts: Sequence[Verdict], harder: bool) -> str:
 
 
 def bound(wish: Wish, found: Measured) -> str:
-    """What is wanted, in words."""
+    """Bound of a wish, in words."""
     return f"{'at most' if wish.at_most else 'at least'} {number(wish, found.wanted)}"
 
 

@@ -1,4 +1,4 @@
-"""What is wanted of our default law, and whether a table grants it."""
+"""Wishes for our default law, and whether a table grants them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.arena.grid import Cell, Key, Table
 from benchmarks.arena.scenarios import HARDER, OWN_SCALE
 
 _ROUNDING: Final = 1e-6
-"""What counts as not above the quota."""
+"""Excess that does not count."""
 
 _STILL: Final = 1e-3
 """Part of the quota that may move in a round and still be called no movement."""
@@ -46,8 +46,8 @@ class Wish:
     unit: str
     """``rounds``, ``part`` (of 1) or ``percent``."""
     told: bool | None = None
-    """Of contenders whose brokers report what they refused, or of those whose brokers don't;
-    None: of both."""
+    """Whether it is about contenders whose brokers report what they refused; False: about the
+    others; None: about both."""
     mean: bool = False
     """About the mean of all scenarios; else about every one."""
     only: str | None = None
@@ -357,7 +357,7 @@ def _worst_scenario(wish: Wish, table: Table, key: Key) -> str:
 
 
 def _why(wish: Wish, found: Measured, cell: Cell) -> str:
-    """What the figures themselves tell about the reason."""
+    """Reason, as far as the figures themselves show it."""
     if wish.figure == "limits_over_quota":
         if cell.limits_over_known <= _ROUNDING:
             return (

@@ -21,7 +21,7 @@ _WITHIN_S: Final = 60.0
 
 
 def least_bytes(scenes: Sequence[Scenario], most_seeds: int, processes: int) -> Bounds:
-    """Of the beginning of scenarios that ask for it, as part of the cluster's bytes."""
+    """Least bytes to move at the beginning of scenarios with a bound, as part of the cluster's."""
     jobs = [
         (scene.name, seed)
         for scene in scenes

@@ -19,8 +19,8 @@ TOPIC_S: Final = 0.01
 LOOKUP_AFTER_S: Final = 0.5
 """Clients look up an unloaded topic so much later."""
 CLAIM_AFTER_S: Final = 0.1
-"""A bundle that is handed over has its new broker so much later. quotaplane's executor asks the
-target to claim it every 0.05 s; brokers of the extensible manager tell the target themselves."""
+"""Time until a bundle that is handed over has its new broker. quotaplane's executor asks the
+target to claim it every 0.05 s; brokers of the extensible manager notify the target themselves."""
 SESSION_S: Final = 30.0
 """A dead broker is noticed when its session expires."""
 _AGAIN_S: Final = 5.0
@@ -38,7 +38,7 @@ class Handover(NamedTuple):
     """How the orders of a strategy are carried out."""
 
     at_once: int
-    """So many unloads are under way at once; the next begins when one has ended."""
+    """Number of unloads under way at once; the next begins when one has ended."""
     keeps_target: bool
     """The target gets the bundle; otherwise the first lookup of the bundle's range gets the wish,
     and any other lookup places its bundle."""

@@ -24,12 +24,12 @@ _FULL: Final = 0.85
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one run. Times are in minutes, which are rounds."""
+    """Figures of one run. Times are in minutes, which are rounds."""
 
     imbalance: FloatArray
     """Shape (M,): the most used broker's use by the mean's, weighted by capacity."""
     final: float
-    """Of the last ten minutes, the mean imbalance."""
+    """Mean imbalance of the last ten minutes."""
     rounds: tuple[float, ...]
     """Until the imbalance is first at most each of ``LEVELS``; inf = never."""
     moves: int

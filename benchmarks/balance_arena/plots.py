@@ -12,9 +12,9 @@ from benchmarks.balance_arena.grid import Key, Table
 from benchmarks.balance_arena.scenarios import Scenario
 
 _COLOURS: Final = ("#e8a317", "#b5651d", "#2f9e62", "#9aa5b1", "#d9483b", "#8b5cc7")
-"""Of Pulsar's pairs, in the order of ``STOCK``."""
+"""Colours of Pulsar's pairs, in the order of ``STOCK``."""
 _BLUES: Final = ("#9dbcf5", "#3b6fd4", "#16357a")
-"""Of ours, in the order of ``EPS``."""
+"""Colours of ours, in the order of ``EPS``."""
 _LEFT, _TOP, _WIDTH, _HEIGHT = 52, 24, 600, 250
 _PANEL_W, _PANEL_H, _PER_ROW = 300, 210, 3
 _HIGHEST: Final = 2.2

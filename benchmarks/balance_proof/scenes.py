@@ -16,9 +16,9 @@ STATS_INTERVAL_S: Final = 5
 MESSAGE_BYTES: Final = 1000
 TENANT: Final = "proof"
 BUNDLES: Final = 32
-"""Of the namespace ``orders``; each with one topic."""
+"""Bundles of the namespace ``orders``; each with one topic."""
 HOT_TOPICS: Final = 8
-"""Of the namespace ``hot``, which has one bundle."""
+"""Topics of the namespace ``hot``, which has one bundle."""
 TOTAL_PER_S: Final = 1500.0
 """Messages per second of all topics before the hot bundle."""
 HOT_SHARE: Final = 0.55

@@ -28,7 +28,7 @@ class Published(NamedTuple):
     """When a consumer of the topic got it."""
     pair: IntArray
     second: BoolArray
-    """Of the pair's second broker."""
+    """Whether the limit is of the pair's second broker."""
     limit: FloatArray
 
 
@@ -111,9 +111,9 @@ class Figures:
     peak_gb: float
     """Most memory of all the job's processes together."""
     load_average: float
-    """Of the machine over the last minute, at the end."""
+    """Load average of the machine over the last minute, at the end."""
     normal_goodput: float
-    """Of the normal load before it, in the same run."""
+    """Goodput of the normal load before it, in the same run."""
     run_at: str
 
 

@@ -19,7 +19,7 @@ PAIRS: Final = BROKERS
 """Pair k is a group that only the brokers k and k + 1 have."""
 PAIR_QUOTA: Final = 1000.0
 SWAP_S: Final = 30.0
-"""For so long one broker of a pair wants all of its quota and the other nothing; then they swap."""
+"""Time in which one broker of a pair wants all of its quota, the other nothing; then they swap."""
 IN_TIME_S: Final = 4 * INTERVAL_S
 """Limits that follow a swap later than this are too late."""
 BUSY_SHARE: Final = 0.8
@@ -28,7 +28,7 @@ BUSY_SHARE: Final = 0.8
 
 @dataclass(frozen=True)
 class Phase:
-    """What the brokers send for a while."""
+    """Reports that the brokers send for a while."""
 
     key: str
     name: str

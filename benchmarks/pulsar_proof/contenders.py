@@ -1,4 +1,4 @@
-"""Who is in control: the brokers' own calculator, or our job and our enforcer beside them."""
+"""Contenders in control: the brokers' own calculator, or our job and our enforcer beside them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Contender:
-    """Who is judged, and what has to run for that."""
+    """A controller that is judged, and what has to run for it."""
 
     name: str
     title: str

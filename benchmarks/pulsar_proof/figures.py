@@ -17,7 +17,7 @@ WINDOW_S: Final = 5.0
 SETTLED_S: Final = 25.0
 """Utilisation and shares are those of the last so many seconds."""
 _NOTHING: Final = 0.01
-"""So much of the quota is next to nothing."""
+"""Part of the quota that is next to nothing."""
 
 _INNOCENT: Final = 0.99
 """A broker whose fair share is so much of what it wants is not over its share."""
@@ -30,7 +30,7 @@ class Figures:
     utilisation: float
     """Used of what could be, sum(min(quota, demand)), in the last seconds watched; 1 is all."""
     worst_share: float
-    """What the worst-off broker used of its fair share then; 1 is all of it."""
+    """Part of its fair share that the worst-off broker used then; 1 is all of it."""
     throttled_innocents: float | None
     """The part of its demand that a broker did not get then though it wanted no more than its fair
     share; of the worst-off one. None: no broker wanted so little."""

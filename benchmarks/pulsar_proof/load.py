@@ -35,7 +35,7 @@ from quotaplane.streams.script import run_job
 
 SLOT_S: Final = 0.1
 _PENDING: Final = 20
-"""So many messages wait at a place's producers at most: half a second of what the scenarios allow.
+"""Most messages that wait at a place's producers: half a second of what the scenarios allow.
 Each producer may have ``_LEAST_PENDING``."""
 _LEAST_PENDING: Final = 4
 _ON_OFF_S: Final = 0.25

@@ -350,7 +350,7 @@ def _miss(scene: Scenario, found: Figures) -> str:
 
 
 def _short_falls(found: Found, starts: Starts) -> list[str]:
-    """Of the shipped settings; empty if they were not measured, or miss nothing."""
+    """Shortfalls of the shipped settings; empty if they were not measured, or miss nothing."""
     _, missed = _judged(OBSERVED, found)
     if not missed:
         return []

@@ -1,4 +1,4 @@
-"""What was measured of one contender in one scenario, on seconds before and after the event."""
+"""Measurements of one contender in one scenario, on seconds before and after the event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Record:
     quota: tuple[float, ...]
     """In each slot."""
     demand: tuple[tuple[float, ...], ...]
-    """Of each broker, in each slot: what the topics that it has then want."""
+    """Demand of each broker in each slot: that of the topics that it has then."""
     usage: tuple[tuple[float, ...], ...]
     """The same: acknowledged to its producers, or received from it."""
     mean_demand: tuple[tuple[float, ...], ...] | None = None

@@ -42,9 +42,9 @@ def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[
     """Measure every scenario; some nine minutes.
 
     Args:
-        contender: Who is in control.
+        contender: The controller to measure.
         folder: Empty; logs and counts go there.
-        say: Is told what goes on.
+        say: Called with each line about the progress.
     """
 
     def tell(words: str) -> None:
@@ -182,7 +182,7 @@ class _Stage:
             self._cluster.kill_broker(scene.kill)
 
     def record(self, start: Start) -> Record:
-        """What was measured around the event."""
+        """Record of the time around the event."""
         scene = self._scene
         slots = round((BASE_S + WATCH_S) * SLOTS_PER_S)
         times = self._event_s - BASE_S + np.arange(slots) / SLOTS_PER_S
@@ -271,7 +271,7 @@ class _Stage:
 
 
 def _held(seen: Sequence[tuple[float, int | None]], times: Sequence[float]) -> list[int | None]:
-    """Who was the owner at each time: the one seen last."""
+    """Owner at each time: the one seen last."""
     at = np.searchsorted([when for when, _ in seen], times, side="right") - 1
     return [seen[place][1] for place in at.tolist()]
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 REPORT_INTERVAL_S: Final = 5
-"""Of the brokers' own usage reports."""
+"""Interval of the brokers' own usage reports."""
 BASE_S: Final = 10.0
 """Recorded before the event."""
 WATCH_S: Final = 50.0
 """Recorded after it: ten report intervals."""
 MUTED_FOR_S: Final = 15.0
-"""So long before we are started the topic of ``switched_on`` wakes up."""
+"""Time before our start at which the topic of ``switched_on`` wakes up."""
 
 Arrivals: TypeAlias = Literal["even", "poisson", "on_off"]
 
@@ -29,12 +29,12 @@ class Scenario:
     title: str
     quota: float
     before: tuple[float, ...]
-    """What the topics of each broker want until the event."""
+    """Demand of the topics of each broker until the event."""
     after: tuple[float, ...]
     dimension: str = "publish_messages_per_s"
-    """Of the quota. With dispatch each topic has a consumer, whose receipts are counted."""
+    """Dimension of the quota. With dispatch each topic has a consumer; its receipts are counted."""
     payload_bytes: tuple[int, ...] = (256, 256, 256)
-    """Of each broker's messages."""
+    """Bytes of each broker's messages."""
     topics: int = 1
     """On each broker, in one bundle; the n-th wants 1/sqrt(n) of what the first one wants."""
     arrivals: Arrivals = "even"

@@ -22,7 +22,7 @@ _USED_PER_S = 120.0
 
 
 class _Link:
-    """What reports go out over, and limits come in."""
+    """Link over which reports go out, and limits come in."""
 
     def __init__(self) -> None:
         self.sent: list[Reported] = []

@@ -36,7 +36,7 @@ from quotaplane.streams.sources import _to_group_events, _to_report_events
 from quotaplane.transport.base import READ_AGAIN, Message
 
 _KEPT_BYTES: Final = 64 << 20
-"""Of reports: the retention of the topic."""
+"""Bytes of reports that the topic retains."""
 
 
 class Reported(NamedTuple):
@@ -48,7 +48,7 @@ class Reported(NamedTuple):
 
 
 class RoundDone(NamedTuple):
-    """What a round gave."""
+    """Result of a round."""
 
     messages: list[Message]
     state_bytes: int
@@ -62,9 +62,9 @@ class _Checkpoint(NamedTuple):
     note: Mapping[str, Any]
     """Made with the checkpoint, see ``JobSpec.checkpoint_note``."""
     seq: int
-    """Of the next round."""
+    """Number of the next round."""
     groups_version: int
-    """Of ``resource_groups``: it is read up to there."""
+    """Version of ``resource_groups`` up to which it is read."""
     states: dict[int, bytes]
 
 

@@ -1,4 +1,4 @@
-"""What processes use, and what follows from many samples of it."""
+"""Use of memory, descriptors and threads by processes, and figures from many samples of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quotaplane.model import FloatArray
 
 
 class Use(NamedTuple):
-    """What a process uses at one time."""
+    """Use by a process at one time."""
 
     memory_mb: float
     """Its own: anonymous pages in memory, without files that are mapped."""

@@ -13,7 +13,7 @@ from quotaplane.throttle.types import Quotas, Requests
 
 
 class Prepared(NamedTuple):
-    """What a service holds: by entity state, terms and mode; of requests whose, when and what."""
+    """Data of a service: state, terms and mode by entity; entity, time and units of requests."""
 
     states: list[list[Any]]
     terms: list[tuple[Any, ...]]

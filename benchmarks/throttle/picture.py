@@ -79,7 +79,7 @@ def _panel(drawn: Picture, law: ThrottleLaw, x0: float, y0: float) -> None:
 
 
 def _told(seconds: Any, answers: Answers) -> str:
-    """What the first refusal told, and what became of it."""
+    """Time that the first refusal asks to wait, and what became of it."""
     first = int((~answers.admitted).argmax())
     wait_ms = answers.throttle_ms[first]
     if np.isinf(wait_ms):

@@ -12,7 +12,7 @@ from quotaplane.throttle.types import Quotas, Requests
 SPREADS: Final = ("uniform", "Zipf(1.1)", "one hot entity")
 SECONDS: Final = 60
 _UNITS: Final = 10.0
-"""What a request asks for on average."""
+"""Mean units of a request."""
 _TIMES: Final = 1.5
 """By how much what an entity asks for exceeds its quota."""
 _SAMPLES, _WINDOW_MS = 11, 1000

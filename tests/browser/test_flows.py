@@ -1,4 +1,4 @@
-"""What people do on the page, from the link to the change."""
+"""Actions of people on the page, from the link to the change."""
 
 from __future__ import annotations
 

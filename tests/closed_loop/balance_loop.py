@@ -30,7 +30,7 @@ class BalanceLoop:
     size: Any = 1.0
     """Capacity of each broker, in bytes per second / 1e9."""
     foreign: Any = 0.0
-    """Of each broker, the part of its machine that others use."""
+    """Foreign load of each broker, as part of its machine."""
     with_limits: bool = False
     executes: Callable[[int, str], bool] = lambda _round, _bundle: True
     """Whether a move is carried out."""
@@ -46,7 +46,7 @@ class BalanceLoop:
         self.broker_names = [f"b{i:04d}" for i in range(self.brokers)]
 
     def load(self) -> ClusterLoad:
-        """What is measured now."""
+        """Load as it is measured now, with noise."""
         noise = self.random.normal(size=len(self.truth))
         sample = self.truth * np.exp(self.sigma * noise - self.sigma**2 / 2)
         rates = np.stack([sample * 0.4, sample * 0.6, sample / 1e3, sample / 1e3], axis=1)
@@ -84,7 +84,7 @@ class BalanceLoop:
         return sum(len(decided.moves) for decided in self.decided)
 
     def bytes_moved(self) -> float:
-        """Of the moves so far, as part of the cluster's bytes, without noise."""
+        """Bytes of the moves so far, as part of the cluster's, without noise."""
         place = {name: i for i, name in enumerate(self.names)}
         moved = sum(self.truth[place[m.bundle]] for one in self.decided for m in one.moves)
         return float(moved / self.truth.sum())

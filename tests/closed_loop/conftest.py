@@ -66,7 +66,7 @@ def group_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def reports_by_reason(letters: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Of dead letters, how many reports have each reason."""
+    """Number of reports with each reason, from dead letters."""
     found: Counter[str] = Counter()
     for letter in letters:
         found[letter["reason"]] += letter["reports"]
@@ -144,7 +144,7 @@ class Loop:
         self.intervals: list[Interval] = []
         self.rejected: list[dict[str, Any]] = []
         self.letters: list[dict[str, Any]] = []
-        """Dead letters of the operator, which is not given the decoder's here."""
+        """Dead letters of the program, which is not given the decoder's here."""
         self.messages: list[bytes] = []
         self._mangle, self._senders, self._departures = mangle, senders, departures
         self._has_round, self._waiting = has_round, list[Report]()

@@ -30,7 +30,7 @@ from tests.state_invariants import check_state
 
 TICKS_PER_S: Final = 10
 _BYTES: Final = 100.0
-"""Of a message."""
+"""Bytes of a message."""
 _BATCH_S: Final = 0.4
 """From the begin of a round until its limits are on their topic."""
 _WRITE_S: Final = 0.5

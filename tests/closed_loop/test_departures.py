@@ -34,7 +34,7 @@ def wants() -> dict[str, dict[str, list[tuple[float, float]]]]:
 
 
 class Dead:
-    """What the network and the cluster's list show of the death of ``c``."""
+    """Signs of the death of ``c`` in the network and in the cluster's list."""
 
     def __init__(self, listed_until_s: int = END_S) -> None:
         self._listed_until_s = listed_until_s

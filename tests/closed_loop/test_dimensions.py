@@ -24,7 +24,7 @@ WANTS = [
     Change(0, "b2", "g", {PUBLISH: 30.0, DISPATCH: 10.0}),
 ]
 HELD_BACK = 1.0 - DEFAULT_PRICE
-"""What a broker has of its fair share that pays for the headroom of others."""
+"""Part of its fair share that a broker keeps when it pays for the headroom of others."""
 SHARES = {"b1": HELD_BACK * 60, "b2": 40}
 
 

@@ -23,7 +23,7 @@ GROUP, QUOTA = "g", 1000.0
 WANTS = {GROUP: {name: [(0, 40.0 + 20.0 * n), (5, 150.0)] for n, name in enumerate(REAL)}}
 ROUNDS = 9
 ATTACKER = "real-0"
-"""Whoever writes the invented reports may write as this broker: its role was stolen."""
+"""Broker whose role was stolen: invented reports are written with its rights."""
 
 
 def saturated(broker: str, **more: Any) -> bytes:

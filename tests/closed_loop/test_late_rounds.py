@@ -19,7 +19,7 @@ BOTH = pytest.mark.parametrize("transition", ["fast", "strict"])
 
 
 def run(settings: Settings, has_round: Callable[[int], bool], seconds: int) -> Loop:
-    """Of two brokers, one wants most of each quota, so that a safe limit would show."""
+    """Run two brokers, one of which wants most of each quota, so that a safe limit would show."""
     wants = {group: {"a": [(0.0, 150.0)], "b": [(0.0, 10.0)]} for group in GROUPS}
     quotas = {group: {DIMENSIONS[0]: QUOTA} for group in GROUPS}
     return Loop(wants, quotas, settings=settings, has_round=has_round).run(seconds)

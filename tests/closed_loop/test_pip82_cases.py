@@ -159,7 +159,7 @@ ALARMS_EVERY = 120.0
 
 
 def information(interval_s: float) -> float:
-    """What a window says on average for the new rate against the old one, in nats."""
+    """Mean information of a window for the new rate against the old one, in nats."""
     before, after = (rate * interval_s for rate in RATES)
     return after * np.log(after / before) - after + before
 

@@ -36,7 +36,7 @@ WANTS: Final = {
 QUOTAS: Final = {"orders": 100.0, "acme": 80.0, "acme::web": 80.0, "acme::batch": 80.0}
 SINCE, UNTIL = 20, 120
 TOLERANCE: Final = 0.1
-"""Of units lost or won and of limits, by group; docs/operate/replay.md says so, too."""
+"""Tolerance of units lost or won and of limits, by group; docs/operate/replay.md says so, too."""
 LEAST: Final = 60.0
 """Units that may differ in any case: a broker's messages of a second or two."""
 

@@ -65,7 +65,7 @@ def attacked(
 
 
 def victims(run: Loop) -> np.ndarray:
-    """What the victim may use in each round from the first forged report on."""
+    """Rate that the victim may use in each round from the first forged report on."""
     return run.series("share", GROUP)[BEGINS:, run.names.index("victim")]
 
 

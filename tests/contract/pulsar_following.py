@@ -27,7 +27,7 @@ def source(rig: PulsarRig, topic: str = "", **options: Any) -> dict[str, str]:
 
 
 def everything(follower: TopicPool, start: Offset) -> tuple[list[bytes | None], Offset]:
-    """What comes until nothing more does."""
+    """Read until nothing more comes; return the values and the end."""
     values: list[bytes | None] = []
     while True:
         rows, end = follower.read(start)
@@ -38,7 +38,7 @@ def everything(follower: TopicPool, start: Offset) -> tuple[list[bytes | None], 
 
 
 def again(options: dict[str, str], start: Offset, end: Offset) -> list[bytes]:
-    """What a restarted query reads of a batch that was not committed."""
+    """Values that a restarted query reads of a batch that was not committed."""
     batches = list(read_between(parse_options(options), start, end))
     return [value for batch in batches for value in batch["value"].to_pylist()]
 

@@ -1,4 +1,4 @@
-"""What the contract suite needs of each transport, and how it reads a stream to its end."""
+"""Rigs of the transports for the contract suite, and a function that reads a stream to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the embedded transport has: its tables are compacted and trimmed while in use."""
+"""Properties of the embedded transport alone: tables are compacted and trimmed while in use."""
 
 from __future__ import annotations
 

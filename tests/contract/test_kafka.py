@@ -1,4 +1,4 @@
-"""What only Kafka has: codecs, encryption, logins, partitions, and clusters that are not there."""
+"""Properties of Kafka alone: codecs, encryption, logins, partitions, and missing clusters."""
 
 from __future__ import annotations
 

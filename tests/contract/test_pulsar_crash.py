@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PER_BATCH = 70
-"""What is sent together has 50: batches end amid them."""
+"""Most messages of a micro-batch; 50 are sent together, so micro-batches end amid these."""
 
 
 KILLS: Final = 5

@@ -1,4 +1,4 @@
-"""What is gone from a Pulsar topic: told where it may be loss, and not where it is none."""
+"""Messages gone from a Pulsar topic: reported where that may be loss, and not elsewhere."""
 
 from __future__ import annotations
 

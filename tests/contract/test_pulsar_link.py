@@ -1,4 +1,4 @@
-"""Who may use a Pulsar cluster, what is told otherwise, and how limits go out."""
+"""Access to a Pulsar cluster, errors without it, and how limits go out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every transport holds: the rest of the code counts on this and on nothing else."""
+"""Contract of every transport: the rest of the code relies on this and on nothing else."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def _as_job(work: Callable[[DataFolder], object]) -> Work:
 
 
 def _three_rounds(place: DataFolder) -> int:
-    """What the job does with the outputs of three batches, and once a checkpoint of the log."""
+    """Write the outputs of three batches as the job does, with a checkpoint of the log once."""
     writer.CHECKPOINT_INTERVAL = 2  # type: ignore[misc]
     transport = open_transport(place.transport)
     with HistoryWriter(place.history, "checkpoint-1") as history:
@@ -217,8 +217,8 @@ def _mend_broken(place: DataFolder) -> int:
 
 
 def break_tables(place: DataFolder) -> None:
-    """What a power loss and a bad disk leave: empty commits, a file that no commit names, one that
-    is gone."""
+    """Damage tables as a power loss and a bad disk do: empty commits, a file that no commit names,
+    one that is gone."""
     history = Path(place.history.path)
     for table in (history / "usage", history / "resource_groups", place.root / "topics/reports"):
         log = list_log(table)
@@ -265,7 +265,7 @@ CASES: Final[dict[str, Work]] = {
     "doctor": doctor,
     "doctor --mend": _mend_broken,
 }
-"""What is tried: a command line, or what a job or broker does, with its exit code."""
+"""Cases to try: a command line, or an action of a job or broker, with its exit code."""
 
 AT_LEAST_ONCE: Final = {
     "reports": "reports",

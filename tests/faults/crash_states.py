@@ -22,7 +22,7 @@ LOST: Final = "lost"
 TORN: Final = "torn"
 WRITTEN: Final = "written"
 CONTENTS: Final = (LOST, TORN, WRITTEN)
-"""What is left of a file's bytes that were not synced: none, half of them, all."""
+"""Parts of a file's unsynced bytes that are left: none, half of them, all."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class _Entry(NamedTuple):
 
 @dataclass
 class Disk:
-    """What programs see, and what is certainly on the disk."""
+    """Files as programs see them, and as they are certainly on the disk."""
 
     names: dict[str, _File | None]
     """By path; None: a folder."""
@@ -82,11 +82,11 @@ class Disk:
             getattr(self, name)(call)
 
     def files(self) -> Files:
-        """What programs see."""
+        """Files as programs see them."""
         return _contents(self.names, WRITTEN)
 
     def left(self) -> Iterator[tuple[str, Files]]:
-        """What a power loss may leave now, and which of these it is."""
+        """(description, files) of each state that a power loss may leave now."""
         for how in CONTENTS:
             # Changes of names reach the disk in order, up to any of them ...
             names = dict(self.safe)

@@ -33,7 +33,7 @@ _HEALTHY: Final = ".healthy"
 
 
 class Attempt(NamedTuple):
-    """What came of one attempt."""
+    """Result of one attempt."""
 
     fault: str
     number: int
@@ -41,7 +41,7 @@ class Attempt(NamedTuple):
     """0, or the exit code of the error."""
     line: str
     again: str
-    """What is wrong with the next attempt, without a fault; empty: nothing."""
+    """Problem of the next attempt, without a fault; empty: none."""
 
 
 def tried(folder: Path) -> tuple[int, list[Attempt]]:
@@ -64,7 +64,7 @@ def tried(folder: Path) -> tuple[int, list[Attempt]]:
 
 
 def problems(attempt: Attempt) -> list[str]:
-    """What must hold and does not."""
+    """Conditions that must hold and do not."""
     found = [attempt.again] if attempt.again else []
     known = {0, 4} if attempt.fault in _OF_THE_DISK else {0, 2, 4}
     if attempt.code not in known:

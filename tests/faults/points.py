@@ -21,7 +21,7 @@ from tests.faults.cases import AT_LEAST_ONCE, BROKEN, CASES, JOBS, STEPS, DataFo
 from tests.faults.syscalls import KILL, Call, Decide
 
 KNOWN_CODES: Final = {0, 2, 3, 4, 10}
-"""Of docs/reference/cli.md, without 1: that is a bug."""
+"""Exit codes of docs/reference/cli.md, without 1: that is a bug."""
 
 
 _SAID_MEANWHILE: Final = ("quotaplane: mended ", "quotaplane: warning: ")
@@ -29,7 +29,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}|doctor-[0-
 
 
 class FaultKind(NamedTuple):
-    """What happens at the n-th call, and at later ones."""
+    """Kind of a fault: its effect on the n-th call, and on later ones."""
 
     error: int
     lasting: bool
@@ -82,7 +82,7 @@ FAULTS: Final = {
 
 
 class Outcome(NamedTuple):
-    """What came of one point."""
+    """Result of one point."""
 
     case: str
     fault: str
@@ -90,9 +90,9 @@ class Outcome(NamedTuple):
     code: int
     """The command's exit code; -9: it was killed."""
     line: str
-    """What it said on stderr."""
+    """Message of the command on stderr."""
     problems: tuple[str, ...]
-    """What must hold and does not."""
+    """Conditions that must hold and do not."""
 
 
 class Points:

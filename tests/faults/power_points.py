@@ -22,7 +22,7 @@ SEQUENCES: Final[dict[str, Sequence[str]]] = {
 
 
 class Survivor(NamedTuple):
-    """What came of one state."""
+    """Result of one state."""
 
     sequence: str
     calls: int

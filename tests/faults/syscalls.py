@@ -70,9 +70,9 @@ class Call(NamedTuple):
     target: str = ""
     """The new path of a ``rename`` or ``link``."""
     flags: int = 0
-    """Of an ``open``."""
+    """Flags of an ``open``."""
     data: bytes = b""
-    """What a ``write`` writes, if this is recorded."""
+    """Bytes of a ``write``, if they are recorded."""
     offset: int = 0
     """Where it writes it."""
 

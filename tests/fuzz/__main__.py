@@ -27,11 +27,11 @@ _SHOWN_EVERY_S = 60.0
 
 
 class Run(NamedTuple):
-    """What a run of one target found."""
+    """Result of a run of one target."""
 
     inputs: int
     refused: int
-    """So many inputs ended in an error of quotaplane's own."""
+    """Number of inputs that ended in an error of quotaplane's own."""
     slowest_s: float
 
 

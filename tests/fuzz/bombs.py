@@ -56,7 +56,7 @@ load: others on the same core and cache double it."""
 
 @dataclass(frozen=True)
 class Bomb:
-    """What is given to the product, and how."""
+    """Input for the product, and the call that takes it."""
 
     build: Callable[[], Any]
     run: Callable[[Any], object]
@@ -421,7 +421,7 @@ BOMBS: Final[dict[str, Bomb]] = {**REST, **HTTP, **SETTINGS, **WIRE, **TEXTS}
 
 
 def cost_of(name: str) -> dict[str, Any]:
-    """What a bomb costs: ``cpu_s``, ``memory`` in bytes, ``outcome``; measured in a child process.
+    """Cost of a bomb: ``cpu_s``, ``memory`` in bytes, ``outcome``; measured in a child process.
 
     ``scale`` is how much slower this machine is at the moment than usual, at least 1.
     """

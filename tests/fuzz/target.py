@@ -1,4 +1,4 @@
-"""What a fuzz target is."""
+"""Definition of a fuzz target."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ class Target:
     run: Callable[[bytes], object]
     """Gives the input to the product, and checks what comes out."""
     refusals: tuple[type[Exception], ...] = (QuotaplaneError,)
-    """What the product may raise."""
+    """Exceptions that the product may raise."""

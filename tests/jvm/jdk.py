@@ -9,7 +9,7 @@ from tests.spark.fixtures import launcher_environment
 
 
 def run_jdk(program: str, *words: str, asked: bytes = b"") -> bytes:
-    """What ``java`` or ``javac`` prints when it is asked this on stdin.
+    """Output of ``java`` or ``javac``, which gets ``asked`` on stdin.
 
     Raises:
         RuntimeError: it failed, or there is only a JRE, which can't compile; with what it said.

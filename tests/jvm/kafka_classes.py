@@ -19,7 +19,7 @@ _REQUEST: Final = np.dtype([("entity", ">i4"), ("at_ms", ">i8"), ("units", ">f8"
 _ANSWER: Final = np.dtype([("yes", ">i1"), ("ms", ">i8"), ("value", ">f8"), ("window", ">i8")])
 
 MOST_MS: Final = 2**63 - 1
-"""What ``Math.round`` makes of an infinite time, and of any longer one."""
+"""Greatest long; ``Math.round`` returns it for an infinite time, and for any longer one."""
 
 
 class Stat(IntEnum):
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What Kafka answers: (n,) each, and (passes,) seconds."""
+    """Answers of Kafka: (n,) each, and (passes,) seconds."""
 
     admitted: BoolArray
     throttle_ms: IntArray
@@ -89,7 +89,7 @@ def ask_kafka(jar: Path, batches: Sequence[Asked], *options: str) -> list[Said]:
 
 
 def ask_manager(jars: Path, lines: Sequence[str]) -> list[str]:
-    """What ``ClientQuotaManager`` of the server's jars answers; KafkaScopes.java says to what.
+    """Answers of ``ClientQuotaManager`` of the server's jars; KafkaScopes.java describes the lines.
 
     Raises:
         RuntimeError: as ``ask_kafka``.

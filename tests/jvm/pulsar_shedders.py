@@ -40,7 +40,7 @@ def ask_pulsar(source: str, cases: Iterable[Case]) -> list[Any]:
 
 
 def our_answers(cls: str, case: Case) -> list[dict[str, Any]]:
-    """Of each round: moves in order; AvgShedder's targets of these, and all that it remembers."""
+    """Moves of each round in order; AvgShedder's targets of these, and all that it remembers."""
     parsed = stock_case(parse_balance_case(case, "case"))
     shedder = new_shedder(cls, parsed.settings)
     answers = []

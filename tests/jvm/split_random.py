@@ -145,7 +145,7 @@ def _rounds(
 
 
 def our_split_answer(case: Json) -> Any:
-    """What quotaplane answers."""
+    """Answer of quotaplane to a case."""
     settings = stock_settings(case["conf"])
     if case["kind"] == "boundaries":
         return _our_boundaries(case)

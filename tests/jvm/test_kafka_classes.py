@@ -122,7 +122,7 @@ def as_long(milliseconds: FloatArray) -> Any:
 
 
 def balance_of(asked: Asked, said: Said) -> FloatArray:
-    """What Kafka's measure says is left."""
+    """Balance that is left by Kafka's measure."""
     if asked.stat is Stat.TOKEN_BUCKET:
         return said.value
     quota = asked.quotas.rate_per_s[asked.requests.entity]
@@ -163,7 +163,7 @@ def one(
 
 @pytest.fixture(scope="module")
 def kafka() -> dict[str, tuple[Asked, Said]]:
-    """What Kafka's classes answer to single cases."""
+    """Answers of Kafka's classes to single cases."""
     later = NOW_MS + 12_000
     burst = [(NOW_MS, 560.0), (later, 1.0), (NOW_MS + 99_999, 1.0), (NOW_MS + 100_000, 1.0)]
     spike = [(NOW_MS + 1000 * second, 400.0) for second in range(10)]

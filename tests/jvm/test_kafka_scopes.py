@@ -24,7 +24,7 @@ SCOPES = [
 ]
 REQUESTS = list(product(["", "zed", *NAMES], repeat=2))
 NO_QUOTA = "9.223372036854776E18"
-"""What the manager says where none holds: the greatest long."""
+"""Answer of the manager where no quota holds: the greatest long."""
 
 
 def test_scopes_are_resolved_as_by_kafka() -> None:

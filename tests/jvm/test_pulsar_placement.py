@@ -20,7 +20,7 @@ SPLITS: Final = [random_split_case(seed) for seed in range(160)]
 
 @pytest.fixture(scope="module")
 def said() -> list[Any]:
-    """What Pulsar answers to the transfers, the placements and the splits."""
+    """Answers of Pulsar to the transfers, the placements and the splits."""
     return ask_pulsar([*TRANSFERS, *PLACEMENTS, *SPLITS])
 
 

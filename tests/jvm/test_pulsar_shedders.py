@@ -24,7 +24,7 @@ OTHER_CATEGORIES = {
 
 
 class Asked(NamedTuple):
-    """What one JVM is asked for all tests of this file, and what it says."""
+    """Cases and answers of one JVM for all tests of this file."""
 
     cases: Sequence[Case]
     answers: Sequence[Any]

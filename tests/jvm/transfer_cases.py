@@ -177,7 +177,7 @@ def stock_round(round_: Json) -> StockRound:
 
 
 def our_answer(case: Json) -> list[Json]:
-    """What quotaplane's TransferShedder decides in each round."""
+    """Decisions of quotaplane's TransferShedder in each round."""
     policies = case["policies"]
     shedder = TransferShedder(
         stock_settings(case["conf"]), StockPolicies(**policies) if policies else None

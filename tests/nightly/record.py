@@ -35,7 +35,7 @@ class Row:
     passed: bool = False
     """The last turn."""
     commit: str = ""
-    """Of the last turn; with a + the files had other changes."""
+    """Commit of the last turn; with a + the files had other changes."""
     date: str = ""
 
     @property

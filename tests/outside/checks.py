@@ -1,4 +1,4 @@
-"""What must hold, judged by what was seen from outside only (``Evidence``).
+"""Conditions that must hold, judged by what was seen from outside only (``Evidence``).
 
 docs/operate/reliability.md (From outside, with real servers) says what each check promises.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from tests.outside.journal import Evidence, Exit, Held, Look, Published, Run
 
 CLOCKS_MS: Final = 3_000
-"""So much the clocks of the job and of agents may be wrong in a run (see the lanes)."""
+"""Most by which clocks of the job and of agents are wrong in a run (see the lanes)."""
 _ROUNDING: Final = 1e-9
 _LATE_SEQS: Final = 2
 _SLACK_MS: Final = 20
@@ -149,7 +149,7 @@ def one_content(evidence: Evidence) -> Iterator[Violation]:
 
 
 def one_leader(evidence: Evidence) -> Iterator[Violation]:
-    """Of an older epoch at most two rounds are published once a newer one has begun."""
+    """At most two rounds of an older epoch are published once a newer one has begun."""
     newest, late = -1, defaultdict[int, set[int]](set)
     for each in evidence.published:
         newest = max(newest, each.epoch)

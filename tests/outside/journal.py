@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Held(NamedTuple):
-    """What an agent has of one group."""
+    """Limit that an agent has of one group."""
 
     limit: float
     """Per second, as the client library says; inf: unlimited."""
@@ -94,7 +94,7 @@ class Evidence:
     """At the start."""
     lease_ms: int
     stale_ms: int
-    """What clocks may differ by: ``brokers.stale_after_intervals`` intervals."""
+    """Most by which clocks may differ: ``brokers.stale_after_intervals`` intervals."""
     faults_end_ms: int
     """When the last fault was over."""
     end_ms: int
@@ -105,7 +105,7 @@ class Evidence:
     table: dict[str, float] = field(default_factory=dict)
     """Quotas at the end, as ``quotaplane groups list`` prints them."""
     history: list[str] = field(default_factory=list)
-    """What ``doctor``, ``audit`` and ``replay`` complain about at the end."""
+    """Complaints of ``doctor``, ``audit`` and ``replay`` at the end."""
 
 
 def read_journal(lines: Iterable[str]) -> list[Look]:

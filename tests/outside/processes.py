@@ -67,7 +67,7 @@ class Program:
         return self._process.poll() is None
 
     def said(self) -> str:
-        """What this process has printed."""
+        """Output of this process so far."""
         return self._log.read_bytes()[self._printed :].decode(errors="replace")
 
     def supervise(self) -> None:

@@ -1,4 +1,4 @@
-"""What must hold on three Pulsar brokers, judged by what their clients and REST API showed."""
+"""Conditions that must hold on three Pulsar brokers, judged by their clients and REST API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEW_TOPIC_MS = 1_000
 _SLOT_MS = 100
 _WINDOW_S = 5
 _MOST, _LEAST = 1.15, 0.8
-"""Of the quota, once everything is quiet: rates are measured, and a write refills buckets."""
+"""Parts of the quota, once all is quiet: rates are measured, and a write refills buckets."""
 
 
 @dataclass

@@ -38,7 +38,7 @@ class PulsarWorld(World):
         self.topics: list[Topic] = []
         self.enforcers: dict[str, Enforcer] = {}
         self._proxies: list[Proxy] = []
-        """Of the brokers."""
+        """Proxies of the brokers."""
         self._own: dict[str, tuple[Proxy, Proxy]] = {}
         """By client: of service_url, and of admin_url."""
 

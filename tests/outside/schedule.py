@@ -14,7 +14,7 @@ from tests.servers.proxy import KINDS
 
 FIRST_S: Final = 5.0
 _LEFT_OUT: Final = 0.2
-"""Of the lanes, by each seed."""
+"""Part of the lanes that each seed leaves out."""
 
 
 class Fault(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the proxy does to connections."""
+"""Effects of the proxy on connections."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class KafkaServer(LoggedProcess):
         return f"127.0.0.1:{self._ports[listener]}"
 
     def proxy_ports(self, listener: str) -> tuple[int, int]:
-        """Of a listener in ``proxied``: where its proxy must listen, and where the server does."""
+        """Ports of a listener in ``proxied``: its proxy's, and the server's own."""
         return self._proxies[listener], self._ports[listener]
 
     @property

@@ -1,4 +1,4 @@
-"""The commands that a page of docs/ lets operators run, as they are written there."""
+"""Commands that a page of docs/ lets administrators run, as they are written there."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def publishing(cluster: PulsarCluster, topics: list[str]) -> Iterator[None]:
 
 
 class Watched:
-    """What the job wrote about a broker since a moment."""
+    """Rows that the job wrote about a broker since a moment."""
 
     def __init__(self, job: RunningJob, cluster: PulsarCluster, broker: int) -> None:
         self._job, self._cluster = job, cluster

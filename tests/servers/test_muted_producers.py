@@ -30,9 +30,9 @@ SERVED_WITHIN_S = 10.0
 """On a quiet machine."""
 BUSY_MACHINE_S = 40.0
 REPORT_INTERVAL_S = 2.0
-"""Of the server in tests/servers/fixtures.py."""
+"""Report interval of the server in tests/servers/fixtures.py."""
 STATS_INTERVAL_S = 5.0
-"""Of the same server."""
+"""Statistics interval of the same server."""
 CLOSED = "held back by the brokers' own limiter"
 """In the line about closed connections."""
 

@@ -1,4 +1,4 @@
-"""The quota job beside a stock Pulsar: an operator only uses Pulsar's own REST API."""
+"""The quota job beside a stock Pulsar: an administrator only uses Pulsar's own REST API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of the job's state after each batch, compared with the table and the brokers.
+"""Conditions on the job's state after each batch, compared with the table and the brokers.
 
 * **no quota lost**: the state has exactly the quotas that the table had when the batch was planned.
 * **accounted** (strict): a broker never has more in force than the state says: all of a limit of
@@ -47,7 +47,7 @@ class Accounts:
         self._expected: dict[tuple[int, int], list[tuple[str, str, FloatArray]]] = {}
         """(broker, group, limits) that a round must hand back, by (epoch, seq)."""
         self._counted: dict[tuple[int, str, int, str, int], float] = {}
-        """Of a limit of an earlier epoch, the most that this one counted, by (epoch, broker, start,
+        """Most that this epoch counted of a limit of an earlier one, by (epoch, broker, start,
         group, dimension)."""
         self._checks_hand_back = world.scenario.strict and world.scenario.has_plain_hand_back
 
@@ -192,7 +192,7 @@ class Accounts:
     def _to_hand_back(
         self, process: JobProcess, planned: Planned, decoded: Any
     ) -> Iterator[tuple[str, str, FloatArray]]:
-        """What this round must hand back: what is reported, while all of it fits the quotas."""
+        """Limits that this round must hand back: those reported, while all fit the quotas."""
         epoch = process.checkpoint.epoch
         if not self.world.invariants.learns(process, planned.now_ms):
             return

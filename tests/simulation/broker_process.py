@@ -49,7 +49,7 @@ class BrokerProcess:
         self.steady_ms = (lambda: world.timeline.now_ms) if phase_ms % 2 else clock.now_ms
         self._inbox: list[Polled] = []
         self._waiting: list[tuple[Polled, LimitsMessage]] = []
-        """What arrived while the process was frozen."""
+        """Messages that arrived while the process was frozen."""
         self.restart()
         world.timeline.after(phase_ms, self._tick)
 
@@ -139,7 +139,7 @@ class BrokerProcess:
         self._forget()
 
     def _forget(self) -> None:
-        """What the client forgot with its report, the plain rules forget, too."""
+        """Forget in the plain rules, too, what the client forgot with its report."""
         groups = self.world.scenario.groups
         known = self.client._received.columns(self.world.group_ids) >= 0
         for group, is_known, hosted in zip(groups, known, self.attached, strict=True):

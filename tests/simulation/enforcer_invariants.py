@@ -1,4 +1,4 @@
-"""What must hold of the cluster that an enforcer limits, read from outside.
+"""Conditions on the cluster that an enforcer limits, read from outside.
 
 * **no quota opened**: each group has its quota in the cluster, or a rate limits each of its topics.
 * **one writer**: once an enforcer that got the lead later has written, no earlier one writes.
@@ -29,7 +29,7 @@ class EnforcerInvariants:
     def __init__(self, world: EnforcerWorld) -> None:
         self.world = world
         self._quotas: dict[str, float] = {}
-        """What somebody set last, by group."""
+        """Quota that somebody set last, by group."""
         self._newest_writer = 0
 
     def fail(self, text: str) -> NoReturn:

@@ -26,7 +26,7 @@ class EnforcerScenario(NamedTuple):
     chaos_s: int
 
     def traits(self) -> frozenset[str]:
-        """What there is in this scenario: kinds of faults and more."""
+        """Kinds of faults in this scenario, and its other traits."""
         has = {self.settings.enforce.without_limits, f"on_exit_{self.settings.enforce.on_exit}"}
         return frozenset(self.faults).union(has)
 

@@ -1,4 +1,4 @@
-"""What must hold after each step of a run, read from outside: from messages, and from brokers.
+"""Conditions after each step of a run, read from outside: from messages, and from brokers.
 
 * **strict**: what all brokers may use of a quota is at most that quota (docs/explain/laws.md has
   the terms: from the beginning of the promise on, and a lowered quota holds two leases later).

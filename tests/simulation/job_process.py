@@ -1,7 +1,7 @@
-"""One process of the quota job: the real operator, program, sink and finisher, batch by batch.
+"""One process of the quota job: the real ShardOperator, program, sink and finisher, batch by batch.
 
-Spark's part is here: the log of offsets, the states of the operator, the commit. At each labelled
-point of a batch (``point``) the process may end as if killed, or be frozen while others go on.
+Spark's part is here: the log of offsets, the stored states, the commit. At each labelled point of a
+batch (``point``) the process may end as if killed, or be frozen while others go on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class JobProcess:
         self.settings = world.scenario.settings
 
     def start(self) -> None:
-        """What ``StreamJob`` does before its query runs.
+        """Do what ``StreamJob`` does before its query runs.
 
         Raises:
             QuotaplaneError: the job does not start.
@@ -165,7 +165,7 @@ class JobProcess:
         offsets.append(Planned(self.clock.now_ms(), reports, changes, end))
 
     def _outputs(self, seq: int, *, again: bool) -> pa.Table:
-        """Run the operator of every shard; the rows of all."""
+        """Run the stateful operator of every shard; return the rows of all."""
         planned = self.checkpoint.offsets[seq]
         arrived = self._arrived(seq, planned, again=again)
         rows: list[Any] = []
@@ -294,7 +294,7 @@ class _Watched:
 
 
 class _Handle:
-    """What Spark gives an operator: its list state, and timers."""
+    """Stand-in for Spark's handle of a stateful operator: its list state, and timers."""
 
     def __init__(self, before: StoredState | None) -> None:
         self._elements = () if before is None else before.elements

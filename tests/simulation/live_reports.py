@@ -27,7 +27,7 @@ _TOPIC: Final = "non-persistent://acme/fleet/reports"
 
 
 class _Received:
-    """What one process receives of the topic: ``TopicPool`` with one ``LiveReader``."""
+    """Messages that one process receives of the topic: ``TopicPool`` with one ``LiveReader``."""
 
     def __init__(self, topic: list[StoredReport], now_ms: Callable[[], int]) -> None:
         self._topic, self._now_ms = topic, now_ms

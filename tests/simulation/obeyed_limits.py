@@ -76,7 +76,7 @@ class ObeyedLimits:
         return [self._name_of_id[each] for each in ids]
 
     def epoch_of(self, group: str) -> int:
-        """Of which epoch a group's limit is; -1: there was no message about it."""
+        """Epoch of a group's limit; -1: there was no message about it."""
         return self._newest[group].version[0] if group in self._newest else -1
 
     def in_force(self, groups: tuple[str, ...], steady_ms: int) -> FloatArray:

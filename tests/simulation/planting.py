@@ -20,12 +20,12 @@ class Planted(NamedTuple):
     """A planted bug."""
 
     breaks: str
-    """What is wrong with it."""
+    """Description of the bug."""
     function: Any
     before: str
-    """What the function's source has."""
+    """Text in the function's source."""
     after: str
-    """What it has with the bug."""
+    """Text in its place with the bug."""
     needs: tuple[str, ...] = ()
     """Without these a scenario can't find it, or hardly, so its seed is passed over: names of
     faults, and what ``traits`` of a scenario says."""

@@ -66,7 +66,7 @@ class SimulatedPulsar(FakePulsar):
         return self._of(namespace, self.topics)
 
     def use_of(self, topic: str) -> float:
-        """What a topic uses: what its clients want, as far as its rate lets them."""
+        """Rate that a topic uses: its clients' demand, as far as its own rate lets them."""
         rate = self.rate_of(topic)
         return self.used[topic] if rate is None else min(self.used[topic], rate)
 
@@ -90,7 +90,7 @@ class SimulatedPulsar(FakePulsar):
 
 
 class SimulatedWire(Wire):
-    """What httpx sends, one process of one world."""
+    """Requests of httpx by one process of one world."""
 
     def __init__(self, world: EnforcerWorld, loop: ProcessLoop) -> None:
         super().__init__(world.cluster)
@@ -110,7 +110,7 @@ class LimitsReader(Link):
         self.is_cut_off = False
 
     def poll_limits(self) -> Portion:
-        """What came since the last call."""
+        """Messages since the last call."""
         if self.is_cut_off:
             raise TransportError("limits topic: no answer")
         new = self._messages[self._read :]

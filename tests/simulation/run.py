@@ -34,7 +34,7 @@ BUGS: Final = PLANTED | ENFORCER_PLANTED
 
 
 class Result(NamedTuple):
-    """What came of a seed."""
+    """Result of a seed."""
 
     seed: int
     rounds: int

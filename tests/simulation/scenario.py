@@ -1,4 +1,4 @@
-"""What a seed stands for: the cluster's size, the settings, and which faults occur how often.
+"""Scenario of a seed: the cluster's size, the settings, and which faults occur how often.
 
 Each seed enables a random part of all faults ("swarm testing": Groce et al., ISSTA 2012). A run in
 which everything breaks at once gets nowhere near the states behind a single kind of fault.
@@ -78,7 +78,7 @@ _UNPLAIN: Final = frozenset(
 
 @dataclass(frozen=True)
 class Network:
-    """What happens to each message; chances from 0 to 1."""
+    """Delivery of messages: loss, repetition and delay; chances from 0 to 1."""
 
     loss: float
     twice: float
@@ -130,7 +130,7 @@ class Scenario:
         return not _UNPLAIN.intersection(self.faults)
 
     def traits(self) -> frozenset[str]:
-        """What there is in this scenario: kinds of faults and more."""
+        """Kinds of faults in this scenario, and its other traits."""
         has = {
             "strict": self.strict,
             "tree": any("::" in group for group in self.groups),

@@ -1,4 +1,4 @@
-"""What must hold long after the last fault: the job has all quotas, and everybody gets its part."""
+"""Conditions long after the last fault: the job has all quotas, and everybody gets its part."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Served:
             self._check_brokers(dimension, at, demand[:, at], used[:, at], limits[:, at])
 
     def _reachable(self, group: str, demand: FloatArray, dimension: int) -> float:
-        """What the groups below and at a group can use at most, by demands and lower quotas."""
+        """Most that the groups below and at a group can use, by demands and lower quotas."""
         quotas = self.world.groups.quotas
         places = self.world.scenario.groups
         own = float(demand[:, places.index(group)].sum()) if group in quotas else 0.0
@@ -108,7 +108,7 @@ class Served:
                 )
 
     def _part(self, group: str, dimension: int) -> float:
-        """What a group and those below it get at least if all want much.
+        """Least that a group and those below it get if all want much.
 
         A quota is divided evenly between a group's own topics and the groups right below it.
         """

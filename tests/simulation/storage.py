@@ -1,4 +1,4 @@
-"""What outlives every process: topics, the table of quotas, checkpoints, the history, the leader.
+"""Storage that outlives processes: topics, the table of quotas, checkpoints, history, the leader.
 
 The job's own classes write to these: ``MemoryHistory`` is a ``HistoryWriter`` and
 ``MemoryLeadership`` a ``Leadership`` whose tables are in memory; their rules are the real ones.
@@ -51,9 +51,9 @@ class StoredCheckpoint:
     """Where the first batch begins."""
     offsets: list[Planned] = field(default_factory=list)
     committed: int = 0
-    """So many batches are committed."""
+    """Number of batches that are committed."""
     synced: int = 0
-    """So many entries of ``offsets`` survive a power loss."""
+    """Number of entries of ``offsets`` that survive a power loss."""
     states: dict[int, dict[int, StoredState]] = field(default_factory=dict)
     """States after each of the last batches, by batch and shard."""
     spool: str = ""
@@ -133,7 +133,7 @@ class History:
         self.lease_ms = 0
 
     def earlier(self, now_ms: int) -> Earlier:
-        """What ``read_earlier`` finds."""
+        """Result of ``read_earlier``."""
         if not self.rounds:
             return Earlier(0, 0)
         last_ms = min(max(self.rounds.values()), now_ms)

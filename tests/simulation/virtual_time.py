@@ -52,12 +52,11 @@ class Clock:
         self._timeline, self.offset_ms = timeline, offset_ms
 
     def now_ms(self) -> int:
-        """What this clock shows."""
         return self._timeline.now_ms + self.offset_ms
 
 
 class Trace:
-    """What happened: a hash of all, and the last events as text."""
+    """Events of a run: a hash of all, and the last ones as text."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline

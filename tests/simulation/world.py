@@ -147,7 +147,7 @@ class World:
         self.timeline.after(INTERVAL_MS, self.start_if_none)
 
     def start_if_none(self) -> None:
-        """What a supervisor does: start the job if it does not run."""
+        """Start the job if it does not run, as a supervisor does."""
         if not self.jobs:
             self.start_job()
 

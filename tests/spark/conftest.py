@@ -1,4 +1,4 @@
-"""What the tests of the history have in common."""
+"""Fixtures that the tests of the history share."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 JVM_OPTIONS: Final = (
     f"{SHORT_LIVED} -Xmn600m -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-"""Of Spark's driver in tests, with its usual heap of 2 GB.
+"""JVM options of Spark's driver in tests, with its usual heap of 2 GB.
 
 Verifying its classes takes a seventh of a start's time, and collecting garbage from a heap that
 grows step by step takes a tenth of a test's.

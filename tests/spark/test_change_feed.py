@@ -1,4 +1,4 @@
-"""What `quotaplane groups` commits, a Spark stream follows: each change once, as what it was."""
+"""Stream of the changes that `quotaplane groups` commits: each change once, as what it was."""
 
 from __future__ import annotations
 

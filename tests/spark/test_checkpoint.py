@@ -40,7 +40,7 @@ def opened(
     epoch: int = 8,
     strict_lease_s: float | None = None,
 ) -> Checkpoint:
-    """What a job with these settings goes on from."""
+    """Checkpoint from which a job with these settings goes on."""
     job = spec(tmp_path, strict_lease_s)
     folder = CheckpointFolder(spark, job.checkpoint)
     make_history(job.settings.history)

@@ -132,7 +132,7 @@ def _numbered(settings: Settings, log: str) -> int:
 
 
 def _limits_in_force(settings: Settings) -> dict[tuple[str, str], list[float]]:
-    """What brokers that heard every message would apply now."""
+    """Limits that brokers which received every message would apply now."""
     newest: dict[tuple[str, str], tuple[tuple[int, int], list[float]]] = {}
     link = open_broker_link(settings.transport, limits_from="earliest")
     for message in limits_of(link):

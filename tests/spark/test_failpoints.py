@@ -219,12 +219,12 @@ class Loop:
         self.rounds = 0
         self.epochs: set[int] = set()
         self.told: dict[int, dict[str, Any]] = {}
-        """What each round told brokers, and what they may use afterwards."""
+        """Limits that each round published to brokers, and those in force afterwards."""
         self._values: dict[tuple[str, int], set[bytes]] = {}
         self.run_round()
 
     def _send_reports(self) -> None:
-        """What brokers report before the next round."""
+        """Send the brokers' reports before the next round."""
         demand = np.zeros((len(BROKERS), len(QUOTAS), len(DIMENSIONS)))
         demand[..., 0] = np.random.default_rng([7, self.rounds]).choice(
             [0.0, 10.0, 40.0, 200.0], demand.shape[:2]

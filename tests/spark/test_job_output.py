@@ -1,4 +1,4 @@
-"""What the real job prints while it runs: its own lines, and nothing of Spark's."""
+"""Output of the real job while it runs: its own lines, and nothing of Spark's."""
 
 from __future__ import annotations
 

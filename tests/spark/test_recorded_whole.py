@@ -30,7 +30,7 @@ pytestmark = pytest.mark.nightly
 BROKERS = ("a", "b", "c")
 INTERVAL_S, INTERVALS = 60.0, 30
 LEASE_S = 300.0
-"""Of the 30 intervals some four are young enough to decide with: no report waits for a clock."""
+"""Lease with which some four of the 30 intervals are young enough to decide with."""
 
 
 class CutOffError(RuntimeError):

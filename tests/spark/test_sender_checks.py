@@ -1,4 +1,4 @@
-"""Whose reports are used, in Spark's plan: keys of rows, and the cluster's list of the batch."""
+"""Checks of senders in Spark's plan: keys of rows, and the cluster's list of the batch."""
 
 from __future__ import annotations
 

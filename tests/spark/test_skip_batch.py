@@ -163,7 +163,7 @@ def test_a_batch_is_tried_three_times_then_skipped_and_nothing_else_is_lost(
 def test_a_skip_that_is_cut_off_is_done_by_the_next_start(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by kill -9: with its reports the batch would tell brokers something else than before."""
+    """As by kill -9: with its reports the batch would publish other limits than before."""
     loop.report("a", "b", "c")
     with monkeypatch.context() as patch:
         fails(patch, RuntimeError("once"), [])

@@ -30,7 +30,7 @@ def job(conf: Path):
 
 
 def kinds(job: RunningJob) -> list[str]:
-    """Of the job's lines; an assertion if it printed anything else."""
+    """Kinds of the job's lines; an assertion if it printed anything else."""
     found = []
     for line in job.printed():
         ours = re.fullmatch(r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ )?quotaplane: (\w+): .*", line)

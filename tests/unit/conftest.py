@@ -1,4 +1,4 @@
-"""What several unit tests ask for."""
+"""Fixtures and a hook for several unit tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every cluster that quotaplane balances."""
+"""Properties of every cluster that quotaplane balances."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_hash_is_of_all_that_is_approved_and_too_long_for_a_colliding_pair() -
 
 @given(damaged(st.just(GOOD)))
 def test_a_damaged_plan_orders_nothing_else(value: bytes) -> None:
-    """What the hash covers is as it was, or the plan is refused."""
+    """Content that the hash covers is as it was, or the plan is refused."""
     try:
         plan = decode_plan(value)
     except InputError:

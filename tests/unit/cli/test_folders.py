@@ -18,7 +18,7 @@ REFUSED = [
     *("a\tb", "a\nb", "a\x7f", "", " ", "file:/tmp/history", "x:history"),
     *("file:///data/a%2520b", "file:///data/a?b", "file:///data/a#b", "s3://bucket/a%20b"),
 ]
-"""Of the first, delta-rs made the folder ``a b``; at others it panicked, or found no files."""
+"""Refused paths. With the first, delta-rs made the folder ``a b``; with others it panicked."""
 READ = ["a b", "a+b", "a#b", "a'b", "été", "a=b,c;d", "~a", "a:b@c"]
 
 

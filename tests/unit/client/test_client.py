@@ -145,7 +145,7 @@ class Simulated:
 
 
 class Enforcer:
-    """The enforcer, for stock brokers: NaN leaves a rate alone, and nobody told when it started."""
+    """The enforcer, for stock brokers: NaN leaves a rate alone, and no start was reported."""
 
     unset = unset_safe = np.nan
     removed = np.inf

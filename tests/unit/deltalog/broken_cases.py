@@ -263,7 +263,7 @@ STRANGE = {
         50,
     ),
 }
-"""What no power loss leaves; without checksums, which would show it, too."""
+"""Damage that no power loss leaves; without checksums, which would show it, too."""
 BREAKS |= {name: each._replace(checksums=False) for name, each in STRANGE.items()}
 
 

@@ -48,7 +48,7 @@ class Disk:
             self._files.add(_content(path))
 
     def ends_before_its_sync(self, do: Callable[[], object]) -> None:
-        """What this writes is not synced: the power is lost before."""
+        """Call ``do``, and lose the power before anything it writes is synced."""
         self.fails_after = 0
         with pytest.raises(PowerLossError):
             do()

@@ -1,4 +1,4 @@
-"""A log that a power loss cut off is told, where delta-rs and Spark would read what is left."""
+"""Logs that a power loss cut off are reported, where delta-rs and Spark would read what is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was acknowledged outlasts a power loss; what was not takes nothing with it."""
+"""Acknowledged writes outlast a power loss; other writes take nothing with them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def write_round(place: Place, seq: int) -> None:
 
 
 def seqs(place: Place) -> Any:
-    """What the history has; a round that is in ``rounds`` must be in the others."""
+    """Rounds in the history; a round that is in ``rounds`` must be in the others."""
     found = {name: sorted(read(place.history, name)["seq"].to_pylist()) for name in ROUND}
     assert set(found["rounds"]) <= set(found["usage"]) & set(found["limits"])
     return found["rounds"]
@@ -160,7 +160,7 @@ def test_what_is_acknowledged_is_there_after_a_power_loss(
 def test_a_power_loss_within_a_write_takes_nothing_of_before(
     beginning: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
-    """Broken at worst, and told; mended, it is as before the write, or as after it."""
+    """Damage, if any, is reported; mended, all is as before the write, or as after it."""
     do, found = WRITES[write]
     before = found(Place(beginning))
     syncs = 0
@@ -186,7 +186,7 @@ def test_a_power_loss_within_a_write_takes_nothing_of_before(
 
 
 def mended(place: Place) -> bool:
-    """Mends what is broken; whether anything was, and was told."""
+    """Mend what is broken; return whether anything was, and was reported."""
     conf = write_conf(place.root, {"kind": "delta", "path": place.transport.path})
     code = main(["doctor", "--mend", "--conf", str(conf)])
     assert code in (0, 11)

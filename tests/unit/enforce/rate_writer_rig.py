@@ -24,7 +24,7 @@ class Stub:
         self.asked: list[str] = []
         self.error: Exception | None = None
         self.rate: dict[str, Any] | None = None
-        """What each topic has."""
+        """Rate that each topic has."""
         self.answers = asyncio.Event()
         self.answers.set()
 

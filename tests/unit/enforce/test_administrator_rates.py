@@ -513,7 +513,7 @@ async def test_a_stop_writes_also_what_changed_while_the_table_was_written(
 
 @pytest.mark.parametrize("administered", [False, True])
 async def test_requests_do_not_grow_with_administrators_rates(administered: bool) -> None:
-    """Of reads of 5,000 topics and 30 writes a second, for a minute."""
+    """Reads of 5,000 topics and 30 writes a second, for a minute."""
     rig = Rig(5000, max_writes_per_s=30.0, max_reads_per_s=200.0)
     rig.rest.rate = administrators(5000) if administered else None
     await rig.record.look()

@@ -1,4 +1,4 @@
-"""Never more than the quotas, whatever was told: each limit, and those of all brokers together."""
+"""Never more than the quotas, whatever was published: each limit, and those of all together."""
 
 from __future__ import annotations
 

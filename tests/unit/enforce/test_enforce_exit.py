@@ -1,4 +1,4 @@
-"""What a clean stop leaves when the cluster or the table does not do as it is told."""
+"""Clean stops while the cluster or the table refuses requests, and what they leave."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def rates_of(
     law: Divide = "max_min",
     floor_share: float = 0.1,
 ) -> list[float]:
-    """Of topics of one pair, in publish messages."""
+    """Rates of topics of one pair, in publish messages."""
     layout = layout_of({f"t{i:03}": "b" for i in range(len(usage))}, "g")
     full = np.zeros((len(usage), 4), np.bool_)
     full[:, 0] = saturated or False

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 INF, NAN = np.inf, np.nan
 LATER_MS = 1e15
-"""Of limits: decided after anything was recorded."""
+"""Time of limits that were decided after anything was recorded."""
 LATER = np.array([LATER_MS, LATER_MS])
 
 

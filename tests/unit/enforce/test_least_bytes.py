@@ -14,7 +14,7 @@ from quotaplane.model import FloatArray
 from tests.unit.enforce.enforce_cases import layout_of
 
 FULL_BATCH = 128 * 1024
-"""What Pulsar's clients put into one batch by default."""
+"""Most bytes that Pulsar's clients put into one batch by default."""
 INF = np.inf
 
 
@@ -25,7 +25,7 @@ def only_bytes(*limits: float) -> FloatArray:
 
 
 def raised(limits: list[float], topics: list[int]) -> list[float]:
-    """Of one group, in published bytes; nothing else is raised."""
+    """Raised limits of one group, in published bytes; nothing else is raised."""
     rates = np.repeat(np.array(limits)[:, None], 4, axis=1)
     group, counts = np.zeros(len(limits), np.int64), np.array(topics)
     np.testing.assert_array_equal(raised_limits(rates, group, counts, 0.0), rates)

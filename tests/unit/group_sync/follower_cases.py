@@ -19,7 +19,7 @@ BY = "pulsar:blue"
 
 
 class Rig:
-    """A group sync of the fake cluster; ``told`` are the lines for the operator."""
+    """A group sync of the fake cluster; ``told`` has the lines for the administrator."""
 
     def __init__(self, cluster: FakeCluster, history: History) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Our table follows a cluster: what is read, what is written, and what is told of failures."""
+"""Our table follows a cluster: what is read, what is written, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ LOCKED = HistoryError("somebody else writes")
 
 class TestFailures:
     def failing(self, rig: Rig, path: str, answer: Answer) -> list[QuotaplaneError]:
-        """What a second poll returns, in which one thing fails and all else has changed."""
+        """Failures of a second poll, in which one thing fails and all else has changed."""
         for name in ("bad", "good", "gone"):
             rig.cluster.put(name, publishRateInMsgs=1)
         poll = rig.follower()

@@ -1,4 +1,4 @@
-"""What is changed in our table, given a cluster's groups."""
+"""Changes of our table, given a cluster's groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster does not list any more is deleted here only when that is sure."""
+"""Groups that a cluster does not list any more are deleted here only when that is sure."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Planted(NamedTuple):
     plant: Callable[[History], None]
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
-    """What the audit finds."""
+    """Rows that the audit finds."""
 
 
 def _exceeded(history: History) -> None:
@@ -117,7 +117,7 @@ def _put_statuses(history: History, broker: str, statuses: dict[float, str]) -> 
 
 
 def _stamp(second: float) -> Row:
-    """Of the round of a second."""
+    """Columns of the round at a second."""
     round_at = at(int(second)) + timedelta(milliseconds=200)
     return {"epoch": 1, "seq": int(second), "round_at": round_at, "date": round_at.date()}
 

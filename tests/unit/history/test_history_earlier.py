@@ -1,4 +1,4 @@
-"""What a job learns of the runs before it."""
+"""Facts that a job reads of the runs before it."""
 
 from __future__ import annotations
 

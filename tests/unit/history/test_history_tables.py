@@ -1,4 +1,4 @@
-"""The tables are made once, and what is not ours is told apart."""
+"""Tables are made once, and those that are not ours are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every law must hold."""
+"""Properties that every law must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `max_min` promises over all of the allowed range, against exact arithmetic."""
+"""Promises of `max_min` over all of the allowed range, against exact arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads, as a mapping."""
+"""Metrics as Prometheus reads them, as a mapping."""
 
 from __future__ import annotations
 

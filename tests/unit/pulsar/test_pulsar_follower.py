@@ -1,4 +1,4 @@
-"""What a streaming query follows while topics come, go and fall silent: fakes, no server."""
+"""Topics that a streaming query follows come, go and fall silent: fakes, no server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits of a non-persistent topic for the next micro-batch has a bound; what goes is told."""
+"""Bound of a non-persistent topic's messages that wait for a micro-batch; drops are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to Pulsar, and what can't be: fakes, no server."""
+"""Messages that are sent to Pulsar, and those that can't be: fakes, no server."""
 
 from __future__ import annotations
 

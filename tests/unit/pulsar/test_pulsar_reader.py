@@ -1,4 +1,4 @@
-"""What our readers do when a cluster fails amid their work: a fake of pulsar-client, no server."""
+"""Readers while a cluster fails amid their work: a fake of pulsar-client, no server."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_message_that_never_comes_is_not_waited_for_each_time(
 
 
 class Odd(FakeMessage):
-    """What other clients may send, and Spark has no value for."""
+    """A message that other clients may send, with values that Spark does not have."""
 
     def partition_key(self) -> str:
         return b"\xff".decode()

@@ -61,7 +61,7 @@ class Answer:
     cut: bool = False
     """Close the connection without an answer."""
     then: Callable[[], None] = lambda: None
-    """What the server does between the delay and the answer."""
+    """Action of the server between the delay and the answer."""
 
     def data(self) -> bytes:
         """The body as it is sent."""
@@ -187,7 +187,7 @@ class Wire(httpx.AsyncBaseTransport):
         return answer
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """What httpx calls."""
+        """Answer a request; httpx calls this."""
         answer = await self.answer(request, (await request.aread()).decode())
         headers = _HEADERS | answer.headers
         return httpx.Response(

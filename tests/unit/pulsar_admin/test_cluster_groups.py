@@ -1,4 +1,4 @@
-"""What is made of a cluster's answers."""
+"""Groups that are read from a cluster's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many namespaces or topics are missing from is not believed at once: rates would go."""
+"""A list without many known namespaces or topics is not accepted at once: rates would go."""
 
 from __future__ import annotations
 

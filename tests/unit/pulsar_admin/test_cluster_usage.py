@@ -1,4 +1,4 @@
-"""What topics use, out of a broker's metrics or its statistics."""
+"""Usage of topics, from a broker's metrics or its statistics."""
 
 from __future__ import annotations
 

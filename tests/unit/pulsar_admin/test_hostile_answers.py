@@ -49,7 +49,7 @@ def rest(*answers: object) -> FakeRest:
 
 
 def by_http(response: Callable[[], httpx.Response], most_bytes: int | None = None) -> Any:
-    """What a request gives whose answer is this response."""
+    """Result of a request whose answer is this response."""
 
     async def ask() -> Any:
         wire = httpx.MockTransport(lambda _: response())

@@ -77,7 +77,7 @@ class Cluster(FakePulsar):
 
 @pytest.fixture
 def cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Cluster]:
-    """Of acme/orders, a partitioned topic with a rate of its own, and a topic without."""
+    """A cluster: acme/orders has a partitioned topic with a rate of its own, and one without."""
     with Cluster(tmp_path, capsys) as fake:
         fake.namespaces = {ORDERS: None, BILLS: None, "globex/all": "globex", "public/q": None}
         fake.add("a", "returns-partition-0", "returns-partition-1", used=12.0)

@@ -56,7 +56,7 @@ class Case:
     audit: str
     rows: Rows
     columns: Sequence[str] = ()
-    """Of the answer, those that ``rows`` have; none: all."""
+    """Columns of the answer that ``rows`` have; none: all."""
     since: datetime = BEGINNING
     until: datetime | None = None
     parameters: Mapping[str, float] = field(default_factory=dict)

@@ -174,7 +174,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("argv", "problem"), WRONG)
 def test_wrong_options_are_one_line(argv: list[str], problem: str, capsys: Output) -> None:
-    """Of both commands, and before Spark starts."""
+    """Both commands refuse them, and before Spark starts."""
     assert main(["audit", *argv]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -53,7 +53,7 @@ def test_no_audit_accuses_anybody(tmp_path: Path, seed: int) -> None:
 
 
 def _top_consumers_used_what_the_simulator_knows(run: FairRun, answer: Answer) -> None:
-    """Of groups that stock brokers use nothing of: these leave out small changes, and do not report
+    """Check groups that stock brokers do not use: these leave out small changes, and do not report
     that a group's use ended, so that the last rate counts until they are silent."""
     usage = sum(interval.usage for interval in run.intervals)
     is_stock = [spec.format == "stock" for spec in run.world.brokers.specs]

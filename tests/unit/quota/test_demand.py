@@ -167,7 +167,7 @@ def unchanged(level: float, windows: int, **more: float) -> float:
 
 
 def test_usage_that_stays_unchanged_has_no_more_noise_than_that() -> None:
-    """Of 100 a window noise moves two thirds by 7 or more; unchanged is 5 at most."""
+    """Noise moves two thirds of windows of 100 by 7 or more; unchanged is 5 at most."""
     assert unchanged(100.0, 12) < 0.5
     assert unchanged(100.0, 60) == pytest.approx(0.5 / 3**0.5, rel=0.02)
     # It says nothing of noise that is smaller, and a window that was not measured says nothing.

@@ -149,7 +149,7 @@ part = st.sampled_from([NAN, 0.0, 1.0, 5.0, 1e6])
 def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
     seen: list[tuple[bool, float, float]],
 ) -> None:
-    """Whoever reports what, in one round or in several, and whether or not there is a quota."""
+    """Any reports, in one round or in several, with and without a quota."""
     shard = with_quotas(("g", 1.0))
     pending: list[dict[str, Any]] = []
     for number, (ends, publish, dispatch) in enumerate(seen, start=1):
@@ -167,13 +167,13 @@ def test_the_total_kept_is_always_the_sum_of_the_parts_kept(
 
 
 def said(at_ms: int, usage: Any, throttled: Any, **others: float) -> Events:
-    """What broker a says of itself, and others, by name, of what they publish, refusing nothing."""
+    """Report of broker a, and those of others, by name: what they publish, with nothing refused."""
     rest = (report(b, at_ms, {"g": u}, throttled=0.0) for b, u in others.items())
     return reports(report("a", at_ms, {"g": usage}, throttled=throttled), *rest)
 
 
 def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None:
-    """Told, then unchanged while the other part goes on, then room that others leave."""
+    """Refusals are reported; then only the other part changes, and another broker leaves room."""
     shard = with_quotas(("g", {TOTAL: 300.0}))
     told = {PUBLISH: 400.0, DISPATCH: 0.0}
     shard.run(said(T0, {PUBLISH: 75.0, DISPATCH: 75.0}, told, b=150.0), now_ms=T0)
@@ -192,7 +192,7 @@ def test_what_is_still_refused_of_an_unchanged_part_stays_in_the_total() -> None
 
 
 def test_noise_of_an_unchanged_part_is_no_refusal() -> None:
-    """What it is known to want may be a little more than what it used last."""
+    """Known demand may be a little more than the last usage."""
     shard = with_quotas(("g", {TOTAL: 300.0}))
     none = {PUBLISH: 0.0, DISPATCH: 0.0}
     for turn in range(12):
@@ -305,7 +305,7 @@ def test_a_floor_waits_for_the_quota_above_it() -> None:
 
 
 def test_strict_waits_for_an_answer_where_nothing_was_limited_before() -> None:
-    """Who was never limited may be using anything of a new quota."""
+    """Brokers that were never limited may be using anything of a new quota."""
     shard = with_quotas(("g", {PUBLISH: 100.0}), config=STRICT)
     shard.report(T0, {"b1": 1.0, "b2": 1.0})
     shard.run(quotas(("g", {TOTAL: 100.0}), version=1), now_ms=T0 + 1000)

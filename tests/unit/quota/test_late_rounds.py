@@ -220,7 +220,7 @@ def test_no_lease_ends_while_rounds_are_slow(config: StepConfig, round_ms: int) 
 
 @pytest.mark.parametrize("transition", Transition)
 def test_rounds_of_any_length_move_limits_alike(transition: Transition) -> None:
-    """Of 3 to 8 s at intervals of 2 to 5 s, which is slower than reports: nobody falls silent."""
+    """Rounds are 3 to 8 s apart and reports 2 s: nobody falls silent."""
     random = np.random.default_rng(7)
     config = replace(CONFIGS["strict"], transition=transition, stale_after_ms=4_000.0)
     config = replace(config, expire_after_ms=6_000.0)

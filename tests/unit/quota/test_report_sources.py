@@ -321,7 +321,7 @@ def test_strict_acknowledges_nothing_by_an_observation() -> None:
 def test_of_reports_set_aside_those_of_the_source_that_counts_are_recorded(
     seen_rate: float, counted: str
 ) -> None:
-    """After 25 s without a round; both sources tell of the same seconds."""
+    """After 25 s without a round; both sources report the same seconds."""
     watched = Watched().follow(1, 31, 200.0, seen_rate)
     made = [own("b", at_s, g=200.0) for at_s in range(35, 60, 5)]
     made += [seen("b", at_s + 0.3, g=seen_rate) for at_s in range(31, 56)]

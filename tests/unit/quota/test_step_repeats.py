@@ -60,7 +60,7 @@ def told(story: Story) -> Iterator[tuple[Round, list[Row], list[Row], ShardState
 
 
 def content(value: Any) -> Any:
-    """What a part of a state says, in a form that can be compared to the bit."""
+    """Content of a part of a state, in a form that can be compared to the bit."""
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, value.tobytes()
     if isinstance(value, Throttles):

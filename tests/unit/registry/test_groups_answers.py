@@ -1,4 +1,4 @@
-"""What `quotaplane groups` answers: what changed, in which form, and that it can be put back."""
+"""Answers of `quotaplane groups`: what changed, in which form, and that it can be put back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `quotaplane groups` refuses: in one line, before anything is written."""
+"""Refusals of `quotaplane groups`: in one line, before anything is written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIONS = [
     (["--brokers", '{"b": {"ceiling": {"publish_bytes_per_s": -1}}}'], "must be at least 0"),
     (["--brokers", '{"": {}}'], "1 to 512 printable characters"),
 ]
-"""Of the policy of a group."""
+"""Wrong options for the policy of a group, and the problem that is printed."""
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Command(NamedTuple):
     page: Path
     text: str
     output: str | None
-    """What it prints; None: the page does not say."""
+    """Output of the command; None: the page does not say."""
     code: int
     beside_job: bool = False
     """It is for a job that the page has started before."""

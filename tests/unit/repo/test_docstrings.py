@@ -1,4 +1,4 @@
-"""Docstrings of the package name a thing or begin with a verb, in the glossary's words.
+"""Docstrings name a thing or begin with a verb, in the glossary's words.
 
 The glossary is docs/reference/glossary.md.
 """
@@ -16,19 +16,22 @@ import pytest
 from tests.unit.repo.pages import ROOT
 
 PACKAGES: Final = ROOT / "pipelines"
-_ROOMS: Final = sorted(
-    folder
-    for package in PACKAGES.glob("quota*")
-    for folder in [package, *package.iterdir()]
-    if (folder / "__init__.py").exists()
-)
+_ROOMS: Final = [
+    *sorted(
+        folder
+        for package in PACKAGES.glob("quota*")
+        for folder in [package, *package.iterdir()]
+        if (folder / "__init__.py").exists()
+    ),
+    *(ROOT / name for name in ("tests", "benchmarks", "jobs", "examples")),
+]
 _BEGINNING: Final = re.compile(
     r"(?:What(?!-if)|Who|Whoever|Whom|Whose|Whatever|Of|So (?:many|much|long|often|far)|For so)\b"
 )
 _WORD: Final = re.compile(r"\b(?:told|tells?)\b", re.IGNORECASE)
 _CODE: Final = re.compile(r"``.*?``|`.*?`|\".*?\"|^ *(?:>>>|\.\.\.) .*?(?=\n\s*\n|\Z)", re.S | re.M)
 _BESIDE_SPARK: Final = ("streams", "wire", "job")
-"""Rooms in which an operator is Spark's."""
+"""Rooms in which the word "operator" is Spark's."""
 _PERSON: Final = re.compile(r"(?<!Spark's )(?<!stateful )\boperators?\b", re.IGNORECASE)
 
 
@@ -77,10 +80,15 @@ def _files(room: Path) -> list[Path]:
 
 @pytest.mark.parametrize("room", _ROOMS, ids=lambda room: room.name)
 def test_docstrings_are_plain(room: Path) -> None:
-    flaws = [
-        f"{path.relative_to(ROOT)}:{line}: {found}: {text.splitlines()[0]}"
+    written = [
+        (path, line, text)
         for path in _files(room)
         for line, text in docstrings(path.read_text("utf-8"))
+    ]
+    assert written, "no docstring was found"
+    flaws = [
+        f"{path.relative_to(ROOT)}:{line}: {found}: {text.splitlines()[0]}"
+        for path, line, text in written
         if (found := flaw(text)) and (room.name not in _BESIDE_SPARK or "'operator" not in found)
     ]
     assert not flaws, "\n" + "\n".join(flaws)

@@ -13,7 +13,7 @@ INPUTS = {
     **dict.fromkeys(("limits-received", "loads", "loads-of-pulsar", "names", "settings"), 50),
     "rest-client": 30,
 }
-"""Of targets whose inputs take long; of the others 150."""
+"""Number of inputs of targets whose inputs take long; others get 150."""
 
 
 @pytest.mark.parametrize("name", TARGETS)

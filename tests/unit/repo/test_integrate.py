@@ -38,7 +38,7 @@ class Job:
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.settings = settings
         self.entries: list[dict[str, Any]] = []
-        """What was reported of the group, report by report."""
+        """Entries that were reported of the group, report by report."""
         self._transport = open_transport(settings.transport)
         self._transport.check()
         self._reports = DeltaTable(f"{settings.transport.path}/reports")

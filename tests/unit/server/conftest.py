@@ -1,4 +1,4 @@
-"""What several tests of the server ask for."""
+"""Fixtures that several tests of the server use."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from tests.unit.registry.groups_cases import quota
 from tests.unit.server.server_cases import SECRET, TOKENS, Served, settings_with, token
 
 OPEN, ANY, FILTERED, TENANT, ALL = "open", "any", "filtered", "tenant", "all"
-"""Whom a route is for: everybody; whoever has a token; whoever has one, and the answer is cut down
-to the tenants; who has the role for the tenant that the path names; who has it for all tenants."""
+"""Callers of a route: everybody; all with a token; the same, and the answer is cut down to their
+tenants; those with the role for the tenant that the path names; those with it for all tenants."""
 
 
 class Route(NamedTuple):
@@ -86,7 +86,7 @@ ROUTES: Final = {
 class Caller(NamedTuple):
     may_acme: int
     may_all: int
-    """What it may do for the tenant acme, and for others and all."""
+    """Highest role for the tenant acme, and for others and all."""
     roles: tuple[str, ...]
 
 

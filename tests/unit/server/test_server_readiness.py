@@ -1,4 +1,4 @@
-"""What ``/readyz`` says, and that a look in the background ends before the process does."""
+"""Answers of ``/readyz``; a look in the background ends before the process does."""
 
 from __future__ import annotations
 

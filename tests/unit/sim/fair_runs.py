@@ -181,7 +181,7 @@ class FairRun(Recording):
         return BrokerSpec(name, throttled=throttled, uses_ids=uses_ids, totals=totals)
 
     def _quota(self) -> dict[str, float]:
-        """Of messages, bytes, both, or more."""
+        """Quota of messages, bytes, both, or more."""
         rng = self.rng
         rate = float(np.exp(rng.uniform(np.log(_SMALLEST), np.log(_LARGEST))))
         quota = {"publish_messages": rate}
@@ -197,7 +197,7 @@ class FairRun(Recording):
         return quota
 
     def _demand(self, here: dict[str, list[str]]) -> Iterable[Change]:
-        """Of each broker around its equal share, sometimes nothing, with changes now and then."""
+        """Demand of each broker around its equal share, sometimes nothing, and it changes."""
         rng = self.rng
         for group, brokers in here.items():
             quota = self.quotas[group]

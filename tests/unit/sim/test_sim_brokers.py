@@ -1,4 +1,4 @@
-"""Simulated brokers: what they enforce, in whatever order they are told, and what they report."""
+"""Simulated brokers: what they enforce, in whatever order limits arrive, and what they report."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def held(
 
 
 def used(demand: float, limits: list[float], terms: ThrottleTerms, **options) -> list[float]:
-    """What one entity uses in each interval."""
+    """Usage of one entity in each interval."""
     one = BrokerThrottle(1, terms, **options)
     return [float(one.use(np.array([demand]), np.array([limit]))[0]) for limit in limits]
 

@@ -1,4 +1,4 @@
-"""What a run is judged by, against numbers worked out by hand."""
+"""Figures that a run is judged by, against numbers worked out by hand."""
 
 from __future__ import annotations
 

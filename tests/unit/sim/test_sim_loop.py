@@ -1,4 +1,4 @@
-"""The loop on one quota: what the network does to reports, and what the law is told."""
+"""The loop on one quota: what the network does to reports, and what the law receives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_stock(demand, quota, law, network: Network = PERFECT) -> Run:
 
 
 class Script:
-    """Gives what it is told to, and writes down what it hears."""
+    """Controller that returns the limits given to it, and records what it receives."""
 
     def __init__(self, *limits: list[float], initial_limit: float = np.inf) -> None:
         self.initial_limit = initial_limit

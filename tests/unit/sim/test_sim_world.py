@@ -64,7 +64,7 @@ def test_a_total_is_what_its_parts_add_up_to() -> None:
 
 @pytest.mark.parametrize("dispersion", [1.0, 1.5, 4.0, 16.0])
 def test_noise_has_the_mean_and_the_dispersion_that_it_says(dispersion: float) -> None:
-    """Of 20,000 counts the mean is known to 1 % here, the variance to 3 % (two sigma)."""
+    """Mean of 20,000 counts is known to 1 % here, the variance to 3 % (two sigma)."""
     rates = np.tile([5.0, 60.0, 0.0], (20_000, 1))
     noise = CountNoise(dispersion=dispersion)
     counts = noisy(rates, noise, np.random.default_rng(7), window_s=10.0) * 10.0

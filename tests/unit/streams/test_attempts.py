@@ -75,7 +75,7 @@ class Job(RunningQuery):
 
 
 def run(folder: Folder, *script: Exception | None) -> str:
-    """What a start ends with: an error and what it says, or nothing."""
+    """Error that a start ends with, as text; empty: none."""
     folder.away = False
     try:
         run_until_stopped(lambda _: Job(folder, *script))
@@ -135,7 +135,7 @@ def test_a_note_that_cannot_be_read_is_told() -> None:
 def test_only_failures_of_the_batch_count_and_only_in_a_row(
     script: list[Exception | None],
 ) -> None:
-    """Whatever the order: a batch is refused once it failed three times, and not before."""
+    """Any order: a batch is refused once it failed three times, and not before."""
     folder, failures = Folder(), 0
     for each in script:
         said = run(folder, each)

@@ -1,4 +1,4 @@
-"""What a round leaves in the history beside its limits: leases, inputs, senders, idle rounds."""
+"""Rows that a round leaves in the history beside limits: leases, inputs, senders, idle rounds."""
 
 from __future__ import annotations
 

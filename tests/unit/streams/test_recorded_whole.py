@@ -90,7 +90,7 @@ class Job:
         self.state, self.seq = ShardState(), 0
         self.note: dict[str, Any] = {}
         self.ends: dict[int, tuple[int, int, bool]] = {}
-        """Of each round: its end in the topic, its time, and whether it passes over its input."""
+        """(end in the topic, time, whether it passes over its input) of each round."""
         self.now_ms = NOON_MS
         self.start()
 

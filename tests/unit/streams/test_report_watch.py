@@ -1,4 +1,4 @@
-"""What a job says of reports that stop coming, can't be used, or have another clock's times."""
+"""Warnings about reports that stop coming, can't be used, or have another clock's times."""
 
 from __future__ import annotations
 

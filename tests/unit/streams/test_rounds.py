@@ -1,4 +1,4 @@
-"""A round as bytes in, bytes out: what leaves the operator."""
+"""A round as bytes in, bytes out: the outputs of a shard."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_round_that_changes_nothing_leaves_nothing() -> None:
 def test_reports_are_late_beside_the_newest_of_their_own_broker_not_beside_a_clock(
     shard: int,
 ) -> None:
-    """Of b1 two reports are within 30 s of its newest; b2's clock is a minute behind."""
+    """Two reports of b1 are within 30 s of its newest; b2's clock is a minute behind."""
     at_ms = {"b1": (60_000, 69_999, 70_000, 100_000), "b2": (30_000, 40_000)}
     payloads = [
         payload

@@ -1,4 +1,4 @@
-"""Spark's log file: where it is, how large it gets, what of it is told."""
+"""Spark's log file: where it is, how large it gets, which of its lines are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each law promises, on any requests: how much it lets through, and to whom it is due."""
+"""Promises of each law, on any requests: how much it lets through, and to whom it is due."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def bound(form: Any, quotas: Quotas, begin_ms: int, end_ms: int) -> float:
 
 
 def most_beyond_the_bound(form: Any, quotas: Quotas, requests: Requests, took: Any) -> float:
-    """Of all spans from one admitted request to another: units above the bound."""
+    """Most units above the bound in any span from one admitted request to another."""
     at_ms, units = requests.at_ms[took].tolist(), requests.units[took].tolist()
     worst = -np.inf
     for first in range(len(units)):
@@ -96,7 +96,7 @@ def test_hard_admits_no_more_than_its_bound(form: Any, given_: tuple[Quotas, Req
 def test_soft_who_waits_as_told_keeps_to_the_quota(
     form: Any, given_: tuple[Quotas, Requests]
 ) -> None:
-    """Told times are as long as it takes: to half a millisecond for tokens, less than a window for
+    """Returned times are long enough: to half a millisecond for tokens, to less than a window for
     the amended rate (it falls when windows end), exactly for the sliding window.
     """
     quotas, requests = given_

@@ -329,7 +329,7 @@ def test_versions_of_the_embedded_topic_are_read_again_also_when_files_were_merg
         link.send_reports([(f"b{k}", f"{n}-{k}".encode(), 1000 * n + k) for k in range(2)])
 
     def again(first: int, last: int, **more: Any) -> list[str]:
-        """Of the first version to read, and the first one not to."""
+        """Read from the first of these versions until before the last."""
         begin, end = (
             {"reservoirVersion": v, "index": -1, "isStartingVersion": False} for v in (first, last)
         )

@@ -56,7 +56,7 @@ def events_of(
 
 
 class Taken:
-    """What a task makes of batches that it reads."""
+    """Output of a task for batches that it reads."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Taken:
         payloads = events_of(batches, Reports(), 120.0, checks or SenderChecks(), intake)
         headers, self.entries = unpack_reports(payloads.get("reports", []))
         self.brokers: list[str] = headers["broker"].to_pylist()
-        """Of the reports that are used."""
+        """Brokers of the reports that are used."""
         letters = {
             kind: [row for one in many for table in unpack(one) for row in table.to_pylist()]
             for kind, many in payloads.items()
@@ -75,7 +75,7 @@ class Taken:
         }
         self.letters: list[Letter] = letters.get("rejected", [])
         self.left_out: list[Letter] = letters.get("left_out", [])
-        """What is to be recorded later."""
+        """Reports that are to be recorded later."""
 
     @property
     def refused(self) -> list[Letter]:

@@ -33,7 +33,7 @@ ONE, OTHER = "acme::ns-396206", "acme::ns-1026894"
 
 
 def test_a_report_of_one_does_not_take_the_limit_of_the_other_away() -> None:
-    """Brokers know groups by id: told that OTHER is removed, one would remove ONE's limit."""
+    """Brokers know groups by id: a published removal of OTHER would remove ONE's limit."""
     shard = Shard()
     shard.run(quotas((ONE, 100)), now_ms=T0)
     shard.run(reports(report("b1", T0, {ONE: 10.0})), now_ms=T0)

@@ -1,4 +1,4 @@
-"""Reports as they come from the source, to events of the operator: what is refused unread."""
+"""Reports as they come from the source, to events of a shard: what is refused unread."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Cluster:
         self.state, self.seq = ShardState(), 0
         self.behind_s = {"a": 0.0, "b": 0.0}
         self.held: dict[str, tuple[float, int, float]] = {}
-        """Of each broker: the limit, its round and when it arrived."""
+        """(limit, its round, time of its arrival) of each broker."""
         self.statuses = list[tuple[str, str]]()
         self.recorded = Counter[str]()
         self.old_reports_s: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Throttle terms of groups on their way to brokers: told once, again when they have to be."""
+"""Throttle terms of groups on their way to brokers: sent once, again when they have to be."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_REFRESH = replace(PROGRAM, step=replace(PROGRAM.step, refresh_rounds=10**9, l
 
 
 class Rounds:
-    """Rounds of one shard, a second each; ``told`` is what they told: (broker, group): text."""
+    """Rounds of one shard, a second each; ``run`` returns the terms sent: (broker, group): text."""
 
     def __init__(self, program: QuotaProgram = NO_REFRESH) -> None:
         self.program, self.state, self.seq = program, ShardState(), 0
@@ -99,7 +99,7 @@ G_HARD = {("b1", "g"): HARD, ("b2", "g"): HARD}
 
 
 def settled(program: QuotaProgram = NO_REFRESH, **groups: Mapping[str, Any]) -> Rounds:
-    """Rounds in which ``g`` and ``h`` have their limits, and nobody has anything to be told."""
+    """Rounds in which ``g`` and ``h`` have their limits, and nothing is left to be published."""
     rounds = Rounds(program)
     rounds.run({"g": {}, "h": {}, **groups})
     for _ in range(4):
@@ -141,7 +141,7 @@ B1, B2 = ({name: uses} for name, uses in USES.items())
 def test_strict_tells_who_was_out_of_sight_when_terms_changed_as_soon_as_it_is_back(
     in_sight, who
 ) -> None:
-    """It tells a stale broker nothing; what is new meanwhile must not wait for a refresh."""
+    """Nothing is sent to a stale broker; what is new meanwhile must not wait for a refresh."""
     step = replace(NO_REFRESH.step, transition=Transition.STRICT, learns=False)
     rounds = settled(replace(NO_REFRESH, step=step))
     for _ in range(int(step.stale_after_ms / 1000) + 1):

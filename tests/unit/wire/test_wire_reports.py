@@ -1,4 +1,4 @@
-"""What is refused, why, what is kept of it, and that nothing else is lost with it."""
+"""Refused reports: the reason, what is kept of them, and that nothing else is lost with them."""
 
 from __future__ import annotations
 

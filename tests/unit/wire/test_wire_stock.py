@@ -42,7 +42,7 @@ GOLDEN = bytes.fromhex(
 
 
 def _read(values: list[bytes]) -> list[Any]:
-    """What is read of each: (broker, entries) with counts per period, or None; nothing of it is
+    """Content of each report: (broker, entries) with counts per period, or None; nothing of it is
     checked yet."""
     opened = open_batch(values, np.full(len(values), NOW_MS), NOW_MS, REPORTS, 8 << 20)
     dense = DenseEntries(Intake(), len(values))
