@@ -10,7 +10,7 @@ import pytest
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.topic_pool import TopicPool
 from tests.contract.pulsar_following import source
-from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig
+from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig, rig_of
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
@@ -31,10 +31,15 @@ def pulsar_rig(pulsar_server: PulsarServer) -> PulsarRig:
     return PulsarRig(pulsar_server)
 
 
-@pytest.fixture(params=["delta", "kafka", "pulsar"])
-def rig(request: pytest.FixtureRequest) -> Rig:
-    found: Rig = request.getfixturevalue(f"{request.param}_rig")
-    return found
+@pytest.fixture(scope="module", params=["delta", "kafka", "pulsar"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of transport."""
+    return str(request.param)
+
+
+@pytest.fixture
+def rig(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+    return rig_of(kind, request.getfixturevalue, tmp_path / "topics")
 
 
 @pytest.fixture

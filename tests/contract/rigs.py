@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -98,6 +99,13 @@ class PulsarRig:
             }
             | more
         )
+
+
+def rig_of(kind: str, fixture: Callable[[str], Any], folder: Path) -> Rig:
+    """The rig of a kind of transport; ``fixture`` gives the value of a fixture by its name."""
+    if kind == "delta":
+        return DeltaRig(folder)
+    return {"kafka": KafkaRig, "pulsar": PulsarRig}[kind](fixture(f"{kind}_server"))
 
 
 def limits_of(link: BrokerLink) -> list[Message]:

@@ -194,20 +194,6 @@ def test_several_brokers_send_at_once(
     )
 
 
-def test_a_stream_that_was_opened_first_reads_from_the_first_report(
-    delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path
-) -> None:
-    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
-    checkpoint = tmp_path / "checkpoint"
-    assert drain(spark, transport, checkpoint) == []
-    link.send_reports([("a", b"0", now_ms())])
-    link.send_reports([("a", b"1", now_ms())])
-    arrived = drain(spark, transport, checkpoint)
-    assert sorted(row.value for row in arrived) == [b"0", b"1"]
-    link.send_reports([("a", b"2", now_ms())])
-    assert [row.value for row in drain(spark, transport, checkpoint)] == [b"2"]
-
-
 def test_some_other_table_is_refused(delta_rig: DeltaRig) -> None:
     path = f"{delta_rig.settings().path}/reports"
     write_deltalake(path, pa.table({"something": [1]}))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from chispa.schema_comparer import assert_schema_equality
 from pyspark.sql import SparkSession
 
-from quotaplane.settings import DeltaTransport
+from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Polled
-from tests.contract.rigs import Arrived, Rig, drain, limits_of
+from tests.contract.rigs import Arrived, Rig, drain, limits_of, rig_of
 from tests.waiting import wait_until
 
 NOON_MS = 1_790_000_000_000
@@ -43,17 +45,76 @@ def test_columns_are_exactly_those_of_the_contract(rig: Rig, spark: SparkSession
     assert_schema_equality(reports.schema, wanted.schema, ignore_nullable=True)
 
 
-def test_a_report_has_its_brokers_key_and_the_topic_that_it_was_sent_to(
-    rig: Rig, spark: SparkSession, tmp_path: Path
-) -> None:
-    settings = rig.settings()
-    link = open_broker_link(settings)
-    brokers = ["a", "größe", "pulsar://b1:6650", *(f"b{number}" for number in range(5))]
-    link.send_reports([report for name in brokers for report in numbered(name, 0, 1)])
+# --- one stream, followed over several starts ----------------------------------------------------
+
+NAMES = ["a", "größe", "pulsar://b1:6650", *(f"b{number}" for number in range(5))]
+TIMES_MS = [
+    1_790_035_200_001,  # the first second after midnight UTC
+    1_773_027_000_123,  # in an hour that summer time leaves out
+    NOON_MS + 86_400_000,
+]
+ODD = [b"", bytes(range(256)), b"\xff\xfe\x00", "größe".encode()]
+LARGE = bytes(range(256)) * 36_000  # 9.2 MB
+SENT: list[list[tuple[str, bytes, int]]] = [
+    [],
+    [
+        *((name, f"{name}:0".encode(), NOON_MS) for name in NAMES),
+        *(("odd", value, at) for value, at in itertools.product(ODD, TIMES_MS)),
+    ],
+    [*numbered("a", 1, 5), ("a", LARGE, NOON_MS), *numbered("b", 0, 5), *numbered("c", 0, 5)],
+    numbered("a", 6, 3),
+]
+"""Reports that are sent before each start."""
+
+
+class Followed(NamedTuple):
+    """A stream that started once for each of ``SENT``."""
+
+    settings: DeltaTransport | KafkaTransport | PulsarTransport
+    checkpoint: Path
+    arrived: list[list[Arrived]]
+    """By start."""
+
+    @property
+    def all(self) -> list[Arrived]:
+        return [row for rows in self.arrived for row in rows]
+
+
+@pytest.fixture(scope="module")
+def followed(
+    kind: str,
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Followed:
+    folder = tmp_path_factory.mktemp(f"followed-{kind}")
+    settings = rig_of(kind, request.getfixturevalue, folder / "topics").settings()
+    link, arrived = open_broker_link(settings), []
+    before = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
+    try:
+        for reports in SENT:
+            link.send_reports(reports)
+            arrived.append(drain(spark, open_transport(settings), folder / "checkpoint"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
     link.close()
-    arrived = drain(spark, open_transport(settings), tmp_path / "checkpoint")
-    assert {row.value: row.key for row in arrived} == {
-        f"{name}:0".encode(): name.encode() for name in brokers
+    return Followed(settings, folder / "checkpoint", arrived)
+
+
+def test_each_start_goes_on_without_loss_or_doubling(followed: Followed) -> None:
+    for reports, rows in zip(SENT, followed.arrived, strict=True):
+        assert sorted((row.value, row.published_at_ms) for row in rows) == sorted(
+            (value, at) for _, value, at in reports
+        )
+
+
+def test_a_report_has_its_brokers_key_and_the_topic_that_it_was_sent_to(
+    followed: Followed,
+) -> None:
+    settings, arrived = followed.settings, followed.arrived[1]
+    assert {row.value: row.key for row in arrived if row.value.endswith(b":0")} == {
+        f"{name}:0".encode(): name.encode() for name in NAMES
     }
     if isinstance(settings, DeltaTransport):
         assert {row.topic for row in arrived} == {None}, "it has one table of reports"
@@ -64,19 +125,13 @@ def test_a_report_has_its_brokers_key_and_the_topic_that_it_was_sent_to(
 
 
 def test_what_batches_read_is_read_again_between_their_offsets_always_in_one_order(
-    rig: Rig, spark: SparkSession, tmp_path: Path
+    followed: Followed, spark: SparkSession
 ) -> None:
-    settings = rig.settings()
-    transport, link = open_transport(settings), open_broker_link(settings)
-    arrived: list[Arrived] = []
-    for first in (0, 10, 20):
-        for broker in ("a", "b", "c"):
-            link.send_reports(numbered(broker, first, 5))
-        arrived += drain(spark, transport, tmp_path / "checkpoint")
-    link.close()
-    folder = CheckpointFolder(spark, str(tmp_path / "checkpoint"))
-    assert len({row.batch for row in arrived}) >= 3
-    for batch in {row.batch for row in arrived}:
+    transport = open_transport(followed.settings)
+    folder = CheckpointFolder(spark, str(followed.checkpoint))
+    batches = {row.batch for row in followed.all}
+    assert len(batches) >= 3
+    for batch in batches:
         between = folder.reports_between(batch)
         once, again = (
             [
@@ -87,48 +142,33 @@ def test_what_batches_read_is_read_again_between_their_offsets_always_in_one_ord
             for _ in range(2)
         )
         assert once == again
-        expected = sorted(tuple(row)[1:] for row in arrived if row.batch == batch)
+        expected = sorted(tuple(row)[1:] for row in followed.all if row.batch == batch)
         assert sorted(row for row in once if row in set(expected)) == expected
         if batch:
             assert sorted(once) == expected
     transport.close()
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns"])
-def test_bytes_and_times_arrive_as_sent(
-    rig: Rig, spark: SparkSession, tmp_path: Path, zone: str
+def test_positions_name_a_report_for_good(
+    followed: Followed, spark: SparkSession, tmp_path: Path
 ) -> None:
-    # The first second after midnight UTC, the hour that a summer time leaves out, and tomorrow.
-    times = [1_790_035_200_001, 1_773_027_000_123, NOON_MS + 86_400_000]
-    values = [b"", bytes(range(256)), b"\xff\xfe\x00", "größe".encode()]
-    sent = [
-        (f"broker-{number}", value + bytes([number]) * (value != b""), at)
-        for number, (value, at) in enumerate(itertools.product(values, times))
-    ]
-    link = open_broker_link(rig.settings())
-    link.send_reports(sent)
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        arrived = drain(spark, open_transport(rig.settings()), tmp_path / "checkpoint")
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
-    link.close()
-    assert sorted((row.value, row.published_at_ms) for row in arrived) == sorted(
-        (value, at) for _, value, at in sent
-    )
+    positions = {row.position: row.value for row in followed.all}
+    assert len(positions) == len(followed.all)
+    again = drain(spark, open_transport(followed.settings), tmp_path / "checkpoint")
+    assert {row.position: row.value for row in again} == positions
 
 
-def test_positions_name_a_report_for_good(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
-    link = open_broker_link(rig.settings())
-    link.send_reports([report for broker in "abcd" for report in numbered(broker, 0, 3)])
-    link.send_reports(numbered("a", 3, 2))
-    link.close()
-    first = drain(spark, open_transport(rig.settings()), tmp_path / "one")
-    second = drain(spark, open_transport(rig.settings()), tmp_path / "two")
-    positions = {row.position: row.value for row in first}
-    assert len(positions) == len(first) == 14
-    assert {row.position: row.value for row in second} == positions
+def test_a_batch_that_was_not_committed_comes_again_the_same(
+    followed: Followed, spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = Path(shutil.copytree(followed.checkpoint, tmp_path / "checkpoint"))
+    before = followed.arrived[-1]
+    for name in (str(before[0].batch), f".{before[0].batch}.crc"):
+        (checkpoint / "commits" / name).unlink()
+    assert sorted(drain(spark, open_transport(followed.settings), checkpoint)) == sorted(before)
+
+
+# --- streams of their own ------------------------------------------------------------------------
 
 
 def test_a_later_report_never_comes_in_an_earlier_batch(
@@ -156,50 +196,6 @@ def test_admission_control_bounds_a_batch(rig: Rig, spark: SparkSession, tmp_pat
     arrived = drain(spark, open_transport(rig.settings(per_batch=2)), tmp_path / "checkpoint")
     sizes = [len(list(rows)) for _, rows in itertools.groupby(arrived, lambda row: row.batch)]
     assert sizes == [2, 2, 2]
-
-
-def test_a_restart_goes_on_without_loss_or_doubling(
-    rig: Rig, spark: SparkSession, tmp_path: Path
-) -> None:
-    checkpoint = tmp_path / "checkpoint"
-    link = open_broker_link(rig.settings())
-    sent = [numbered("a", 0, 4), numbered("b", 0, 4), numbered("a", 4, 4)]
-    arrived: list[Arrived] = []
-    for reports in sent:
-        link.send_reports(reports)
-        arrived += drain(spark, open_transport(rig.settings()), checkpoint)
-    link.close()
-    assert sorted(row.value for row in arrived) == sorted(
-        value for reports in sent for _, value, _ in reports
-    )
-    assert drain(spark, open_transport(rig.settings()), checkpoint) == []
-
-
-def test_a_batch_that_was_not_committed_comes_again_the_same(
-    rig: Rig, spark: SparkSession, tmp_path: Path
-) -> None:
-    checkpoint = tmp_path / "checkpoint"
-    link = open_broker_link(rig.settings())
-    link.send_reports(numbered("a", 0, 3))
-    drain(spark, open_transport(rig.settings()), checkpoint)
-    link.send_reports(numbered("a", 3, 3))
-    before = drain(spark, open_transport(rig.settings()), checkpoint)
-    for name in (str(before[0].batch), f".{before[0].batch}.crc"):
-        (checkpoint / "commits" / name).unlink()
-    link.send_reports(numbered("a", 6, 1))
-    link.close()
-    again = drain(spark, open_transport(rig.settings()), checkpoint)
-    assert sorted(row for row in again if row.batch == before[0].batch) == sorted(before)
-    assert [row.value for row in again if row.batch != before[0].batch] == [b"a:6"]
-
-
-def test_a_large_report_passes(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
-    large = bytes(range(256)) * 36_000  # 9.2 MB
-    link = open_broker_link(rig.settings())
-    link.send_reports([("a", b"before", NOON_MS), ("a", large, NOON_MS), ("a", b"after", NOON_MS)])
-    link.close()
-    arrived = drain(spark, open_transport(rig.settings()), tmp_path / "checkpoint")
-    assert sorted(row.value for row in arrived) == sorted([b"before", large, b"after"])
 
 
 def test_latest_leaves_out_what_was_there(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
@@ -298,12 +294,10 @@ def test_large_limits_pass(rig: Rig) -> None:
     link.close()
 
 
-def test_nothing_to_send_sends_nothing(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
+def test_nothing_to_publish_publishes_nothing(rig: Rig) -> None:
     transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
     transport.publish([])
-    link.send_reports([])
     assert limits_of(link) == []
-    assert drain(spark, transport, tmp_path / "checkpoint") == []
     transport.close()
     link.close()
 

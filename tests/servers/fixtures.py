@@ -28,11 +28,11 @@ _MADE_BY: Final[dict[str, Callable[[pytest.TempPathFactory], Server]]] = {
 
 
 def servers_of(item: pytest.Item) -> set[str]:
-    """The servers that a test needs, by their fixtures: directly, or because of its ``rig``."""
+    """The servers that a test needs: as fixtures, or for its ``kind`` of transport."""
     names = set(getattr(item, "fixturenames", ()))
     callspec = getattr(item, "callspec", None)
-    if callspec is not None and "rig" in callspec.params:
-        names.add(f"{callspec.params['rig']}_server")
+    if callspec is not None and "kind" in callspec.params:
+        names.add(f"{callspec.params['kind']}_server")
     return names.intersection(_MADE_BY)
 
 

@@ -18,9 +18,11 @@ from quotaplane.errors import InputError
 from quotaplane.history.ddl import render
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import TABLES
-from quotaplane.query.audit import Audit, list_audits, load_audit
+from quotaplane.query.answer import distinct_names
+from quotaplane.query.audit import list_audits, load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.query.spark_engine import ask, collected
+from quotaplane.query.spark_engine import ask, collected, register_views
+from quotaplane.query.sql_text import with_times
 from quotaplane.settings import History
 from tests.examples import in_nightly
 from tests.unit.query.audit_cases import BY_HAND, Built, Case, equal, given, used, write
@@ -72,15 +74,33 @@ def test_an_audit_answers(spark: SparkSession, built: Built, case: Case) -> None
     equal(collected(found), case.columns, case.rows)
 
 
-@pytest.mark.parametrize("audit", list_audits(), ids=lambda audit: audit.name)
+def test_spark_accepts_all_queries(spark: SparkSession, history: History) -> None:
+    """Names, types and functions of each are Spark's too; ``make nightly`` compares rows of all."""
+    ensure_tables(history)
+    register_views(spark, history)
+    times = {"since": at(0), "until": at(90_000)}
+    queries = {audit.name: (audit.sql, audit.values()) for audit in list_audits()}
+    queries |= {question.text: (question.sql, {}) for question in questions()}
+    with DuckDBEngine(history) as engine:
+        for name, (sql, values) in queries.items():
+            found = spark.sql(with_times(sql, times), args=values)
+            assert distinct_names(found.columns) == engine.ask(sql, values, **times).columns, name
+
+
+AUDITS: Final = {audit.name: audit for audit in list_audits()}
+QUICK: Final = ("silent",)
+
+
+@pytest.mark.parametrize("audit", [*QUICK, *in_nightly(*sorted({*AUDITS} - {*QUICK}))])
 @pytest.mark.parametrize("seconds", [(30, 180), *in_nightly((0, 90_000))], ids=str)
 def test_both_engines_give_the_same_rows(
-    spark: SparkSession, recorded: History, audit: Audit, seconds: tuple[int, int]
+    spark: SparkSession, recorded: History, audit: str, seconds: tuple[int, int]
 ) -> None:
-    since, until = map(at, seconds)
-    check_same(spark, recorded, audit.sql, audit.values(), since=since, until=until)
+    (since, until), found = map(at, seconds), AUDITS[audit]
+    check_same(spark, recorded, found.sql, found.values(), since=since, until=until)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("question", questions(), ids=lambda question: question.text)
 def test_both_engines_answer_the_twenty_questions(
     spark: SparkSession, recorded: History, question: Question
@@ -130,28 +150,35 @@ def test_the_tables_spark_would_make_from_the_ddl_are_those_we_make(
         spark.sql("DROP DATABASE quotaplane_ddl CASCADE")
 
 
+OF_USERS: Final = """-- Which reports have a high rate?
+--
+-- :most_per_s = 60  higher is a violation, units a second
+-- violations: every row
+SELECT broker, dimension, reported_at, used_per_s, used_per_s > 1 AS more_than_one
+FROM usage_values
+WHERE used_per_s > :most_per_s
+"""
+
+
 def test_the_job_prints_an_answer(
-    spark: SparkSession, history: History, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(history, {0: given(("b", "g", 50.0)), 10: used(9, ("b", "g", 70.0))})
-    where = ["--history", history.path]
-    assert command.main(["exceeded", *where, "--json"]) == command.VIOLATIONS
+    file = tmp_path / "mine.sql"
+    file.write_text(OF_USERS)
+    where = [str(file), "--history", history.path]
+    assert command.main([*where, "--json"]) == command.VIOLATIONS
     printed = capsys.readouterr()
-    assert printed.err == "quotaplane: audit exceeded: 1 of 1 row is a violation\n"
+    assert printed.err == "quotaplane: audit mine: 1 of 1 row is a violation\n"
     (row,) = json.loads(printed.out)
     assert row == {
         "broker": "b",
-        "resource_group": "g",
         "dimension": "publish_messages",
-        "first_at": "2026-03-01T12:00:09.000Z",
-        "last_at": "2026-03-01T12:00:09.000Z",
-        "reports": 1,
-        "limit_per_s": 50.0,
-        "worst_used_per_s": 70.0,
-        "reason": "saturated: fair share",
-        "enforced": True,
+        "reported_at": "2026-03-01T12:00:09.000Z",
+        "used_per_s": 70.0,
+        "more_than_one": True,
     }
-    assert command.main(["exceeded", *where, "--tolerance", "0.5", "--table"]) == 0
+    assert command.main([*where, "--most-per-s", "80", "--table"]) == 0
     assert capsys.readouterr().out.endswith("(0 rows)\n")
 
 
