@@ -204,7 +204,10 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     wanted = (args.only,) if args.only else ("pip82", "small", "growth")
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name, KafkaServer(Path(name, "kafka")) as kafka:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        KafkaServer(Path(name, "kafka"), jvm_options="-XX:+UseSerialGC") as kafka,
+    ):
         spark = session("quotaplane bench")
         bench = Bench(Path(name), kafka, spark)
         if "pip82" in wanted:

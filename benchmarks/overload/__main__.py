@@ -46,7 +46,7 @@ _PHASES: Final = {phase.key: phase for phase in FAULTS}
 
 def measure(folder: Path, phases: Sequence[Phase], phase_s: float) -> list[Figures]:
     """Run some phases; a line for each goes to stdout."""
-    with KafkaServer(folder / "kafka", heap_mb=1024) as kafka:
+    with KafkaServer(folder / "kafka", heap_mb=1024, jvm_options="-XX:+UseSerialGC") as kafka:
         reports = kafka.create_topic("reports", partitions=2)
         limits = kafka.create_topic("limits", partitions=1)
         servers = kafka.bootstrap_servers

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from quotaplane.streams.session import SHORT_LIVED
 from tests.servers.kafka_server import KafkaServer, kafka_jars
 from tests.servers.tools import fetched_once, ivy_retrieve, java
 
@@ -28,7 +29,7 @@ def run_kafka(server: KafkaServer, words: Sequence[str]) -> str:
     )
     script, *options = words
     options = [server.bootstrap_servers if word == "HOST:9092" else word for word in options]
-    command = [java(), "-Xmx128m", "-XX:+UseSerialGC", "-cp", f"{jars}/*:{kafka_jars()}/*"]
+    command = [java(), "-Xmx128m", *SHORT_LIVED.split(), "-cp", f"{jars}/*:{kafka_jars()}/*"]
     done = subprocess.run(
         [*command, _CLASSES[script], *options], capture_output=True, text=True, timeout=120
     )
