@@ -22,14 +22,8 @@ def _seconds(waiting: EnforcerProcess, done: Callable[[], object]) -> float:
     return time.monotonic() - begun_s
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        pytest.param(signal.SIGTERM, marks=pytest.mark.nightly),
-        pytest.param(signal.SIGKILL, marks=pytest.mark.nightly),
-        signal.SIGSTOP,
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP])
 def test_when_the_leader_ends_the_other_one_writes(scene: Scene, end: signal.Signals) -> None:
     topic = scene.topic("t")
     other_conf = shutil.copy(scene.conf, scene.conf.with_name("other.yaml"))

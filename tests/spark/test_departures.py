@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
+import pytest
 from pyspark.sql import SparkSession
 
 from quotaplane.pulsar_admin.cluster_list import ClusterList
@@ -83,6 +84,7 @@ class Cluster:
         return {row["broker"] for row in history_table(self.settings, "limits").to_pylist()}
 
 
+@pytest.mark.nightly
 def test_a_broker_that_leaves_loses_its_leases_with_the_next_report_or_timer(
     spark: SparkSession, tmp_path: Path
 ) -> None:

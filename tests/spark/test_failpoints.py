@@ -147,11 +147,8 @@ CASES = {
     "twice": [amid_the_messages, after_the_operator],
 }
 
-NIGHTLY = (
-    *("before the batch", "after the operator", "without the round's row", "before the commit"),
-    *("twice", "amid the messages"),
-)
-"""Cases whose faults are much like those of the others."""
+QUICK = "without limits in the history"
+"""The case of ``make test``; the simulation has all of them, with a job that runs without Spark."""
 
 
 # --- the job, and brokers that obey it -----------------------------------------------------------
@@ -307,7 +304,7 @@ def sound() -> list[Loop]:
 @pytest.mark.parametrize(
     "steps",
     [
-        pytest.param(steps, id=name, marks=pytest.mark.nightly if name in NIGHTLY else ())
+        pytest.param(steps, id=name, marks=() if name == QUICK else pytest.mark.nightly)
         for name, steps in CASES.items()
     ],
 )

@@ -16,7 +16,7 @@ from quotaplane.wire.reports import encode_report
 from tests.job import RunningJob, history_table, put_quotas, write_conf
 from tests.spark.test_stop import kinds
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 JUNK = 150
 """More than the hundred that ended the job once."""
