@@ -82,14 +82,19 @@ class Form(Protocol[State, Terms]):
 
 
 def answer(
-    form: Form[State, Terms], state: State, quotas: Quotas, requests: Requests
+    form: Form[State, Terms],
+    state: State,
+    quotas: Quotas,
+    requests: Requests,
+    narrow: int = _NARROW,
 ) -> tuple[State, Answers]:
     """Answer n requests; returns the new state, ``state`` is not modified.
 
+    A plain loop answers waves of fewer than ``narrow`` entities.
+
     Raises:
         InputError: a request is earlier than a previous one of its entity, its units are invalid,
-        or
-            there is no such entity; the message has its index.
+            or there is no such entity; the message has its index.
     """
     n, entities = len(requests.entity), len(quotas.rate_per_s)
     check_entities(requests.entity, entities)
@@ -110,7 +115,7 @@ def answer(
         now = at_ms.take(source)
         own, units = take(after, block), requests.units.take(source)
         _check_order(source, now, counts[block], own[0])
-        outcome = _block(form, own, take(terms, block), counts[block], now, units)
+        outcome = _block(form, own, take(terms, block), counts[block], now, units, narrow)
         _write(answers, source, outcome, np.repeat(quotas.hard[block], counts[block]))
     return after, answers
 
@@ -154,6 +159,7 @@ def _block(
     counts: IntArray,
     at_ms: FloatArray,
     units: FloatArray,
+    narrow: int,
 ) -> WaveOutcome:
     """Answer the requests of a block of entities, by entity; changes ``state`` in place."""
     busy = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
@@ -163,7 +169,7 @@ def _block(
     n = len(at_ms)
     answers = WaveOutcome(np.zeros(n, np.bool_), np.empty(n), np.empty(n))
     for rank, width in _waves(counts):
-        if width < _NARROW:
+        if width < narrow:
             for busy_one in range(width):
                 rest = slice(first[busy_one] + rank, first[busy_one] + counts[busy_one])
                 outcome = _one_entity(form, part, part_terms, busy_one, at_ms[rest], units[rest])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import InputError
-from quotaplane.throttle import amended_rate, sliding_window, token_bucket, waves, windowed_rate
+from quotaplane.throttle import amended_rate, sliding_window, token_bucket, windowed_rate
 from quotaplane.throttle.bank import begin as begin_bank
 from quotaplane.throttle.types import Answers, Quotas, Requests
 from quotaplane.throttle.waves import answer
@@ -56,11 +56,7 @@ def test_waves_are_the_plain_loop_to_the_last_bit(
 ) -> None:
     quotas, requests = given_
     begun = form.begin(quotas)
-    results = []
-    for narrow in (0, 1000):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(waves, "_NARROW", narrow)
-            results.append(answer(form, begun, quotas, requests))
+    results = [answer(form, begun, quotas, requests, narrow) for narrow in (0, 1000)]
     assert_equal(results[0][1], results[1][1])
     assert_equal(results[0][0], results[1][0])
 
