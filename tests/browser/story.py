@@ -21,7 +21,7 @@ def steady(*rates: float) -> dict[str, list[tuple[float, float]]]:
     return {broker: [(0, rate)] for broker, rate in zip(BROKERS, rates, strict=False) if rate}
 
 
-def tell(history: History, *, seconds: int, ended_s_ago: int = 2) -> None:
+def record(history: History, *, seconds: int, ended_s_ago: int = 2) -> None:
     """Record a story of so many seconds; the last round was ``ended_s_ago``."""
     third = seconds // 3
     wants = {
@@ -59,5 +59,5 @@ def tell(history: History, *, seconds: int, ended_s_ago: int = 2) -> None:
 def story_history(folder: Path, *, seconds: int = 60, ended_s_ago: int = 2) -> History:
     """A history in a folder with the story."""
     history = History(path=str(folder / "history"))
-    tell(history, seconds=seconds, ended_s_ago=ended_s_ago)
+    record(history, seconds=seconds, ended_s_ago=ended_s_ago)
     return history

@@ -34,7 +34,7 @@ class Limits:
         self._broker, self.group = broker, group
         self._seq = 0
 
-    def tell(
+    def send(
         self,
         publish: float = np.inf,
         dispatch: float = np.inf,

@@ -72,9 +72,9 @@ def test_rates_of_administrators_hold_survive_and_come_back(
     write_round(settings.history, epoch=1)
     limits = [Limits(settings, broker, group) for broker in cluster.service_urls]
 
-    def tell(publish: float) -> None:
+    def send(publish: float) -> None:
         for each in limits:
-            each.tell(publish=publish, dispatch=90, safe_publish=publish, safe_dispatch=90)
+            each.send(publish=publish, dispatch=90, safe_publish=publish, safe_dispatch=90)
 
     def all_in_force() -> bool:
         return (
@@ -87,7 +87,7 @@ def test_rates_of_administrators_hold_survive_and_come_back(
             and rate(high, "dispatch") == dispatch_rate(7)
         )
 
-    tell(LIMIT)
+    send(LIMIT)
     with EnforcerProcess(conf) as enforcer, publishing(cluster.service_url, held, high):
         enforcer.wait_until(all_in_force)
         assert "administrators' rates: found on" in enforcer.errors()
@@ -99,7 +99,7 @@ def test_rates_of_administrators_hold_survive_and_come_back(
         # By hand, right before it would be overwritten.
         before[path(high)] = publish_rate(60, 50_000_000)
         rest.call("POST", path(high), before[path(high)])
-        tell(LIMIT / 2)
+        send(LIMIT / 2)
         enforcer.wait_until(
             lambda: any(
                 (row.place, row.messages_per_s) == (high, 60)

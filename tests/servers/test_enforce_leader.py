@@ -27,14 +27,14 @@ def _seconds(waiting: EnforcerProcess, done: Callable[[], object]) -> float:
 def test_when_the_leader_ends_the_other_one_writes(scene: Scene, end: signal.Signals) -> None:
     topic = scene.topic("t")
     other_conf = shutil.copy(scene.conf, scene.conf.with_name("other.yaml"))
-    scene.limits.tell(publish=100)
+    scene.limits.send(publish=100)
     with EnforcerProcess(scene.conf) as leader:
         leader.wait_until(lambda: scene.rate(topic) == 100)
         with EnforcerProcess(other_conf) as waiting:
             waiting.wait_until(lambda: "leads; this one waits" in waiting.errors())
             time.sleep(3.0)  # it reads the cluster meanwhile
             leader.process.send_signal(end)
-            scene.limits.tell(publish=70)
+            scene.limits.send(publish=70)
             took_s = _seconds(waiting, lambda: scene.rate(topic) == 70)
             print(f"{end.name}: the other enforcer wrote after {took_s:.1f} s")
             if end is signal.SIGSTOP:
@@ -42,7 +42,7 @@ def test_when_the_leader_ends_the_other_one_writes(scene: Scene, end: signal.Sig
                 # The frozen one comes back, and has never seen the newest limit.
                 leader.process.send_signal(signal.SIGCONT)
                 leader.wait_until(lambda: "another one has taken the lead" in leader.errors())
-                scene.limits.tell(publish=40)
+                scene.limits.send(publish=40)
                 waiting.wait_until(lambda: scene.rate(topic) == 40)
                 assert leader.stop()["written"] == 1
                 assert waiting.stop()["written"] == 2

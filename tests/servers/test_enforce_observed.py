@@ -71,7 +71,7 @@ def test_reports_each_second_agree_with_the_counters_and_the_brokers_own(scene: 
     client = quiet_client(server.service_url)
     consumer, own_consumer = (client.subscribe(name, "test") for name in (observed, STOCK_REPORTS))
     client.subscribe(topic, "sink", message_listener=lambda sink, m: sink.acknowledge(m))
-    scene.limits.tell(publish=100)
+    scene.limits.send(publish=100)
     with EnforcerProcess(scene.conf) as enforcer, publishing(server.service_url, topic):
         enforcer.wait_until(lambda: scene.rate(topic) == 100)
         time.sleep(3.0)

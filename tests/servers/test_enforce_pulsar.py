@@ -104,13 +104,13 @@ def test_a_producer_is_held_to_limits_as_they_move_and_run_out(scene: Scene) -> 
     (port,) = free_ports(1)
     conf = yaml.safe_load(scene.conf.read_text("utf-8")) | {"metrics": {"enforcer_port": port}}
     scene.conf.write_text(yaml.safe_dump(conf), encoding="utf-8")
-    scene.limits.tell(publish=100)
+    scene.limits.send(publish=100)
     with publishing(scene.server.service_url, topic), EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: scene.rate(topic) == 100)
         enforcer.wait_until(lambda: metrics_at(port)["rates_in_force"] == {(): 1})
         assert metrics_at(port)["rate_writes_total"][("written",)] == 1
         assert scene.per_s(topic) == pytest.approx(100, rel=HELD)
-        scene.limits.tell(publish=40, safe_publish=20, lease_s=12)
+        scene.limits.send(publish=40, safe_publish=20, lease_s=12)
         enforcer.wait_until(lambda: scene.rate(topic) == 40)
         assert scene.per_s(topic) == pytest.approx(40, rel=HELD)
         enforcer.wait_until(lambda: scene.rate(topic) == 20)
@@ -138,7 +138,7 @@ def test_consumers_are_held_too(scene: Scene) -> None:
             except pulsar.Timeout:
                 continue
 
-    scene.limits.tell(dispatch=60)
+    scene.limits.send(dispatch=60)
     reading = threading.Thread(target=consume)
     with EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: scene.rate(topic, "dispatch") == 60)
@@ -157,7 +157,7 @@ def test_consumers_are_held_too(scene: Scene) -> None:
 @pytest.mark.nightly
 def test_what_one_topic_leaves_the_others_have(scene: Scene) -> None:
     one, other = scene.topic("one"), scene.topic("other", partitions=3)
-    scene.limits.tell(publish=100)
+    scene.limits.send(publish=100)
     with EnforcerProcess(scene.conf) as enforcer:
         with publishing(scene.server.service_url, one):
             enforcer.wait_until(lambda: (scene.rate(one) or 0) > 80)
@@ -174,7 +174,7 @@ def test_what_one_topic_leaves_the_others_have(scene: Scene) -> None:
 @pytest.mark.nightly
 def test_killed_and_started_again_it_writes_nothing_that_is_there(scene: Scene) -> None:
     topics = [scene.topic(f"t{i}") for i in range(5)]
-    scene.limits.tell(publish=100, dispatch=50)
+    scene.limits.send(publish=100, dispatch=50)
     with EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: [scene.rate(t) for t in topics] == [20] * 5)
         enforcer.wait_until(lambda: [scene.rate(t, "dispatch") for t in topics] == [10] * 5)
@@ -200,7 +200,7 @@ def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene:
     # A group that neither the table nor the cluster has a quota of would keep its rates.
     rest.put_group(scene.group, publish_messages_per_s=1000)
     known = scene.topic("known")
-    scene.limits.tell(publish=60, dispatch=80, safe_publish=60, safe_dispatch=80)
+    scene.limits.send(publish=60, dispatch=80, safe_publish=60, safe_dispatch=80)
 
     def default(kind: str = "publish") -> int | None:
         held = rest.call("GET", f"{namespace}/{kind}Rate")
@@ -235,7 +235,7 @@ def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> No
     quotas = np.full((1, 7), np.nan)
     quotas[0, 0] = 90
     put_groups(scene.settings.history, [scene.group], quotas, "test")
-    scene.limits.tell(publish=90, safe_publish=30)
+    scene.limits.send(publish=90, safe_publish=30)
     deleted = scene.topic("deleted")
     path = f"resourcegroups/{scene.group}"
     with EnforcerProcess(scene.again(on_exit=on_exit, take_over=True)) as enforcer:

@@ -139,7 +139,7 @@ def test_a_producer_that_was_muted_before_the_take_over_is_served_after_it(
     However long that takes: who closed it says whether the check works.
     """
     publisher, conf, limits = muted
-    limits.tell(publish_bytes=QUOTA)
+    limits.send(publish_bytes=QUOTA)
     if killed:
         with EnforcerProcess(conf) as enforcer:
             enforcer.wait_until(lambda: taken_over(pulsar_server, limits))
