@@ -23,25 +23,20 @@ from quotaplane.cli.main import main
 from quotaplane.console.command_output import UNFORESEEN, command_output
 from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import OutputError
-from tests.examples import in_nightly
 from tests.unit.repo.pages import ROOT
 from tests.virtual_loop import run_virtually
 
 FULL = "quotaplane: error: stdout can't be written: No space left on device\n"
 CLOSED = "quotaplane: error: stdout is closed; nothing was done (> /dev/null discards the output)\n"
 
-CASES: dict[str, object] = {
-    "allocate": {"quota": 1000, "brokers": {f"b{i}": {"usage": i} for i in range(3000)}},
-    "balance": {"rounds": [{}]},
-}
-
 
 @pytest.fixture
-def case(tmp_path: Path) -> dict[str, str]:
-    """A case's file by subcommand."""
-    for command, case in CASES.items():
-        (tmp_path / f"{command}.json").write_text(json.dumps(case))
-    return {command: str(tmp_path / f"{command}.json") for command in CASES}
+def case(tmp_path: Path) -> str:
+    """The file of a case whose answer is long."""
+    file = tmp_path / "case.json"
+    brokers = {f"b{i}": {"usage": i} for i in range(3000)}
+    file.write_text(json.dumps({"quota": 1000, "brokers": brokers}))
+    return str(file)
 
 
 def ended(
@@ -64,9 +59,8 @@ def ended(
 
 
 @pytest.mark.parametrize("unbuffered", [False, True])
-@pytest.mark.parametrize("command", CASES)
-def test_an_answer_that_fits_nowhere(case: dict[str, str], command: str, unbuffered: bool) -> None:
-    assert ended("> /dev/full", command, case[command], unbuffered=unbuffered) == (9, FULL)
+def test_an_answer_that_fits_nowhere(case: str, unbuffered: bool) -> None:
+    assert ended("> /dev/full", "allocate", case, unbuffered=unbuffered) == (9, FULL)
 
 
 @pytest.mark.parametrize("unbuffered", [False, True])
@@ -80,12 +74,11 @@ def test_a_closed_stdout_is_refused_before_anything_is_done(argv: list[str]) -> 
     assert ended(">&-", *argv) == (9, CLOSED)
 
 
-@pytest.mark.parametrize("command", CASES)
-def test_a_reader_that_left_ends_the_command_quietly(case: dict[str, str], command: str) -> None:
+def test_a_reader_that_left_ends_the_command_quietly(case: str) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
-        code, err = ended("", command, case[command], stdout=write)
+        code, err = ended("", "allocate", case, stdout=write)
     finally:
         os.close(write)
     assert (code, err) == (141, "")
@@ -157,10 +150,7 @@ def test_messages_for_a_stderr_that_is_full_are_dropped(monkeypatch: pytest.Monk
 
 NAME = "caf\u00e9 \u65e5\u672c \U0001f600"
 
-ENCODINGS = [
-    "ascii",
-    *in_nightly("latin-1", "cp1252", "shift_jis", "koi8-r", "utf-8", "utf-16", "cp037"),
-]
+ENCODINGS = ["ascii", "latin-1", "cp1252", "shift_jis", "koi8-r", "utf-8", "utf-16", "cp037"]
 
 FORMS = ["--json", "--csv", "--table"]
 
@@ -174,15 +164,14 @@ def place(tmp_path: Path) -> str:
 
 
 def printed(encoding: str, *words: str) -> tuple[int, bytes, bytes]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "pipelines"),
-        "PYTHONIOENCODING": encoding,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "quotaplane", *words], capture_output=True, env=environment
-    )
-    return done.returncode, done.stdout, done.stderr
+    """The exit code of a command, and the bytes of its stdout and stderr on such a terminal."""
+    out, err = io.BytesIO(), io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stream, errors in (("out", out, "strict"), ("err", err, "backslashreplace")):
+            text = io.TextIOWrapper(stream, encoding, errors, write_through=True)
+            patch.setattr(f"sys.std{name}", text)
+        code = main(words)
+        return code, out.getvalue(), err.getvalue()
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -204,7 +193,7 @@ def test_an_error_names_what_the_terminal_lacks(place: str) -> None:
     code, _, err = printed("ascii", "groups", "get", "\u65e5", "--history", place)
     assert code == 2
     assert err.count(b"\n") == 1
-    assert b"Traceback" not in err
+    assert b"\\u65e5" in err
 
 
 class Unforeseen(BaseException):
