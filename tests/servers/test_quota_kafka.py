@@ -154,33 +154,22 @@ def test_reports_in_limits_out_restart_and_stop(
     assert len(set(rounds["epoch"].to_pylist())) == 1
 
 
+UNREACHABLE = {
+    "kind": "kafka",
+    "bootstrap_servers": "127.0.0.1:1",
+    "report_topics": ["r"],
+    "limits_topic": "l",
+    "timeout_s": 3,
+}
+
+
 @pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"transport": {"kind": "kafka"}}, "transport.bootstrap_servers"),
-        ({"shard": 3}, "shard"),
-        ({"law": {"name": "unfair"}}, "unfair"),
-        ({"shards": "many"}, "shards"),
-        ("unreachable", "127.0.0.1:1"),
-    ],
+    ("more", "says"), [({"law": {"name": "unfair"}}, "unfair"), ({}, "127.0.0.1:1")]
 )
 def test_a_wrong_configuration_is_one_clear_line(
-    tmp_path: Path, change: dict[str, Any] | str, says: str
+    tmp_path: Path, more: dict[str, Any], says: str
 ) -> None:
-    transport = {"kind": "delta", "path": str(tmp_path / "topics")}
-    more: dict[str, Any] = {}
-    if change == "unreachable":
-        transport = {
-            "kind": "kafka",
-            "bootstrap_servers": "127.0.0.1:1",
-            "report_topics": ["r"],
-            "limits_topic": "l",
-            "timeout_s": 3,
-        }
-    elif isinstance(change, dict):
-        transport = change.get("transport", transport)
-        more = {key: value for key, value in change.items() if key != "transport"}
-    conf = write_conf(tmp_path, transport, **more)
+    conf = write_conf(tmp_path, UNREACHABLE, **more)
     done = subprocess.run(
         [ROOT / "spark-submit.sh", "quota", "--conf", str(conf)],
         capture_output=True,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.job import RunningJob, put_quotas, write_conf
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture
@@ -48,7 +48,6 @@ def test_sigterm_to_all_its_processes_is_a_stop_on_request(job: RunningJob) -> N
     assert ": ended: stopped by SIGTERM; up_s=" in job.printed()[-1]
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the JVM in /proc")
 def test_a_jvm_that_is_killed_is_told_in_one_line(job: RunningJob) -> None:
     os.kill(jvm_of(job.process.pid), signal.SIGKILL)
