@@ -3,10 +3,9 @@
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
-# Three processes, as some tests wait; the tests of a file stay together, and share what they set up.
-NO_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/faults tests/closed_loop tests/simulation tests/outside tests/nightly pipelines benchmarks/arena benchmarks/balance_arena
-# Three processes, each with a Spark session; most tests of a server are in one of them (tests/order.py).
-WITH_JVM := -n 3 --dist loadfile --no-loadscope-reorder tests/spark tests/contract tests/servers
+# Three processes on two cores, as some tests wait; tests/order.py says which tests stay together.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+NO_JVM := tests/unit tests/faults tests/closed_loop tests/simulation tests/outside tests/nightly pipelines benchmarks/arena benchmarks/balance_arena
 
 # Tests start some hundred processes: without bytecode each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,14 +20,13 @@ env: ## make .venv with everything that tests and tools need, if it is not there
 	@./spark-submit.sh --setup test
 
 test: env ## the whole suite
-	$(PYTEST) $(NO_JVM) tests/browser
-	$(PYTEST) $(WITH_JVM)
+	$(PYTEST) $(PARALLEL) $(NO_JVM) tests/browser tests/spark tests/contract tests/servers
 
 quick: lint types ## before each commit: ruff, mypy, and the tests that take no JVM, no server and no time
-	$(PYTEST) $(NO_JVM) -m "not slow" --hypothesis-profile=quick
+	$(PYTEST) $(PARALLEL) $(NO_JVM) -m "not slow" --hypothesis-profile=quick
 
 unit: env ## tests and doctests that start no JVM
-	$(PYTEST) $(NO_JVM)
+	$(PYTEST) $(PARALLEL) $(NO_JVM)
 
 browser: env ## tests of the server's page in Chromium (apt-get install chromium; skipped without it)
 	$(PYTEST) tests/browser

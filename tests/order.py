@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import pytest
 
 _SLOW_FOLDERS: Final = ("tests/closed_loop/", "tests/simulation/")
+_WITH_JVM: Final = ("tests/spark/", "tests/contract/", "tests/servers/")
 
 
 def group_of(nodeid: str) -> str:
-    """The tests that one process runs: of the contract those of a server, else those of a file.
+    """The tests that one process runs: those of a file; with a JVM all of Pulsar, or all others.
+
+    So there are two Spark sessions and one server of each kind, and a third process has time for
+    the tests without a JVM.
 
     >>> group_of("tests/contract/test_transport.py::test_positions[kafka]")
-    'kafka'
+    'spark'
     >>> group_of("tests/unit/laws/test_laws.py::test_reasons")
     'tests/unit/laws/test_laws.py'
     """
-    file = nodeid.partition("::")[0]
-    server = re.search("kafka|pulsar", nodeid) if file.startswith("tests/contract/") else None
-    return server[0] if server else file
+    if nodeid.startswith(_WITH_JVM):
+        return "pulsar" if "pulsar" in nodeid else "spark"
+    return nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -30,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith(_SLOW_FOLDERS):
             item.add_marker(pytest.mark.slow)
     slow = {group_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
-    rank = {"pulsar": 0, "kafka": 1} | dict.fromkeys(slow - {"pulsar", "kafka"}, 2)
+    rank = dict.fromkeys(slow, 2) | {"pulsar": 0, "spark": 1}
     items.sort(key=lambda item: rank.get(group_of(item.nodeid), 3))
 
 
