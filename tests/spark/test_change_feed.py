@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from chispa import assert_approx_df_equality, assert_df_equality
 from delta.tables import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.cli.main import main
@@ -24,8 +26,9 @@ from quotaplane.query.spark_engine import register_views
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
+from quotaplane.streams.query_failures import known_failure
 from quotaplane.streams.sources import group_events
-from tests.unit.deltalog.broken_cases import added, checkpointed
+from tests.unit.deltalog.broken_cases import added, checkpointed, cut
 from tests.unit.deltalog.damage_cases import flip
 
 NAN, INF = float("nan"), float("inf")
@@ -223,6 +226,19 @@ def test_a_stream_goes_on_behind_a_file_that_was_taken_out(
     assert follow() == []
     assert main(["groups", "restore", "--from-history", "--history", history.path]) == 0
     assert follow() == [(4, "insert", "a", 10.0, None)]
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut], ids=["missing", "damaged"])
+def test_a_lost_data_file_is_a_known_end(
+    history: History, follow: Follow, damage: Callable[[Path], object]
+) -> None:
+    put(history, "a")
+    damage(added(Path(table_uri(history, "resource_groups")), 1))
+    with pytest.raises(StreamingQueryException) as caught:
+        follow()
+    known = known_failure(str(caught.value))
+    assert isinstance(known, HistoryError), str(caught.value)
+    assert re.search(r"table resource_groups at .*\.parquet is missing or damaged", str(known))
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty folder", "an empty log"])

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from quotaplane import errors
-from quotaplane.deltalog.error_text import disk_failure
+from quotaplane.deltalog.error_text import DOCTOR, disk_failure
 from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.tables import TABLES
 
@@ -17,6 +17,12 @@ _BAD_RECORD: Final = "Received exception when fetching the next record"
 """Kafka's client says this about a record that it can't read, e.g. with a wrong checksum."""
 
 _LOST_TABLE: Final = re.compile(r"File (?:file:)?(\S+)/_delta_log(?:/\S+)? does not exist")
+
+_LOST_FILE: Final = re.compile(
+    r"reading file (?:file:(?://)?)?(.+?)/(?:[^/\s]+=[^/\s]*/|_change_data/|_delta_log/)*"
+    r"([^/\s]+\.(?:parquet|json))\b"
+)
+"""A file of a table that is missing or damaged: the table's folder, and the file's name."""
 
 _WITHOUT_PLACE: Final = (
     "[DELTA_SCHEMA_NOT_SET]",
@@ -35,6 +41,9 @@ def known_failure(text: str) -> QuotaplaneError | None:
     >>> known_failure("[STREAM_FAILED] File file:/h/resource_groups/_delta_log does not exist")
     HistoryError('history table resource_groups at /h/resource_groups: is missing; restore its
     folder, then start the job again')
+    >>> known_failure("... while reading file file:/h/usage/date=2026-03-01/1.parquet. ...")
+    HistoryError('history table usage at /h/usage: 1.parquet is missing or damaged; run `quotaplane
+    doctor`, which says what is lost and how to mend it')
     """
     ours = re.findall(r"^(?:.*: )?quotaplane\.errors\.(\w+): (.+)$", text, re.MULTILINE)
     if ours:
@@ -54,6 +63,9 @@ def known_failure(text: str) -> QuotaplaneError | None:
     lost = _LOST_TABLE.search(text)
     if lost is not None:
         return lost_table(lost[1])
+    lost = _LOST_FILE.search(text)
+    if lost is not None:
+        return _of_table(lost[1], f"{lost[2]} is missing or damaged; {DOCTOR}")
     disk = disk_failure(text)
     if disk is not None:
         return HistoryError(f"Spark can't write its checkpoint or temporary files: {disk}")
@@ -90,8 +102,11 @@ def lost_table(place: str) -> QuotaplaneError:
     >>> lost_table("/h/resource_groups").exit_code, lost_table("/topics/reports").exit_code
     (4, 3)
     """
+    return _of_table(place, "is missing; restore its folder, then start the job again")
+
+
+def _of_table(place: str, problem: str) -> QuotaplaneError:
     name = place.rpartition("/")[2]
-    advice = "is missing; restore its folder, then start the job again"
     if name in TABLES:
-        return HistoryError(f"history table {name} at {place}: {advice}")
-    return TransportError(f"topic {name} at {place}: {advice}")
+        return HistoryError(f"history table {name} at {place}: {problem}")
+    return TransportError(f"topic {name} at {place}: {problem}")

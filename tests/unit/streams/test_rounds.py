@@ -249,8 +249,19 @@ def test_however_many_limits_change_each_has_the_numbers_of_its_reason() -> None
             "Call: describeTopics",
         ),
         ("... set the source option failOnDataLoss to false ...", TransportError, "were deleted"),
+        (
+            "org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error "
+            "while reading file file:/a b/topics/reports/part-1.parquet. File does not exist.",
+            TransportError,
+            "topic reports at /a b/topics/reports: part-1.parquet is missing or damaged; run",
+        ),
+        (
+            "Encountered error while reading file file:///h/usage/_delta_log/0002.json.  SQLSTATE",
+            HistoryError,
+            "history table usage at /h/usage: 0002.json is missing or damaged; run",
+        ),
     ],
-    ids=["ours", "ours, of a data source", "Kafka's", "lost reports"],
+    ids=["ours", "ours, of a data source", "Kafka's", "lost reports", "a lost file", "a commit"],
 )
 def test_a_failure_of_the_query_is_told_in_one_line(
     text: str, kind: type[QuotaplaneError], message: str
