@@ -23,6 +23,8 @@ accepted and nothing is forwarded; trickle: one byte a second."""
 
 _PORTION_BYTES: Final = 64 * 1024
 _TRICKLE_S: Final = 1.0
+_PATIENCE_S: Final = 120.0
+"""The loop answers at once, but for a machine that has no time for it."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Proxy:
         if fault is not None:
             self._begun[by] = fault
         newest = next(reversed(self._begun.values()), None)
-        asyncio.run_coroutine_threadsafe(self._set(newest), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._set(newest), self._loop).result(_PATIENCE_S)
 
     def clear(self) -> None:
         """End all faults."""
@@ -147,7 +149,7 @@ class Proxies:
         return proxy
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
 
     async def _close(self) -> None:
         for server in self._servers:
