@@ -245,9 +245,7 @@ def _payload(made: list[Row]) -> bytes:
         for name in schema.names
     }
     decoded = Decoded(
-        pa.Table.from_pylist(header, schema=HEADERS),
-        pa.table(columns, schema=schema),
-        pa.table({}),
+        pa.Table.from_pylist(header, schema=HEADERS), pa.table(columns, schema=schema), pa.table({})
     )
     ((_, payload),) = pack_reports(decoded, 1)
     return payload

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS, group_id
 from quotaplane.quota.groups import plain_groups
 from quotaplane.quota.state import ShardState
-from quotaplane.registry.table import put_groups
-from quotaplane.settings import History
 from quotaplane.streams.quota.id_collisions import without_clashes
 from quotaplane.streams.shard_program import Batch
 from quotaplane.wire.reports import encode_stock_report
 from quotaplane.wire.shard_inputs import pack_groups
 from tests.unit.quota.step_cases import CONFIG as STEP
 from tests.unit.quota.step_cases import T0, Shard, quotas, report, reports
-from tests.unit.streams.shard_cases import (
-    PROGRAM,
-    packed,
-    tables,
-    usage_report,
-)
+from tests.unit.streams.shard_cases import PROGRAM, packed, tables, usage_report
 
 ONE, OTHER = "acme::ns-396206", "acme::ns-1026894"
 """The first two of acme::ns-0, acme::ns-1 ... with one id: a million digests, 1.7 s of a core."""
@@ -90,16 +81,6 @@ def changes(rows: list[tuple[str, float | None]], version: int = 1) -> pa.Table:
             RATE_COLUMNS[0]: pa.array([quota for _, quota in rows], pa.float64()),
         }
     )
-
-
-def test_groups_put_refuses_the_second_one(tmp_path: Path) -> None:
-    history = History(path=str(tmp_path))
-    quota = np.full((1, len(DIMENSIONS)), 5.0)
-    put_groups(history, [ONE], quota, by="ann")
-    with pytest.raises(InputError, match=f"{OTHER}.* has the same id as '{ONE}'"):
-        put_groups(history, [OTHER], quota, by="ann")
-    with pytest.raises(InputError, match="has the same id"):
-        put_groups(history, ["acme", OTHER, ONE], np.repeat(quota, 3, axis=0), by="ann")
 
 
 def test_the_second_one_that_others_wrote_into_the_table_has_no_effect_and_is_told() -> None:

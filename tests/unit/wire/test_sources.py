@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.wire.intake import BYTES_PER_ENTRY, BYTES_PER_MESSAGE, Intake
@@ -57,27 +55,6 @@ def test_what_is_not_decoded_takes_no_room() -> None:
     used, letters = taken([*late, rows([report("fresh", 900)])], task_bytes=100)
     assert used == ["fresh"]
     assert Counter(letter["reason"] for letter in letters) == {"stale": 9, "too_large": 9}
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 3000), st.booleans()), max_size=40),
-    st.integers(1, 10),
-    st.integers(1, 20_000),
-)
-def test_every_report_is_used_or_a_letter_and_the_bytes_are_bounded(
-    drawn: list[tuple[int, bool]], at_once: int, most: int
-) -> None:
-    values = [report(f"b{n}", size) for n, (size, _) in enumerate(drawn)]
-    ages_s = [3600.0 if late else 0.0 for _, late in drawn]
-    cut = range(0, len(values), at_once)
-    batches = [rows(values[n : n + at_once], ages_s[n : n + at_once], n) for n in cut]
-    used, letters = taken(batches, task_bytes=most)
-    positions = [letter["position"] for letter in letters]
-    assert sorted([*positions, *(f"t/0@{name[1:]}" for name in used)]) == sorted(
-        f"t/0@{n}" for n in range(len(values))
-    )
-    size_of = {f"b{n}": len(value) for n, value in enumerate(values)}
-    assert sum(size_of[name] for name in used) < most + at_once * MOST
 
 
 def test_small_entries_take_more_room_than_their_bytes() -> None:

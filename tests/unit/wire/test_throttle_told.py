@@ -21,7 +21,10 @@ from tests.unit.streams.shard_cases import PROGRAM, group_changes, packed, usage
 
 HARD = '{"*": {"mode": "hard"}}'
 SLIDING = '{"*": {"law": "sliding_window"}}'
-NO_REFRESH = replace(PROGRAM, step=replace(PROGRAM.step, refresh_rounds=10**9, lease_ms=2e9))
+STEP = replace(PROGRAM.step, refresh_rounds=10**9, lease_ms=2e9)
+NO_REFRESH = replace(PROGRAM, step=STEP)
+STALE_AFTER = int(STEP.stale_after_ms / 1000)
+"""In rounds."""
 
 
 class Rounds:
@@ -47,9 +50,8 @@ class Rounds:
         if uses:
             reports = [self._report(*pair) for pair in uses.items()]
             arrived["reports"] = packed(*reports, at_ms=self._now_ms)
-        self.state, outputs = self.program.run(
-            self.state, arrived, Batch(0, self.seq, self._now_ms)
-        )
+        batch = Batch(0, self.seq, self._now_ms)
+        self.state, outputs = self.program.run(self.state, arrived, batch)
         self.state = load(dump(self.state))
         check_state(self.state)
         self.messages = [
@@ -108,6 +110,10 @@ def settled(program: QuotaProgram = NO_REFRESH, **groups: Mapping[str, Any]) -> 
     return rounds
 
 
+def settled_under(transition: Transition) -> Rounds:
+    return settled(replace(NO_REFRESH, step=replace(STEP, transition=transition, learns=False)))
+
+
 def test_terms_come_with_the_first_limit_and_not_again() -> None:
     rounds = Rounds()
     rounds.run({"g": {"throttle": HARD}, "h": {}})
@@ -118,8 +124,7 @@ def test_terms_come_with_the_first_limit_and_not_again() -> None:
 
 @pytest.mark.parametrize("transition", Transition)
 def test_other_terms_are_told_in_the_next_round_although_no_limit_moves(transition) -> None:
-    step = replace(NO_REFRESH.step, transition=transition, learns=False)
-    rounds = settled(replace(NO_REFRESH, step=step))
+    rounds = settled_under(transition)
     assert rounds.run({"g": {"throttle": HARD}}, USES) == G_HARD
     for message in rounds.messages:
         assert message.limits[:, 0].tolist() == pytest.approx([50.0])
@@ -134,17 +139,14 @@ B1, B2 = ({name: uses} for name, uses in USES.items())
 
 
 @pytest.mark.parametrize(
-    ("in_sight", "who"),
-    [(B1, ("b2", "g")), ({"b1": ["h"], **B2}, ("b1", "g"))],
-    ids=["a broker", "a group of a broker"],
+    ("in_sight", "who"), [(B1, ("b2", "g")), ({"b1": ["h"], **B2}, ("b1", "g"))]
 )
 def test_strict_tells_who_was_out_of_sight_when_terms_changed_as_soon_as_it_is_back(
     in_sight, who
 ) -> None:
     """Nothing is sent to a stale broker; what is new meanwhile must not wait for a refresh."""
-    step = replace(NO_REFRESH.step, transition=Transition.STRICT, learns=False)
-    rounds = settled(replace(NO_REFRESH, step=step))
-    for _ in range(int(step.stale_after_ms / 1000) + 1):
+    rounds = settled_under(Transition.STRICT)
+    for _ in range(STALE_AFTER + 1):
         rounds.run(uses=in_sight)
     told = rounds.run({"g": {"throttle": HARD}}, in_sight)
     assert told == {pair: text for pair, text in G_HARD.items() if pair != who}
@@ -157,9 +159,8 @@ def test_strict_tells_who_was_out_of_sight_when_terms_changed_as_soon_as_it_is_b
 @pytest.mark.parametrize("transition", Transition)
 def test_a_long_time_between_two_rounds_tells_nobody_anything_again(transition) -> None:
     """In no round anybody was out of sight: an overloaded job must not be given more to do."""
-    step = replace(NO_REFRESH.step, transition=transition, learns=False)
-    rounds = settled(replace(NO_REFRESH, step=step))
-    rounds.seq += int(step.stale_after_ms / 1000) + 5
+    rounds = settled_under(transition)
+    rounds.seq += STALE_AFTER + 5
     assert rounds.run(uses=USES) == {}
 
 

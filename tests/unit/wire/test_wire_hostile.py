@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -166,14 +165,6 @@ def test_a_broker_that_started_after_now_is_not_heard(
         assert found.headers.num_rows == (reason is None)
 
 
-def test_a_head_says_the_same_whether_the_library_reads_it_or_not() -> None:
-    plain = own("b", started_at_ms=2**40, sequence=2**63 - 1, window_ms=2**32 - 1)
-    applied = own_report(groups=[], usage=np.empty((0, 4)), applied=(0, 2**62))
-    for value in (plain, applied):
-        one, other = (decode_now(v).headers.to_pylist() for v in (value, value + b"\x78\x00"))
-        assert one == other != []
-
-
 HEARTBEATS = st.builds(
     own,
     st.text(min_size=1, max_size=5),
@@ -198,19 +189,3 @@ def test_damaged_heads_are_read_as_the_library_reads_them(value: bytes) -> None:
         assert plainly.headers[name].to_pylist() == odd.headers[name].to_pylist()
     # With two faults, as a start that is to come before bytes that are no protobuf, either is said.
     assert refused(plainly) == refused(odd) or (refused(plainly) and refused(odd) == NO_PROTOBUF)
-
-
-ANY: list[Any] = [
-    None, b"", b"?", GOOD, GOOD[:-1], GOOD + b"\x18\x01", own(), own("b", b"\x42\x01g"),
-    own(""), own(started_at_ms=2**63 - 1), own_report(usage=np.array([[-1.0] * 4, [1.0] * 4])),
-    own_report(usage=np.full((2, 4), -1.0)), b"\x0dQPL1",
-    encode_stock_report("b\n", [], np.empty((0, 4))),
-]  # fmt: skip
-
-
-@given(st.lists(st.sampled_from(ANY), max_size=60))
-def test_every_report_is_used_or_counted(values: list[bytes | None]) -> None:
-    found = decode_now(*values)
-    part = sum(value == ANY[10] for value in values)
-    total = found.headers.num_rows + sum(refused(found).values())
-    assert total == len(values) + part  # a report that was used in part is in both

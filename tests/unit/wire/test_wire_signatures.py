@@ -6,6 +6,7 @@ import doctest
 import hashlib
 import hmac
 import re
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from quotaplane.wire.limits import MAX_LIMITS_BYTES, decode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
 from quotaplane.wire.signatures import SIGNATURE_BYTES, SigningKeys
 from tests.unit.repo.pages import ROOT
-from tests.unit.wire.wire_cases import damaged, limits_message, own_report
+from tests.unit.wire.wire_cases import limits_message
 
 SECRET_A, SECRET_B = "0123456789abcdef" * 2, "fedcba9876543210" * 4
 A = SigningKeys({"a": SECRET_A}, sign_with="a")
@@ -82,15 +83,6 @@ def test_every_bit_and_every_byte_counts() -> None:
             decode_limits(value, BOTH)
 
 
-@given(damaged(st.just(SIGNED)))
-def test_damaged_messages_are_refused_or_whole(value: bytes) -> None:
-    try:
-        decode_limits(value, A)
-    except InputError:
-        return
-    assert value == SIGNED
-
-
 TRAILING = LimitsUpdate(removed_groups=["g"]).SerializeToString()
 HIGHER = update(1e9, seq=8)
 
@@ -99,19 +91,15 @@ HIGHER = update(1e9, seq=8)
     ("value", "says"),
     [
         (PLAIN, "not signed at its end: another program"),
-        (PLAIN[:5], "not signed"),
         (SIGNED + TRAILING, "not signed"),  # protobuf would merge it into the message
         (PLAIN + TRAILING + SIGNED[len(PLAIN) :], "its signature is not by the key a: that id has"),
         (HIGHER + SIGNED[len(PLAIN) :], "its signature is not by the key a"),
         (B.sign(PLAIN), "signed with the key 'b', and known here are: a"),
         (by_hand(PLAIN, b"a", SECRET_B), "its signature is not by the key a"),
         (by_hand(PLAIN, b"", SECRET_A), "signed with the key '', and"),
-        (by_hand(PLAIN, b"a" * 16, SECRET_A), "signed with the key 'aaaaaaaaaaaaaaaa', and"),
         (by_hand(PLAIN, b"\0a", SECRET_A), r"signed with the key '\x00a', and"),
         (by_hand(PLAIN, b"\xff\n", SECRET_A), r"signed with the key '\\xff\n', and"),
         (A.sign(SIGNED), "signed more than once"),
-        (A.sign(B.sign(PLAIN)), "signed more than once"),
-        (SIGNED + SIGNED[len(PLAIN) :], "its signature is not by the key a"),
         (SIGNED[:-32] + bytes(32), "its signature is not by the key a"),
         (SIGNED[:-33], "not signed"),
         # The HMAC of the message alone, without our prefix.
@@ -127,11 +115,6 @@ def test_refused(value: bytes, says: str) -> None:
     assert says in str(raised.value)
     assert SECRET_A not in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_a_signed_message_of_another_kind_is_none() -> None:
-    with pytest.raises(InputError, match="begins with 0d 51 50 52 31"):
-        decode_limits(A.sign(own_report()), A)
 
 
 def test_a_huge_message_is_refused_before_anything_is_computed(
@@ -151,22 +134,13 @@ def test_nothing_is_parsed_that_is_not_signed(monkeypatch: pytest.MonkeyPatch) -
 
 def test_rotation_loses_no_message() -> None:
     """Verifiers get the new key, then the job signs with it, then the old key goes."""
-    old = SigningKeys({"a": SECRET_A}, sign_with="a")
     added = SigningKeys({"a": SECRET_A, "b": SECRET_B}, sign_with="a")
-    switched = SigningKeys({"a": SECRET_A, "b": SECRET_B}, sign_with="b")
-    removed = SigningKeys({"b": SECRET_B}, sign_with="b")
     # Each step beside the one before it: some programs have restarted, others not yet.
-    for signing, verifying in (
-        (old, added),
-        (added, old),
-        (added, switched),
-        (switched, added),
-        (switched, removed),
-        (removed, switched),
-    ):
-        assert decode_limits(signing.sign(PLAIN), verifying).seq == 7
+    for one, next_one in pairwise((A, added, BOTH, B)):
+        assert decode_limits(one.sign(PLAIN), next_one).seq == 7
+        assert decode_limits(next_one.sign(PLAIN), one).seq == 7
     with pytest.raises(InputError, match="the key 'a', and known here are: b"):
-        decode_limits(old.sign(PLAIN), removed)
+        decode_limits(SIGNED, B)
 
 
 @pytest.mark.parametrize(
