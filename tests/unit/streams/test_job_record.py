@@ -106,21 +106,12 @@ def test_a_snapshot_replaces_that_of_its_shards_alone(tmp_path: Path) -> None:
     ensure_tables(history)
 
     def leases(*pairs: tuple[int, str], shards: list[int]) -> dict[str, pa.Table]:
-        same = {
-            "resource_group": "g",
-            "broker_status": "live",
-            "seen_at_ms": NOON_MS,
-            "has_limit": False,
-            "enforced": True,
-        }
-        rows = pa.table(
-            {
-                "shard": pa.array([shard for shard, _ in pairs], pa.int64()),
-                "broker": pa.array([broker for _, broker in pairs], pa.string()),
-                **{name: pa.repeat(value, len(pairs)) for name, value in same.items()},
-            }
-        )
-        return {"leases": replacing(rows, shards)}
+        same = {"resource_group": "g", "broker_status": "live", "seen_at_ms": NOON_MS}
+        same |= {"has_limit": False, "enforced": True}
+        columns = {name: pa.repeat(value, len(pairs)) for name, value in same.items()}
+        columns["shard"] = pa.array([shard for shard, _ in pairs], pa.int64())
+        columns["broker"] = pa.array([broker for _, broker in pairs], pa.string())
+        return {"leases": replacing(pa.table(columns), shards)}
 
     with HistoryWriter(history, "checkpoint-1") as writer:
         first = leases((0, "a"), (1, "b"), (1, "c"), shards=[0, 1])

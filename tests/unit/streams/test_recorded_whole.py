@@ -6,7 +6,6 @@ All of the job runs here but Spark: the decoding tasks, the program, the end of 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +16,6 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from quotaplane.arrow import pack
 from quotaplane.history.left_out import Stretch
@@ -47,10 +44,6 @@ INTERVAL_S, LEASE_S = 60, 360
 """Long, because the real time that a round takes is compared with them."""
 PER_ROUND = 12
 """Most reports that a round reads: less than what waits after the pause."""
-
-
-class KilledError(Exception):
-    """The process ends here."""
 
 
 class Topic:
@@ -274,8 +267,7 @@ def test_the_notes_of_what_is_recorded_later_are_bounded() -> None:
     """A sender of old reports must not fill the disk with their positions."""
     noted: list[Stretch] = []
     recorder: Any = SimpleNamespace(
-        note=lambda stamp, stretches: noted.extend(stretches),
-        reports_waiting=0,
+        note=lambda stamp, stretches: noted.extend(stretches), reports_waiting=0
     )
     watch, nothing = ReportWatch(5.0), lambda *_: {}
     finisher = QuotaFinisher(
@@ -303,44 +295,3 @@ def test_the_notes_of_what_is_recorded_later_are_bounded() -> None:
     assert left_out(2, NOON_MS) == [(STALE, "2a"), (STALE, "2b")]
     assert left_out(3, NOON_MS + 3_600_000) == []
     assert [each.chosen for each in noted] == [["0a", "0b"], ["1a"], ["3a", "3b"]]
-
-
-@pytest.mark.nightly
-@settings(max_examples=6, deadline=None)
-@given(st.lists(st.integers(0, 9), min_size=5, max_size=8))
-def test_5_kills_at_any_step_leave_every_report_in_usage_once(
-    tmp_path_factory: pytest.TempPathFactory, kills: list[int]
-) -> None:
-    """Each is before one of the next appends to a table, of the round or of the recorder."""
-    job = paused(tmp_path_factory.mktemp("job"))
-    job.start()
-    job.plan(end=3 + 20 * len(BROKERS), passes_over=True)
-    append = HistoryWriter.append
-    for kill in kills:
-        left = [kill]
-
-        def cut_off(self: HistoryWriter, *given: Any, left: list[int] = left, **more: Any) -> bool:
-            left[0] -= 1
-            if left[0] < 0:
-                raise KilledError
-            return append(self, *given, **more)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(HistoryWriter, "append", cut_off)
-            for _ in range(3):
-                try:
-                    job.round()
-                except KilledError:
-                    job.start()
-                    break
-    last = goes_on(job, 16)
-    assert job.recorded() == once_each(last)
-    assert history_table(job.settings, "rejected_reports").num_rows == 0
-    seqs = history_table(job.settings, "rounds")["seq"].to_pylist()
-    assert sorted(seqs) == list(range(job.seq))
-    stretches = history_table(job.settings, "left_out").sort_by("number").to_pylist()
-    done = 0
-    for row in stretches:
-        assert row["number"] == done
-        done += row["reports"]
-        assert json.loads(row["positions"]).keys() == {"from", "to"}

@@ -24,9 +24,7 @@ def stale(age_s: float, count: int = 3) -> Arrivals:
 
 
 def said(
-    watch: ReportWatch,
-    rounds: Iterable[tuple[float, Arrivals]],
-    heard: Printed | None = None,
+    watch: ReportWatch, rounds: Iterable[tuple[float, Arrivals]], heard: Printed | None = None
 ) -> list[tuple[float, str]]:
     """Each line as ``kind: text``, with when it was said."""
     lines, heard = [], heard or Printed()
@@ -95,28 +93,7 @@ def test_a_wrong_clock_is_said_after_three_intervals_with_the_difference(
     assert again == "recovered: time of reports: over after 45 s"
 
 
-@given(
-    st.floats(10.5, 86_400),
-    st.lists(st.floats(-2.0, 2.0), min_size=30, max_size=30),
-    st.integers(0, 4),
-)
-def test_the_difference_is_right_whatever_the_way_takes(
-    ahead_s: float, jitter_s: list[float], first: int
-) -> None:
-    rounds = [
-        (float(first + 5 * turn), stale(ahead_s + more)) for turn, more in enumerate(jitter_s)
-    ]
-    ((_, line),) = said(ReportWatch(INTERVAL_S), rounds)
-    found = re.search(r"publish times are ([\d.]+) s behind", line)
-    assert found is not None, line
-    assert abs(float(found[1]) - ahead_s) <= 2.1
-
-
-@given(
-    st.floats(60.0, 86_400.0),
-    st.floats(1.0, 4.0),
-    st.floats(1.5, 100.0),
-)
+@given(st.floats(60.0, 86_400.0), st.floats(1.0, 4.0), st.floats(1.5, 100.0))
 def test_a_backlog_is_not_called_a_clock(oldest_s: float, round_s: float, speed: float) -> None:
     """``speed``: seconds of reports that the job works off in a second."""
     watch, now_s, rounds = ReportWatch(INTERVAL_S, 3), 0.0, []
@@ -189,16 +166,6 @@ def test_a_hundred_and_one_junk_messages_a_minute_are_one_warning() -> None:
     ((now_s, line),) = said(watch, each_interval(3600, GOOD, begin=3600), heard)
     assert 3600 + 50 <= now_s <= 3600 + 80
     assert line == f"recovered: refused reports: over after {now_s - 10:.0f} s (6480 times)"
-
-
-@given(st.lists(st.sampled_from([GOOD, Arrivals(used=1, rejected={"empty": 9}), NONE])))
-def test_junk_that_comes_and_goes_is_not_said_more_than_once_a_minute(
-    arrivals: list[Arrivals],
-) -> None:
-    rounds = [(10.0 * turn, each) for turn, each in enumerate(arrivals)]
-    lines = said(ReportWatch(1000.0), rounds)
-    warned = [now_s for now_s, line in lines if line.startswith("warning: ")]
-    assert all(later - earlier >= 60 for earlier, later in pairwise(warned))
 
 
 def test_late_reports_after_a_pause_are_no_junk_but_a_broker_with_a_wrong_clock_is() -> None:

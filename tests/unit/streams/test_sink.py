@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from quotaplane.arrow import pack
 from quotaplane.errors import DeposedError, NoUsableReportsError, QuotaplaneError
 from quotaplane.model import IntArray, Round
 from quotaplane.quota.state import ShardState
@@ -20,9 +19,11 @@ from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.shard_program import Batch
 from quotaplane.streams.sink import BatchSink
-from quotaplane.wire.shard_inputs import pack_reports
 from tests.unit.streams.shard_cases import PROGRAM, SETTINGS, dataframe, usage_report
-from tests.unit.wire.wire_cases import decode_fresh
+from tests.unit.wire.source_cases import events_of, rows
+
+LIVE = "non-persistent://a/b/reports"
+"""A topic that does not store reports: those that are too old are refused."""
 
 
 class Written:
@@ -75,19 +76,9 @@ class Job:
         self.now_ms += 1000
         self._seq += 1
         times = self.now_ms - 100 if published_at_ms is None else published_at_ms
-        arrived: dict[str, list[bytes]] = {}
-        if values:
-            decoded = decode_fresh(
-                values,
-                np.broadcast_to(np.asarray(times, np.int64), len(values)),
-                [f"reports/0@{number}" for number in range(len(values))],
-                now_ms=self.now_ms,
-                reports=SETTINGS.reports,
-                oldest_s=SETTINGS.limits.lease_s,
-            )
-            arrived = {"reports": [payload for _, payload in pack_reports(decoded, 1)]}
-            if decoded.rejected.num_rows:
-                arrived["rejected"] = [pack(decoded.rejected)]
+        ages_s = np.broadcast_to((self.now_ms - np.asarray(times)) / 1000, len(values)).tolist()
+        batch = rows(values, ages_s, at=LIVE, now_ms=self.now_ms)
+        arrived = events_of([batch], SETTINGS.reports, SETTINGS.limits.lease_s) if values else {}
         self._times_ms[self._seq] = self.now_ms
         self._state, outputs = PROGRAM.run(self._state, arrived, Batch(0, self._seq, self.now_ms))
         self.sink(dataframe(outputs), self._seq)
@@ -136,17 +127,6 @@ def test_nothing_leaves_the_job_before_the_record_of_its_input_is_safe(job: Job)
     with pytest.raises(QuotaplaneError, match="not on the disk"):
         job.round(job.report())
     assert len(job.written.tables) == 1
-
-
-def test_junk_beside_reports_stops_nothing_and_is_told_once(job: Job) -> None:
-    for _ in range(60):
-        job.round(job.report(), *[b"\xff\xffjunk"] * 101)
-    (line,) = job.said
-    assert "1111 of 1122 reports in 10 s could not be used: not_protobuf=1111" in line
-    assert "for example at reports/0@1, reports/0@10, reports/0@100" in line
-    assert "reports=60 uncounted=0 limits=0 quota_changes=0 rejected=6060 (not_protobuf=6060)" in (
-        job.lines.status.total()
-    )
 
 
 def test_junk_does_not_fill_the_disk(job: Job) -> None:
@@ -198,25 +178,19 @@ def test_the_status_has_what_rounds_did(job: Job) -> None:
     assert "brokers_live=0 brokers_stale=2" in period()
 
 
-def test_reports_of_which_a_part_is_refused_are_used(job: Job) -> None:
+def test_reports_with_a_part_refused_or_an_undefined_group_are_used(job: Job) -> None:
     for _ in range(30):
         job.round(job.report(groups=["g", "h"], usage=np.array([[1.0] * 4, [-1.0] * 4])))
     assert job.said == []
-    assert "reports=30 " in job.lines.status.total()
-    assert "negative=30" in job.lines.status.total()
+    total = job.lines.status.total()
+    assert "reports=30 " in total
+    assert "(negative=30 unknown_group=30)" in total
 
 
-def test_a_time_below_0_is_no_time_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = Job(monkeypatch)
+def test_a_time_below_0_is_no_time_of_a_clock(job: Job) -> None:
     for _ in range(6):
         job.round(job.report(), published_at_ms=-5)
     (line,) = job.said
-    assert ": unusable reports: 0 of 4 reports could be used for 3 s: stale=4, for example" in line
+    says = f"unusable reports: 0 of 4 reports could be used for 3 s: stale=4, for example at {LIVE}"
+    assert says in line
     assert "clock" not in line
-
-
-def test_letters_about_groups_do_not_make_reports_unusable(job: Job) -> None:
-    for _ in range(30):
-        job.round(job.report(groups=["nobody defined it"]))
-    assert job.said == []
-    assert "unknown_group=30" in job.lines.status.total()
