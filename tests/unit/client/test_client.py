@@ -95,11 +95,7 @@ class Agent:
         self.unset_safe = unset_safe
         self.now_ms, self.link = STARTED_MS, FakeLink()
         self.client = BrokerClient(
-            self.link,
-            "b1",
-            now_ms=lambda: self.now_ms,
-            strict=unset == 0.0,
-            safe_limit=unset_safe,
+            self.link, "b1", now_ms=lambda: self.now_ms, strict=unset == 0.0, safe_limit=unset_safe
         )
 
     def receive(self, value: bytes, now_ms: int = T0) -> int:
@@ -281,12 +277,6 @@ def test_a_message_is_for_one_incarnation(receiver: Receiver) -> None:
     assert holds(receiver) == 20.0
     receiver.receive(update(30.0, seq=4, broker_started_at_ms=STARTED_MS))
     assert holds(receiver) == (30.0 if receiver.is_incarnation else 20.0)
-
-
-def test_a_limit_may_be_infinite(receiver: Receiver) -> None:
-    receiver.receive(update(20.0))
-    receiver.receive(update(np.inf, seq=2, safe=np.inf))
-    assert holds(receiver) == holds(receiver, now_ms=T0 + LEASE_MS + 1) == np.inf
 
 
 @pytest.mark.parametrize("receiver", KEEP_TERMS, indirect=True)

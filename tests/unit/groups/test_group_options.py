@@ -90,14 +90,9 @@ def test_what_is_of_another_kind_is_one_line_that_names_the_field(option: object
         option.parse([1], "--it")  # type: ignore[attr-defined]
 
 
-NEW = """
-    NumberOption(
-        name="burst_s",
-        least=0.0,
-        most=60.0,
-        default=1.0,
-        help="seconds of the limit that may be saved up",
-    ),
+HELP = "seconds of the limit that may be saved up"
+NEW = f"""
+    NumberOption(name="burst_s", least=0.0, most=60.0, default=1.0, help="{HELP}"),
 )
 """
 """Takes the place of the closing bracket of ``OPTIONS``."""

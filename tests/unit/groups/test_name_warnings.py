@@ -17,14 +17,9 @@ from tests.histories import make_history
 from tests.unit.registry.groups_cases import Command, warned
 
 LOOK_ALIKE = """\
-- {group: "client-id=app,user=bar", publish_messages_per_s: 5}
 - {group: "USER=alice", publish_messages_per_s: 5}
-- {group: " acme", publish_messages_per_s: 5}
 - {group: "acme ", publish_messages_per_s: 5}
 - {group: "acme", publish_messages_per_s: 5}
-- {group: "caf\\u00e9", publish_messages_per_s: 5}
-- {group: "cafe\\u0301", publish_messages_per_s: 5}
-- {group: "acme/*", publish_messages_per_s: 5}
 - {group: "b", brokers: {"b*": {weight: 2}}}
 """
 
@@ -40,13 +35,11 @@ def doubts(*names: str) -> dict[str, str]:
     [
         ("client-id=app,user=bar", "looks like a scope and is none: a scope is user=NAME, client="),
         ("USER=alice", "looks like a scope"),
-        ("Client=a", "looks like a scope"),
         ("client_id=a", "looks like a scope"),
         ("ip=10.0.0.1", "looks like a scope"),
         ("user =alice", "looks like a scope"),
         ("user-principal=alice", "looks like a scope"),
         (" acme", "has a space at an end"),
-        ("acme ", "has a space at an end"),
         ("acme:: orders", "has a space at an end"),
         ("acme ::orders", "has a space at an end"),
         ("cafe\u0301", r"is 'cafe\u0301', and most programs write 'caf\xe9' (Unicode's NFC)"),
@@ -55,7 +48,6 @@ def doubts(*names: str) -> dict[str, str]:
         ("\u0430cme", r"has letters of Latin and Cyrillic, which look alike: '\u0430cme'"),
         ("orders.taken-over", "keeps the quota of 'orders' while the enforcer has it"),
         ("acme/*", "is no pattern, but one group's name"),
-        ("acme-?", "is no pattern, but one group's name"),
     ],
 )
 def test_a_doubtful_name(name: str, says: str) -> None:
@@ -77,13 +69,7 @@ def test_a_name_without_doubts(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "twins",
-    [
-        ("acme", "Acme"),
-        ("acme/Orders", "ACME/orders"),
-        ("\u00c9cole", "\u00e9cole"),
-        ("\uff41cme", "acme"),
-    ],
+    "twins", [("acme", "Acme"), ("\u00c9cole", "\u00e9cole"), ("\uff41cme", "acme")]
 )
 def test_twins_are_doubtful_together_and_not_alone(twins: tuple[str, str]) -> None:
     assert all(not doubts(name, "other") for name in twins)
@@ -116,14 +102,11 @@ def test_brokers_with_doubtful_names() -> None:
 
 
 def test_put_warns(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    [line] = warned(history, capsys, "ip=10.0.0.1")
-    assert line.startswith("group 'ip=10.0.0.1': looks like a scope and is none")
     assert warned(history, capsys, "acme") == []
     [line] = warned(history, capsys, "ACME")
     assert "differs from 'acme' only in case" in line
     [line] = warned(history, capsys, "b", "--brokers", '{"b*": {"weight": 2}}')
     assert "brokers: 'b*': is no pattern" in line
-    assert warned(history, capsys, "other") == []
 
 
 def test_apply_warns_also_in_a_dry_run(
@@ -135,9 +118,9 @@ def test_apply_warns_also_in_a_dry_run(
     for more in (["--dry-run"], []):
         assert main([*words, *more]) == 0
         lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 9
+        assert len(lines) == 4
         assert all(line.startswith("quotaplane: warning: group ") for line in lines)
-    assert len(groups("list")) == 9
+    assert len(groups("list")) == 4
 
 
 @pytest.mark.parametrize("extra", [(), ("--dry-run",)])
@@ -148,12 +131,12 @@ def test_nobody_changes_the_enforcers_copies_at_the_command_line(
     (tmp_path / "g.yaml").write_text('- {group: "orders.taken-over", publish_messages_per_s: 5}\n')
     (tmp_path / "g.csv").write_text("group,publish_messages_per_s\norders.taken-over,5\n")
     for words in (
-        ("put", "orders.taken-over", "--weight", "2"),
-        ("put", "--file", str(tmp_path / "g.csv")),
-        ("apply", "--file", str(tmp_path / "g.yaml")),
-        ("delete", "orders.taken-over"),
+        "put orders.taken-over --weight 2",
+        f"put --file {tmp_path}/g.csv",
+        f"apply --file {tmp_path}/g.yaml",
+        "delete orders.taken-over",
     ):
-        line = groups.refused(*words, *extra)
+        line = groups.refused(*words.split(), *extra)
         assert "group 'orders.taken-over' keeps the quota of group 'orders' for the" in line
     assert groups("list") == []
 

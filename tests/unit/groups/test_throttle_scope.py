@@ -53,14 +53,9 @@ def test_names_are_encoded_as_kafka_does() -> None:
         ("user=a,", "a comma in a name is %2C"),
         ("user=a,b", "a comma in a name is %2C"),
         ("user=a, client=b", "in this order"),
-        ("user=a,group=b", "in this order"),
         ("user=a b", "user: 'a b' must be written a%20b"),
-        ("user=a=b", "user: 'a=b' must be written a%3Db"),
         ("user=%41", "user: '%41' must be written A"),
-        ("user=%3cx", "user: '%3cx' must be written %3Cx"),
-        ("user=100%", "user: '100%' must be written 100%25"),
         ("user=%FF", "user: '%FF' must be written %25FF"),
-        ("user=~", "user: '~' must be written %7E"),
         ("user=é", "user: 'é' must be written %C3%A9"),
         ("client=<DEFAULT>", "must be written %3CDEFAULT%3E"),
         ("user=a::b", "scopes are no trees"),
@@ -161,15 +156,12 @@ def plainly(
         (["user=alice", "user=alice,client=<default>"], "alice", "", "user=alice"),
         (["user=alice,client=<default>", "user=<default>"], "alice", "", "user=<default>"),
         (["user=alice,client=<default>", "client=<default>"], "alice", "", None),
-        (["client=<default>"], "alice", "", None),
         (["user=<default>", "user=<default>,client=<default>"], "bob", "", "user=<default>"),
         (["user=<default>,client=<default>"], "", "app", None),
         (["user=<default>,client=<default>", "client=app"], "", "app", "client=app"),
-        (["client=app", "client=<default>"], "", "app", "client=app"),
         # Kafka looks among the users, where there is nobody without a name.
         (["user=<default>", "client=app"], "", "app", None),
         (["user=<default>", "client=<default>"], "", "", None),
-        (["user=<default>"], "ANONYMOUS", "", "user=<default>"),
     ],
 )
 def test_who_has_no_name_is_nobody_as_in_kafka(
@@ -189,9 +181,7 @@ def test_who_has_no_name_is_nobody_as_in_kafka(
     st.booleans(),
 )
 def test_many_requests_are_resolved_as_one_by_one(
-    definitions: list[tuple[str, bool]],
-    requests: list[tuple[str | None, str | None]],
-    numpy: bool,
+    definitions: list[tuple[str, bool]], requests: list[tuple[str | None, str | None]], numpy: bool
 ) -> None:
     groups, has_quota = [group for group, _ in definitions], [quota for _, quota in definitions]
     users, clients = [user for user, _ in requests], [client for _, client in requests]

@@ -3,82 +3,63 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.trace import Span, Tracer, TracerProvider
 
 from quotaplane.errors import ConfigError
 from quotaplane.metrics.traces import RoundTraces, round_traces
 from quotaplane.settings import Tracing
-from quotaplane.streams.sink import BatchSink
 from tests.unit.streams.shard_cases import job_settings
 from tests.unit.streams.test_sink import Job
 
 
-class Recorded(TracerProvider):
-    """A provider as applications have it; it keeps (parent, name, attributes, failure)."""
+class Recorded:
+    """A tracer that keeps (parent, name, attributes, failure) of each span."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, str, Any, str | None]] = []
         self.open: list[str] = [""]
 
-    def get_tracer(self, *args: Any, **kwargs: Any) -> Tracer:
-        return RecordingTracer(self)
-
-
-class RecordingTracer(Tracer):
-    def __init__(self, provider: Recorded) -> None:
-        self._provider = provider
-
-    def start_span(self, name: str, *args: Any, **kwargs: Any) -> Span:
-        raise NotImplementedError
-
     @contextmanager
-    def start_as_current_span(  # type: ignore[override]
-        self, name: str, *, attributes: Any = None, **kwargs: Any
-    ) -> Iterator[Span]:
-        provider, failure = self._provider, None
-        parent = provider.open[-1]
-        provider.open.append(name)
+    def start_as_current_span(self, name: str, *, attributes: Any = None) -> Iterator[None]:
+        parent, failure = self.open[-1], None
+        self.open.append(name)
         try:
-            yield trace.INVALID_SPAN
+            yield
         except Exception as error:
             failure = str(error)
             raise
         finally:
-            provider.open.pop()
-            provider.spans.append((parent, name, attributes, failure))
+            self.open.pop()
+            self.spans.append((parent, name, attributes, failure))
 
 
 def traced(job: Job) -> Recorded:
     """Let a job's sink make spans."""
-    provider = Recorded()
-    sink: BatchSink = job.sink
-    sink._traces = RoundTraces(provider.get_tracer("test"))
-    return provider
-
-
-def names(spans: Sequence[tuple[str, str, Any, str | None]]) -> list[tuple[str, str]]:
-    return [(parent, name) for parent, name, _, _ in spans]
+    tracer = Recorded()
+    job.sink._traces = RoundTraces(tracer)
+    return tracer
 
 
 def test_a_round_is_a_span_with_its_stages_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(monkeypatch)
-    provider = traced(job)
+    tracer = traced(job)
     monkeypatch.setattr("quotaplane.streams.quota.finisher._messages", lambda table: ["a"])
     job.round(job.report())
     stages = ("decide", "prepare", "history", "publish")
-    assert names(provider.spans) == [*[("round", stage) for stage in stages], ("", "round")]
-    assert provider.spans[-1][2] == {"quotaplane.epoch": 1, "quotaplane.seq": 1}
+    numbers = {"quotaplane.epoch": 1, "quotaplane.seq": 1}
+    assert tracer.spans == [
+        *(("round", stage, None, None) for stage in stages),
+        ("", "round", numbers, None),
+    ]
 
 
 def test_a_stage_that_fails_is_recorded_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(monkeypatch)
-    provider = traced(job)
+    tracer = traced(job)
 
     def fail(*given: Any) -> None:
         raise OSError("disk full")
@@ -86,7 +67,7 @@ def test_a_stage_that_fails_is_recorded_as_failed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(job.written, "append_round", fail)
     with pytest.raises(OSError, match="disk full"):
         job.round(job.report())
-    failures = {name: failure for _, name, _, failure in provider.spans}
+    failures = {name: failure for _, name, _, failure in tracer.spans}
     assert failures == {
         "decide": None,
         "prepare": None,

@@ -41,10 +41,7 @@ def oauth2(issuer: str) -> dict[str, Any]:
 
 
 def kafka(servers: str, protocol: str, security: dict[str, Any]) -> dict[str, Any]:
-    transport = {
-        "bootstrap_servers": servers,
-        "security": {"protocol": protocol, **security},
-    }
+    transport = {"bootstrap_servers": servers, "security": {"protocol": protocol, **security}}
     return settings_with("kafka", transport=transport)
 
 

@@ -40,18 +40,6 @@ from tests.unit.streams.shard_cases import job_settings
 CONF = ROOT / "conf"
 
 
-def python(code: str) -> str:
-    """The output of a new process with this code."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(ROOT / "pipelines")},
-    )
-    return done.stdout
-
-
 def kafka(**more: Any) -> KafkaTransport:
     topics = {"report_topics": ["r1", "r2"], "limits_topic": "limits"}
     return KafkaTransport.model_validate(
@@ -130,8 +118,7 @@ def test_commented_security_blocks_are_valid(
 
 
 @pytest.mark.parametrize(
-    ("reports_s", "trigger_s", "least_s"),
-    [(5, 1, 20), (5, 0, 20), (1, 60, 240), (60, 60, 240)],
+    ("reports_s", "trigger_s", "least_s"), [(5, 1, 20), (5, 0, 20), (1, 60, 240), (60, 60, 240)]
 )
 def test_a_lease_lasts_until_its_renewal(reports_s: int, trigger_s: int, least_s: int) -> None:
     """A round is as rare as reports, or as micro-batches: whichever is rarer."""
@@ -297,27 +284,33 @@ def test_a_poll_of_the_embedded_transport_ends_at_so_many_bytes(
     assert read == [[10] * 12 + [600] * 3, [600, 600]]
 
 
-@pytest.mark.parametrize(
-    ("statement", "unwanted"),
-    [
-        ("import quotaplane.transport", {"pyspark", "kafka", "deltalake"}),
-        ("import quotaplane.transport.delta", {"pyspark", "kafka"}),
-        ("import quotaplane.transport.kafka", {"pyspark", "deltalake"}),
-    ],
-)
-def test_a_transport_imports_only_what_it_needs(statement: str, unwanted: set[str]) -> None:
-    code = f"import sys; {statement}; print(*sorted({unwanted!r} & set(sys.modules)))"
-    assert python(code).split() == []
+IMPORTS = """
+import sys
+def imported():
+    return {"pyspark", "kafka", "deltalake"} & set(sys.modules)
+import quotaplane.transport
+assert imported() == set()
+sys.modules["kafka"] = None
+try:
+    import quotaplane.transport.kafka
+except quotaplane.errors.ConfigError as error:
+    assert "pip install quotaplane[kafka]" in str(error)
+else:
+    raise AssertionError("kafka is not needed")
+del sys.modules["kafka"]
+import quotaplane.transport.kafka
+assert imported() == {"kafka"}
+for name in [*sys.modules]:
+    if name.startswith(("kafka", "quotaplane.transport")):
+        del sys.modules[name]
+import quotaplane.transport.delta
+assert imported() == {"deltalake"}
+"""
 
 
-def test_kafka_without_its_package_says_what_to_install() -> None:
-    code = (
-        "import sys; sys.modules['kafka'] = None\n"
-        "from quotaplane.errors import ConfigError\n"
-        "try:\n    import quotaplane.transport.kafka\n"
-        "except ConfigError as error:\n    print(error)\n"
-    )
-    assert "pip install quotaplane[kafka]" in python(code)
+def test_a_transport_imports_only_what_it_needs_and_says_what_to_install() -> None:
+    environment = {"PYTHONPATH": str(ROOT / "pipelines")}
+    subprocess.run([sys.executable, "-c", IMPORTS], check=True, env=environment)
 
 
 def test_versions_of_the_embedded_topic_are_read_again_also_when_files_were_merged_or_deleted(
@@ -328,15 +321,10 @@ def test_versions_of_the_embedded_topic_are_read_again_also_when_files_were_merg
     for n in range(30):
         link.send_reports([(f"b{k}", f"{n}-{k}".encode(), 1000 * n + k) for k in range(2)])
 
-    def again(first: int, last: int, **more: Any) -> list[str]:
+    def again(first: int | None, last: int, index: int = -1) -> list[str]:
         """Read from the first of these versions until before the last."""
-        begin, end = (
-            {"reservoirVersion": v, "index": -1, "isStartingVersion": False} for v in (first, last)
-        )
-        return values_between(begin, {**end, **more})
-
-    def values_between(begin: Any, end: Any) -> list[str]:
-        batches = topics.read_between(begin, end)
+        begin, end = ({"reservoirVersion": version, "index": -1} for version in (first, last))
+        batches = topics.read_between(None if first is None else begin, {**end, "index": index})
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert all(row["key"] == b"b" + row["value"][-1:] and row["topic"] is None for row in rows)
         assert len({row["position"] for row in rows}) == len(rows)
@@ -349,8 +337,7 @@ def test_versions_of_the_embedded_topic_are_read_again_also_when_files_were_merg
     assert again(3, 6) == sent(2, 3, 4)
     assert again(3, 6, index=0) == sent(2, 3, 4, 5)
     assert again(1, 28) == sent(*range(27))
-    # Where its begin is not known.
-    assert values_between(None, {"reservoirVersion": 3, "index": -1}) == sent(0, 1)
+    assert again(None, 3) == sent(0, 1)  # where its begin is not known
     maintain(settings, keep_s=1e9)
     assert again(3, 6) == sent(2, 3, 4)
     maintain(settings, keep_s=0)
