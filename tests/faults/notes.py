@@ -19,15 +19,8 @@ from tests.faults.points import FAULTS
 from tests.faults.syscalls import KILL, Call, Decide
 
 _MOST_CALLS: Final = 40
-_OF_THE_DISK: Final = (
-    "one error",
-    "gone",
-    "full",
-    "full for a moment",
-    "quota used up",
-    "read-only",
-)
-KINDS: Final = (*_OF_THE_DISK, "denied", "no descriptors")
+_OF_OTHERS: Final = ("denied", "no descriptors")
+KINDS: Final = [kind for kind in FAULTS if kind not in ("full, with a reserve", "slow", "killed")]
 _HEALTHY: Final = ".healthy"
 """A file of this name beside an attempt's folder ends its fault."""
 
@@ -66,7 +59,7 @@ def tried(folder: Path) -> tuple[int, list[Attempt]]:
 def problems(attempt: Attempt) -> list[str]:
     """Conditions that must hold and do not."""
     found = [attempt.again] if attempt.again else []
-    known = {0, 4} if attempt.fault in _OF_THE_DISK else {0, 2, 4}
+    known = {0, 2, 4} if attempt.fault in _OF_OTHERS else {0, 4}
     if attempt.code not in known:
         found.append(f"ends with exit code {attempt.code}: {attempt.line}")
     return found

@@ -34,17 +34,16 @@ from quotaplane.quota.config import Events
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.step import step
 from quotaplane.settings import load_settings
-from quotaplane.wire.limits import MAX_LIMITS_BYTES, decode_limits, encode_limits
+from quotaplane.wire.limits import MAX_LIMITS_BYTES, decode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
-from quotaplane.wire.report_own import encode_report
-from quotaplane.wire.reports import decode, encode_stock_report
+from quotaplane.wire.reports import Decoded, encode_stock_report
 from tests.fuzz.rest_targets import done, with_answers
 from tests.fuzz.text_targets import _file
 from tests.fuzz.wire_targets import KEYS
 from tests.unit.balance.load_report_cases import BOUNDS, local_broker_data
 from tests.unit.pulsar_admin.cluster_cases import transport_to
 from tests.unit.quota.step_cases import CONFIG
-from tests.unit.wire.wire_cases import NOW_MS, REPORTS
+from tests.unit.wire.wire_cases import NOW_MS, decode_now, limits_message, own_report, with_fields
 
 SIZE: Final = 16 << 20
 MOST_CPU_S: Final = 1.0
@@ -61,6 +60,10 @@ class Bomb:
     build: Callable[[], Any]
     run: Callable[[Any], object]
     """May raise a ``QuotaplaneError``."""
+
+
+def _bombs(run: Callable[[Any], object], builds: dict[str, Callable[[], Any]]) -> dict[str, Bomb]:
+    return {name: Bomb(build, run) for name, build in builds.items()}
 
 
 def calibrate() -> float:
@@ -130,53 +133,62 @@ _LOAD = (
     )
     + '"lastStats":{'
 )
+_LABEL = b'pulsar_in_bytes_total{topic="'
 _LINE = (
     'pulsar_in_bytes_total{cluster="standalone",namespace="public/default",'
     'topic="persistent://public/default/x%07d"} 7.0\n'
 )
 
 REST = {
-    "statistics of usual topics": Bomb(lambda: numbered(_TOPIC, _TOPICS, "}}}}", ","), _statistics),
-    "statistics of topics without any": Bomb(
-        lambda: numbered('"persistent://a/b/t%07d":{}', _TOPICS, "}}}}", ","), _statistics
-    ),
-    "statistics of short topics": Bomb(
-        lambda: numbered('"%06d":{}', _TOPICS, "}}}}", ","), _statistics
+    **_bombs(
+        _statistics,
+        {
+            "statistics of usual topics": lambda: numbered(_TOPIC, _TOPICS, "}}}}", ","),
+            "statistics of topics without any": lambda: numbered(
+                '"persistent://a/b/t%07d":{}', _TOPICS, "}}}}", ","
+            ),
+            "statistics of short topics": lambda: numbered('"%06d":{}', _TOPICS, "}}}}", ","),
+            "empty lists": lambda: filled(b"[],", b"[", b"[]]"),
+            "nested lists": lambda: b"[" * SIZE,
+        },
     ),
     "load by usual topics": Bomb(lambda: numbered(_TOPIC, _TOPICS, "}}}}", ","), _load_by_topics),
-    "empty lists": Bomb(lambda: filled(b"[],", b"[", b"[]]"), _statistics),
-    "nested lists": Bomb(lambda: b"[" * SIZE, _statistics),
-    "lists nested 500 times": Bomb(
-        lambda: filled(b"[" * 500 + b"]" * 500 + b"," + b" " * 16_000, b"[", b"1]"), _names
+    **_bombs(
+        _names,
+        {
+            "lists nested 500 times": lambda: filled(
+                b"[" * 500 + b"]" * 500 + b"," + b" " * 16_000, b"[", b"1]"
+            ),
+            "a long number": lambda: b"[" + b"9" * SIZE + b"]",
+            "a long fraction": lambda: b"[0." + b"9" * SIZE + b"]",
+            "long numbers": lambda: filled(b"9" * 4200 + b",", b"[", b"1]"),
+            "escapes": lambda: filled(b"\\u0041", b'["', b'"]'),
+            "pairs of surrogates": lambda: filled(b"\\ud83d\\ude00", b'["', b'"]'),
+            "a text with an emoji": lambda: b'["' + b"a" * SIZE + "😀".encode() + b'"]',
+            "many names": lambda: numbered('"n%012d"', "[", "]", ","),
+            "short names": lambda: filled(b'"ab",', b"[", b"1]"),
+        },
     ),
-    "a long number": Bomb(lambda: b"[" + b"9" * SIZE + b"]", _names),
-    "a long fraction": Bomb(lambda: b"[0." + b"9" * SIZE + b"]", _names),
-    "long numbers": Bomb(lambda: filled(b"9" * 4200 + b",", b"[", b"1]"), _names),
-    "escapes": Bomb(lambda: filled(b"\\u0041", b'["', b'"]'), _names),
-    "pairs of surrogates": Bomb(lambda: filled(b"\\ud83d\\ude00", b'["', b'"]'), _names),
-    "a text with an emoji": Bomb(lambda: b'["' + b"a" * SIZE + "😀".encode() + b'"]', _names),
-    "many names": Bomb(lambda: numbered('"n%012d"', "[", "]", ","), _names),
-    "short names": Bomb(lambda: filled(b'"ab",', b"[", b"1]"), _names),
-    "long metric label": Bomb(
-        lambda: b'pulsar_in_bytes_total{topic="' + b"a" * SIZE + b'"} 1\n', _metrics
+    **_bombs(
+        _metrics,
+        {
+            "long metric label": lambda: _LABEL + b"a" * SIZE + b'"} 1\n',
+            "escapes in a metric label": lambda: filled(b'\\"', _LABEL, b'"} 1\n'),
+            "braces in a metric label": lambda: filled(b"} ", _LABEL, b'"} 1\n'),
+            "metrics without labels": lambda: filled(b"pulsar_in_bytes_total{} 1\n"),
+            "metrics of short topics": lambda: numbered(_LABEL.decode() + '%05d"} 1\n'),
+            "usual metrics": lambda: numbered(_LINE),
+            "metrics in a line": lambda: filled(b"pulsar_in_bytes_total{"),
+        },
     ),
-    "escapes in a metric label": Bomb(
-        lambda: filled(b'\\"', b'pulsar_in_bytes_total{topic="', b'"} 1\n'), _metrics
-    ),
-    "braces in a metric label": Bomb(
-        lambda: filled(b"} ", b'pulsar_in_bytes_total{topic="', b'"} 1\n'), _metrics
-    ),
-    "metrics without labels": Bomb(lambda: filled(b"pulsar_in_bytes_total{} 1\n"), _metrics),
-    "metrics of short topics": Bomb(
-        lambda: numbered('pulsar_in_bytes_total{topic="%05d"} 1\n'), _metrics
-    ),
-    "usual metrics": Bomb(lambda: numbered(_LINE), _metrics),
-    "metrics in a line": Bomb(lambda: filled(b"pulsar_in_bytes_total{"), _metrics),
-    "load report of many bundles": Bomb(
-        lambda: numbered(_BUNDLE, _LOAD, "}}", ",", 15_000_000), _load_report
-    ),
-    "load report of lists": Bomb(
-        lambda: filled(b'["aaaaaaaaaaaaaaaa",1],', _LOAD[:-1].encode() + b"[", b"1]}"), _load_report
+    **_bombs(
+        _load_report,
+        {
+            "load report of many bundles": lambda: numbered(_BUNDLE, _LOAD, "}}", ",", 15_000_000),
+            "load report of lists": lambda: filled(
+                b'["aaaaaaaaaaaaaaaa",1],', _LOAD[:-1].encode() + b"[", b"1]}"
+            ),
+        },
     ),
 }
 
@@ -254,36 +266,35 @@ def _nine_times_nine(first: bytes, item: bytes) -> bytes:
 _GOOD = b"transport: {kind: delta, path: t}\nhistory: {path: h}\ncheckpoint: c\n"
 _MB = 1 << 20
 
-SETTINGS = {
-    "large settings": Bomb(lambda: numbered("k%07d: 1\n"), _settings),
-    "settings of a megabyte": Bomb(lambda: numbered("k%07d: 1\n", size=_MB), _settings),
-    "settings of many values": Bomb(
-        lambda: filled(b"a,", _GOOD + b"x: [", b"]", 95_000), _settings
-    ),
-    "settings of many keys": Bomb(lambda: numbered("k%05d: 1\n", size=240_000), _settings),
-    "nested lists in settings": Bomb(lambda: _GOOD + b"x: " + b"[" * 900_000, _settings),
-    "nested items in settings": Bomb(lambda: _GOOD + b"x:\n " + b"- " * 450_000, _settings),
-    "nested keys in settings": Bomb(lambda: _GOOD + b"? " * 450_000, _settings),
-    "aliases of aliases": Bomb(lambda: _nine_times_nine(b"[1]", b"[%s]"), _settings),
-    "merges of merges": Bomb(lambda: _nine_times_nine(b"{a: 1}", b"{<<: [%s]}"), _settings),
-    "a time of many parts": Bomb(lambda: filled(b":1", _GOOD + b"x: 1", b"\n", _MB), _settings),
-    "a long number in settings": Bomb(lambda: _GOOD + b"x: 0x" + b"f" * 900_000, _settings),
-    "a long text in settings": Bomb(lambda: _GOOD + b"x: '" + b"a " * 450_000 + b"'", _settings),
-    "empty lines in settings": Bomb(lambda: _GOOD + b"\n \n" * 300_000, _settings),
-}
+SETTINGS = _bombs(
+    _settings,
+    {
+        "large settings": lambda: numbered("k%07d: 1\n"),
+        "settings of a megabyte": lambda: numbered("k%07d: 1\n", size=_MB),
+        "settings of many values": lambda: filled(b"a,", _GOOD + b"x: [", b"]", 95_000),
+        "settings of many keys": lambda: numbered("k%05d: 1\n", size=240_000),
+        "nested lists in settings": lambda: _GOOD + b"x: " + b"[" * 900_000,
+        "nested items in settings": lambda: _GOOD + b"x:\n " + b"- " * 450_000,
+        "nested keys in settings": lambda: _GOOD + b"? " * 450_000,
+        "aliases of aliases": lambda: _nine_times_nine(b"[1]", b"[%s]"),
+        "merges of merges": lambda: _nine_times_nine(b"{a: 1}", b"{<<: [%s]}"),
+        "a time of many parts": lambda: filled(b":1", _GOOD + b"x: 1", b"\n", _MB),
+        "a long number in settings": lambda: _GOOD + b"x: 0x" + b"f" * 900_000,
+        "a long text in settings": lambda: _GOOD + b"x: '" + b"a " * 450_000 + b"'",
+        "empty lines in settings": lambda: _GOOD + b"\n \n" * 300_000,
+    },
+)
 
 
 # --- messages on topics
 
 
-def _reports(values: list[bytes]) -> object:
-    positions = [str(place) for place in range(len(values))]
-    published = np.full(len(values), NOW_MS)
-    return decode(values, published, positions, now_ms=NOW_MS, reports=REPORTS)
+def _reports(values: list[bytes]) -> Decoded:
+    return decode_now(*values)
 
 
 def _step(values: list[bytes]) -> object:
-    decoded: Any = _reports(values)
+    decoded = _reports(values)
     events = Events(headers=decoded.headers, entries=decoded.entries)
     return step(ShardState(), events, Round(epoch=1, seq=0, now_ms=NOW_MS), CONFIG)
 
@@ -303,35 +314,16 @@ def _signed(value: bytes) -> object:
 
 
 def _loads(values: list[bytes]) -> object:
-    return decode_load_reports(
-        values,
-        np.full(len(values), NOW_MS),
-        [str(place) for place in range(len(values))],
-        now_ms=NOW_MS,
-        bounds=BOUNDS,
-    )
+    published, places = np.full(len(values), NOW_MS), list(map(str, range(len(values))))
+    return decode_load_reports(values, published, places, now_ms=NOW_MS, bounds=BOUNDS)
 
 
-_HEARTBEAT = encode_report(
-    broker="b1", started_at_ms=1, sequence=1, window_ms=5000, groups=[], usage=np.empty((0, 4))
-)
-_NO_LIMITS = encode_limits(
-    broker="b1",
-    shard=0,
-    epoch=1,
-    seq=1,
-    issued_at_ms=NOW_MS,
-    lease_ms=1000,
-    groups=[],
-    limits=np.empty((0, 4)),
-)
+_HEARTBEAT = own_report(groups=[], usage=np.empty((0, 4)))
+_NO_LIMITS = limits_message(groups=[], limits=np.empty((0, 4)), issued_at_ms=NOW_MS)
 
 
-def _limits(**columns: Any) -> bytes:
-    message: Any = LimitsUpdate.FromString(_NO_LIMITS)
-    for name, values in columns.items():
-        getattr(message, name).extend(values)
-    return bytes(message.SerializeToString())
+def _limits(**columns: list[Any]) -> bytes:
+    return with_fields(LimitsUpdate.FromString(_NO_LIMITS), columns)
 
 
 def _names_of(count: int, prefix: str) -> list[str]:
@@ -343,65 +335,55 @@ def _stock(broker: int, groups: int) -> bytes:
     return encode_stock_report(f"b{broker}", names, np.full((groups, 4), 7))
 
 
+def _twice(piece: bytes, head: bytes = _HEARTBEAT) -> list[bytes]:
+    return [filled(piece, head, size=8 << 20)] * 2
+
+
+def _of_new_names(broker: int) -> bytes:
+    names = [f"{broker:05d}{number:07d}" for number in range(3600)]
+    return encode_stock_report(f"b{broker}", names, np.full((3600, 4), np.nan))
+
+
+_SHORT_BUNDLES = json.dumps(local_broker_data())[:-1] + ',"x":{'
 WIRE = {
-    "our reports of empty names": Bomb(
-        lambda: [filled(b"\x42\x00", _HEARTBEAT, size=8 << 20)] * 2, _reports
-    ),
-    "our reports of short names": Bomb(
-        lambda: [filled(b"\x42\x01a", _HEARTBEAT, size=8 << 20)] * 2, _reports
-    ),
-    "our reports of unknown fields": Bomb(
-        lambda: [filled(b"\x78\x00", _HEARTBEAT, size=8 << 20)] * 2, _reports
-    ),
-    "stock reports of empty entries": Bomb(
-        lambda: [filled(b"\x12\x00", b"\x0a\x01b", size=8 << 20)] * 2, _reports
-    ),
-    "reports of new names": Bomb(
-        lambda: [
-            encode_stock_report(
-                f"b{broker}",
-                [f"{broker:05d}{number:07d}" for number in range(3600)],
-                np.full((3600, 4), np.nan),
-            )
-            for broker in range(256)
-        ],
+    **_bombs(
         _reports,
-    ),
-    "reports of a large cluster": Bomb(
-        lambda: [_stock(broker, 2500) for broker in range(100)], _reports
+        {
+            "our reports of empty names": lambda: _twice(b"\x42\x00"),
+            "our reports of short names": lambda: _twice(b"\x42\x01a"),
+            "our reports of unknown fields": lambda: _twice(b"\x78\x00"),
+            "stock reports of empty entries": lambda: _twice(b"\x12\x00", b"\x0a\x01b"),
+            "reports of new names": lambda: [_of_new_names(broker) for broker in range(256)],
+            "reports of a large cluster": lambda: [_stock(broker, 2500) for broker in range(100)],
+        },
     ),
     "reports of undefined groups, in the step": Bomb(
         lambda: [_stock(broker, 2000) for broker in range(100)], _step
     ),
-    "limits of empty names": Bomb(lambda: [_limits(groups=[""] * 1_000_000)] * 8, _received),
-    "limits removed by empty names": Bomb(
-        lambda: [_limits(removed_groups=[""] * 1_000_000)] * 8, _received
-    ),
-    "limits of as many names as fit": Bomb(
-        lambda: [
-            _limits(groups=_names_of(99_000, f"{n}"), removed_groups=_names_of(99_000, f"r{n}"))
-            for n in range(2)
-        ],
+    **_bombs(
         _received,
-    ),
-    "limits by id": Bomb(lambda: [_limits(group_ids=range(250_000))] * 8, _received),
-    "limits of unknown fields": Bomb(
-        lambda: [filled(b"\xf8\x01\x00", _NO_LIMITS, size=MAX_LIMITS_BYTES)] * 8, _received
+        {
+            "limits of empty names": lambda: [_limits(groups=[""] * 1_000_000)] * 8,
+            "limits removed by empty names": lambda: [_limits(removed_groups=[""] * 1_000_000)] * 8,
+            "limits of as many names as fit": lambda: [
+                _limits(groups=_names_of(99_000, f"{n}"), removed_groups=_names_of(99_000, f"r{n}"))
+                for n in range(2)
+            ],
+            "limits by id": lambda: [_limits(group_ids=[*range(250_000)])] * 8,
+            "limits of unknown fields": lambda: (
+                [filled(b"\xf8\x01\x00", _NO_LIMITS, size=MAX_LIMITS_BYTES)] * 8
+            ),
+        },
     ),
     "limits larger than allowed": Bomb(lambda: filled(b"\x42\x00", _NO_LIMITS), _signed),
-    "load reports of Pulsar": Bomb(
-        lambda: [numbered(_BUNDLE, _LOAD, "}}", ",", 7_500_000)] * 2, _loads
-    ),
-    "load reports of short bundles": Bomb(
-        lambda: (
-            [
-                numbered(
-                    '"%06d":0', json.dumps(local_broker_data())[:-1] + ',"x":{', "}}", ",", 8 << 20
-                )
-            ]
-            * 2
-        ),
+    **_bombs(
         _loads,
+        {
+            "load reports of Pulsar": lambda: [numbered(_BUNDLE, _LOAD, "}}", ",", 7_500_000)] * 2,
+            "load reports of short bundles": lambda: (
+                [numbered('"%06d":0', _SHORT_BUNDLES, "}}", ",", 8 << 20)] * 2
+            ),
+        },
     ),
     "a plan of empty names": Bomb(lambda: filled(b"\x42\x00", b"\x0dQPM1", size=_MB), decode_plan),
 }

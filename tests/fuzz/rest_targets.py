@@ -59,71 +59,61 @@ _TOPIC = {
     "producerCount": 1,
     "subscriptions": {"s": {"consumers": [{"msgRateOut": 1.0}], "msgBacklog": 3}},
 }
-STATISTICS = (
-    {
-        "acme/orders": {
-            "0x00000000_0xffffffff": {
-                "persistent": {"persistent://acme/orders/a": _TOPIC},
-                "non-persistent": {"non-persistent://acme/orders/b": _TOPIC},
-            }
+STATISTICS = {
+    "acme/orders": {
+        "0x00000000_0xffffffff": {
+            "persistent": {"persistent://acme/orders/a": _TOPIC},
+            "non-persistent": {"non-persistent://acme/orders/b": _TOPIC},
+        }
+    }
+}
+_RATE = {"publishThrottlingRateInMsg": 20, "publishThrottlingRateInByte": -1}
+POLICIES = {
+    "resource_group_name": "rg",
+    "publishMaxMessageRate": {"standalone": _RATE},
+    "topicDispatchRate": {
+        "standalone": {
+            "dispatchThrottlingRateInMsg": 10,
+            "dispatchThrottlingRateInByte": -1,
+            "relativeToPublishRate": False,
+            "ratePeriodInSecond": 1,
         }
     },
-)
-_RATE = {"publishThrottlingRateInMsg": 20, "publishThrottlingRateInByte": -1}
-POLICIES = (
-    {
-        "resource_group_name": "rg",
-        "publishMaxMessageRate": {"standalone": _RATE},
-        "topicDispatchRate": {
-            "standalone": {
-                "dispatchThrottlingRateInMsg": 10,
-                "dispatchThrottlingRateInByte": -1,
-                "relativeToPublishRate": False,
-                "ratePeriodInSecond": 1,
-            }
-        },
-        "properties": {"quotaplane.rates.standalone": '{"publish": [[20, -1]]}'},
-        "bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1},
-    },
-)
+    "properties": {"quotaplane.rates.standalone": '{"publish": [[20, -1]]}'},
+    "bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1},
+}
 GROUPS = (
     {"publishRateInMsgs": 100, "publishRateInBytes": -1, "dispatchRateInMsgs": 5.5},
     {"publishRateInMsgs": 0, "publishRateInBytes": 2**63 - 1},
     {"publishRateInMsgs": 1, "replicationDispatchRateInMsgs": 7, "replicatorDispatchRate": {}},
 )
-LOOKUPS = (
-    {
-        "brokerUrl": "pulsar://b1:6650",
-        "httpUrl": "http://b1:8080",
-        "httpUrlTls": None,
-        "nativeUrl": "pulsar://b1:6650",
-    },
-)
-CONFIGURATIONS = (
-    {
-        "clusterName": "standalone",
-        "exposeTopicLevelMetricsInPrometheus": "true",
-        "statsUpdateFrequencyInSecs": "60",
-        "statsUpdateInitialDelayInSecs": "60",
-        "resourceUsageTransportClassName": "x",
-        "resourceUsageTransportPublishIntervalInSecs": "60",
-        "maxPublishRatePerTopicInMessages": "20",
-        "dispatchThrottlingRateRelativeToPublishRate": "false",
-    },
-)
-ISOLATION = (
-    {
-        "p": {
-            "namespaces": ["acme/.*"],
-            "primary": ["b1.*"],
-            "secondary": ["b2"],
-            "auto_failover_policy": {
-                "policy_type": "min_available",
-                "parameters": {"min_limit": 1},
-            },
-        }
-    },
-)
+LOOKUP = {
+    "brokerUrl": "pulsar://b1:6650",
+    "httpUrl": "http://b1:8080",
+    "httpUrlTls": None,
+    "nativeUrl": "pulsar://b1:6650",
+}
+CONFIGURATION = {
+    "clusterName": "standalone",
+    "exposeTopicLevelMetricsInPrometheus": "true",
+    "statsUpdateFrequencyInSecs": "60",
+    "statsUpdateInitialDelayInSecs": "60",
+    "resourceUsageTransportClassName": "x",
+    "resourceUsageTransportPublishIntervalInSecs": "60",
+    "maxPublishRatePerTopicInMessages": "20",
+    "dispatchThrottlingRateRelativeToPublishRate": "false",
+}
+ISOLATION = {
+    "p": {
+        "namespaces": ["acme/.*"],
+        "primary": ["b1.*"],
+        "secondary": ["b2"],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": 1},
+        },
+    }
+}
 METRICS = (
     'pulsar_in_messages_total{cluster="c",topic="persistent://a/b/c",partition="-1"} 7.0\n'
     'pulsar_in_bytes_total{cluster="c",topic="persistent://a/b/c"} 700\n'
@@ -220,13 +210,14 @@ def _metrics(value: bytes) -> None:
 
 
 def _load(value: bytes) -> None:
-    stats = done(read_broker_stats(with_answers(value), "http://b1"))
-    assert np.isfinite(stats.rates).all()
-    assert np.isfinite(stats.usage).all()
+    _checked_load(with_answers(value))
 
 
 def _load_by_topics(value: bytes) -> None:
-    rest = with_answers(*parts_of(value), refuses=("load-report",))
+    _checked_load(with_answers(*parts_of(value), refuses=("load-report",)))
+
+
+def _checked_load(rest: Rest) -> None:
     stats = done(read_broker_stats(rest, "http://b1"))
     assert np.isfinite(stats.rates).all()
     assert np.isfinite(stats.usage).all()
@@ -350,25 +341,25 @@ def _metric_text(random: Random) -> bytes:
 
 
 def _topics_and_metrics(random: Random) -> bytes:
-    made = changed_json(random, STATISTICS), _metric_text(random)
+    made = changed_json(random, [STATISTICS]), _metric_text(random)
     return b"".join(len(each).to_bytes(4, "big") + each for each in made)
 
 
 TARGETS = {
-    "rest-statistics": Target(_json(*STATISTICS), _statistics),
+    "rest-statistics": Target(_json(STATISTICS), _statistics),
     "rest-metrics": Target(
         lambda random: several(random, _metric_text, 1) + several(random, _metric_text, 1), _metrics
     ),
     "rest-load-report": Target(_json(local_broker_data(bundles=2)), _load),
     "rest-load-by-topics": Target(_topics_and_metrics, _load_by_topics),
-    "rest-policies": Target(_json(*POLICIES), _policies),
+    "rest-policies": Target(_json(POLICIES), _policies),
     "rest-groups": Target(_json(*GROUPS), _groups),
     "rest-rates": Target(_json(_RATE, {}), _rate),
-    "rest-lookups": Target(_json(*LOOKUPS), _lookups),
-    "rest-configurations": Target(_json(*CONFIGURATIONS), _configurations),
-    "rest-isolation": Target(_json(*ISOLATION), _isolation),
+    "rest-lookups": Target(_json(LOOKUP), _lookups),
+    "rest-configurations": Target(_json(CONFIGURATION), _configurations),
+    "rest-isolation": Target(_json(ISOLATION), _isolation),
     "rest-names": Target(_json(["acme", "public"], ["acme/orders"]), _lists),
     "rest-bundles": Target(_json({BUNDLE: {"broker_assignment": "shared"}}), _bundles),
-    "rest-bounds": Target(_json(POLICIES[0]["bundles"]), _bounds),
+    "rest-bounds": Target(_json(POLICIES["bundles"]), _bounds),
     "rest-client": Target(_http, _client),
 }

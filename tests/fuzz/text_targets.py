@@ -78,14 +78,12 @@ BODIES: tuple[tuple[Any, dict[str, Any]], ...] = (
     (PulsarGroup, {"replicationDispatchRateInMsgs": 5, "replicatorDispatchRate": {"a": 1}}),
     (WhatIfBody, {"group": "a", "since": "2h", "points": 5, "changes": {"weight": 2}, "law": "x"}),
 )
-BALANCE_POLICIES = (
-    {
-        "isolation": [
-            {"namespaces": ["acme/.*"], "primary": ["b1.*"], "secondary": ["b2"], "min_primary": 1}
-        ],
-        "anti_affinity": {"acme/orders": "g", "acme/bills": "g"},
-    },
-)
+BALANCE_POLICIES = {
+    "isolation": [
+        {"namespaces": ["acme/.*"], "primary": ["b1.*"], "secondary": ["b2"], "min_primary": 1}
+    ],
+    "anti_affinity": {"acme/orders": "g", "acme/bills": "g"},
+}
 
 
 @functools.cache
@@ -194,10 +192,8 @@ TARGETS = {
         _name,
     ),
     "bodies": Target(_body, _checked_body),
-    "balance-policies": Target(lambda random: changed_json(random, BALANCE_POLICIES), _policies),
+    "balance-policies": Target(lambda random: changed_json(random, [BALANCE_POLICIES]), _policies),
     "key-sets": Target(
-        lambda random: changed_json(random, ({"keys": [_KEY]},)),
-        parse_key_set,
-        (ValueError,),
+        lambda random: changed_json(random, ({"keys": [_KEY]},)), parse_key_set, (ValueError,)
     ),
 }

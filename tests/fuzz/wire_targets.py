@@ -31,8 +31,8 @@ from quotaplane.quota.config import Events
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
-from quotaplane.wire.limits import decode_limits, encode_limits
-from quotaplane.wire.reports import Decoded, decode, encode_stock_report
+from quotaplane.wire.limits import decode_limits
+from quotaplane.wire.reports import Decoded, encode_stock_report
 from quotaplane.wire.shard_inputs import (
     GROUPS,
     pack_groups,
@@ -41,19 +41,12 @@ from quotaplane.wire.shard_inputs import (
     unpack_reports,
 )
 from quotaplane.wire.signatures import SigningKeys
-from tests.fuzz.mutators import (
-    TEXTS,
-    changed_json,
-    damaged,
-    parts_of,
-    protobuf,
-    several,
-)
+from tests.fuzz.mutators import TEXTS, changed_json, damaged, parts_of, protobuf, several
 from tests.fuzz.target import Target
 from tests.state_invariants import check_state
 from tests.unit.balance.load_report_cases import BOUNDS, bundle_of, load_of, local_broker_data
 from tests.unit.quota.step_cases import CONFIG
-from tests.unit.wire.wire_cases import NOW_MS, REPORTS, own_report
+from tests.unit.wire.wire_cases import NOW_MS, decode_now, limits_message, own_report
 
 KEYS = SigningKeys({"a": "0123456789abcdef0123456789abcdef", "b": "x" * 40}, sign_with="a")
 OWN = (
@@ -78,20 +71,23 @@ STOCK = (
     encode_stock_report("b3", [], np.empty((0, 4))),
 )
 LIMITS = tuple(
-    encode_limits(
-        broker="b1",
+    limits_message(
         shard=1,
         epoch=3,
         seq=9,
         issued_at_ms=NOW_MS,
         lease_ms=120_000,
-        limits=np.array([[20.0, np.inf], [1 / 3, 0.0]]),
-        **given,
+        **{"limits": np.array([[20.0, np.inf], [1 / 3, 0.0]]), **given},
     )
     for given in (
-        {"groups": ["a", "b"], "removed_groups": ["c"]},
+        {"removed_groups": ["c"]},
         {"groups": ["a", "b::c"], "safe_limits": np.ones((2, 2)), "throttles": ["", "{}"]},
-        {"group_ids": [group_id("a"), 7], "removed_group_ids": [9], "broker_started_at_ms": 5},
+        {
+            "groups": None,
+            "group_ids": [group_id("a"), 7],
+            "removed_group_ids": [9],
+            "broker_started_at_ms": 5,
+        },
     )
 )
 LOADS = (encode_load_report(load_of()), encode_load_report(load_of("b2", (1.0, 2.0, 3e9))))
@@ -106,11 +102,12 @@ PLANS = tuple(
 
 
 def _decode(values: list[bytes]) -> Decoded:
-    published = np.full(len(values), NOW_MS)
-    positions = [str(place) for place in range(len(values))]
-    decoded = decode(values, published, positions, now_ms=NOW_MS, reports=REPORTS)
+    decoded = decode_now(*values)
     reports = decoded.headers.num_rows + int(np.sum(decoded.rejected["reports"].to_numpy()))
     assert decoded.headers.num_rows <= len(values) <= max(reports, 1), "a report is lost"
+    bad = decoded.rejected.filter(decoded.rejected["counts_as_bad"])
+    both = {*bad["position"].to_pylist()} & {*decoded.headers["position"].to_pylist()}
+    assert not both, "a report is used and refused"
     amounts = {*RATE_COLUMNS, *THROTTLED_COLUMNS, *COUNTER_COLUMNS}
     for name in amounts.intersection(decoded.entries.column_names):
         assert not np.isinf(decoded.entries[name].to_numpy()).any(), f"an infinite {name}"
@@ -201,21 +198,9 @@ def _hostile_option(random: Random, kind: pa.DataType) -> Any:
         return random.choice((0, 1, -1, 1000, -(2**31), 2**31 - 1))
     if pa.types.is_boolean(kind):
         return random.random() < 0.5
-    return (
-        random.choice(
-            (
-                "hard",
-                "soft",
-                "shadow",
-                "{}",
-                '{"b1": {"weight": 2}}',
-                '{"b1": {"floor": 5}}',
-                *TEXTS,
-            )
-        )
-        .encode("utf-8", "replace")
-        .decode()
-    )
+    terms = ("{}", '{"b1": {"weight": 2}}', '{"b1": {"floor": 5}}')
+    text = random.choice(("hard", "soft", "shadow", *terms, *TEXTS))
+    return text.encode("utf-8", "replace").decode()
 
 
 def _step_input(random: Random) -> bytes:
