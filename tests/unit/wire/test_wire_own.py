@@ -48,6 +48,27 @@ def test_a_report_is_what_protobuf_and_the_job_read() -> None:
     assert (head["applied_epoch"], head["applied_seq"]) == (3, 9)
 
 
+@pytest.mark.parametrize(
+    ("applied", "read"),
+    [
+        ({}, (-1, -1)),
+        ({"applied_epoch": 0, "applied_seq": 2**62}, (0, 2**62)),
+        ({"applied_epoch": 3}, (-1, -1)),
+        ({"applied_seq": 9}, (-1, -1)),
+    ],
+)
+def test_a_head_is_the_same_whether_the_library_reads_it_or_not(
+    applied: dict[str, int], read: tuple[int, int]
+) -> None:
+    head = {"broker": "b", "started_at_ms": 2**40, "sequence": 2**63 - 1, "window_ms": 2**32 - 1}
+    value = b"\x0dQPR1" + UsageReport(**head, **applied).SerializeToString()
+    found, by_library = (
+        decode_now(each).headers.to_pylist() for each in (value, value + b"\x78\x00")
+    )
+    assert found == by_library
+    assert [(each["applied_epoch"], each["applied_seq"]) for each in found] == [read]
+
+
 IN_FORCE = {"applied_seqs": np.array([9, -1]), "limits": np.array([[5.0, np.inf, np.nan, 0.0]] * 2)}
 
 
