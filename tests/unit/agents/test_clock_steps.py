@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from quotaplane.agents.clock_steps import ClockSteps
+from quotaplane.agents.clock_steps import ClockSteps, steady_clock_ms
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
@@ -29,24 +29,20 @@ class Clocks:
         return ClockSteps(lambda: self.wall_s, lambda: self.boot_s)
 
 
-@pytest.mark.parametrize("step_s", [-3600.0, -30.0, -1.0, 1.0, 30.0, 3600.0])
-def test_each_step_is_found_once(step_s: float) -> None:
-    clocks = Clocks()
-    steps = clocks.steps()
-    clocks.pass_s(10.0)
-    assert steps.check() == 0.0
-    clocks.pass_s(0.5, set_by=step_s)
-    assert steps.check() == pytest.approx(step_s)
-    clocks.pass_s(600.0)
-    assert (steps.check(), steps.count) == (0.0, 1)
-
-
 def test_a_drift_of_a_hundredth_is_no_step() -> None:
     clocks = Clocks()
     steps = clocks.steps()
     for _ in range(1000):
         clocks.pass_s(10.0, set_by=0.1)
         assert steps.check() == 0.0
+
+
+def test_a_steady_clock_can_not_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = steady_clock_ms()
+    began_ms = clock()
+    assert began_ms == pytest.approx(time.time() * 1000, abs=60_000)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert began_ms <= clock() < began_ms + 60_000
 
 
 class Job(RunningQuery):

@@ -96,9 +96,8 @@ def test_each_line_has_its_part_in_front() -> None:
 
 
 def test_a_line_without_end_is_cut() -> None:
-    stage = Stage(
-        shell("a", "head -c 300000 /dev/zero | tr '\\0' x; echo; echo end; exec sleep 60")
-    )
+    script = "head -c 300000 /dev/zero | tr '\\0' x; echo; echo end; exec sleep 60"
+    stage = Stage(shell("a", script))
     stage.run_until("end")
     assert sum(line.count("x") for line in stage.said("x")) == 300_000
     assert max(len(line) for _, line in stage.lines) < 140_000

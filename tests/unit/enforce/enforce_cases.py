@@ -91,9 +91,8 @@ class Cluster:
         self.usage.add_sample(np.arange(len(used)), used)
 
     def divided(self) -> Subdivision:
-        return subdivide(
-            self.layout, self.limits, self.usage.usage, self.usage.saturated, law=self.law
-        )
+        usage = self.usage
+        return subdivide(self.layout, self.limits, usage.usage, usage.saturated, law=self.law)
 
     def planned(self) -> Moves:
         return plan(

@@ -123,6 +123,15 @@ class FakePulsar(FakeCluster):
         self.link.open_again()
         return _enforcing(self, self.settings(**enforce), outbox, open_probe)
 
+    def fail_once(self, request: str) -> None:
+        """Refuse the next one of these requests."""
+
+        def once() -> Answer:
+            del self.answers[request]
+            return Answer(500, {"reason": "upset"})
+
+        self.answers[request] = once
+
     def published(self) -> dict[str, int]:
         """Rates of publish messages by local name of the topic."""
         return {
@@ -319,6 +328,8 @@ class Running:
         self.lines = lines
         self.stop = asyncio.Event()
         self.now_ms = time.time() * 1000
+        self.set_by_ms = 0.0
+        """By how much the wall clock was set: that clock is ahead of the steady one."""
 
     async def until(self, holds: Callable[[], bool], within_s: float = 60.0) -> None:
         """Wait until it holds."""
@@ -335,10 +346,7 @@ class Running:
 
 @asynccontextmanager
 async def _enforcing(
-    cluster: FakePulsar,
-    settings: Settings,
-    outbox: Any,
-    open_probe: Callable[[], Any] | None,
+    cluster: FakePulsar, settings: Settings, outbox: Any, open_probe: Callable[[], Any] | None
 ) -> AsyncIterator[Running]:
     """Run an enforcer within this context, in virtual time, and stop it cleanly."""
     lines: list[str] = []
@@ -348,7 +356,8 @@ async def _enforcing(
         parts = EnforcerParts(
             *(settings, rest, cluster.link, lines.append),
             open_probe=open_probe,
-            now_ms=lambda: running.now_ms,
+            now_ms=lambda: running.now_ms + running.set_by_ms,
+            steady_ms=lambda: running.now_ms,
             outbox=outbox,
         )
         await parts.start()

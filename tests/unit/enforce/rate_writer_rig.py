@@ -52,9 +52,8 @@ class Rig:
             History(path="none"), self.topic_rates, self.trouble, self.lines.append, lambda: 0.0
         )
         record.only_in_memory()
-        self.writer = RateWriter(
-            *(rest, self.topic_rates, record, reads, settings, self.trouble), lambda _: None
-        )
+        given = (rest, self.topic_rates, record, reads, settings, self.trouble)
+        self.writer = RateWriter(*given, lambda _: None)
         self.names = [f"t{i:04}" for i in range(topics)]
         self.has(*self.names)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,8 @@ from quotaplane.errors import ClusterError
 from quotaplane.group_sync.enforcer_watch import EnforcerWatch
 from quotaplane.group_sync.sync import GroupSync
 from quotaplane.settings import Enforce, History
-from tests.unit.enforce.enforce_cases import layout_of
-from tests.unit.enforce.enforce_cluster import (
-    NAMESPACE,
-    FakePulsar,
-)
+from tests.unit.enforce.enforce_cases import layout_of, only_messages
+from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar
 from tests.unit.enforce.test_enforce_takeover import custodian_of, record
 from tests.unit.group_sync.follower_cases import BY, Rig
 from tests.unit.pulsar_admin.cluster_cases import Answer
@@ -155,22 +153,19 @@ async def test_when_limits_stay_away_the_cluster_gets_its_quotas_back(cluster: F
     assert "over after" in back
 
 
-def test_an_enforcer_that_starts_without_limits_waits_as_long() -> None:
-    settings = Enforce(without_limits="give_back", give_back_after_s=100.0)
-    watch = JobWatch(settings, Conditions(print))
-    for now_s, gone in ((5000.0, False), (5099.0, False), (5101.0, True)):
-        watch.look(0.0, now_s)
-        assert watch.gone is gone
-
-
 @pytest.mark.parametrize(
-    "settings", [{}, {"without_limits": "give_back", "give_back_after_s": None}]
+    ("settings", "gone"),
+    [
+        ({"without_limits": "give_back", "give_back_after_s": 100.0}, [False, False, True]),
+        ({"without_limits": "give_back", "give_back_after_s": None}, [False] * 3),
+        ({}, [False] * 3),
+    ],
 )
-def test_unless_the_settings_want_it_no_job_is_gone(settings: dict[str, object]) -> None:
+def test_a_start_without_limits_waits_as_long(settings: dict[str, Any], gone: list[bool]) -> None:
     watch = JobWatch(Enforce(**settings), Conditions(print))
-    for now_s in (0.0, 1e9):
+    for now_s, is_gone in zip((5000.0, 5099.0, 5101.0), gone, strict=True):
         watch.look(0.0, now_s)
-        assert not watch.gone
+        assert watch.gone is is_gone
 
 
 # Rates can't limit a group with more topics than units.
@@ -196,9 +191,7 @@ def test_a_broker_with_a_small_limit_makes_no_group_crowded() -> None:
     layout = layout_of(topics, "g")
     crowded = CrowdedGroups()
     for now_s in (0.0, 2 * LASTS_S):
-        crowded = crowded.after(
-            layout, np.array([[95.0, *[np.inf] * 3], [5.0, *[np.inf] * 3]]), now_s
-        )
+        crowded = crowded.after(layout, only_messages([95.0, 5.0]), now_s)
     assert not crowded.groups
 
 
@@ -215,9 +208,7 @@ async def test_a_crowded_group_has_its_quota_in_the_cluster(cluster: FakePulsar)
         assert len([line for line in running.lines if "more topics" in line]) == 1
 
 
-async def test_a_crowded_group_that_can_not_be_given_back_is_tried_again(
-    cluster: FakePulsar,
-) -> None:
+async def test_a_crowded_group_that_is_not_given_back_is_tried_again(cluster: FakePulsar) -> None:
     record(cluster.history, "g", messages=30.0)
     cluster.put("g")
     cluster.answers["PUT resourcegroups/g"] = Answer(500, {"reason": "upset"})

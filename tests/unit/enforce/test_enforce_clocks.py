@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.unit.enforce.enforce_cluster import HELD as HELD_RATES
+from tests.unit.enforce.enforce_cluster import FakePulsar
 from tests.unit.enforce.listener_rig import LEASE_S, T0, ListenerRig, message
 
 HOUR_S = 3600
@@ -63,16 +65,12 @@ async def test_an_hour_behind_means_that_limits_are_refused_and_a_line(tmp_path:
     await rig.rounds(60)
     assert np.isnan(rig.limit())
     assert any("synchronise the clocks" in line for line in rig.lines)
-    assert any(
-        "limits arrive 3600 s before the quota job issued them: this host's clock" in line
-        for line in rig.lines
-    )
+    early = "limits arrive 3600 s before the quota job issued them: this host's clock"
+    assert any(early in line for line in rig.lines)
 
 
 @pytest.mark.parametrize("step_s", [-HOUR_S, HOUR_S])
-async def test_a_step_neither_ends_nor_extends_the_leases_that_run(
-    tmp_path: Path, step_s: int
-) -> None:
+async def test_a_step_neither_ends_nor_extends_leases(tmp_path: Path, step_s: int) -> None:
     """After a lease without a usable limit the safe one applies, whichever way it was set."""
     rig = Rig(tmp_path)
     await rig.rounds(60)
@@ -86,6 +84,18 @@ async def test_a_step_neither_ends_nor_extends_the_leases_that_run(
     rig.off_s = 0
     await rig.rounds(10)
     assert rig.limit() == HELD
+
+
+async def test_leases_of_a_running_enforcer_end_by_the_steady_clock(busy: FakePulsar) -> None:
+    busy.limit(300.0, safe=60.0)
+    async with busy.enforcing() as running:
+        await running.until(lambda: busy.published() == HELD_RATES)
+        running.set_by_ms += HOUR_S * 1000
+        await running.until(lambda: running.enforcer.status().clock_steps == 1)
+        await running.ticks()
+        assert busy.published() == HELD_RATES
+        running.now_ms += LEASE_S * 1000 + 1
+        await running.until(lambda: busy.published() == {"a": 60, "b": 2, "c": 2})
 
 
 async def test_a_job_whose_clock_is_put_right_goes_on_to_count(tmp_path: Path) -> None:

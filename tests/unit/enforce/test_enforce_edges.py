@@ -19,13 +19,7 @@ from quotaplane.registry import change_feed
 from quotaplane.registry.recorded_rates import AdministratorRate
 from quotaplane.settings import History
 from tests.unit.enforce.enforce_cases import layout_of
-from tests.unit.enforce.enforce_cluster import (
-    ALL_OF_IT,
-    NAMESPACE,
-    FakePulsar,
-    full,
-    ours_of,
-)
+from tests.unit.enforce.enforce_cluster import ALL_OF_IT, NAMESPACE, FakePulsar, full, ours_of
 from tests.unit.enforce.rate_writer_rig import Rig
 from tests.unit.pulsar_admin.cluster_cases import Answer
 
@@ -211,9 +205,7 @@ def test_odd_is_who_used_more_than_any_rate_of_the_window_let_through() -> None:
     assert sampled(300.0, 150.0, 150.0) == {"a"}
 
 
-def test_a_log_that_cant_be_read_is_an_error_of_the_history(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_log_is_an_error(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def version(self) -> int:
             return 1
@@ -227,9 +219,7 @@ def test_a_log_that_cant_be_read_is_an_error_of_the_history(
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
-async def test_a_topic_that_comes_back_while_its_rate_is_given_back_keeps_its_row(
-    comes_back: bool,
-) -> None:
+async def test_a_topic_that_comes_back_meanwhile_keeps_its_row(comes_back: bool) -> None:
     """A write of ours in place of the administrator's may already be under way again."""
     rig = Rig(1)
     rig.settled(5.0)

@@ -16,46 +16,37 @@ from quotaplane.enforce.limits_received import (
     MOST_UNLISTED_GROUPS,
     ClusterLimits,
 )
-from quotaplane.model import group_id
+from quotaplane.model import FloatArray, group_id
 from quotaplane.wire.limits import decode_limits, encode_limits
 
 T0 = 1_700_000_000_000
+LEASE_MS = 10_000
 
 
 def receive(
     received: ClusterLimits,
     broker: str = "b1",
-    groups: Sequence[str] = ("g",),
-    limits: Sequence[float] = (100.0,),
+    groups: Sequence[str] | None = ("g",),
+    limits: Sequence[float] | FloatArray = (100.0,),
     *,
     safe: Sequence[float] | None = None,
-    seq: int = 1,
-    epoch: int = 1,
     at_ms: int = T0,
-    lease_ms: int = 10_000,
     now_ms: float = T0,
-    **other: Any,
+    **changes: Any,
 ) -> int:
-    """Publish messages alone are limited."""
-    other.setdefault("groups", groups)
-    if other["groups"] is None:
-        del other["groups"]
-    return received.receive(
-        decode_limits(
-            encode_limits(
-                broker=broker,
-                shard=0,
-                epoch=epoch,
-                seq=seq,
-                issued_at_ms=at_ms,
-                lease_ms=lease_ms,
-                limits=np.array(limits).reshape(-1, 1),
-                safe_limits=None if safe is None else np.array(safe).reshape(-1, 1),
-                **other,
-            )
-        ),
-        now_ms,
+    """A list of limits is of publish messages alone."""
+    rows = np.asarray(limits)
+    safe_rows = None if safe is None else np.array(safe)[:, None]
+    changes = {"epoch": 1, "seq": 1, "lease_ms": LEASE_MS, "groups": groups} | changes
+    message = encode_limits(
+        broker=broker,
+        shard=0,
+        issued_at_ms=at_ms,
+        safe_limits=safe_rows,
+        limits=rows if rows.ndim == 2 else rows[:, None],
+        **changes,
     )
+    return received.receive(decode_limits(message), now_ms)
 
 
 def holds(
@@ -65,15 +56,6 @@ def holds(
     limits = received.in_force((broker,), (group,), one, one, now_ms)
     assert limits.shape == (1, 4)
     return float(limits[0, 0])
-
-
-def test_a_broker_without_a_message_is_left_alone() -> None:
-    received = ClusterLimits()
-    assert np.isnan(holds(received))
-    receive(received, "b1", ["g"])
-    assert np.isnan(holds(received, "b2"))
-    assert np.isnan(holds(received, "b1", "other"))
-    assert holds(received) == 100
 
 
 def test_a_lease_ends_in_the_safe_limit() -> None:
@@ -101,9 +83,7 @@ def test_names_and_ids_are_the_same_groups() -> None:
 def test_a_removed_group_is_unlimited_for_good_until_a_new_limit_comes(by_id: bool) -> None:
     received = ClusterLimits()
     receive(received, safe=[40.0], seq=5)
-    gone: dict[str, Any] = (
-        {"removed_group_ids": [group_id("g")]} if by_id else {"removed_groups": ["g"]}
-    )
+    gone = {"removed_group_ids": [group_id("g")]} if by_id else {"removed_groups": ["g"]}
     receive(received, groups=[], limits=[], seq=4, **gone)  # older than the limit: came too late
     assert holds(received) == 100
     receive(received, groups=[], limits=[], seq=6, **gone)
@@ -133,17 +113,7 @@ def test_what_can_not_be_enforced_is_noticed() -> None:
     receive(received)
     assert received.not_enforced == 0
     receive(received, throttles=['{"*":{"mode":"hard"}}'], safe=[1.0], seq=2)
-    message = encode_limits(
-        broker="b1",
-        shard=0,
-        epoch=1,
-        seq=3,
-        issued_at_ms=T0,
-        lease_ms=1,
-        groups=["g"],
-        limits=np.full((1, 7), 5.0),
-    )
-    received.receive(decode_limits(message), T0)
+    receive(received, limits=np.full((1, 7), 5.0), seq=3)
     assert received.not_enforced == 2
 
 
@@ -161,27 +131,17 @@ def test_many_brokers_and_groups_at_once() -> None:
         assert np.isnan(limits[at, 5 * b :]).all()
 
 
-LEASE_MS = 10_000
 versions = st.tuples(st.integers(0, 3), st.integers(0, 3))
 ages_ms = st.sampled_from([0, 4_000, 12_000, 20_000])
 
 
 @given(st.lists(st.tuples(versions, ages_ms), min_size=1, max_size=6, unique_by=lambda m: m[0]))
-def test_the_newest_within_its_lease_holds_whatever_the_order(
-    messages: list[tuple[tuple[int, int], int]],
-) -> None:
+def test_the_newest_within_its_lease_holds(messages: list[tuple[tuple[int, int], int]]) -> None:
     received = ClusterLimits()
     limit_of = {}
-    for place, (version, age_ms) in enumerate(messages):
-        limit_of[version] = 10.0 + place
-        receive(
-            received,
-            limits=[limit_of[version]],
-            epoch=version[0],
-            seq=version[1],
-            at_ms=T0 - age_ms,
-            lease_ms=LEASE_MS,
-        )
+    for place, ((epoch, seq), age_ms) in enumerate(messages):
+        limit_of[epoch, seq] = 10.0 + place
+        receive(received, limits=[10.0 + place], epoch=epoch, seq=seq, at_ms=T0 - age_ms)
     live = [version for version, age_ms in messages if age_ms <= LEASE_MS]
     expected = limit_of[max(live)] if live else np.nan  # no safe limit came
     np.testing.assert_equal(holds(received), expected)

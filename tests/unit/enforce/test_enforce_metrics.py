@@ -17,11 +17,7 @@ from quotaplane.cli.main import main
 from quotaplane.enforce.agent.enforcer_status import EnforcerStatus
 from quotaplane.metrics.exposition import registry_of
 from quotaplane.metrics.readings import Readings
-from tests.unit.enforce.enforce_cluster import (
-    NAMESPACE,
-    FakePulsar,
-    Running,
-)
+from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar, Running
 from tests.unit.metrics.metrics_cases import Series, scraped
 from tests.unit.pulsar_admin.cluster_cases import Answer
 from tests.unit.repo.pages import ROOT
@@ -35,11 +31,7 @@ def cluster(busy: FakePulsar) -> FakePulsar:
 def series(running: Running) -> Series:
     found = scraped(registry_of("enforcer", running.enforcer.readings))
     prefix = "quotaplane_enforcer_"
-    return {
-        name.removeprefix(prefix): values
-        for name, values in found.items()
-        if name.startswith(prefix)
-    }
+    return {name.removeprefix(prefix): found[name] for name in found if name.startswith(prefix)}
 
 
 async def test_limits_that_are_enforced_and_writes_that_fail(cluster: FakePulsar) -> None:
@@ -100,9 +92,8 @@ def test_a_port_that_is_taken_is_one_line(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        conf.write_text(
-            json.dumps({**json.loads(conf.read_text()), "metrics": {"enforcer_port": port}})
-        )
+        settings = json.loads(conf.read_text()) | {"metrics": {"enforcer_port": port}}
+        conf.write_text(json.dumps(settings))
         assert main(["enforce", "pulsar", "--conf", str(conf)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

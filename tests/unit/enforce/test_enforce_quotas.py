@@ -95,9 +95,7 @@ async def test_what_can_not_be_read_stays_and_that_is_told(history: History) -> 
     assert lines[2].endswith("; the quotas read last stay in use; retrying")
 
 
-async def test_storage_that_does_not_answer_is_not_waited_for_and_asked_once(
-    history: History,
-) -> None:
+async def test_silent_storage_is_not_waited_for_and_asked_once(history: History) -> None:
     patience_s = 0.6 * CALL_S
     table, lines = watched(history, patience_s)
     begun_s = asyncio.get_running_loop().time()

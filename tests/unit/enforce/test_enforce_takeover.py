@@ -13,13 +13,14 @@ from quotaplane.agents.pace import Pace
 from quotaplane.enforce.agent.custodian import Custodian
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.groups_in_force import GroupsInForce
-from quotaplane.enforce.rate_writes import Moves, Rates
+from quotaplane.enforce.rate_writes import Moves
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import History
 from tests.unit.enforce.enforce_cases import layout_of
 from tests.unit.enforce.enforce_cluster import FakePulsar
+from tests.unit.enforce.test_topic_division import rates_of
 from tests.unit.pulsar_admin.cluster_cases import Answer
 
 pytestmark = pytest.mark.slow
@@ -55,9 +56,7 @@ async def take(
         return custodian.taken
 
 
-async def test_a_change_while_the_table_is_read_is_not_overwritten(
-    cluster: FakePulsar, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_changes_meanwhile_stay(cluster: FakePulsar, monkeypatch: pytest.MonkeyPatch) -> None:
     record(cluster.history, "g", "h", messages=300.0)
     cluster.put("g", publishRateInMsgs=300)
     others = {"dispatchRateInMsgs": 40, "replicationDispatchRateInMsgs": 400}
@@ -81,26 +80,8 @@ async def test_a_change_while_the_table_is_read_is_not_overwritten(
     ]
 
 
-async def test_only_what_has_newer_limits_in_force_in_each_dimension_is_taken(
-    cluster: FakePulsar,
-) -> None:
-    record(cluster.history, "g", "h", "i", messages=300.0, of_bytes=4000.0)
-    for group in "ghi":
-        cluster.put(group, publishRateInMsgs=300, publishRateInBytes=4000)
-    # i has limits of before it was recorded.
-    await take(cluster, "h", g=np.array([LATER_MS, -INF]), i=np.array([1e12, LATER_MS]))
-    assert {group: cluster.groups[group]["publishRateInMsgs"] for group in "ghi"} == {
-        "g": 300,
-        "h": -1,
-        "i": 300,
-    }
-    assert cluster.groups["h"]["publishRateInBytes"] == -1
-
-
 @pytest.mark.parametrize("lost", ["the rows", "the table"])
-async def test_what_the_table_loses_while_it_is_taken_over_has_its_copy(
-    cluster: FakePulsar, lost: str
-) -> None:
+async def test_what_the_table_loses_meanwhile_has_its_copy(cluster: FakePulsar, lost: str) -> None:
     """From the copies the sync makes the rows again."""
     groups = [f"g{i}" for i in range(9)]
     record(cluster.history, *groups, messages=300.0)
@@ -139,9 +120,7 @@ async def test_a_quota_that_the_cluster_still_has_was_not_taken_over(cluster: Fa
     assert cluster.groups["g"]["publishRateInMsgs"] == -1
 
 
-async def test_a_quota_that_was_rounded_up_for_the_cluster_is_recorded_one_of_zero_is_none(
-    cluster: FakePulsar,
-) -> None:
+async def test_a_rounded_quota_is_recorded_one_of_zero_is_none(cluster: FakePulsar) -> None:
     record(cluster.history, "g", "h", messages=99.5, of_bytes=0.4)
     record(cluster.history, "zero", messages=0.0)
     cluster.put("g", publishRateInMsgs=100, publishRateInBytes=1)
@@ -167,24 +146,16 @@ def test_limits_are_in_force_only_if_every_broker_is_limited(
     limits: list[float], b1_is_owned: bool, in_force: bool
 ) -> None:
     layout = layout_of({"s": "b0", "t": "b1" if b1_is_owned else ""}, "g")
-    wanted = np.full((2, 4), INF)
-    wanted[:, 0] = limits
-    wanted[np.isnan(limits)] = NAN
-    free = np.ones((2, 2), np.bool_)
-    rates = Rates(
-        *(wanted, wanted, free, ~free, ~free, np.zeros((2, 2)), np.zeros((2, 4))),
-        *(~free, ~free),
-    )
+    rates = rates_of(limits)
+    rates.in_force[np.isnan(limits)] = NAN
     none = np.zeros(0, np.int64)
-    moves = Moves(none, none, np.zeros((0, 2)), ~free)
-    noted = GroupsInForce().after(layout, wanted, rates, moves, np.array([7.0]))
+    moves = Moves(none, none, np.zeros((0, 2)), np.zeros((2, 2), np.bool_))
+    noted = GroupsInForce().after(layout, rates.in_force, rates, moves, np.array([7.0]))
     assert list(noted.since_ms) == (["g"] if in_force else [])
 
 
 @pytest.mark.parametrize("take_over", [True, False])
-async def test_rates_of_a_group_that_the_table_lost_stay(
-    cluster: FakePulsar, take_over: bool
-) -> None:
+async def test_rates_of_a_group_the_table_lost_stay(cluster: FakePulsar, take_over: bool) -> None:
     cluster.add("a", used=500.0)
     cluster.put("g")
     record(cluster.history, "g", messages=200.0)
@@ -236,9 +207,7 @@ async def test_groups_are_looked_at_in_turn(cluster: FakePulsar) -> None:
     assert sorted(cluster.requests()) == [f"GET resourcegroups/{group}" for group in groups]
 
 
-async def test_a_group_without_namespaces_and_row_gets_its_copy_at_the_end(
-    cluster: FakePulsar,
-) -> None:
+async def test_a_group_without_namespaces_gets_its_copy_at_the_end(cluster: FakePulsar) -> None:
     record(cluster.history, "gone", "left", messages=300.0)
     for group in ("gone", "left"):
         cluster.put(group, publishRateInMsgs=300)

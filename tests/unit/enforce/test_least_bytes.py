@@ -69,9 +69,7 @@ def test_an_idle_topic_beside_a_busy_one_has_the_least_rate_too() -> None:
         ([0.0, 0.0, 100_000.0], [1, 1, 1], [5_000.0, 5_000.0, 100_000.0]),
     ],
 )
-def test_what_the_least_rate_raises(
-    limits: list[float], topics: list[int], answer: list[float]
-) -> None:
+def test_what_is_raised(limits: list[float], topics: list[int], answer: list[float]) -> None:
     assert raised(limits, topics) == answer
 
 

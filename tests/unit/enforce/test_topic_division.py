@@ -152,12 +152,8 @@ def test_limits_are_in_force_once_all_rates_are_and_until_the_job_is_gone() -> N
     ceiling=st.sampled_from([INF, 2.0, 70.0]),
     job_gone=st.booleans(),
 )
-def test_what_is_done_leads_to_where_nothing_is_left_to_be_done(
-    limits: list[float],
-    rates: list[float],
-    usage: list[float],
-    ceiling: float,
-    job_gone: bool,
+def test_writes_end(
+    limits: list[float], rates: list[float], usage: list[float], ceiling: float, job_gone: bool
 ) -> None:
     used, in_force = np.array(usage).reshape(3, 4), np.array(rates).reshape(3, 4)
     readings = readings_of(

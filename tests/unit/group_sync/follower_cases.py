@@ -40,10 +40,7 @@ class Rig:
             transport=self.cluster.transport(),
             history=self.history,
             checkpoint="unused",
-            cluster=Cluster(
-                tenants=self.tenants,
-                poll_interval_s=self.poll_interval_s,
-            ),
+            cluster=Cluster(tenants=self.tenants, poll_interval_s=self.poll_interval_s),
             enforce=Enforce(take_over=self.take_over),
         )
 

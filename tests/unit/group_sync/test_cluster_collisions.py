@@ -38,9 +38,7 @@ def test_the_other_one_is_put_once_the_holder_is_gone(rig: Rig) -> None:
     assert rig.table() == {OTHER: [2, None, None, None]}
 
 
-def test_one_that_somebody_puts_while_the_cluster_is_read_holds_it(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_put_meanwhile_holds_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def after_ann(*args: Any, **kwargs: Any) -> Any:
         monkeypatch.undo()
         put_groups(rig.history, [ONE], quota(3), "ann")

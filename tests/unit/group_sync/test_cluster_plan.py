@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.group_sync.changes import (
-    Puts,
-    absent,
-    created_by,
-    puts,
-    taken,
-    unfit,
-)
+from quotaplane.group_sync.changes import Puts, absent, created_by, puts, taken, unfit
 from quotaplane.groups.pulsar_fields import NO_FIELDS
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
@@ -59,9 +52,7 @@ def planned(
         ([INF, INF, 5, INF], [NAN, NAN], [INF, INF, 5, INF]),
     ],
 )
-def test_a_new_group_has_the_quota_of_its_copy(
-    cluster: list[float], copy: list[float], wanted: list[float]
-) -> None:
+def test_copies_of_new_groups(cluster: list[float], copy: list[float], wanted: list[float]) -> None:
     found = planned(["g"], np.array([cluster]), table(), {"g": copy})
     np.testing.assert_array_equal(found.quotas[0], [*wanted, NAN, NAN, NAN])
     assert found.revived == found.hidden == (["g"] if wanted[:2] != cluster[:2] else [])

@@ -67,9 +67,8 @@ def test_reports_are_not_read_again_at_the_expense_of_rounds(
     monkeypatch.setattr(replay, "time", clock)
     monkeypatch.setattr(replay, "unreachable", lambda _: "can't be reached")
     connect(FakeCluster([DISCONNECTED] * 200))
-    transport = PulsarTopics(
-        PulsarTransport(kind="pulsar", service_url=OPTIONS.service_url, limits_topic=TOPIC)
-    )
+    url = OPTIONS.service_url
+    transport = PulsarTopics(PulsarTransport(kind="pulsar", service_url=url, limits_topic=TOPIC))
     with pytest.raises(TransportError, match="can't be reached"):
         list(transport.read_between({TOPIC: EARLIEST}, END))
     assert 1 <= sum(waits) <= 2
@@ -108,9 +107,7 @@ class WithoutTopic(FakeCluster):
         return super().create_reader(topic, start, **more)
 
 
-def test_a_deleted_topic_is_loss_and_the_others_are_read(
-    connect: Callable[[Any], None],
-) -> None:
+def test_a_deleted_topic_is_loss_and_the_others_are_read(connect: Callable[[Any], None]) -> None:
     connect(WithoutTopic([0, 1, 2, 3]))
     end = {GONE: "1:3:-1", **END}
     options = OPTIONS.model_copy(update={"fail_on_data_loss": False})

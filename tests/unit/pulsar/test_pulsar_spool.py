@@ -22,15 +22,7 @@ from quotaplane.pulsar.source import PulsarStreamReader
 from quotaplane.pulsar.spool import Spool
 from quotaplane.transport.pulsar import PulsarTopics
 from tests.unit.pulsar.pulsar_cases import LIVE, TOPIC, URL, FakeSession
-from tests.unit.pulsar.spool_cases import (
-    BEGAN_MS,
-    found,
-    live_values,
-    offset,
-    row,
-    rows,
-    values,
-)
+from tests.unit.pulsar.spool_cases import BEGAN_MS, found, live_values, offset, row, rows, values
 from tests.unit.pulsar.test_pulsar_source import pulsar_settings
 
 

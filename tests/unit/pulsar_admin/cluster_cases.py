@@ -22,7 +22,7 @@ from quotaplane.settings import PulsarSecurity, PulsarTransport
 ADMIN = "/admin/v2/"
 IN_MEMORY = "http://127.0.0.1:8080"
 """The address of a cluster to which requests go by ``Wire``."""
-KINDS = ("Msgs", "Bytes")
+KINDS, UNITS = ("publishRateIn", "dispatchRateIn"), ("Msgs", "Bytes")
 _HEADERS = {"Content-Type": "application/json"}
 """Like Pulsar, which labels plain text as JSON."""
 
@@ -176,10 +176,8 @@ class Wire(httpx.AsyncBaseTransport):
 
     async def answer(self, request: httpx.Request, body: str) -> Answer:
         """The server's answer, when it comes."""
-        path = request.url.raw_path.decode()
-        answer = self._server.handle(
-            request.method, path, body, request.headers.get("Authorization")
-        )
+        path, token = request.url.raw_path.decode(), request.headers.get("Authorization")
+        answer = self._server.handle(request.method, path, body, token)
         if answer.cut:
             raise httpx.RemoteProtocolError("the connection was closed", request=request)
         await asyncio.sleep(answer.delay_s + answer.drip_s * len(answer.data()))
@@ -190,9 +188,7 @@ class Wire(httpx.AsyncBaseTransport):
         """Answer a request; httpx calls this."""
         answer = await self.answer(request, (await request.aread()).decode())
         headers = _HEADERS | answer.headers
-        return httpx.Response(
-            answer.status, headers=headers, content=answer.data(), request=request
-        )
+        return httpx.Response(answer.status, headers=headers, content=answer.data())
 
 
 class Paced:
@@ -232,9 +228,7 @@ class FakeCluster(RestServer):
 
     def put(self, group: str, **rates: Any) -> None:
         """Set rates and other fields of a group; the rest stays, as with Pulsar."""
-        unlimited = {
-            f"{kind}RateIn{unit}": -1 for kind in ("publish", "dispatch") for unit in KINDS
-        }
+        unlimited = {f"{kind}{unit}": -1 for kind in KINDS for unit in UNITS}
         self.groups[group] = unlimited | self.groups.get(group, {}) | rates
 
     def find(self, method: str, path: str) -> Answer:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
 from quotaplane.settings import Cluster
 from quotaplane.streams.listed_brokers import ListedBrokers
 from tests.unit.pulsar_admin.cluster_cases import Answer, Paced, RestServer
+from tests.unit.streams.test_attempts import Folder
 
 LIST = "GET brokers"
 
@@ -44,9 +46,7 @@ async def read(
         return await brokers.read(rest, now_s, int(now_s * 1000))
 
 
-async def test_names_are_those_of_stock_reports_and_each_is_looked_up_once(
-    server: RestServer,
-) -> None:
+async def test_names_are_those_of_reports_and_looked_up_once(server: RestServer) -> None:
     brokers = ActiveBrokers(as_listed=False, keep_s=120)
     listing(server, "b1:8080", "b2:8080")
     assert await read(server, brokers) == {}
@@ -56,9 +56,7 @@ async def test_names_are_those_of_stock_reports_and_each_is_looked_up_once(
     assert len(server.asked) == asked + 1, "only the list"
 
 
-async def test_a_broker_left_when_the_first_list_without_it_was_read_until_it_is_back(
-    server: RestServer,
-) -> None:
+async def test_a_broker_left_with_the_first_list_without_it(server: RestServer) -> None:
     brokers = ActiveBrokers(as_listed=False, keep_s=120)
     b1, b2 = "pulsar://b1:6650", "pulsar://b2:6650"
     listing(server, "b1:8080", "b2:8080")
@@ -95,12 +93,9 @@ async def test_a_broker_that_is_back_with_another_port_has_another_name(server: 
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [Answer(500), Answer(403), Answer(body=[]), Answer(body={"b1": 1}), Answer(cut=True)],
+    "answer", [Answer(500), Answer(403), Answer(body=[]), Answer(body={"b1": 1}), Answer(cut=True)]
 )
-async def test_an_unreadable_or_empty_list_changes_nothing(
-    server: RestServer, answer: Answer
-) -> None:
+async def test_an_unreadable_list_changes_nothing(server: RestServer, answer: Answer) -> None:
     brokers = ActiveBrokers(as_listed=False, keep_s=10)
     listing(server, "b1:8080")
     await read(server, brokers, 0)
@@ -181,20 +176,6 @@ def test_a_list_that_only_says_who_left_may_come_later(server: RestServer) -> No
     assert printed[1:] == ["list of brokers: over after 0 s"]
 
 
-class Folder:
-    path = "checkpoint"
-
-    def __init__(self) -> None:
-        self.text: str | None = None
-        self.writes = 0
-
-    def read(self, name: str) -> str | None:
-        return self.text
-
-    def write(self, name: str, text: str) -> None:
-        self.text, self.writes = text, self.writes + 1
-
-
 def listing_of(*names: str, left: dict[str, int] | None = None) -> ClusterList:
     return ClusterList(frozenset(names), left or {})
 
@@ -225,16 +206,16 @@ def test_a_departure_holds_from_the_next_batch_on() -> None:
 
 def test_a_list_that_stays_is_written_once() -> None:
     folder = Folder()
+    folder.write = Mock(side_effect=folder.write)  # type: ignore[method-assign]
     listed = ListedBrokers(folder, lambda: listing_of("b", "a", left={"b": 3}))
-    assert [listed.of_batch(seq) for seq in range(5, 9)] == [
-        listing_of("a", "b", left={"b": 3})
-    ] * 4
-    assert folder.writes == 1
+    expected = listing_of("a", "b", left={"b": 3})
+    assert [listed.of_batch(seq) for seq in range(5, 9)] == [expected] * 4
+    assert folder.write.call_count == 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", json.dumps({"since": 1})])
 def test_a_damaged_note_is_one_line(text: str) -> None:
     folder = Folder()
-    folder.text = text
-    with pytest.raises(ConfigError, match=r"checkpoint checkpoint: listed_brokers\.json can't be"):
+    folder.files["listed_brokers.json"] = text
+    with pytest.raises(ConfigError, match=r"data/checkpoint: listed_brokers\.json can't be"):
         ListedBrokers(folder, lambda: NO_BROKERS)

@@ -38,9 +38,8 @@ def looked(
 
     async def scene() -> list[int]:
         async with cluster.rest() as rest:
-            placement = Placement(
-                rest, "blue", Pace(1e6), Conditions(lines.append).note, namespace_read
-            )
+            note = Conditions(lines.append).note
+            placement = Placement(rest, "blue", Pace(1e6), note, namespace_read)
             layout: Layout | None = None
             counts = []
             for change in changes:
@@ -73,9 +72,7 @@ def answers(cluster: FakePulsar, path: str, answer: Answer) -> Callable[[], None
         ("namespaces/acme", Answer(500)),
     ],
 )
-def test_a_list_alone_takes_no_namespace_away(
-    cluster: FakePulsar, path: str, answer: Answer
-) -> None:
+def test_a_list_alone_takes_nothing_away(cluster: FakePulsar, path: str, answer: Answer) -> None:
     counts, _ = looked(cluster, nothing, answers(cluster, path, answer), *[nothing] * 4)
     assert counts == [6] * 6
 
@@ -127,9 +124,7 @@ def test_many_topics_that_are_not_listed_are_gone_after_three_looks(cluster: Fak
 
 
 @pytest.mark.parametrize("failing", ["", "/partitioned"])
-def test_trouble_with_one_of_two_lists_of_topics_is_told_when_it_begins_and_when_it_is_over(
-    cluster: FakePulsar, failing: str
-) -> None:
+def test_trouble_with_a_list_of_topics_is_told(cluster: FakePulsar, failing: str) -> None:
     path = f"persistent/{NAMESPACES[0]}{failing}"
     fail = answers(cluster, path, Answer(500))
     counts, lines = looked(cluster, nothing, fail, *[nothing] * 3, cluster.answers.clear, nothing)

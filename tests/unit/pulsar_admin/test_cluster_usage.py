@@ -85,9 +85,7 @@ def statistics(**held: dict[str, float]) -> Answer:
 
 async def test_statistics_count_once_and_who_has_gone_is_counted_too(server: RestServer) -> None:
     source, path = Snapshots(every_s=1.0), "GET broker-stats/topics"
-    server.answers[path] = statistics(
-        a={"msgRateIn": 30.0, "msgInCount": 100}, b={"msgInCount": 100}
-    )
+    server.answers[path] = statistics(a={"msgRateIn": 30, "msgInCount": 100}, b={"msgInCount": 100})
     first = await look(server, source, 0.0)
     assert first is not None
     assert first.topics == ["a", "b"]
@@ -114,22 +112,16 @@ async def test_what_is_no_statistics_is_an_error(server: RestServer, said: Any) 
         await look(server, Snapshots(1.0), 0.0)
 
 
+EVERY = "statsUpdateFrequencyInSecs"
+
+
 @pytest.mark.parametrize(
     ("runtime", "told"),
     [
-        ({"statsUpdateFrequencyInSecs": "5"}, StatsExposure(True, 5.0)),
-        (
-            {
-                "statsUpdateFrequencyInSecs": "0",
-                "exposeTopicLevelMetricsInPrometheus": "false",
-            },
-            StatsExposure(False, 1.0),
-        ),
-        ({"statsUpdateFrequencyInSecs": "60"}, StatsExposure(True, 60.0)),
-        (
-            {"statsUpdateFrequencyInSecs": "60", "metricsBufferResponse": "true"},
-            StatsExposure(False, 60.0),
-        ),
+        ({EVERY: "5"}, StatsExposure(True, 5.0)),
+        ({EVERY: "0", "exposeTopicLevelMetricsInPrometheus": "false"}, StatsExposure(False, 1.0)),
+        ({EVERY: "60"}, StatsExposure(True, 60.0)),
+        ({EVERY: "60", "metricsBufferResponse": "true"}, StatsExposure(False, 60.0)),
         ({}, StatsExposure(True, 60.0)),
     ],
 )

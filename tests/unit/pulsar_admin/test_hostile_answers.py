@@ -48,11 +48,13 @@ def rest(*answers: object) -> FakeRest:
     return with_answers(*made)
 
 
-def by_http(response: Callable[[], httpx.Response], most_bytes: int | None = None) -> Any:
+def by_http(
+    response: Callable[[httpx.Request], httpx.Response], most_bytes: int | None = None
+) -> Any:
     """Result of a request whose answer is this response."""
 
     async def ask() -> Any:
-        wire = httpx.MockTransport(lambda _: response())
+        wire = httpx.MockTransport(response)
         if most_bytes is not None:
             client = httpx.AsyncClient(transport=wire)
             return await read_answer(client, client.build_request("GET", "http://b1/x"), most_bytes)
@@ -77,12 +79,12 @@ class Endless(httpx.AsyncByteStream):
 def test_an_endless_answer_is_not_read_to_its_end() -> None:
     body = Endless()
     with pytest.raises(ClusterError, match="http://b1/x: the answer has more than 5000 bytes"):
-        by_http(lambda: httpx.Response(200, stream=body), 5000)
+        by_http(lambda _: httpx.Response(200, stream=body), 5000)
     assert body.sent == 6
 
 
 def test_an_answer_of_just_the_size_is_read() -> None:
-    answer = by_http(lambda: httpx.Response(200, stream=httpx.ByteStream(b"x" * 5000)), 5000)
+    answer = by_http(lambda _: httpx.Response(200, stream=httpx.ByteStream(b"x" * 5000)), 5000)
     assert answer.content == b"x" * 5000
 
 
@@ -98,12 +100,12 @@ class Metrics(httpx.AsyncByteStream):
         yield b"pulsar_in_bytes_total_of_no_topic 9"
 
 
-def metrics_of(stream: httpx.AsyncByteStream) -> bytes:
+def metrics_of(stream: httpx.AsyncByteStream, url: str = "http://b1:8080") -> bytes:
     async def ask() -> bytes:
         wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=stream))
         async with Rest(transport_to("http://b1:8080"), wire=wire) as asked:
             names = [b"pulsar_in_bytes_total", b"pulsar_in_messages_total"]
-            return await asked.get_metrics("http://b1:8080", names)
+            return await asked.get_metrics(url, names)
 
     return asyncio.run(ask())
 
@@ -122,14 +124,14 @@ def test_metrics_without_lines_are_not_read_to_their_end() -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
 def test_nothing_is_decompressed(encoding: str) -> None:
-    def answer(status: int = 200) -> httpx.Response:
+    def answer(status: int) -> httpx.Response:
         body = httpx.ByteStream(gzip.compress(b"{}"))
         return httpx.Response(status, headers={"Content-Encoding": encoding}, stream=body)
 
     with pytest.raises(ClusterError, match="compressed"):
-        by_http(answer)
+        by_http(lambda _: answer(200))
     with pytest.raises(RefusedError) as raised:
-        by_http(lambda: answer(404))
+        by_http(lambda _: answer(404))
     assert raised.value.status == 404
 
 
@@ -140,12 +142,7 @@ def test_compression_is_not_asked_for() -> None:
         asked.append(request)
         return httpx.Response(200, stream=httpx.ByteStream(b"[]"))
 
-    async def ask() -> None:
-        wire = httpx.MockTransport(answer)
-        async with Rest(transport_to("http://b1:8080"), wire=wire) as client:
-            await client.get("/admin/v2/x")
-
-    asyncio.run(ask())
+    by_http(answer)
     assert [request.headers["accept-encoding"] for request in asked] == ["identity"]
 
 
@@ -158,47 +155,78 @@ def test_json_beyond_the_bounds_is_an_error_and_no_text() -> None:
 
 def test_a_broker_whose_url_is_none() -> None:
     with pytest.raises(ClusterError, match=r"check transport\.admin_url"):
-        by_http(lambda: httpx.Response(307, headers={"Location": "http://["}, stream=NOTHING))
-
-    async def ask() -> None:
-        async with Rest(transport_to("http://b1:8080")) as client:
-            await client.get_metrics("http://[", [b"x"])
-
+        by_http(lambda _: httpx.Response(307, headers={"Location": "http://["}, stream=NOTHING))
     with pytest.raises(ClusterError, match=r"check transport\.admin_url"):
-        asyncio.run(ask())
+        metrics_of(NOTHING, "http://[")
+
+
+def statistics(**stats: object) -> dict[str, Any]:
+    namespace, _, range_ = BUNDLE.rpartition("/")
+    return {namespace: {range_: {"persistent": {"persistent://acme/orders/a": stats}}}}
+
+
+INTERVAL = "resourceUsageTransportPublishIntervalInSecs"
+RUNTIME = {"clusterName": "c", "resourceUsageTransportClassName": "x"}
+B1 = "http://b1"
+ODD: list[tuple[Callable[[Any], object], str, list[Any]]] = [
+    (
+        lambda policies: namespace_rates(policies, "c"),
+        "a namespace",
+        [
+            [],
+            {"topicDispatchRate": 5},
+            {"topicDispatchRate": {"c": [1]}},
+            {"publishMaxMessageRate": {"c": {"publishThrottlingRateInMsg": HUGE}}},
+            {"publishMaxMessageRate": {"c": {"publishThrottlingRateInMsg": "x"}}},
+            {"publishMaxMessageRate": {"c": {"publishThrottlingRateInByte": {}}}},
+            {"properties": ["quotaplane.rates.c"]},
+        ],
+    ),
+    (group_of, "resource_group_name is no text", [{"resource_group_name": ["rg"]}]),
+    (group_of, "the answer has no policies", ["rg"]),
+    (
+        lambda interval: done(read_runtime(rest(RUNTIME | {INTERVAL: interval}))),
+        "IntervalInSecs is no number of seconds",
+        ["x", "nan", "inf", "0", "-5", [], None, HUGE],
+    ),
+    (
+        lambda rate: done(read_rate(rest({"publishThrottlingRateInMsg": rate}), "p://a/b/c", 0)),
+        "no valid rates",
+        [HUGE],
+    ),
+    (
+        lambda rate: done(topic_weights(rest(statistics(msgThroughputIn=rate), []), BUNDLE, B1)),
+        "the answer has no statistics",
+        ["1e999", -5, "NaN", HUGE],
+    ),
+    (lambda it: done(Snapshots(60.0).read(rest(it), B1, 0.0)), "no usable statistics", [b""]),
+    (
+        lambda changed: done(read_broker_stats(rest(local_broker_data() | changed), B1)),
+        "the answer has no usable load",
+        [
+            {"lastStats": [1]},
+            {"lastStats": {"a/b/0x00000000_0xffffffff": [1]}},
+            {"cpu": [1, 2]},
+            {"cpu": {"usage": HUGE, "limit": 1}},
+            {"startTimestamp": "1e999"},
+            {"startTimestamp": float("inf")},
+        ],
+    ),
+    (
+        lambda names: done(read_names(rest(names), "/admin/v2/tenants")),
+        "not a list of names",
+        [["a", 1], {"a": 1}, "a", ["\ud800"], [["a"]]],
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        [],
-        {"topicDispatchRate": 5},
-        {"topicDispatchRate": {"c": [1]}},
-        {"publishMaxMessageRate": {"c": {"publishThrottlingRateInMsg": HUGE}}},
-        {"publishMaxMessageRate": {"c": {"publishThrottlingRateInMsg": "x"}}},
-        {"publishMaxMessageRate": {"c": {"publishThrottlingRateInByte": {}}}},
-        {"properties": ["quotaplane.rates.c"]},
-    ],
+    ("read", "answer", "says"),
+    [(read, answer, says) for read, says, answers in ODD for answer in answers],
 )
-def test_policies_of_a_namespace(changed: Any) -> None:
-    with pytest.raises(ClusterError, match="a namespace"):
-        namespace_rates(changed, "c")
-
-
-def test_a_group_of_a_namespace_is_a_name() -> None:
-    with pytest.raises(ClusterError, match="resource_group_name is no text"):
-        group_of({"resource_group_name": ["rg"]})
-
-
-@pytest.mark.parametrize("given", ["x", "nan", "inf", "0", "-5", [], None, HUGE])
-def test_a_report_interval_that_is_no_time(given: object) -> None:
-    runtime = {
-        "clusterName": "c",
-        "resourceUsageTransportClassName": "x",
-        "resourceUsageTransportPublishIntervalInSecs": given,
-    }
-    with pytest.raises(ClusterError, match="IntervalInSecs is no number of seconds"):
-        done(read_runtime(rest(runtime)))
+def test_answers_of_another_form(read: Callable[[Any], object], answer: Any, says: str) -> None:
+    with pytest.raises(ClusterError, match=says):
+        read(answer)
 
 
 @pytest.mark.parametrize("given", ["nan", "inf", HUGE, "x", []])
@@ -208,34 +236,12 @@ def test_times_of_statistics_that_are_none(given: object) -> None:
         assert stats_exposure(runtime) == StatsExposure(True, 60.0)
 
 
-def test_a_rate_of_a_topic_with_too_many_digits() -> None:
-    with pytest.raises(ClusterError, match="no valid rates"):
-        done(read_rate(rest({"publishThrottlingRateInMsg": HUGE}), "persistent://a/b/c", 0))
-
-
-def statistics(**stats: object) -> dict[str, Any]:
-    namespace, _, range_ = BUNDLE.rpartition("/")
-    return {namespace: {range_: {"persistent": {"persistent://acme/orders/a": stats}}}}
-
-
 @pytest.mark.parametrize("given", ["1e999", -5, "NaN"])
 def test_an_impossible_rate_is_unknown_and_the_others_are_used(given: object) -> None:
     answer = statistics(msgRateIn=given, msgRateOut=3.0)
     sample = done(Snapshots(60.0).read(rest(answer), "http://b1", 0.0))
     assert np.isnan(sample.usage[0, 0])
     assert sample.usage[0, 2] == 3.0
-
-
-def test_impossible_weights_of_topics_are_refused() -> None:
-    for given in ("1e999", -5, "NaN", HUGE):
-        answer = statistics(msgThroughputIn=given)
-        with pytest.raises(ClusterError, match="the answer has no statistics"):
-            done(topic_weights(rest(answer, []), BUNDLE, "http://b1"))
-
-
-def test_an_empty_answer_is_no_statistics() -> None:
-    with pytest.raises(ClusterError, match="no usable statistics"):
-        done(Snapshots(60.0).read(rest(b""), "http://b1", 0.0))
 
 
 def test_statistics_of_more_topics_than_a_broker_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,22 +254,6 @@ def test_statistics_of_more_topics_than_a_broker_has(monkeypatch: pytest.MonkeyP
     by_topics = with_answers(json.dumps(answer).encode(), refuses=("load-report",))
     with pytest.raises(ClusterError, match="more than 5 topics"):
         done(read_broker_stats(by_topics, "http://b1"))
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"lastStats": [1]},
-        {"lastStats": {"a/b/0x00000000_0xffffffff": [1]}},
-        {"cpu": [1, 2]},
-        {"cpu": {"usage": HUGE, "limit": 1}},
-        {"startTimestamp": "1e999"},
-        {"startTimestamp": float("inf")},
-    ],
-)
-def test_load_reports_of_another_form(changed: dict[str, Any]) -> None:
-    with pytest.raises(ClusterError, match="the answer has no usable load"):
-        done(read_broker_stats(rest({**local_broker_data(), **changed}), "http://b1"))
 
 
 def test_counters_that_cost_more_than_they_say() -> None:
@@ -280,12 +270,6 @@ def test_labels_are_found_by_their_whole_names() -> None:
         b'pulsar_in_bytes_total{my_topic="a",topic="b\\"c\\\\d\\ne",sub="x=\\",topic=\\"z"} 2\n'
     )
     assert counters_in(metrics) == {'b"c\\d\ne': [0.0, 2.0, 0.0, 0.0]}
-
-
-@pytest.mark.parametrize("answer", [["a", 1], {"a": 1}, "a", ["\ud800"], [["a"]]])
-def test_what_is_no_list_of_names(answer: object) -> None:
-    with pytest.raises(ClusterError, match="not a list of names"):
-        done(read_names(rest(answer), "/admin/v2/tenants"))
 
 
 def test_a_key_whose_id_is_no_text_is_passed_over() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,9 +17,14 @@ from quotaplane.enforce.agent.namespace_defaults import NamespaceDefaults
 from quotaplane.enforce.default_rates import default_rates, wanted_rates
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray
-from quotaplane.pulsar_admin.namespace_rates import namespace_rates, write_namespace_rates
+from quotaplane.pulsar_admin.namespace_rates import (
+    NamespaceRates,
+    namespace_rates,
+    write_namespace_rates,
+)
 from tests.unit.enforce.enforce_cases import layout_of
 from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar, administrators, full
+from tests.unit.pulsar_admin.cluster_cases import Answer
 
 INF = np.inf
 
@@ -28,9 +33,7 @@ INF = np.inf
     st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 20)), min_size=1, max_size=5),
     st.integers(0, 40),
 )
-def test_as_many_new_topics_as_a_broker_has_stay_within_its_safe_limit(
-    brokers: list[tuple[float, int]], new: int
-) -> None:
+def test_new_topics_stay_within_a_safe_limit(brokers: list[tuple[float, int]], new: int) -> None:
     topics = {f"t{b}-{n}": f"b{b}" for b, (_, count) in enumerate(brokers) for n in range(count)}
     # Each has another topic, of another group: a broker may have none of ours.
     layout = layout_of(
@@ -82,43 +85,33 @@ def test_a_rate_is_written_where_it_is_too_far_from_what_it_should_be(
 
 
 @pytest.mark.parametrize("stopped_after", [1, 2, 3])
-async def test_a_write_that_was_cut_short_leaves_no_rate_that_nobody_knows(
-    stopped_after: int,
-) -> None:
-    class Stopping:
-        """Makes so many requests of a write, and then no more."""
+async def test_a_write_cut_short_leaves_no_unknown_rate(stopped_after: int) -> None:
+    cluster, left = FakePulsar(), 0
+    find = cluster.find
 
-        def __init__(self) -> None:
-            self.left = stopped_after
+    def stopping(method: str, path: str) -> Answer:
+        nonlocal left
+        left -= method != "GET"
+        return find(method, path) if left >= 0 or method == "GET" else Answer(500)
 
-        async def ask(self, method: str, path: str, body: Any = None) -> None:
-            self.left -= 1
-            if self.left < 0:
-                raise ClusterError("killed")
-            kind = path.rpartition("/")[2]
-            if kind == "properties":
-                policies["properties"].update(body)
-            elif "/property/" in path:
-                policies["properties"].clear()
-            else:
-                name = {"publishRate": "publishMaxMessageRate"}.get(kind, "topicDispatchRate")
-                policies[name] = {"blue": body} if method == "POST" else {}
+    cluster.find = stopping  # type: ignore[method-assign]
+    async with cluster.rest() as rest:
 
-    policies: dict[str, Any] = {"properties": {}}
-    states = [np.array(rates) for rates in ([20.0, INF, 9.0, 90.0], [5.0] * 4, [INF] * 4)]
-    for rates in states:
-        rest: Any = Stopping()
-        before = namespace_rates(policies, "blue")
-        assert before.ours.all()
-        with contextlib.suppress(ClusterError):
-            await write_namespace_rates(rest, "a/b", "blue", before, rates)
-        after = namespace_rates(policies, "blue")
-        # The rates in force are known to be ours, and can be written again.
-        assert after.ours.all()
-        rest.left = 10
-        await write_namespace_rates(rest, "a/b", "blue", after, rates)
-        assert namespace_rates(policies, "blue").in_force.tolist() == rates.tolist()
-    assert policies["properties"] == {}
+        async def read() -> NamespaceRates:
+            policies = await rest.get(f"/admin/v2/namespaces/{NAMESPACE}")
+            found = namespace_rates(policies, "blue")
+            assert found.ours.all()
+            return found
+
+        for rates in ([20.0, INF, 9.0, 90.0], [5.0] * 4, [INF] * 4):
+            # The rates in force are known to be ours, and can be written again.
+            for requests in (stopped_after, 10):
+                left = requests
+                with contextlib.suppress(ClusterError):
+                    before = await read()
+                    await write_namespace_rates(rest, NAMESPACE, "blue", before, np.array(rates))
+            assert (await read()).in_force.tolist() == rates
+    assert not cluster.properties[NAMESPACE]
 
 
 async def test_a_rate_that_somebody_set_after_the_last_look_is_not_overwritten() -> None:
@@ -144,7 +137,8 @@ async def test_namespaces_and_topics_have_half_of_the_write_budget_each(
     layout = layout_of({full("a"): "b"}, "g")
     default = np.array([[50.0, INF, INF, INF]])
     bucket, seconds, topics = Bucket(per_s), 30.0, 0
-    defaults = NamespaceDefaults(Never(), bucket, Conditions(str))  # type: ignore[arg-type]
+    silent = Mock(get=lambda _: asyncio.Event().wait())
+    defaults = NamespaceDefaults(silent, bucket, Conditions(str))
     for number in range(2000):
         defaults.read("blue", f"acme/n{number}", {"properties": {}}, "g", 0.0)
     for tick in range(round(seconds / tick_s)):
@@ -159,13 +153,6 @@ async def test_namespaces_and_topics_have_half_of_the_write_budget_each(
     half = seconds * per_s / 2
     assert half - 3 <= 3 * begun <= half + per_s / 2 + 3
     assert half - 3 <= topics <= half + per_s + 3
-
-
-class Never:
-    """A cluster that never answers."""
-
-    async def get(self, _: str) -> Any:
-        await asyncio.Event().wait()
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"publish": 3}', '{"publish": [[20]]}'])

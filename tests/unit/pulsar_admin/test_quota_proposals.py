@@ -46,24 +46,14 @@ def proposed(broker: TopicRates = NO_RATES, name: str = "acme/orders", **known: 
     return one
 
 
-def test_a_rate_counts_for_each_topic_and_each_partition() -> None:
-    one = proposed(rates=PUBLISH_100, parts={"a": 1, "p": 3})
-    assert (one.state, one.group) == (State.PROPOSED, "acme::orders")
-    assert one.quotas.tolist() == [400, inf, inf, inf]
-    assert one.rates.tolist() == [100, inf, inf, inf]
-    assert one.notes == ()
-
-
 def test_messages_and_bytes_are_always_of_the_same_level() -> None:
     """A topic with a rate in bytes only is unlimited in messages, whatever its namespace has."""
     own = {"b": rates(TopicRate(-1, 5000))}
     one = proposed(rates=PUBLISH_100, parts={"a": 1, "b": 1}, topic_rates=own)
     assert one.state is State.NO_RATE
     assert one.group is None
-    assert [note.partition(":")[0] for note in one.notes[1:]] == [
-        "publish_messages",
-        "publish_bytes",
-    ]
+    begun = [note.partition(":")[0] for note in one.notes[1:]]
+    assert begun == ["publish_messages", "publish_bytes"]
 
 
 def test_what_is_no_quota_is_said() -> None:
@@ -159,11 +149,8 @@ def test_rates_of_a_namespace() -> None:
         },
         "subscriptionDispatchRate": {"blue": dispatch},
     }
-    assert rates_of_namespace(policies, "blue") == (
-        TopicRate(9, -1),
-        TopicRate(50, -1, 2, True),
-        TopicRate(50, -1),
-    )
+    found = rates_of_namespace(policies, "blue")
+    assert found == (TopicRate(9, -1), TopicRate(50, -1, 2, True), TopicRate(50, -1))
     assert rates_of_namespace(policies, "green") == NO_RATES
     # A rate that the enforcer wrote, and recorded as its own.
     policies["properties"] = {"quotaplane.rates.blue": '{"publish": [[9, -1]]}'}
@@ -179,11 +166,8 @@ def test_rates_of_brokers_are_texts_and_0_is_unlimited() -> None:
         "dispatchThrottlingRatePerSubscriptionInByte": "5",
         "dispatchThrottlingRateRelativeToPublishRate": "true",
     }
-    assert rates_of_brokers(configuration) == (
-        TopicRate(40, 0),
-        None,
-        TopicRate(-1, 5, relative=True),
-    )
+    subscription = TopicRate(-1, 5, relative=True)
+    assert rates_of_brokers(configuration) == (TopicRate(40, 0), None, subscription)
 
 
 @pytest.mark.parametrize(

@@ -306,10 +306,6 @@ def test_a_malformed_answer_is_an_error_of_the_cluster(admin: Admin) -> None:
 
 
 def test_other_transports_need_no_setup(admin: Admin) -> None:
-    admin.given = {
-        "transport": {"kind": "delta", "path": "t"},
-        "history": {"path": "h"},
-        "checkpoint": "c",
-    }
+    admin.given |= {"transport": {"kind": "delta", "path": "t"}, "enforce": {}}
     assert admin.run() == 2
     assert "setup pulsar needs transport.kind: pulsar" in admin.err
