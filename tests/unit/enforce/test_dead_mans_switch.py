@@ -18,7 +18,7 @@ from quotaplane.group_sync.sync import GroupSync
 from quotaplane.settings import Enforce, History
 from tests.unit.enforce.enforce_cases import layout_of, only_messages
 from tests.unit.enforce.enforce_cluster import NAMESPACE, FakePulsar
-from tests.unit.enforce.test_enforce_takeover import custodian_of, record
+from tests.unit.enforce.test_enforce_takeover import record
 from tests.unit.group_sync.follower_cases import BY, Rig
 from tests.unit.pulsar_admin.cluster_cases import Answer
 from tests.virtual_loop import run_virtually
@@ -206,18 +206,3 @@ async def test_a_crowded_group_has_its_quota_in_the_cluster(cluster: FakePulsar)
         await running.ticks(10)
         assert cluster.groups["g"]["publishRateInMsgs"] == 30, "it is not taken over again"
         assert len([line for line in running.lines if "more topics" in line]) == 1
-
-
-async def test_a_crowded_group_that_is_not_given_back_is_tried_again(cluster: FakePulsar) -> None:
-    record(cluster.history, "g", messages=30.0)
-    cluster.put("g")
-    cluster.answers["PUT resourcegroups/g"] = Answer(500, {"reason": "upset"})
-    async with cluster.rest() as rest:
-        custodian = custodian_of(rest, cluster.history)
-        for _ in range(2):
-            await custodian.tend(["g"], ["g"], {})
-            assert custodian.stuck == {"g"}
-        cluster.answers.clear()
-        await custodian.tend(["g"], ["g"], {})
-        assert (custodian.stuck, custodian.limited) == (set(), {"g"})
-    assert cluster.groups["g"]["publishRateInMsgs"] == 30

@@ -217,21 +217,6 @@ async def test_a_partitioned_topic_has_one_rate(tmp_path: Path) -> None:
         assert running.enforcer.status().topics == 1
 
 
-async def test_what_somebody_else_wrote_is_found_and_put_right(cluster: FakePulsar) -> None:
-    cluster.limit(300.0)
-    async with cluster.enforcing() as running:
-        await running.until(lambda: cluster.published() == HELD)
-        # Until no window has anything of the time before it had a rate.
-        usage = running.enforcer.parts.observer.usage
-        for used in (300.0, 299.0, 298.0, 297.0):
-            cluster.used[full("a")] = used
-            await running.until(lambda used=used: usage.usage[0, 0] == used)
-        # Deleted, and made anew: it uses more than it could.
-        cluster.used[full("a")] = 499.0
-        del cluster.rates[full("a"), "publishRate"]
-        await running.until(lambda: cluster.published() == HELD)
-
-
 @pytest.mark.parametrize("on_exit", ["keep", "safe", "remove"])
 async def test_what_a_clean_stop_leaves(cluster: FakePulsar, on_exit: str) -> None:
     cluster.limit(300.0, safe=60.0, dispatch=30.0)

@@ -18,7 +18,7 @@ from quotaplane.enforce.agent.leader_election import (
 )
 from quotaplane.errors import ClusterError, TransportError
 from tests.unit.enforce.election_cases import ElectionRoom, ElectionSeat
-from tests.unit.pulsar_admin.cluster_cases import IN_MEMORY, RestServer, transport_to
+from tests.unit.pulsar_admin.cluster_cases import IN_MEMORY, transport_to
 
 TAKES_OVER_WITHIN_S = 10.0
 
@@ -154,17 +154,6 @@ async def test_whatever_happens_two_never_write_at_once(seed: int) -> None:
     for access in world.access.values():
         access.is_cut_off = False
     assert await world.until_one_leads() <= TAKES_OVER_WITHIN_S
-
-
-async def test_requests_that_change_something_are_refused_without_the_lead() -> None:
-    server = RestServer()
-    async with LeaderRest(server.transport(), wire=server.wire()) as rest:
-        rest.election = Enforcers("a").elections["a"]
-        with pytest.raises(ClusterError, match="PUT /x: not sent, as another enforcer"):
-            await rest.ask("PUT", "/x")
-        with pytest.raises(ClusterError, match="GET /x"):  # it is sent, and there is no such thing
-            await rest.ask("GET", "/x")
-    assert [asked.method for asked in server.asked] == ["GET"]
 
 
 async def test_a_request_that_had_to_wait_is_not_sent_after_the_lead_is_lost() -> None:
