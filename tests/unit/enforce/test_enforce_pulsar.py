@@ -186,6 +186,22 @@ async def test_topics_that_come_go_and_leave_the_group(cluster: FakePulsar) -> N
         await running.until(lambda: {"a", "b", "c"} <= set(cluster.published()))
 
 
+async def test_a_topic_that_uses_more_than_its_rate_is_read_before_its_turn(
+    cluster: FakePulsar,
+) -> None:
+    """It was deleted and made anew. In turn, each rate is read once a minute."""
+    cluster.limit(300.0)
+    async with cluster.enforcing() as running:
+        await running.until(lambda: cluster.published() == HELD)
+        usage = running.enforcer.parts.observer.usage
+        for used in (300.0, 299.0, 298.0, 297.0):  # until no window has a time without a rate
+            cluster.used[full("a")] = used
+            await running.until(lambda used=used: usage.usage[0, 0] == used)
+        del cluster.rates[full("a"), "publishRate"]
+        cluster.used[full("a")] = 499.0
+        await running.until(lambda: cluster.published() == HELD, within_s=5.0)
+
+
 async def test_topics_follow_their_broker(tmp_path: Path) -> None:
     cluster = FakePulsar(2, tmp_path)
     cluster.add("a", "b", *(f"t{i}" for i in range(6)), used=500.0)
