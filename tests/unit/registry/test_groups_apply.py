@@ -86,13 +86,6 @@ def test_a_folder_is_one_change_and_the_plan_says_what(
     assert (again["unchanged"], version(history)) == (3, before + 1)
 
 
-def test_nothing_is_deleted_without_prune(groups: Command, history: History, write: Write) -> None:
-    groups("put", "other")
-    answer = groups.answer("apply", "-f", str(write(a="group: a")))
-    assert answer["deleted"] == 0
-    assert names(history) == ["a", "other"]
-
-
 def test_a_dry_run_can_answer_by_its_exit_code(groups: Command, write: Write) -> None:
     file = str(write(a="group: a") / "a.yaml")
     words = ["-f", file, "--dry-run", "--exit-code"]
@@ -149,15 +142,6 @@ def test_an_empty_file_deletes_nothing_unless_that_is_said(
     assert names(history) == []
 
 
-def test_an_empty_stream_deletes_nothing(
-    groups: Command, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    groups("put", "a")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    assert groups.refused("apply", "-f", "-", "--prune").startswith("stdin: has no group")
-    assert names(history) == ["a"]
-
-
 def test_more_than_a_third_of_all_groups_is_deleted_only_if_that_is_said(
     groups: Command, history: History, write: Write
 ) -> None:
@@ -178,52 +162,34 @@ def test_more_than_a_third_of_all_groups_is_deleted_only_if_that_is_said(
     assert groups.refused("apply", "-f", file, "--delete-all") == "--delete-all goes with --prune"
 
 
-def test_stdin_is_a_file(
+def test_stdin_is_a_file_that_may_be_empty(
     groups: Command, history: History, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Piped:
-        buffer = io.BytesIO(b"group: piped")
-
     write()
-    monkeypatch.setattr("sys.stdin", Piped)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"group: piped")))
     assert groups.answer("apply", "-f", "-")["created"] == 1
-
-
-def test_init_creates_the_history(history: History, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("group: a")
-    words = ["groups", "apply", "-f", str(tmp_path / "a.yaml"), "--history", history.path]
-    assert main(words) == 2
-    assert not Path(history.path).exists()
-    assert main([*words, "--init"]) == 0
-    assert names(history) == ["a"]
+    # Its end has been read: that of a program that failed looks the same.
+    assert groups.refused("apply", "-f", "-", "--prune").startswith("stdin: has no group")
+    assert names(history) == ["piped"]
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("group: a\nheight: 2\n", "f.yaml: line 2: height: unknown key"),
         ("- group: a\n- group: b\n  Weight: 2\n", "f.yaml: line 3: Weight: unknown key"),
         ("- weight: 1\n", "f.yaml: line 1: group: must be a name"),
         ("# none\n- group: 17\n", "f.yaml: line 2: group: must be a name, not 17 (quote it)"),
-        ("- group: true\n", "f.yaml: line 1: group: must be a name, not True (quote it)"),
         ("group: 'a::'\n", "f.yaml: line 1: group 'a::': has an empty part"),
-        ("group: a\nweight: heavy\n", "f.yaml: line 2: weight: must be a number, not 'heavy'"),
         ("- group: a\n- group: b\n  weight: -1\n", "f.yaml: line 2: weight: must be a number from"),
         ("group: a\npublish_bytes_per_s: -1\n", "line 2: publish_bytes_per_s: must be a number"),
         ("group: a\nquotas: [write x]\n", "f.yaml: line 2: quotas: 'write x' is no quota"),
         ("group: a\nthrottle:\n  '*': {lav: 1}\n", "f.yaml: line 2: throttle: *.lav: unknown key"),
         ("group: a\nbrokers:\n  1: {}\n", "f.yaml: line 3: the key 1 must be text: quote it"),
-        ("group: a\nupdated_at: '2026-01-01'\n", "f.yaml: line 2: updated_at: unknown key"),
         ("group: a\ngroup: b\n", "f.yaml: line 2: group: the key occurs twice"),
         ("- group: a\n- group: a\n", "f.yaml: line 2: group 'a' is given twice: also /"),
-        ("- a\n", "f.yaml: line 1: must be a mapping (key: value), not a text"),
         ("- [a]\n", "f.yaml: line 1: must be a mapping (key: value), not a list"),
-        ("a", "f.yaml: line 1: must be a mapping"),
-        ("group: a\n--- \ngroup: b\n", "f.yaml: line 2: not YAML: but found another document"),
+        ("group: a\nupdated_at: '2026-01-01'\n", "f.yaml: line 2: updated_at: unknown key"),
         ("group: [a\n", "f.yaml: line 2: not YAML: "),
-        ("group: a\nweight: !!python/name:os.system 1\n", "line 2: the tag !!python/name:os.sys"),
-        ("group: a\nbrokers: &b {b1: *b}\n", "f.yaml: line 2: contains itself"),
-        ("group: a\nweight: 2026-02-30\n", "f.yaml: line 2: 2026-02-30 means different things"),
         ("group: \x01\n", "f.yaml: not YAML: "),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,28 +16,28 @@ from tests.unit.registry.groups_cases import Command, rates, version
 
 pytestmark = pytest.mark.slow
 
-FILES = [
-    (
-        "groups.csv",
-        "dispatch_bytes_per_s,group,publish_messages_per_s\n"
-        '5,old,\nunlimited,"new, with comma",7.5\n',
-    ),
-    (
-        "groups.json",
-        '[{"group": "old", "dispatch_bytes_per_s": 5, "publish_messages_per_s": null},'
-        ' {"group": "new, with comma", "publish_messages_per_s": 7.5}]',
-    ),
-]
+
+CSV = """\
+dispatch_bytes_per_s,group,publish_messages_per_s,quotas,throttle
+5,old,,,
+unlimited,"new, with comma",7.5,"[""write 1KB/min""]","{""*"": {""mode"": ""hard""}}"
+"""
+OF_OLD = {"group": "old", "dispatch_bytes_per_s": 5, "publish_messages_per_s": None, "quotas": None}
+OF_NEW = {"group": "new, with comma", "publish_messages_per_s": 7.5}
+OF_NEW |= {"quotas": ["write 1KB/min"], "throttle": {"*": {"mode": "hard"}}}
 
 
-@pytest.mark.parametrize(("name", "text"), FILES)
+@pytest.mark.parametrize(
+    ("name", "text"), [("groups.csv", CSV), ("groups.json", json.dumps([OF_OLD, OF_NEW]))]
+)
 def test_a_file_of_groups(groups: Command, tmp_path: Path, name: str, text: str) -> None:
     groups("put", "old", "--publish-messages-per-s", "100", "--dispatch-bytes-per-s", "9")
     (tmp_path / name).write_text(text, "utf-8")
     assert groups("put", "--file", str(tmp_path / name)) == {"groups": 2}
     new, old = groups("list")
-    assert rates(old) == [100.0, None, None, 5.0, None, None, None]
-    assert rates(new) == [7.5, *[None] * (len(RATE_COLUMNS) - 1)]
+    assert (rates(old), old["throttle"]) == ([100.0, None, None, 5.0, None, None, None], {})
+    assert rates(new) == [7.5, 1024 / 60, *[None] * (len(RATE_COLUMNS) - 2)]
+    assert new["throttle"]["publish_bytes"] == {"mode": "hard", "window_s": 60.0}
 
 
 def test_an_empty_file_changes_nothing(groups: Command, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -110,7 +111,11 @@ def test_many_warnings_are_cut_short(history: History) -> None:
     assert (len(said), said[-1]) == (11, "and 10 more")
 
 
-def test_a_policy_of_another_shape_is_refused(history: History) -> None:
+def test_quotas_and_policies_of_another_shape_or_sign_are_refused(history: History) -> None:
+    with pytest.raises(InputError, match=r"shape \(1, 7\), not \(1, 3\)"):
+        put_groups(history, ["g"], np.zeros((1, 3)), "ann")
+    with pytest.raises(InputError, match=r"group 'g': publish_bytes_per_s: must be 0 or more"):
+        put_groups(history, ["g"], quota(1.0, -1.0), "ann")
     with pytest.raises(InputError, match="policy must have 1 rows, not 2"):
         put_groups(history, ["g"], quota(), "ann", policy=pa.table({"weight": [1.0, 2.0]}))
     with pytest.raises(InputError, match="policy: height: unknown key"):

@@ -118,31 +118,6 @@ def test_terms_may_come_from_a_file_and_be_taken_away(groups: Command, tmp_path:
     assert (second["from"]["throttle"], second["to"]["throttle"]) == ({"*": {"mode": "hard"}}, {})
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        (
-            "f.csv",
-            'group,quotas,throttle\ng,"[""write 1KB/min""]","{""*"": {""mode"": ""hard""}}"\nh,,\n',
-        ),
-        (
-            "f.json",
-            '[{"group": "g", "quotas": ["write 1KB/min"], "throttle": {"*": '
-            '{"mode": "hard"}}}, {"group": "h", "quotas": null, "throttle": null}]',
-        ),
-    ],
-)
-def test_files_carry_quotas_and_terms(
-    groups: Command, tmp_path: Path, name: str, text: str
-) -> None:
-    (tmp_path / name).write_text(text, "utf-8")
-    assert groups("put", "--file", str(tmp_path / name)) == {"groups": 2}
-    g, h = groups("list")
-    assert g["publish_bytes_per_s"] == 1024 / 60
-    assert g["throttle"]["publish_bytes"] == {"mode": "hard", "window_s": 60.0}
-    assert (h["publish_bytes_per_s"], h["throttle"]) == (None, {})
-
-
 def test_scopes_are_groups_by_user_and_client(groups: Command) -> None:
     for words, group in [
         (["--user", "alice"], "user=alice"),
