@@ -72,9 +72,7 @@ def test_every_answer_is_as_the_openapi_says(
     check()
 
 
-def test_every_operation_names_its_errors_and_every_field_says_what_it_is(
-    served: Served,
-) -> None:
+def test_every_operation_names_its_errors_and_every_field_says_what_it_is(served: Served) -> None:
     document = served.app.openapi()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

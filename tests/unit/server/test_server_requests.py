@@ -53,14 +53,9 @@ def test_a_url_has_one_meaning(served: Served, method: str, name: str, reason: s
     ("query", "reason"),
     [
         ("limit=1_0", "limit: must be a whole number, not '1_0'"),
-        ("limit=5.0", "limit: must be a whole number"),
-        ("limit=%205", "limit: must be a whole number"),
         ("limit=007", "limit: must be a whole number"),
-        ("limit=%D9%A3", "limit: must be a whole number"),
         ("limit=", "limit: must not be empty"),
-        ("limit", "limit: must not be empty"),
         ("search=", "search: must not be empty"),
-        ("search=%ff", "UTF-8"),
     ],
 )
 def test_a_number_in_a_query_has_one_spelling(served: Served, query: str, reason: str) -> None:
@@ -69,10 +64,18 @@ def test_a_number_in_a_query_has_one_spelling(served: Served, query: str, reason
     assert "broker: must not be empty" in served.refused(400, "GET", "/api/v1/limits?broker=")
 
 
-@pytest.mark.parametrize("text", ["yes", "on", "1", "t", "TRUE", "0", "off", "True"])
-def test_dry_run_is_true_or_false(served: Served, text: str) -> None:
-    said = served.refused(400, "PATCH", f"{G}acme?dry_run={text}", {"weight": 3})
-    assert said == f"query parameter dry_run: must be true or false, not {text!r}"
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("dry_run=True", "dry_run: must be true or false, not 'True'"),
+        ("dry_run=1", "dry_run: must be true or false, not '1'"),
+        ("dryrun=true", "dryrun: is not known here"),
+        ("dry_run=true&dry_run=false", "dry_run: is given twice"),
+    ],
+)
+def test_what_is_nearly_a_dry_run_is_not_done(served: Served, query: str, reason: str) -> None:
+    said = served.refused(400, "PATCH", f"{G}acme?{query}", {"weight": 3})
+    assert said == f"query parameter {reason}"
     assert unchanged(served)
 
 
@@ -91,10 +94,7 @@ def test_a_header_is_given_once(served: Served, name: str, first: str, second: s
     if name != "Content-Type":
         headers.append(JSON)
     answer = patched(served, *headers)
-    assert (answer.status_code, answer.json()["reason"]) == (
-        400,
-        f"header {name}: is given twice",
-    )
+    assert (answer.status_code, answer.json()["reason"]) == (400, f"header {name}: is given twice")
     assert unchanged(served)
 
 

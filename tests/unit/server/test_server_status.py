@@ -31,7 +31,6 @@ WANTS = {
     "zeta": {"d": [(0, 1.0)]},
 }
 QUOTAS = {"orders": 100.0, "acme": 50.0, "acme::web": 40.0, "zeta": 100.0}
-BY_USE = ["acme", "acme::web", "orders", "zeta"]
 
 
 @pytest.fixture(scope="module")

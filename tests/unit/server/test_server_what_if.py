@@ -132,7 +132,6 @@ def test_unlimited(served: Served) -> None:
         (asked("orders", points=0), 400, "points"),
         ({"group": "orders", "since": "soon"}, 400, "body: since"),
         ({"group": "orders", "since": at(5), "until": at(4)}, 400, "later than since"),
-        (asked("orders", more=1), 400, "more"),
     ],
 )
 def test_wrong_bodies(served: Served, body: object, status: int, reason: str) -> None:
