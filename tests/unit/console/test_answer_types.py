@@ -75,9 +75,7 @@ UNUSUAL = {
 
 LISTS = {"LIST", "ARRAY"}
 WITHOUT_VALUES = {"NULL", "TYPE"}
-LIKE_INTEGER = {
-    *("SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UHUGEINT"),
-}
+LIKE_INTEGER = {*("SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UHUGEINT")}
 
 
 @pytest.fixture
@@ -145,25 +143,11 @@ def test_names_are_told_apart_whatever_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["SELECT broker, seen_at - seen_at AS silent FROM leases", "SELECT raw FROM rejected_reports"],
-)
-def test_the_columns_of_the_history_have_an_answer(
-    made: History, tmp_path: Path, capsys: Output, query: str
-) -> None:
-    assert ask(made, tmp_path, query, "--json") == 0
-    json.loads(capsys.readouterr().out)
-
-
-@pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (33.33333206176758, 33.333332),
         (0.10000000149011612, 0.1),
         (0.1, 0.1),
         (16777217.0, 16777217.0),
-        (1099511627776.0, 1099511627776.0),
-        (1e300, 1e300),
         (9.99999993922529e-09, 1e-08),
     ],
 )

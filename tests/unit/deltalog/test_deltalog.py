@@ -27,15 +27,7 @@ from quotaplane.streams.job import prepare
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.transport import open_broker_link, open_transport
 from tests.job import write_conf
-from tests.unit.deltalog.broken_cases import (
-    FAR,
-    LAST,
-    Doctor,
-    checkpointed,
-    commit,
-    cut,
-    edited,
-)
+from tests.unit.deltalog.broken_cases import FAR, LAST, Doctor, checkpointed, commit, cut, edited
 
 
 @pytest.mark.parametrize("path", ["../other.parquet", "/etc/x.parquet", "s3://b/x.parquet", "a\0"])

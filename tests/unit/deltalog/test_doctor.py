@@ -34,16 +34,7 @@ from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.examples import examples
 from tests.histories import make_history
-from tests.unit.deltalog.broken_cases import (
-    BREAKS,
-    LAST,
-    Doctor,
-    added,
-    commit,
-    cut,
-    harmless,
-    put,
-)
+from tests.unit.deltalog.broken_cases import BREAKS, LAST, Doctor, added, commit, cut, harmless, put
 from tests.unit.deltalog.power_cases import Disk, PowerLossError
 from tests.unit.history.history_cases import NOON_MS, read, rounds
 

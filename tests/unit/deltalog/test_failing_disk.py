@@ -61,9 +61,7 @@ def test_it_does_not_mend_where_it_can_not_know_whether_something_writes(
         pass
 
 
-def test_a_kill_between_a_checkpoint_and_its_name_stops_no_later_checkpoint(
-    doctor: Doctor,
-) -> None:
+def test_a_kill_between_a_checkpoint_and_its_name_stops_no_later_checkpoint(doctor: Doctor) -> None:
     uri = f"{doctor.history.path}/resource_groups"
     table = DeltaTable(uri)
     checkpoint(table, uri)

@@ -97,14 +97,6 @@ def test_a_path_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_broken_log_is_told(history: History) -> None:
-    ensure_tables(history)
-    log = Path(history.path, "usage", "_delta_log", "00000000000000000000.json")
-    log.write_text("{no json", "utf-8")
-    with pytest.raises(HistoryError, match=r"^history table usage at"):
-        open_table(history, "usage")
-
-
 def test_secrets_reach_the_store_and_nothing_else() -> None:
     history = History(path="s3://bucket/history", storage_options={"AWS_SECRET": "hush"})
     assert storage_options(history) == {"AWS_SECRET": "hush"}

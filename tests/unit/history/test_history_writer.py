@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
 from datetime import date, datetime, timezone
 from pathlib import Path
 
@@ -153,59 +149,6 @@ def test_appends_go_on_beside_compaction_and_delete(
     open_table(history, "usage").delete("seq < 5")
     writer.append("usage", usage([("b", "g", 11.0)]), at(11))
     assert sorted(read(history, "usage")["seq"].to_pylist()) == list(range(5, 12))
-
-
-def test_appends_and_compaction_at_the_same_time(history: History, writer: HistoryWriter) -> None:
-    done = threading.Event()
-    compactions = []
-
-    def keep_compacting() -> None:
-        while not done.is_set():
-            compactions.append(open_table(history, "rounds").optimize.compact()["numFilesRemoved"])
-
-    thread = threading.Thread(target=keep_compacting)
-    thread.start()
-    try:
-        appended = 0
-        while appended < 60 or (sum(compactions) == 0 and thread.is_alive()):
-            writer.append("rounds", rounds(), at(appended))
-            appended += 1
-    finally:
-        done.set()
-        thread.join()
-    assert sorted(read(history, "rounds")["seq"].to_pylist()) == list(range(appended))
-    assert sum(compactions) > 0
-
-
-def _write_for_ever(path: str) -> None:
-    history = History(path=path)
-    writer = HistoryWriter(history, "checkpoint-1")
-    seq = (writer.last_seq() or 0) + 1
-    while True:
-        writer.append_round(at(seq), full_round())
-        seq += 1
-
-
-@pytest.mark.nightly
-def test_killed_at_any_moment_nothing_is_lost_or_doubled(history: History) -> None:
-    context = multiprocessing.get_context("spawn")
-    for _ in range(3):
-        version = open_table(history, "rounds").version()
-        process = context.Process(target=_write_for_ever, args=(history.path,))
-        process.start()
-        while open_table(history, "rounds").version() < version + 5:
-            assert process.is_alive()
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        # What Spark does next: the batch whose end was not seen runs once more.
-        survivor = HistoryWriter(history, "checkpoint-1")
-        survivor.append_round(at((survivor.last_seq() or 0) + 1), full_round())
-    last = read(history, "rounds").num_rows
-    assert last > 15
-    for name, rows in full_round().items():
-        seqs = sorted(read(history, name)["seq"].to_pylist())
-        assert seqs == sorted(list(range(1, last + 1)) * rows.num_rows), name
 
 
 def test_a_table_that_was_removed_is_told(history: History, writer: HistoryWriter) -> None:

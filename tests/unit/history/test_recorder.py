@@ -404,9 +404,7 @@ def test_where_brokers_own_reports_are_stored_observations_are_not_recorded_besi
     assert [row["broker"] for row in world.recorded()] == ["b"]
 
 
-def test_observations_of_a_time_that_counted_reports_have_are_not_recorded(
-    tmp_path: Path,
-) -> None:
+def test_observations_of_a_time_that_counted_reports_have_are_not_recorded(tmp_path: Path) -> None:
     """An enforcer's clock is behind, or a busy round left them out."""
     observed = "persistent://public/default/observed"
     topics = ["non-persistent://public/default/reports", observed]
@@ -452,9 +450,7 @@ def test_two_processes_that_record_at_once_record_nothing_twice(world: World) ->
     assert world.used() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_row_that_expired_before_its_reports_were_recorded_is_not_forgotten(
-    world: World,
-) -> None:
+def test_a_row_that_expired_before_its_reports_were_recorded_is_not_forgotten(world: World) -> None:
     world.send(*map(own, range(4)))
     world.leave_out(0, 1)
     world.seq += 1

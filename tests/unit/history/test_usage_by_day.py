@@ -18,15 +18,7 @@ from quotaplane.history.writer import HistoryWriter, stamped
 from quotaplane.model import Round
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import History
-from tests.unit.history.history_cases import (
-    DAY_MS,
-    NAN,
-    NOON_MS,
-    brokers,
-    read,
-    rounds,
-    usage,
-)
+from tests.unit.history.history_cases import DAY_MS, NAN, NOON_MS, brokers, read, rounds, usage
 
 pytestmark = pytest.mark.usefixtures("tables")
 DAY = date(2026, 3, 1)

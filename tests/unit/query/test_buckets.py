@@ -22,11 +22,8 @@ def array(*values: int) -> IntArray:
     ("length_ms", "points", "step_ms"),
     [
         (300_000, 300, 1000),
-        (300_001, 300, 2000),
         (3_600_000, 300, 15_000),
-        (DAY_MS, 300, 300_000),
         (30 * DAY_MS, 300, 10_800_000),
-        (300 * DAY_MS, 300, DAY_MS),
         (365 * DAY_MS, 300, 2 * DAY_MS),
         (3650 * DAY_MS, 10, 365 * DAY_MS),
         (1, 1, 1000),
@@ -40,11 +37,7 @@ def test_the_narrowest_width_with_no_more_buckets_than_points(
     assert grid.count <= points
 
 
-@given(
-    some.integers(0, 2**41),
-    some.integers(1, 2**38),
-    some.integers(1, 2000),
-)
+@given(some.integers(0, 2**41), some.integers(1, 2**38), some.integers(1, 2000))
 def test_the_buckets_hold_the_period(since: int, length: int, points: int) -> None:
     grid = grid_of(since, since + length, points)
     assert 1 <= grid.count <= points

@@ -139,11 +139,7 @@ class Sandbox:
             AssertionError: it ends or prints otherwise than the page says.
         """
         done = subprocess.run(
-            ["bash", "-c", command.text],
-            **self.place,
-            capture_output=True,
-            text=True,
-            timeout=600,
+            ["bash", "-c", command.text], **self.place, capture_output=True, text=True, timeout=600
         )
         said = f"{command.page}: {command.text}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == command.code, said

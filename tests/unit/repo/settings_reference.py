@@ -17,11 +17,7 @@ from pydantic.fields import FieldInfo
 from quotabalance.settings import BalanceSettings
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
 
-TRANSPORTS: Final = {
-    "delta": DeltaTransport,
-    "kafka": KafkaTransport,
-    "pulsar": PulsarTransport,
-}
+TRANSPORTS: Final = {"delta": DeltaTransport, "kafka": KafkaTransport, "pulsar": PulsarTransport}
 
 
 class Setting(NamedTuple):

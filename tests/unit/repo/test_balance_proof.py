@@ -11,11 +11,7 @@ from benchmarks.balance_proof import __main__ as command
 from benchmarks.balance_proof.contenders import CONTENDERS, OUR_BALANCE
 from benchmarks.balance_proof.figures import figures, reached
 from benchmarks.balance_proof.page import page, results_csv, write
-from benchmarks.balance_proof.record import (
-    OwnerChange,
-    SceneRecord,
-    changes_in,
-)
+from benchmarks.balance_proof.record import OwnerChange, SceneRecord, changes_in
 from benchmarks.balance_proof.scenes import (
     BROKERS,
     BUNDLES,

@@ -111,13 +111,6 @@ def test_java_that_spark_cannot_run_on(
     assert f"needs Java 17 or 21, found only Java {major} in {home}" in line
 
 
-@pytest.mark.parametrize("version", ["17", "17.0.9", "21.0.1"])
-def test_java_home_is_used(bare: Machine, version: str) -> None:
-    home = bare.java(version)
-    answer = bare.run("quota", "--print-command", JAVA_HOME=str(home))
-    assert (answer.code, answer.variables["JAVA_HOME"]) == (0, str(home))
-
-
 def test_java_home_wins_over_the_path(bare: Machine) -> None:
     first, second = bare.java("21", "first"), bare.java("17", "second")
     path = f"{second}/bin:{bare.environment['PATH']}"

@@ -153,14 +153,3 @@ def test_panels_do_not_overlap() -> None:
                 assert (x, y) not in taken, (panel["title"], taken[x, y])
                 taken[x, y] = panel["title"]
     assert len({panel["id"] for panel in _panels()}) == len(_panels())
-
-
-def test_a_metric_that_does_not_exist_is_found() -> None:
-    with pytest.raises(KeyError):
-        selected("rate(quotaplane_invented_total[5m])")
-    with pytest.raises(AssertionError, match="no label group"):
-        selected('quotaplane_groups{group="a"}')
-    with pytest.raises(AssertionError, match="idle"):
-        selected('quotaplane_brokers{status="idle"}')
-    with pytest.raises(AssertionError, match="no value of its own"):
-        selected("quotaplane_round_seconds")

@@ -180,7 +180,7 @@ SAME_MEANING: Final = {
         "pulsar",
         "step",
         "tables",
-    ),
+    )
 }
 """Names of files that several rooms have: of the same thing, at different levels or in one room's
 own sense (options of the data source and of the balancer, policies of groups and of brokers)."""
