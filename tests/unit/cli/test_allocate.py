@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quotaplane.cli.main import main
+from tests.unit.cli.refusals import refused
 
 Capture = pytest.CaptureFixture[str]
 
@@ -63,31 +62,16 @@ def test_the_documented_case(allocate: Any) -> None:
 @pytest.mark.parametrize(
     ("case", "law", "limits"),
     [
-        pytest.param(brokers(a={"demand": 8}, b={"demand": 200}), "max_min", [8, 92], id="demands"),
-        pytest.param(
-            brokers(a={"demand": 500, "floor": 60}, b={"demand": 500}, c={"demand": 500}),
-            "max_min",
-            [60, 20, 20],
-            id="a floor",
-        ),
-        pytest.param(
-            brokers(a={"usage": 80, "limit": 80}, b={"usage": 20, "limit": 20}),
-            "pip82",
-            [80, 50],
-            id="a limit that throttles",
-        ),
-        pytest.param(
-            brokers(a={"usage": 80, "limit": 80}, b={"usage": 20}),
-            "pip82",
-            [80, 20],
-            id="no limit",
-        ),
-        pytest.param(PIP, "pip82", [20, 60, 40], id="pip82"),
-        pytest.param(PIP, "proportional", [11, 55, 33], id="proportional"),
-        pytest.param(brokers(a={}, b={"weight": 3}), "static", [25, 75], id="static without usage"),
-        pytest.param({"brokers": {"a": {"usage": 5}}}, "max_min", [None], id="no quota"),
-        pytest.param({**PIP, "quota": None}, "static", [None] * 3, id="a quota of null"),
-        pytest.param(brokers(), "max_min", [], id="no brokers"),
+        (brokers(a={"demand": 8}, b={"demand": 200}), "max_min", [8, 92]),
+        (brokers(a={"demand": 500, "floor": 60}, b={"demand": 500}), "max_min", [60, 40]),
+        (brokers(a={"usage": 80, "limit": 80}, b={"usage": 20, "limit": 20}), "pip82", [80, 50]),
+        (brokers(a={"usage": 80, "limit": 80}, b={"usage": 20}), "pip82", [80, 20]),
+        (PIP, "pip82", [20, 60, 40]),
+        (PIP, "proportional", [11, 55, 33]),
+        (brokers(a={}, b={"weight": 3}), "static", [25, 75]),
+        ({"brokers": {"a": {"usage": 5}}}, "max_min", [None]),
+        ({**PIP, "quota": None}, "static", [None] * 3),
+        (brokers(), "max_min", []),
     ],
 )
 def test_limits(allocate: Any, case: object, law: str, limits: list[float | None]) -> None:
@@ -112,20 +96,7 @@ def test_ceilings_and_priorities(allocate: Any) -> None:
         b={"demand": 500, "priority": -1},
         c={"demand": 500, "priority": 0, "ceiling": None},
     )
-    answer = allocate(case)[1]
-    assert answer["limits"] == {"a": 40.0, "b": 0.0, "c": 60.0}
-    assert answer["reasons"] == {
-        "a": "ceiling 40, wants 500",
-        "b": "waits for higher priority: 2 brokers above -1 leave nothing of the quota of 100",
-        "c": "saturated at 60, wants 500; all of 60 left over by 1 ceiling",
-    }
-
-
-def test_reads_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    stdin = io.TextIOWrapper(io.BytesIO(json.dumps(PIP).encode()))
-    monkeypatch.setattr(sys, "stdin", stdin)
-    assert main(["allocate", "-", "--law", "pip82"]) == 0
-    assert json.loads(capsys.readouterr().out)["limits"]["b1"] == 20.0
+    assert allocate(case)[1]["limits"] == {"a": 40.0, "b": 0.0, "c": 60.0}
 
 
 ONE = '{"quota": 1, "brokers": {"b1": %s}}'
@@ -138,39 +109,27 @@ ONE = '{"quota": 1, "brokers": {"b1": %s}}'
         (brokers(b1={"usage": True}), "brokers.b1.usage: must be a number, not true"),
         (brokers(b1={"usage": -1}), "brokers.b1.usage: must be at least 0"),
         (brokers(b1={"usage": 1e300}), "brokers.b1.usage: must be at most 1e+18"),
-        (brokers(b1={"usage": [1]}), "brokers.b1.usage: must be a number, not a list"),
         (brokers(b1={}), "brokers.b1.usage: is required (or give its demand)"),
-        (brokers(b1={"usage": None}), "brokers.b1.usage: is required (or give its demand)"),
         (brokers(b1={"usage": 1, "weight": 0}), "brokers.b1.weight: must be at least 1e-09"),
-        (brokers(b1={"usage": 1, "weight": None}), "brokers.b1.weight: must be a number, not null"),
         (brokers(b1={"usage": 1, "floor": -1}), "brokers.b1.floor: must be at least 0"),
         (brokers(b1={"usage": 1, "ceiling": -1}), "brokers.b1.ceiling: must be at least 0"),
-        (brokers(b1={"usage": 1, "ceiling": "9"}), "brokers.b1.ceiling: must be a number, not a s"),
         (brokers(b1={"usage": 1, "priority": 1001}), "brokers.b1.priority: must be at most 1000"),
         (brokers(b1={"usage": 1, "priority": 0.5}), "brokers.b1.priority: must be a whole number"),
-        (brokers(b1={"usage": 1, "priority": None}), "brokers.b1.priority: must be a whole number"),
         (brokers(b1={"usage": 1, "limit": {}}), "brokers.b1.limit: must be a number, not an obj"),
         (brokers(b1={"usage": 1, "wieght": 2}), "brokers.b1.wieght: unknown key"),
         (brokers(b1=5), "brokers.b1: must be an object, not a number"),
         ({"quota": 5}, "brokers: is required"),
-        ({"quota": 5, "brokers": ["b1"]}, "brokers: must be an object, not a list"),
-        ({"quota": "5", "brokers": {}}, "quota: must be a number, not a string"),
         ({"quota": -1, "brokers": {}}, "quota: must be at least 0"),
-        ({**PIP, "extra": 1}, "extra: unknown key"),
         ({**PIP, "law": "fair"}, "law: unknown law 'fair'"),
-        ({**PIP, "law": None}, "law: must be a string, not null"),
         ({**PIP, "options": {"steal": True}}, "options.steal: unknown option of law max_min"),
         ({**PIP, "law": "pip82", "options": {"steal": "yes"}}, "options.steal: must be true or"),
-        ({**PIP, "options": []}, "options: must be an object, not a list"),
         ([PIP], "must be an object, not a list"),
         (ONE % '{"usage": NaN}', "NaN is not a JSON number"),
-        (ONE % '{"usage": -Infinity}', "-Infinity is not a JSON number"),
         (ONE % '{"usage": 1e999}', "brokers.b1.usage: must be a finite number"),
         (ONE % ('{"usage": 1%s}' % ("0" * 400)), "brokers.b1.usage: must be"),
         (ONE % ('{"usage": 1%s}' % ("0" * 5000)), "a whole number has too many digits"),
         (ONE % '{"usage": 1, "usage": 2}', "usage: the key occurs twice"),
         ('{"quota": 1', "not JSON: Expecting"),
-        ("", "not JSON: Expecting value (line 1, column 1)"),
         ("[" * 100_000, "nested too deeply"),
         (b"\xff\xfe{", "not UTF-8 (byte 0)"),
         (brokers(**{"b\n1\x1b": {"usage": "1"}}), r"brokers.b\n1\x1b.usage: must be a number"),
@@ -180,11 +139,9 @@ def test_a_wrong_case_is_one_line_that_names_the_field(
     allocate: Any, case: object, says: str
 ) -> None:
     code, answer, err = allocate(case)
-    assert (code, answer) == (2, None)
+    assert (code, answer, err.count("\n")) == (2, None, 1)
     assert err.startswith("quotaplane: error: ")
     assert f"case.json: {says}" in err
-    assert err.count("\n") == 1
-    assert err.endswith("\n")
 
 
 @pytest.mark.parametrize(
@@ -199,11 +156,7 @@ def test_a_wrong_case_is_one_line_that_names_the_field(
     ],
 )
 def test_a_wrong_command_line_is_one_line(argv: list[str], says: str, capsys: Capture) -> None:
-    assert main(argv) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert says in err
-    assert err.count("\n") == 1
+    assert says in refused(capsys, *argv)
 
 
 def test_an_unknown_law_on_the_command_line(allocate: Any) -> None:

@@ -2,6 +2,8 @@
 
 5, 7 and 13 need Spark: tests/spark/test_exit_codes.py, tests/spark/test_deposed.py.
 8 needs a cluster and a plan: tests/servers/test_balance_pulsar.py.
+9, 70 and 141 are in tests/unit/console/test_command_output.py, 10 and 11 in
+tests/unit/deltalog/test_doctor.py, 12 in tests/unit/registry/test_groups_apply.py.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import pytest
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.histories import make_history
+from tests.job import environment
 from tests.unit.repo.pages import ROOT, documented_codes
 
-ELSEWHERE = {5, 7, 8, 13}
+ELSEWHERE = {5, 7, 8, 9, 10, 11, 12, 13, 70, 141}
 CONF = ("--conf", "conf.yaml")
 
 
@@ -68,10 +71,6 @@ class Place:
         return done.returncode, done.stderr
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT / "pipelines")}
-
-
 def violations(place: Place) -> tuple[int, str]:
     (place.folder / "one.sql").write_text("-- One row.\n-- violations: every row\nSELECT 1 AS n")
     return place.run("audit", "one.sql", *CONF)
@@ -87,32 +86,12 @@ def no_cluster(place: Place) -> tuple[int, str]:
     return place.run("balance", "collect", "--policies", *CONF)
 
 
-def full_stdout(place: Place) -> tuple[int, str]:
-    shell = ["sh", "-c", 'exec "$@" > /dev/full', "sh"]
-    words = [sys.executable, "-m", "quotaplane", "--help"]
-    done = subprocess.run([*shell, *words], stderr=subprocess.PIPE, text=True, env=environment())
-    return done.returncode, done.stderr
-
-
 def cut_off_at(table: str, *words: str) -> Callable[[Place], tuple[int, str]]:
     def run(place: Place) -> tuple[int, str]:
         place.cut_off(f"history/{table}")
         return place.run(*words, *CONF)
 
     return run
-
-
-def mended(place: Place) -> tuple[int, str]:
-    place.cut_off("history/rounds")
-    code, err = place.run("doctor", "--mend", *CONF)
-    assert err.startswith("quotaplane: mended rounds;")
-    return code, ""
-
-
-def would_change(place: Place) -> tuple[int, str]:
-    (place.folder / "g.yaml").write_text("group: g")
-    words = ("-f", "g.yaml", "--dry-run", "--exit-code", *CONF)
-    return place.run("groups", "apply", *words)
 
 
 def ctrl_c(place: Place) -> tuple[int, str]:
@@ -128,27 +107,6 @@ def ctrl_c(place: Place) -> tuple[int, str]:
     return process.returncode, said
 
 
-def bug(place: Place) -> tuple[int, str]:
-    code = (
-        "from unittest import mock\n"
-        "from quotaplane.cli import main\n"
-        "with mock.patch('quotaplane.cli.allocate.run', lambda _: 1 // 0):\n"
-        "    raise SystemExit(main.main(['allocate', '-']))\n"
-    )
-    where = {**environment(), "TMPDIR": str(place.folder)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=where)
-    return done.returncode, done.stderr
-
-
-def no_reader(place: Place) -> tuple[int, str]:
-    read, write = os.pipe()
-    os.close(read)
-    words = [sys.executable, "-m", "quotaplane", "--help"]
-    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, env=environment())
-    os.close(write)
-    return done.returncode, done.stderr.decode()
-
-
 CODES: dict[int, tuple[Callable[[Place], tuple[int, str]], str]] = {
     0: (lambda place: place.run("groups", "list", *CONF), ""),
     1: (violations, "quotaplane: audit one: 1 of 1 row is a violation"),
@@ -159,13 +117,7 @@ CODES: dict[int, tuple[Callable[[Place], tuple[int, str]], str]] = {
     3: (broken_topic, "topics/reports"),
     4: (cut_off_at("resource_groups", "groups", "list"), "history table resource_groups"),
     6: (no_cluster, "127.0.0.1:1"),
-    9: (full_stdout, "stdout can't be written: No space left on device"),
-    10: (cut_off_at("rounds", "doctor"), ""),
-    11: (mended, ""),
-    12: (would_change, ""),
-    70: (bug, "a bug: ZeroDivisionError"),
     130: (ctrl_c, ""),
-    141: (no_reader, ""),
 }
 """By code: what ends with it, and a part of its line."""
 

@@ -10,6 +10,7 @@ from quotaplane.cli.main import main
 from quotaplane.errors import ConfigError
 from quotaplane.history.store import ensure_tables
 from quotaplane.settings import History, parse_settings
+from tests.unit.cli.refusals import refused
 
 Capture = pytest.CaptureFixture[str]
 
@@ -41,8 +42,7 @@ def test_commands_refuse_it_with_exit_code_2(
     path: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["groups", "put", "a", "--init", "--history", path]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(capsys, "groups", "put", "a", "--init", "--history", path)
     assert "--history: " in line
     assert not list(tmp_path.iterdir())
 
@@ -52,8 +52,8 @@ def test_a_relative_path_below_such_a_folder_is_refused(
 ) -> None:
     (tmp_path / "a[1]").mkdir()
     monkeypatch.chdir(tmp_path / "a[1]")
-    assert main(["groups", "list", "--history", "history"]) == 2
-    assert "/a[1]/history' has the character '['" in capsys.readouterr().err
+    line = refused(capsys, "groups", "list", "--history", "history")
+    assert "/a[1]/history' has the character '['" in line
 
 
 @pytest.mark.parametrize("name", READ)

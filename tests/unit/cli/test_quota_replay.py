@@ -12,6 +12,7 @@ from quotaplane.cli.main import main
 from quotaplane.settings import History
 from tests.closed_loop.conftest import START_MS, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
+from tests.unit.cli.refusals import refused
 
 
 def text(second: float) -> str:
@@ -85,14 +86,9 @@ def test_a_law_and_settings_can_be_tried(folder: Path, capsys: pytest.CaptureFix
 def test_wrong_options_are_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], problem: str
 ) -> None:
-    assert main(replay(folder, *options)) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert problem in captured.err
-    assert captured.err.count("\n") == 1
+    assert problem in refused(capsys, *replay(folder, *options))
 
 
 def test_a_time_without_rounds_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = ("--history", str(folder / "history"))
-    assert main(["replay", "--from", "1h", *place]) == 2
-    assert "no rounds were recorded from" in capsys.readouterr().err
+    words = ("replay", "--from", "1h", "--history", str(folder / "history"))
+    assert "no rounds were recorded from" in refused(capsys, *words)

@@ -20,10 +20,10 @@ import pytest
 
 from quotaplane.cli import agent_process
 from quotaplane.cli.main import main
-from quotaplane.console.command_output import UNFORESEEN, command_output
+from quotaplane.console.command_output import command_output
 from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import OutputError
-from tests.unit.repo.pages import ROOT
+from tests.job import environment
 from tests.virtual_loop import run_virtually
 
 FULL = "quotaplane: error: stdout can't be written: No space left on device\n"
@@ -43,17 +43,14 @@ def ended(
     redirections: str, *argv: str, unbuffered: bool = False, stdout: int = subprocess.PIPE
 ) -> tuple[int, str]:
     """The command's exit code and stderr; its stdout is what ``redirections`` make of a pipe."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "pipelines")}
-    environment.pop("PYTHONUNBUFFERED", None)
-    if unbuffered:
-        environment["PYTHONUNBUFFERED"] = "1"
     shell = ["sh", "-c", f'exec "$@" {redirections}', "sh"]
     done = subprocess.run(
         [*shell, sys.executable, "-m", "quotaplane", *argv],
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        # The empty text is as none at all.
+        env=environment(PYTHONUNBUFFERED="1" if unbuffered else ""),
     )
     return done.returncode, done.stderr
 
@@ -139,7 +136,7 @@ def test_a_broken_pipe_elsewhere_is_no_quiet_end(monkeypatch: pytest.MonkeyPatch
         raise BrokenPipeError
 
     monkeypatch.setattr("quotaplane.cli.allocate.run", broken)
-    assert main(["allocate", "-"]) == UNFORESEEN
+    assert main(["allocate", "-"]) == 70
 
 
 def test_messages_for_a_stderr_that_is_full_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +209,7 @@ def test_an_unforeseen_error_is_one_line_and_a_file(
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("quotaplane.cli.allocate.run", fail)
-    assert main(["allocate", "-"]) == UNFORESEEN
+    assert main(["allocate", "-"]) == 70
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert len(err) < 1000
@@ -228,5 +225,5 @@ def test_without_a_place_for_the_traceback_the_line_is_there(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     monkeypatch.setattr("quotaplane.cli.allocate.run", lambda _: 1 // 0)
-    assert main(["allocate", "-"]) == UNFORESEEN
+    assert main(["allocate", "-"]) == 70
     assert "its traceback can't be written (No such file" in capsys.readouterr().err

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -122,11 +121,6 @@ class Break(NamedTuple):
         return re.sub(r"\{(\d+)\}", lambda found: f"{int(found[1]):020d}", self.problem)
 
 
-def outside(path: str) -> Break:
-    problem = f"{{5}}.json names {unquote(path)!r}, which is outside the table's folder"
-    return Break(lambda t: renamed(t, path), problem)
-
-
 def damaged(do: Callable[[Path], Any], line: str = "") -> Break:
     return Break(do, f"{{5}}.json is cut off or damaged in line {line}")
 
@@ -166,11 +160,10 @@ BREAKS = {
     "the last commit is cut off behind a line": Break(
         first_line_only, "{5}.json is cut off: it names fewer files than it says"
     ),
-    "the last commit is zeros": damaged(lambda t: zeros(commit(t)), "1"),
-    "the last commit leads out of the folder": outside("../other/part-0.parquet"),
-    "the last commit leads out of the folder, encoded": outside("date=1/%2e%2e/%2E%2E/x.parquet"),
-    "the last commit names an absolute path": outside("/etc/passwd"),
-    "the last commit names a URL": outside("file:///etc/passwd"),
+    "the last commit leads out of the folder": Break(
+        lambda t: renamed(t, "date=1/%2e%2e/%2E%2E/x.parquet"),
+        "{5}.json names 'date=1/../../x.parquet', which is outside the table's folder",
+    ),
     "an earlier commit is empty": Break(lambda t: cut(commit(t, 3)), "{3}.json is empty", 20),
     "an earlier commit is missing": Break(
         lambda t: commit(t, 3).unlink(), "{3}.json is missing", 20
@@ -202,17 +195,13 @@ BREAKS = {
     # commits beside a checkpoint, which checksums and the note of it still name
     "the last commit is missing": Break(lambda t: commit(t).unlink(), "{5}.json is missing"),
     "all commits after the checkpoint are missing": Break(
-        lambda t: (checkpoint_of(t, 3), lose(t, 4), lose(t, 5)),
-        "{4}.json is missing",
-        30,
+        lambda t: (checkpoint_of(t, 3), lose(t, 4), lose(t, 5)), "{4}.json is missing", 30
     ),
     "the commit of the newest checkpoint is missing": Break(
         lambda t: (checkpoint_of(t, 5), lose(t, 5)), "{5}.json is missing", 50
     ),
     "all is missing but the checkpoint": Break(
-        lambda t: (checkpoint_of(t, 5), lose(t, *range(6))),
-        ".json is missing",
-        50,
+        lambda t: (checkpoint_of(t, 5), lose(t, *range(6))), ".json is missing", 50
     ),
 }
 STRANGE = {
@@ -222,8 +211,6 @@ STRANGE = {
     "deep JSON": damaged(lambda t: commit(t).write_text("[" * 200_000), "1"),
     "deep statistics": damaged(lambda t: edited(commit(t), "add", stats="[" * 200_000)),
     "1e30 rows": rows("1e30"),
-    "infinite rows": rows("Infinity"),
-    "rows of null": rows("null"),
     "more rows than 64 bits": rows(str(2**70)),
     "fewer rows than none": rows("-1"),
     "a size of 1e30": damaged(lambda t: edited(commit(t), "add", size=1e30)),

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 import subprocess
 import sys
 from datetime import datetime, timezone
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -17,12 +13,12 @@ import pytest
 from quotaplane.cli.audit import VIOLATIONS
 from quotaplane.cli.audit import main as spark_main
 from quotaplane.cli.main import main
-from quotaplane.console.text_table import plain_value
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.query.answer import Answer
 from quotaplane.query.audit import FOLDER, Audit, list_audits, load_audit, parse_audit
 from quotaplane.query.sql_text import parameters_in
 from quotaplane.settings import History
+from tests.unit.cli.refusals import refused
 from tests.unit.history.history_cases import NOON_MS
 from tests.unit.query.audit_cases import change, given, used, write
 from tests.unit.repo.pages import ROOT
@@ -91,11 +87,7 @@ def test_an_audit_of_your_own(made: History, tmp_path: Path, capsys: Output) -> 
 
 def test_which_rows_are_violations() -> None:
     answer = Answer(("n", "bad"), [(1, True), (2, False), (3, None)])
-    counts = {
-        "": 0,
-        "-- violations: every row\n": 3,
-        "-- violations: rows where bad\n": 1,
-    }
+    counts = {"": 0, "-- violations: every row\n": 3, "-- violations: rows where bad\n": 1}
     for comment, count in counts.items():
         assert parse_audit("x", f"-- Q?\n{comment}SELECT 1").violations(answer) == count
     with pytest.raises(InputError, match=r"the answer has no such column$"):
@@ -116,36 +108,6 @@ def test_exit_codes(made: History, capsys: Output) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_an_answer_in_every_format(made: History, capsys: Output) -> None:
-    words = ("changes", "--until", "2026-03-01T12:00:00Z")
-    run(made, *words, "--table")
-    table = capsys.readouterr().out.splitlines()
-    assert table[0].split()[:4] == ["changed_at", "changed_by", "change", "resource_group"]
-    assert table[2].split()[:4] == ["2026-03-01T12:00:00.000Z", "ann", "created", "g"]
-    run(made, *words, "--json")
-    first, _ = json.loads(capsys.readouterr().out)
-    assert first["changed_at"] == "2026-03-01T12:00:00.000Z"
-    assert (first["from_value"], first["to_value"], first["version"]) == (None, "true", 1)
-    run(made, *words, "--csv")
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [row["to_value"] for row in rows] == ["true", "100"]
-    run(made, *words[:1], "--until", "2020-01-01", "--json")
-    assert capsys.readouterr().out == "[]\n"
-
-
-def test_values_that_json_lacks_are_written_in_words() -> None:
-    values = [NOON, NOON.date(), Decimal(7), Decimal("1.5"), b"\xff", [NOON, 1], float("inf")]
-    assert plain_value(values) == [
-        "2026-03-01T12:00:00.000Z",
-        "2026-03-01",
-        7,
-        1.5,
-        "/w==",
-        ["2026-03-01T12:00:00.000Z", 1],
-        "inf",
-    ]
-
-
 def test_list_prints_the_questions(capsys: Output) -> None:
     assert main(["audit", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -161,26 +123,19 @@ WRONG = [
     (["silent", "--conf", "c", "--history", "h"], "audit needs either"),
     (["silent", "--conf", "nowhere.yaml"], "nowhere.yaml: can't be read"),
     (["silent", "--history", "h", "--since", "soon"], "--since: 'soon' is neither"),
-    (["silent", "--history", "h", "--until", "soon"], "--until: 'soon' is neither"),
     (["silent", "--history", "h", "--since", "1h", "--until", "2h"], "is before --since, 20"),
     (["silent", "--history", "h", "--json", "--csv"], "--csv: not allowed with argument --json"),
     (["silent", "--history", "h", "--tolerance", "1"], "--tolerance"),
     (["silent", "--hist", "h"], "--hist"),
     (["exceeded", "--history", "h", "--tolerance", "x"], "--tolerance: must be a number"),
     (["exceeded", "--history", "h", "--settle-s", "-1"], "--settle-s: must be 0"),
-    (["exceeded", "--history", "h", "--settle-s", "nan"], "--settle-s: must be a number"),
 ]
 
 
 @pytest.mark.parametrize(("argv", "problem"), WRONG)
 def test_wrong_options_are_one_line(argv: list[str], problem: str, capsys: Output) -> None:
     """Both commands refuse them, and before Spark starts."""
-    assert main(["audit", *argv]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert problem in printed.err
-    assert printed.err.startswith("quotaplane: error: ")
-    assert printed.err.count("\n") == 1
+    assert problem in refused(capsys, "audit", *argv)
     with pytest.raises((ConfigError, InputError), match=re.escape(problem)):
         spark_main(argv)
 
@@ -188,10 +143,8 @@ def test_wrong_options_are_one_line(argv: list[str], problem: str, capsys: Outpu
 def test_a_parameter_with_the_name_of_an_option_is_refused(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "mine.sql"
     file.write_text("-- Q?\n-- :csv = 1  wrong\nSELECT :csv")
-    assert main(["audit", str(file), "--history", "h"]) == 2
-    assert capsys.readouterr().err.startswith(
-        f"quotaplane: error: audit {file}: a parameter can't be called csv"
-    )
+    problem = f"audit {file}: a parameter can't be called csv"
+    assert problem in refused(capsys, "audit", str(file), "--history", "h")
 
 
 @pytest.mark.parametrize(
@@ -206,17 +159,8 @@ def test_wrong_sql_is_one_line(
 ) -> None:
     file = tmp_path / "mine.sql"
     file.write_text(sql)
-    assert run(made, str(file)) == 2
-    printed = capsys.readouterr()
-    assert re.fullmatch(rf"quotaplane: error: audit {file}: {problem}\n", printed.err)
-    assert printed.out == ""
-
-
-def test_without_a_history_the_path_is_named(tmp_path: Path, capsys: Output) -> None:
-    assert main(["audit", "silent", "--history", str(tmp_path / "nowhere")]) == 2
-    problem = f"there is no history at {tmp_path}/nowhere (no table resource_groups)"
-    assert problem in capsys.readouterr().err
-    assert not (tmp_path / "nowhere").exists()
+    line = refused(capsys, "audit", str(file), "--history", made.path)
+    assert re.fullmatch(rf"quotaplane: error: audit {file}: {problem}\n", line)
 
 
 def test_help_names_the_parameters_of_the_audit(capsys: Output) -> None:

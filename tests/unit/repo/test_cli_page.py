@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.cli.main import main
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.errors import QuotaplaneError
-from tests.job import write_conf
+from tests.unit.cli.refusals import refused
 from tests.unit.repo.cli_reference import parsers
 from tests.unit.repo.pages import ROOT, documented_codes, section
 
@@ -97,18 +96,6 @@ def test_a_wrong_place_is_told_with_its_path_and_nothing_is_created(
         "checkpoint: data/checkpoint, server: {anonymous: viewer}}"
     )
     where = {"--history": "data/history", "--conf": "conf.yaml"}[place]
-    assert main([*" ".join(words).split(), place, where]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert f"{tmp_path}/data/history" in err
+    line = refused(capsys, *" ".join(words).split(), place, where)
+    assert f"{tmp_path}/data/history" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["conf.yaml", "g.yaml"]
-
-
-def test_the_server_creates_no_history_either(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    transport = {"kind": "delta", "path": f"{tmp_path}/topics"}
-    conf = write_conf(tmp_path, transport, server={"anonymous": "viewer"})
-    assert main(["serve", "--conf", str(conf)]) == 2
-    assert f"there is no history at {tmp_path}/history" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == [conf]

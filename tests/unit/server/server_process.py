@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from quotaplane.settings import History
 from tests.histories import make_history
+from tests.job import write_conf
 
 OPEN: Final[dict[str, Any]] = {"anonymous": "admin-without-authentication", "port": 0}
 """Everybody may do everything, on any free port."""
@@ -22,18 +21,10 @@ OPEN: Final[dict[str, Any]] = {"anonymous": "admin-without-authentication", "por
 
 def conf(folder: Path, server: dict[str, Any] | None, *, history: bool = True) -> Path:
     """A settings file with this section ``server``; ``history``: its tables exist."""
-    raw: dict[str, Any] = {
-        "transport": {"kind": "delta", "path": str(folder / "topics")},
-        "history": {"path": str(folder / "history")},
-        "checkpoint": str(folder / "checkpoint"),
-    }
-    if server is not None:
-        raw["server"] = server
     if history:
         make_history(History(path=str(folder / "history")))
-    path = folder / "conf.yaml"
-    path.write_text(yaml.safe_dump(raw))
-    return path
+    sections = {} if server is None else {"server": server}
+    return write_conf(folder, {"kind": "delta", "path": str(folder / "topics")}, **sections)
 
 
 class Process:

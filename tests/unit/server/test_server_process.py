@@ -12,20 +12,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
-from quotaplane.registry.change_feed import group_changes
-from quotaplane.registry.table import list_groups, put_groups
-from quotaplane.settings import History
 from tests.servers.certificates import make_certificates
-from tests.unit.registry.groups_cases import quota
 from tests.unit.server.server_cases import TOKENS, token
 from tests.unit.server.server_process import OPEN, Process, conf, running
+from tests.waiting import wait_until
 
 
 def failed(path: Path, *words: str) -> tuple[int, str]:
@@ -63,6 +58,7 @@ def test_what_is_wrong_at_the_start_is_one_line_and_code_2(tmp_path: Path) -> No
         f"quotaplane: error: there is no history at {tmp_path}/history (no table "
         "resource_groups): check --conf or --history; use --init to create it\n",
     )
+    assert [*tmp_path.iterdir()] == [path]
     files = {"certificate_file": str(path), "key_file": str(path)}
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -79,56 +75,6 @@ def test_what_is_wrong_at_the_start_is_one_line_and_code_2(tmp_path: Path) -> No
         ):
             code, line = failed(conf(tmp_path, server))
             assert (code, problem in line) == (2, True), line
-
-
-@pytest.mark.nightly
-def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
-    """Threads of clients, another program on the same table, and lost updates by ETag."""
-    path = conf(tmp_path, OPEN)
-    history = History(path=str(tmp_path / "history"))
-    put_groups(history, ["counter"], quota(0.0), "x")
-    with running(path) as server, httpx.Client(base_url=server.url, timeout=60) as client:
-
-        def write(name: int) -> None:
-            body = {"weight": name + 1, "why": f"writer {name}"}
-            assert client.put(f"/api/v1/groups/g{name}", json=body).status_code == 201
-
-        def count(_: int) -> None:
-            while True:
-                read = client.get("/api/v1/groups/counter")
-                now = read.json()["publish_messages_per_s"]
-                body = {"publish_messages_per_s": now + 1}
-                done = client.patch(
-                    "/api/v1/groups/counter", json=body, headers={"If-Match": read.headers["etag"]}
-                )
-                if done.status_code == 200:
-                    return
-                assert done.status_code == 412
-
-        def beside(name: int) -> None:
-            put_groups(history, [f"p{name}"], quota(1.0), "program")
-
-        with ThreadPoolExecutor(8) as threads:
-            done = [threads.submit(write, name) for name in range(12)]
-            done += [threads.submit(count, number) for number in range(6)]
-            done += [threads.submit(beside, name) for name in range(4)]
-            for each in done:
-                each.result()
-        listed = client.get("/api/v1/groups").json()
-        assert server.end() == 0
-    rows = {row["group"]: row for row in list_groups(history).to_pylist()}
-    assert listed["total"] == len(rows) == 1 + 12 + 4
-    assert [rows[f"g{name}"]["weight"] or 1.0 for name in range(12)] == [1.0 + n for n in range(12)]
-    assert rows["counter"]["publish_messages_per_s"] == 6
-    whys = {change["why"] for change in group_changes(history)}
-    assert whys >= {f"writer {name}" for name in range(12)}
-
-
-def wait_until(happens: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not happens():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 HANGS = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -64,12 +63,9 @@ def test_a_policy_of_ours_stays(served: Served) -> None:
     ("body", "reason"),
     [
         ({"publishRateInMsg": 1}, "body: publishRateInMsg: unknown key"),
-        ({"publishRate": 1}, "body: publishRate: unknown key"),
         ({"publishRateInMsgs": "5"}, "body: publishRateInMsgs: must be a whole number, not a str"),
-        ({"publishRateInMsgs": 1.5}, "body: publishRateInMsgs: must be a whole number"),
         ({"dispatchRateInBytes": -2}, "body: dispatchRateInBytes: must be at least -1"),
         ({"dispatchRateInBytes": 10**19}, "body: dispatchRateInBytes: must be at most 1e+18"),
-        ([1], "body: must be an object, not a list"),
     ],
 )
 def test_a_wrong_key_or_value_is_refused_and_named(served: Served, body: Any, reason: str) -> None:
@@ -85,10 +81,7 @@ def test_attachments(served: Served) -> None:
     assert served.ask("POST", f"{path}/orders").status_code == 204
     answer = served.ask("GET", path)
     # As Pulsar answers it, and its client prints it: the bare name.
-    assert (answer.text, answer.headers["content-type"]) == (
-        "orders",
-        "text/plain; charset=utf-8",
-    )
+    assert (answer.text, answer.headers["content-type"]) == ("orders", "text/plain; charset=utf-8")
     assert served.ask("POST", f"{path}/tenant-a/x").status_code == 204
     assert served.ask("GET", path).text == "tenant-a/x"
     assert served.refused(412, "POST", f"{path}/none") == "ResourceGroup does not exist"
@@ -120,54 +113,43 @@ def test_names_that_pulsar_does_not_have(served: Served, name: str) -> None:
         assert "must be" in served.refused(400, method, path)
 
 
-def test_attachments_have_a_change_feed(served: Served) -> None:
+def test_a_change_of_an_attachment_has_a_reason_and_no_change_is_not_written(
+    served: Served,
+) -> None:
     served.ok("PUT", f"{RG}/a", {})
     served.ok("PUT", f"{RG}/b", {})
     for group in ("a", "b", None):
         attach(served.history, "tenant", "acme", group, "ann", why="moved")
     table = open_table(served.history, "attachments")
     assert [entry["userMetadata"] for entry in table.history(3)] == ["moved"] * 3
-    feed = table.load_cdf(starting_version=1)
-    rows = pa.RecordBatchReader.from_stream(feed).read_all()
-    assert sorted(rows["_change_type"].to_pylist()) == [
-        "delete",
-        "insert",
-        "update_postimage",
-        "update_preimage",
-    ]
     assert attach(served.history, "tenant", "acme", None, "ann") == (None, None)
     assert table.version() == open_table(served.history, "attachments").version()
 
 
 def test_attaching_and_deleting_at_once_leaves_nothing_attached_to_nothing(served: Served) -> None:
     """Whichever is first: the other one is refused."""
-    outcomes: list[str] = []
 
-    def attaching() -> None:
+    def attaching() -> str:
         try:
             attach(served.history, "namespace", "acme/ns", "g", "x")
-            outcomes.append("attached")
         except UnknownGroupError:
-            outcomes.append("no group")
+            return "no group"
+        return "attached"
 
-    def deleting() -> None:
+    def deleting() -> str:
         try:
             delete_unattached(served.history, ["g"], "y")
-            outcomes.append("deleted")
         except GroupInUseError:
-            outcomes.append("in use")
+            return "in use"
+        return "deleted"
 
-    for _ in range(4):
-        outcomes.clear()
-        served.ok("PUT", f"{RG}/g", {})
-        threads = [threading.Thread(target=work) for work in (attaching, deleting)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert set(outcomes) in ({"attached", "in use"}, {"no group", "deleted"})
-        assert len(list_attachments(served.history)) == ("attached" in outcomes)
-        attach(served.history, "namespace", "acme/ns", None, "x")
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(4):
+            served.ok("PUT", f"{RG}/g", {})
+            outcomes = {*threads.map(lambda work: work(), (attaching, deleting))}
+            assert outcomes in ({"attached", "in use"}, {"no group", "deleted"})
+            assert len(list_attachments(served.history)) == ("attached" in outcomes)
+            attach(served.history, "namespace", "acme/ns", None, "x")
 
 
 # Beside a cluster
@@ -201,19 +183,6 @@ def test_a_change_of_a_stock_rate_goes_to_the_cluster_first(
     beside.ok("PATCH", "/api/v1/groups/a", {"publish_messages_per_s": None})
     assert cluster.groups["a"]["publishRateInMsgs"] == -1
     assert get_group(beside.history, "a")["publish_messages_per_s"] is None
-
-
-def test_after_a_take_over_the_number_is_in_the_table(
-    cluster: WritableCluster, beside: Served
-) -> None:
-    beside.ok("PUT", f"{RG}/a", rates(100, -1, -1, -1))
-    cluster.put("a", publishRateInMsgs=-1)  # by the enforcer
-    assert beside.ok("GET", f"{RG}/a") == rates(100, -1, -1, -1)
-    cluster.asked.clear()
-    beside.ok("PUT", f"{RG}/a", rates(100, -1, -1, 7))
-    assert cluster.groups["a"] == rates(-1, -1, -1, 7)
-    beside.ok("PUT", f"{RG}/a", {"publishRateInMsgs": 120})
-    assert cluster.groups["a"]["publishRateInMsgs"] == 120
 
 
 def test_what_is_wrong_reaches_no_cluster(cluster: WritableCluster, beside: Served) -> None:
@@ -329,10 +298,7 @@ def test_the_sync_does_not_bring_back_what_it_read_before_a_change(
     ],
 )
 def test_which_rates_are_set_in_the_cluster(
-    wanted: list[float],
-    table: list[float],
-    cluster: list[float] | None,
-    set_: dict[int, int],
+    wanted: list[float], table: list[float], cluster: list[float] | None, set_: dict[int, int]
 ) -> None:
     has = None if cluster is None else np.array(cluster)
     found = rates_to_set(np.array(wanted), np.array(table), has)
@@ -463,7 +429,6 @@ def test_other_fields_of_pulsar_are_kept_and_given_back(served: Served) -> None:
     ("base", "body", "reason"),
     [
         (RG, {MSGS: "5"}, f"body: {MSGS}: must be a whole number"),
-        (RG, {MSGS: -2}, f"body: {MSGS}: must be at least -1"),
         (RG, {MSGS: 1, MSGS.lower(): 2}, "is given twice"),
         (RG, {"replicatorDispatchRate": {"x": "y" * 5000}}, "at most 4096 bytes"),
         ("/api/v1/groups", {"pulsar_fields": {"PublishRateInMsgs": 5}}, "column of its own"),
