@@ -12,12 +12,13 @@ import pytest
 import yaml
 
 from quotaplane.cli.main import main
+from quotaplane.console.text_table import unescape_cell
 from quotaplane.groups.policy_options import OPTIONS
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History
 from tests.histories import make_history
-from tests.unit.registry.groups_cases import Command, rates, version
+from tests.unit.registry.groups_cases import Command, version
 
 pytestmark = pytest.mark.slow
 
@@ -51,8 +52,8 @@ OTHER = [
 @pytest.fixture
 def table(groups: Command, history: History) -> list[dict[str, Any]]:
     """Groups of all kinds; returns their rows without when and by whom."""
-    groups("put", "acme")
-    groups("put", 'acme::a "b", c', *EVERYTHING)
+    groups("put", "@acme")  # to a spreadsheet it begins a formula, to YAML it needs quotes
+    groups("put", '@acme::a "b", c', *EVERYTHING)
     groups("put", "no", "--quota", "write 10MB/min", "--quota", "read 3 reqs/s")
     groups("put", "--user", "CN=alice", "--client", "<default>", "--quota", "5 mutations/hour")
     return held(history)
@@ -64,7 +65,7 @@ def held(history: History) -> list[dict[str, Any]]:
 
 
 def test_the_table_has_every_option(table: list[dict[str, Any]]) -> None:
-    full = next(row for row in table if row["group"].startswith("acme::"))
+    full = next(row for row in table if row["group"].startswith("@acme::"))
     columns = [*RATE_COLUMNS, *(column for option in OPTIONS for column in option.columns)]
     empty = [column for column in columns if full[column] is None]
     assert empty == [f"floor_{RATE_COLUMNS[0]}"]  # 0 is the default
@@ -77,8 +78,8 @@ def test_what_list_prints_can_be_put_back(
     file = tmp_path / f"kept.{form}"
     file.write_text(groups.text("list", f"--{form}"), "utf-8")
     before = version(history)
-    unchanged = groups.answer("put", "--file", str(file))
-    assert (unchanged["unchanged"], unchanged["changes"]) == (len(table), [])
+    counts = {"groups": 4, "created": 0, "changed": 0, "unchanged": 4}
+    assert groups.answer("put", "--file", str(file)) == {**counts, "changes": []}
     assert version(history) == before
     # Also into a table that has something else by now, or nothing.
     for row in table:
@@ -116,7 +117,7 @@ def test_what_export_prints_can_be_applied(
     groups("put", "new")
     groups("apply", "-f", str(file), "--prune")
     assert held(history) == table
-    assert yaml.safe_load(text)[0] == {"group": "acme"}
+    assert yaml.safe_load(text)[0] == {"group": "@acme"}
 
 
 def test_an_empty_table_can_be_exported_and_applied(
@@ -143,21 +144,6 @@ def test_put_says_created_changed_or_unchanged(groups: Command, history: History
     }
     terms = groups.answer("put", "g", "--brokers", '{"b": {"weight": 2}}')["changes"]
     assert terms == {"brokers": {"from": {}, "to": {"b": {"weight": 2.0}}}}
-
-
-def test_put_of_a_file_says_what_became_of_each_group(
-    groups: Command, history: History, tmp_path: Path
-) -> None:
-    groups("put", "--file", str(_csv(tmp_path, "a,1", "b,2")))
-    answer = groups.answer("put", "--file", str(_csv(tmp_path, "a,1", "b,3", "c,4")))
-    counts = {"groups": 3, "created": 1, "changed": 1, "unchanged": 1}
-    assert answer == {
-        **counts,
-        "changes": [
-            {"group": "b", "result": "changed", "changes": {"weight": {"from": 2.0, "to": 3.0}}},
-            {"group": "c", "result": "created", "changes": {"weight": {"from": 1.0, "to": 4.0}}},
-        ],
-    }
 
 
 def _csv(folder: Path, *lines: str) -> Path:
@@ -213,47 +199,25 @@ def test_tables_are_for_people(groups: Command, table: list[dict[str, Any]]) -> 
     assert listed[0].split()[:2] == ["group", "publish_messages_per_s"]
     assert listed[-1] == "(4 rows)"
     assert "floor_publish_messages_per_s" not in listed[0]  # all have the default
-    assert listed[2].split()[:2] == ["acme", "-"]
+    assert listed[2].split()[:2] == ["@acme", "-"]
     one = groups.text("get", "no", "--table").splitlines()
     assert ["publish_messages_per_s", "unlimited"] in [line.split() for line in one]
     changed = groups.text("put", "no", "--weight", "2", "--table", "--dry-run").splitlines()
     assert changed[0].split() == ["group", "result", "field", "from", "to"]
     assert changed[2].split() == ["no", "changed", "weight", "1", "2"]
     assert changed[-1] == "dry run: nothing was changed"
-    history = groups.text("history", "acme", "--table").splitlines()
+    history = groups.text("history", "@acme", "--table").splitlines()
     assert history[0].split() == ["version", "at", "by", "why", "group", "change"]
-    assert history[2].endswith("acme   created")
+    assert history[2].endswith("@acme  created")
     resolved = groups.text("resolve", "--user", "CN=alice", "--client", "x", "--table")
     assert '{"user": "CN=alice", "client": "x"}' in resolved
 
 
 def test_csv_is_for_scripts(groups: Command, table: list[dict[str, Any]]) -> None:
     rows = list(csv.DictReader(io.StringIO(groups.text("list", "--csv"))))
-    assert [row["group"] for row in rows] == [row["group"] for row in table]
+    assert rows[0]["group"] == "'@acme"
+    assert [unescape_cell(row["group"]) for row in rows] == [row["group"] for row in table]
     assert json.loads(rows[1]["brokers"]) == TERMS
     assert rows[0]["publish_bytes_per_s"] == "unlimited"
     changes = list(csv.DictReader(io.StringIO(groups.text("history", "--csv"))))
     assert changes[0]["change"] == "created"
-
-
-def test_on_a_terminal_the_answer_is_a_table(
-    groups: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    groups("put", "g")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert groups.text("list").startswith("group  updated_at")
-    assert groups.text("list", "--json").startswith("[\n")
-
-
-def test_a_row_of_list_says_that_a_quota_is_unlimited(
-    groups: Command, history: History, tmp_path: Path
-) -> None:
-    """In other files null keeps what is there, as it always did."""
-    groups("put", "g", "--publish-bytes-per-s", "5")
-    for text, kept in (
-        ('[{"group": "g", "publish_bytes_per_s": null}]', 5.0),
-        ('[{"group": "g", "publish_bytes_per_s": null, "updated_at": "x"}]', None),
-    ):
-        (tmp_path / "f.json").write_text(text, "utf-8")
-        groups("put", "--file", str(tmp_path / "f.json"))
-        assert rates(groups("get", "g"))[1] == kept
