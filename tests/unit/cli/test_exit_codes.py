@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from quotaplane.cli.audit import VIOLATIONS
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.transport import open_broker_link
 from tests.histories import make_history
@@ -109,7 +110,7 @@ def ctrl_c(place: Place) -> tuple[int, str]:
 
 CODES: dict[int, tuple[Callable[[Place], tuple[int, str]], str]] = {
     0: (lambda place: place.run("groups", "list", *CONF), ""),
-    1: (violations, "quotaplane: audit one: 1 of 1 row is a violation"),
+    VIOLATIONS: (violations, "quotaplane: audit one: 1 of 1 row is a violation"),
     2: (
         lambda place: place.run("groups", "put", "g", "--weight", "-1", *CONF),
         "weight: must be a number from",
