@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.query.answer import Answer
-from quotaplane.query.audit import Audit, list_audits
+from quotaplane.query.audit import Audit, list_audits, load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.settings import History
+from quotaplane.sim.broker_fleet import BrokerSpec
 from tests.unit.sim.fair_runs import FairRun
-from tests.unit.sim.recorded_history import at
+from tests.unit.sim.recorded_history import Recording, at
 
 pytestmark = pytest.mark.slow
 
@@ -60,3 +62,28 @@ def _top_consumers_used_what_the_simulator_knows(run: FairRun, answer: Answer) -
         if at[1] < BASIC and not usage[is_stock, at[0]].any():
             really = usage[:, at[0], at[1]].sum() * run.settings.reports.interval_s
             assert used == pytest.approx(really, rel=0.1), (dimension, group)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", [{"format": "stock"}, {"throttled": True}, {"uses_ids": True}])
+def test_a_law_that_starves_idle_brokers_is_accused(tmp_path: Path, kind: dict[str, Any]) -> None:
+    """The law of stock Pulsar: a broker that wakes is given what it uses, and can't use more."""
+    wants = {"g": {"b1": [(0, 80)], "b2": [(0, 80)], "b3": [(0, 0), (20, 60)]}}
+
+    def starving(law: str) -> list[str]:
+        run = Recording(
+            History(path=str(tmp_path / law)),
+            wants,
+            brokers=lambda name: BrokerSpec(name, **kind),
+            is_noisy=True,
+            law={"name": law},
+            shards=1,
+        )
+        run.put("g", 120.0).run(60).write()
+        audit = load_audit("starvation")
+        with DuckDBEngine(run.history) as engine:
+            found = engine.ask(audit.sql, audit.values(), until=at(60))
+        return [row[found.columns.index("broker")] for row in found.rows]
+
+    assert set(starving("proportional")) == {"b3"}
+    assert starving("max_min") == []
