@@ -1,7 +1,7 @@
 """Servers that tests share: one of each kind a process, which starts while other tests run.
 
-A server begins to start as soon as this process knows that a test will need it. One process runs all
-tests with Pulsar, another one those with Kafka (tests/order.py), so that no server starts twice.
+A server begins to start as soon as this process knows that a test will need it. One process runs
+all tests with Pulsar, another one those with Kafka (tests/order.py): no server starts twice.
 """
 
 from __future__ import annotations
