@@ -19,7 +19,9 @@ _SHORT = re.compile(r"^(?:deltalog|laws|model|registry|streams|wire)\.(?!py$)[a-
 """Names in the package without its name; other rooms have the names of sections of settings."""
 _NOT_MODULES = {"quotaplane.epoch", "quotaplane.proto", "quotaplane.rates", "quotaplane.seq"}
 _ROOMS = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
-_TOP = {path.name for path in (*ROOT.iterdir(), *PACKAGES.iterdir()) if path.is_dir()}
+_MADE = {"build", "data"}
+"""Folders that programs make: what is in them comes and goes."""
+_TOP = {path.name for path in (*ROOT.iterdir(), *PACKAGES.iterdir()) if path.is_dir()} - _MADE
 
 
 def _anchors(page: Path) -> set[str]:
