@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,14 +18,12 @@ from tests.servers.kafka_server import KafkaServer
 from tests.servers.pulsar_server import PulsarServer
 
 Server = KafkaServer | PulsarServer
-_MADE_BY: Final[dict[str, Callable[[pytest.TempPathFactory], Server]]] = {
-    "kafka_server": lambda folders: KafkaServer(folders.mktemp("kafka"), secure=True),
-    "pulsar_server": lambda folders: PulsarServer(folders.mktemp("pulsar")),
-    "secure_pulsar_server": lambda folders: PulsarServer(
-        folders.mktemp("secure-pulsar"), secure=True
-    ),
+_MADE_BY: Final[dict[str, Callable[[Path], Server]]] = {
+    "kafka_server": lambda folder: KafkaServer(folder, secure=True),
+    "pulsar_server": PulsarServer,
+    "secure_pulsar_server": lambda folder: PulsarServer(folder, secure=True),
 }
-"""By the name of the fixture."""
+"""By the name of the fixture: a server in a folder."""
 
 
 def servers_of(item: pytest.Item) -> set[str]:
@@ -49,10 +48,13 @@ class Servers:
         """Start those that are not started yet; returns at once."""
         for name in names:
             if name not in self._starting:
-                self._starting[name] = self._threads.submit(self._start, name)
+                # Not in the thread: pytest makes its base folder at the first call, and for two
+                # calls at once it makes two, which ends in a ValueError.
+                folder = self._folders.mktemp(name)
+                self._starting[name] = self._threads.submit(self._start, name, folder)
 
-    def _start(self, name: str) -> Server:
-        server = _MADE_BY[name](self._folders)
+    def _start(self, name: str, folder: Path) -> Server:
+        server = _MADE_BY[name](folder)
         server.start()
         self._running.callback(server.stop)
         return server
