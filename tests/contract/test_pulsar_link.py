@@ -55,6 +55,7 @@ def with_certificate(server: PulsarServer, folder: Path) -> dict[str, Any]:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("security", [with_token, with_token_file, with_certificate, None])
 def test_the_whole_way_is_encrypted_and_known(
     secure_rig: PulsarRig, tmp_path: Path, security: Any
@@ -82,6 +83,7 @@ def test_the_whole_way_is_encrypted_and_known(
             each.close()
 
 
+@pytest.mark.nightly
 def test_a_running_query_does_not_show_secrets(
     secure_rig: PulsarRig, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,6 +98,7 @@ def test_a_running_query_does_not_show_secrets(
     assert token not in shown + str(caught.value) + repr(settings)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("whose", ["a wrong one", "a stranger's", "none"])
 def test_a_wrong_token_is_one_line_without_it(secure_rig: PulsarRig, whose: str) -> None:
     stranger = secure_rig.server.stranger_token
@@ -114,6 +117,7 @@ def test_a_wrong_token_is_one_line_without_it(secure_rig: PulsarRig, whose: str)
         assert token[whose] is None or token[whose] not in str(caught.value)
 
 
+@pytest.mark.nightly
 def test_the_right_to_consume_is_enough_to_read(secure_rig: PulsarRig) -> None:
     server, topic = secure_rig.server, secure_rig.report_topics[1]
     link = open_broker_link(secure_rig.settings(**tls(server, token=server.admin_token)))

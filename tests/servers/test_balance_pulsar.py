@@ -31,6 +31,8 @@ from tests.job import ROOT, write_conf
 from tests.servers.pulsar_clients import pulsar_transport, quiet_client
 from tests.servers.pulsar_cluster import PulsarCluster
 
+pytestmark = pytest.mark.nightly
+
 TOPICS = Topics("load-reports", "balance-plans")
 RANGES = ("0x00000000_0x80000000", "0x80000000_0xffffffff")
 
@@ -301,7 +303,6 @@ def test_a_bundle_is_split_at_its_topics(rig: Rig) -> None:
     assert rig.run("execute", "--plan", plan, "--why", "again") == 8  # it is not there any more
 
 
-@pytest.mark.nightly
 def test_a_killed_executor_goes_on_or_refuses(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     namespace = rig.cluster.rest().create_namespace("public/killed", bundles=16)
     topics: dict[int, str] = {}

@@ -21,7 +21,6 @@ import yaml
 from quotaplane.history.store import ensure_tables
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import Settings, load_settings
-from tests.examples import in_nightly
 from tests.job import write_round
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for
 from tests.servers.pulsar_clients import publishing, quiet_client
@@ -228,7 +227,8 @@ def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene:
     assert rest.call("GET", f"{namespace}/properties") == {"owner": "orders team"}
 
 
-@pytest.mark.parametrize("on_exit", [*in_nightly("keep", "safe"), "remove"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("on_exit", ["keep", "safe", "remove"])
 def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> None:
     topics = [scene.topic("a"), scene.topic("b", partitions=2)]
     scene.rest.put_group(scene.group, publish_messages_per_s=90, dispatch_messages_per_s=70)

@@ -26,7 +26,7 @@ class Cluster:
     """Simulated brokers that report usage and obey the limits that they read."""
 
     def __init__(self, server: KafkaServer, topics: list[str], limits_topic: str) -> None:
-        self.topics = topics
+        self.topics, self.limits_topic = topics, limits_topic
         self.limits: dict[str, float] = {}
         self._sent = 0
         self._gzip, self._plain = (
@@ -86,17 +86,15 @@ def cluster(kafka_server: KafkaServer) -> Cluster:
     return Cluster(kafka_server, topics, kafka_server.create_topic(f"limits-{mark}", partitions=1))
 
 
-def test_reports_in_limits_out_restart_and_stop(
-    kafka_server: KafkaServer, cluster: Cluster, tmp_path: Path
-) -> None:
-    limits_topic = cluster._consumer.subscription().pop()
-    conf = write_conf(
+@pytest.fixture
+def conf(kafka_server: KafkaServer, cluster: Cluster, tmp_path: Path) -> Path:
+    return write_conf(
         tmp_path,
         {
             "kind": "kafka",
             "bootstrap_servers": kafka_server.bootstrap_servers,
             "report_topics": cluster.topics,
-            "limits_topic": limits_topic,
+            "limits_topic": cluster.limits_topic,
         },
         # However slow a batch is, or a restart, nobody falls silent meanwhile.
         reports={"interval_s": 2.0},
@@ -105,50 +103,60 @@ def test_reports_in_limits_out_restart_and_stop(
         trigger={"interval_s": 0.5},
     )
 
-    def fair(**share: float) -> bool:
+
+def wait_until_fair(job: RunningJob, cluster: Cluster, want_c: float, **share: float) -> None:
+    """Report usage until each broker has its share of the quota."""
+
+    def is_fair() -> bool:
         cluster.report(2.0, stock_a=80, own_b=80, stock_c=want_c)
         time.sleep(0.5)
         cluster.listen()
         return cluster.limits == {k: pytest.approx(v, rel=0.1) for k, v in share.items()}
 
+    job.wait_until(is_fair)
+
+
+def run_until_sigterm(cluster: Cluster, conf: Path) -> RunningJob:
+    """Run a job through three quotas and four reports that nobody can read."""
     with RunningJob(conf) as job:
         put_quotas(job.settings, **{"tenant/ns": 120.0})
-        want_c = 0.0
-        job.wait_until(lambda: fair(stock_a=59, own_b=59, stock_c=2))
-        want_c = 60.0  # the idle broker wakes
-        job.wait_until(lambda: fair(stock_a=40, own_b=40, stock_c=40))
+        wait_until_fair(job, cluster, want_c=0.0, stock_a=59, own_b=59, stock_c=2)
+        # The idle broker wakes.
+        wait_until_fair(job, cluster, want_c=60.0, stock_a=40, own_b=40, stock_c=40)
 
         for bad in (b"\xff\x00noise", os.urandom(64), b"\n\x03abc\xff", b"x" * 9_000_000):
             cluster.send_raw(bad)
         put_quotas(job.settings, **{"tenant/ns": 60.0})
-        job.wait_until(lambda: fair(stock_a=20, own_b=20, stock_c=20))
-        job.wait_until(
-            lambda: (
-                sum(history_table(job.settings, "rejected_reports")["counts_as_bad"].to_pylist())
-                == 4
-            )
-        )
+        wait_until_fair(job, cluster, want_c=60.0, stock_a=20, own_b=20, stock_c=20)
+        job.wait_until(lambda: len(bad_letters(job)) == 4)
         # Nothing is sent any more, so the next status line finds nothing left to read.
         job.wait_until(lambda: any(" backlog=0 " in line for line in job.printed()))
         os.kill(job.process.pid, signal.SIGTERM)
         assert job.process.wait(120) == 0, job.log.read_text()
-        before = job.rounds()
+    return job
 
-    letters = [
-        letter
-        for letter in history_table(job.settings, "rejected_reports").to_pylist()
-        if letter["counts_as_bad"]
-    ]
+
+def bad_letters(job: RunningJob) -> list[dict[str, Any]]:
+    letters = history_table(job.settings, "rejected_reports").to_pylist()
+    return [letter for letter in letters if letter["counts_as_bad"]]
+
+
+def test_reports_in_limits_out_and_stop(cluster: Cluster, conf: Path) -> None:
+    letters = bad_letters(run_until_sigterm(cluster, conf))
     assert len(letters) == 4
     assert {letter["raw"] for letter in letters} >= {b"\xff\x00noise", b"x" * 4096}
     assert all(letter["position"].startswith(cluster.topics[0]) for letter in letters)
 
+
+@pytest.mark.nightly
+def test_a_job_that_starts_again_goes_on(cluster: Cluster, conf: Path) -> None:
+    before = run_until_sigterm(cluster, conf).rounds()
     with RunningJob(conf) as job:
         put_quotas(job.settings, **{"tenant/ns": 90.0})
-        job.wait_until(lambda: fair(stock_a=30, own_b=30, stock_c=30))
+        wait_until_fair(job, cluster, want_c=60.0, stock_a=30, own_b=30, stock_c=30)
         os.kill(job.process.pid, signal.SIGINT)
         assert job.process.wait(120) in (0, 130), job.log.read_text()
-        rounds = history_table(job.settings, "rounds")
+    rounds = history_table(job.settings, "rounds")
     assert rounds.num_rows > before
     assert len(set(rounds["seq"].to_pylist())) == rounds.num_rows
     assert len(set(rounds["epoch"].to_pylist())) == 1

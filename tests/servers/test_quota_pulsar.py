@@ -162,6 +162,7 @@ def group_of(server: PulsarServer, namespace: str) -> str | None:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("may_use_topics", [False, True])
 def test_a_token_that_may_not_is_one_line(
     secure_pulsar_server: PulsarServer, tmp_path: Path, may_use_topics: bool

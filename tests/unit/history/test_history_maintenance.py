@@ -57,7 +57,7 @@ def history(recorded: History, tmp_path: Path) -> History:
     return History(path=str(tmp_path))
 
 
-def test_it_compacts_and_keeps_every_row(history: History) -> None:
+def test_it_compacts_once_and_keeps_every_row(history: History) -> None:
     before = {name: read(history, name).sort_by("seq") for name in full_round()}
     done = {kept.table: kept for kept in maintain(history, NOON)}
     assert done.keys() == TABLES.keys()
@@ -65,6 +65,8 @@ def test_it_compacts_and_keeps_every_row(history: History) -> None:
     assert (done["usage"].files_compacted, done["usage"].files) == (10, 5)  # one a day
     assert (done["rounds"].files_compacted, done["rounds"].files) == (10, 1)
     assert {name: read(history, name).sort_by("seq") for name in before} == before
+    again = maintain(history, NOON)
+    assert [(kept.rows_expired, kept.files_compacted) for kept in again] == [(0, 0)] * len(TABLES)
 
 
 def test_it_expires_what_is_older(history: History) -> None:
@@ -77,12 +79,13 @@ def test_it_expires_what_is_older(history: History) -> None:
     assert done["rounds"].rows_expired == 2
 
 
-def test_the_newest_round_stays_however_old(history: History) -> None:
-    maintain(history, NOON + timedelta(days=400))
-    assert read(history, "rounds")["seq"].to_pylist() == [9]
-    assert read(history, "usage").num_rows == 0
+@pytest.fixture
+def only_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintain one table instead of all."""
+    monkeypatch.setattr(maintenance, "TABLES", {"usage": TABLES["usage"]})
 
 
+@pytest.mark.usefixtures("only_usage")
 def test_replays_are_still_told_apart_afterwards(history: History) -> None:
     with HistoryWriter(history, "checkpoint-1") as running:
         maintain(history, NOON, keep_days=3)
@@ -95,13 +98,7 @@ def test_replays_are_still_told_apart_afterwards(history: History) -> None:
     assert read(history, "usage").num_rows == rows + 2
 
 
-def test_twice_is_as_good_as_once(history: History) -> None:
-    maintain(history, NOON)
-    again = maintain(history, NOON)
-    assert [(kept.rows_expired, kept.files_compacted) for kept in again] == [(0, 0)] * len(TABLES)
-
-
-def test_quotas_and_their_change_feed_stay(history: History) -> None:
+def test_quotas_their_change_feed_and_the_newest_round_stay_however_old(history: History) -> None:
     for quota in (10.0, 20.0, 30.0):
         put_groups(history, ["a"], np.full((1, len(RATE_COLUMNS)), quota), "ann")
     put_groups(history, ["b"], np.full((1, len(RATE_COLUMNS)), 5.0), "bob")
@@ -113,6 +110,8 @@ def test_quotas_and_their_change_feed_stay(history: History) -> None:
     assert group_changes(history) == changes
     assert list_groups(history) == groups
     assert sorted(file.name for file in folder.iterdir()) == feed
+    assert read(history, "rounds")["seq"].to_pylist() == [9]
+    assert read(history, "usage").num_rows == 0
 
 
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +151,7 @@ def test_of_two_runs_at_once_one_refuses_and_no_row_is_doubled(
     maintain(history, NOON)  # every claim was given back
 
 
+@pytest.mark.usefixtures("only_usage")
 def test_the_claim_of_a_killed_run_ends(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: object) -> int:
         raise KeyboardInterrupt
