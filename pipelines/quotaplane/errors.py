@@ -94,6 +94,10 @@ class ClusterError(QuotaplaneError):
     exit_code = 6
 
 
+class SlowPythonError(QuotaplaneError):
+    """Spark did not wait until a Python process had started: the host is busy, or Python broken."""
+
+
 class FailedBatchError(QuotaplaneError):
     """A micro-batch failed too often and is not run again; it can be skipped."""
 

@@ -19,7 +19,7 @@ from quotaplane.pulsar.source import PulsarDataSource
 from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.transport import open_transport
 from tests.contract.pulsar_following import again, everything, send, send_batch, source
-from tests.contract.rigs import PulsarRig, drain
+from tests.contract.rigs import PulsarRig, drain, started
 from tests.servers.pulsar_clients import quiet_client
 from tests.waiting import wait_until
 
@@ -118,12 +118,11 @@ def test_a_first_batch_that_failed_loses_nothing(
     checkpoint = str(tmp_path / "checkpoint")
     failing = stream.writeStream.foreachBatch(fail).option("checkpointLocation", checkpoint)
     with pytest.raises(StreamingQueryException, match="not committed"):
-        failing.start().awaitTermination(120)
+        started(failing)
     send(client, topic, b"between 1", b"between 2")
     writer = stream.writeStream.foreachBatch(collect).option("checkpointLocation", checkpoint)
-    query = writer.start()
+    query = started(writer)
     try:
-        query.processAllAvailable()
         send(client, topic, b"after")
         query.processAllAvailable()
     finally:
@@ -249,17 +248,12 @@ def test_what_spark_writes_it_reads_again(
     assert read.select("topic", "message_id").distinct().count() == 100
 
     stream = spark.readStream.format("pulsar").options(**options).load()
-    query = (
+    started(
         stream.select("key", "value", F.lit(copy).alias("topic"))
         .writeStream.format("pulsar")
         .options(**source(pulsar_rig))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
+    ).stop()
     copied = spark.read.format("pulsar").options(**source(pulsar_rig, copy)).load()
     assert_df_equality(
         copied.select("key", "value"),

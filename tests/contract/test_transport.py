@@ -15,7 +15,7 @@ from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Polled
-from tests.contract.rigs import Arrived, Rig, drain, limits_of, rig_of
+from tests.contract.rigs import Arrived, Rig, drain, limits_of, rig_of, started
 from tests.waiting import wait_until
 
 NOON_MS = 1_790_000_000_000
@@ -211,7 +211,7 @@ def test_latest_leaves_out_what_was_there(rig: Rig, spark: SparkSession, tmp_pat
     link = open_broker_link(rig.settings())
     link.send_reports(numbered("a", 0, 3))
     values: list[bytes] = []
-    query = (
+    query = started(
         open_transport(rig.settings(starting="latest"))
         .read_reports(spark)
         .writeStream.foreachBatch(
@@ -219,10 +219,8 @@ def test_latest_leaves_out_what_was_there(rig: Rig, spark: SparkSession, tmp_pat
         )
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(processingTime="100 milliseconds")
-        .start()
     )
     try:
-        wait_until(lambda: query.lastProgress is not None)
         link.send_reports(numbered("a", 3, 2))
         wait_until(lambda: len(values) >= 2)
         query.processAllAvailable()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from quotaplane.agents.clock_steps import ClockSteps, describe_step
-from quotaplane.errors import DeposedError, QuotaplaneError
+from quotaplane.errors import DeposedError, QuotaplaneError, SlowPythonError
 from quotaplane.history.disk_reserve import OF_JOBS, keep_reserves, release_reserve
 from quotaplane.settings import History
 from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
@@ -32,6 +32,10 @@ Sink = Callable[["DataFrame", int], None]
 
 _PATIENT_S: Final = 2.0
 """If the clock was set back by less, Spark may wait for that time."""
+
+
+_SLOW_STARTS: Final = 5
+"""The job ends after so many slow starts of Python in a row."""
 
 
 class Closable(Protocol):
@@ -190,8 +194,8 @@ def run_until_stopped(
     ended.
 
     ``start`` starts the job; its argument is the batch that is to be skipped, or None. It is called
-    again after each batch that ran alone, when this host's clock was set back, and when a full disk
-    ended it but had a reserve.
+    again after each batch that ran alone, when this host's clock was set back, when a full disk
+    ended it but had a reserve, and when Python started too slowly for Spark.
 
     Raises:
         FailedBatchError: a batch failed too often and is not run again.
@@ -202,12 +206,18 @@ def run_until_stopped(
     def stop(number: int, frame: FrameType | None) -> None:
         signals.append(signal.Signals(number).name)
 
+    slow_starts = 0
     job = start(skip_batch)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     while True:
         try:
             _run(job, signals)
+        except SlowPythonError as error:
+            slow_starts += 1
+            if signals or slow_starts == _SLOW_STARTS:
+                raise
+            job.lines.warn(f"{error}; the query starts again")
         except QuotaplaneError as error:
             history = job.reserve_of
             if signals or history is None:
@@ -219,6 +229,7 @@ def run_until_stopped(
                 break
             if job.alone is not None and job.alone.done:
                 job.lines.warn(job.alone.done)
+            slow_starts = 0
         job = start(None)
     return f"stopped by {signals[0]}" if signals else "Spark ended the query"
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from quotaplane import errors
 from quotaplane.deltalog.error_text import DOCTOR, disk_failure
-from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
+from quotaplane.errors import HistoryError, QuotaplaneError, SlowPythonError, TransportError
 from quotaplane.history.tables import TABLES
 
 _CAUSE: Final = re.compile(r"\b([\w.]+(?:Error|Exception): .+)$")
@@ -15,6 +15,9 @@ _MAX_LINE: Final = 1000
 
 _BAD_RECORD: Final = "Received exception when fetching the next record"
 """Kafka's client says this about a record that it can't read, e.g. with a wrong checksum."""
+
+_SLOW_PYTHON: Final = "Python worker failed to connect back"
+"""Spark says this if a Python process that it started for a source has not connected in 10 s."""
 
 _LOST_TABLE: Final = re.compile(r"File (?:file:)?(\S+)/_delta_log(?:/\S+)? does not exist")
 
@@ -44,6 +47,9 @@ def known_failure(text: str) -> QuotaplaneError | None:
     >>> known_failure("... while reading file file:/h/usage/date=2026-03-01/1.parquet. ...")
     HistoryError('history table usage at /h/usage: 1.parquet is missing or damaged; run `quotaplane
     doctor`, which says what is lost and how to mend it')
+    >>> known_failure("[STREAM_FAILED] Query terminated: Python worker failed to connect back.")
+    SlowPythonError('Spark waited 10 s in vain for a Python process to start: this host has too
+    little processor time, or its Python environment is broken (see the log of Spark)')
     """
     ours = re.findall(r"^(?:.*: )?quotaplane\.errors\.(\w+): (.+)$", text, re.MULTILINE)
     if ours:
@@ -55,6 +61,11 @@ def known_failure(text: str) -> QuotaplaneError | None:
         return None  # caused by the batch, not by the cluster
     if kafka:
         return TransportError(f"reports topics: {kafka[-1].rpartition('.errors.')[2]}")
+    if _SLOW_PYTHON in text:
+        return SlowPythonError(
+            "Spark waited 10 s in vain for a Python process to start: this host has too little "
+            "processor time, or its Python environment is broken (see the log of Spark)"
+        )
     if "KAFKA_DATA_LOSS" in text or "failOnDataLoss" in text:
         return TransportError(
             "reports topics: reports behind the checkpoint were deleted (retention, or a topic "

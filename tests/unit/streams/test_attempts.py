@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py4j.protocol import Py4JNetworkError
 
-from quotaplane.errors import ConfigError, NoUsableReportsError, TransportError
+from quotaplane.errors import (
+    ConfigError,
+    NoUsableReportsError,
+    SlowPythonError,
+    TransportError,
+)
 from quotaplane.streams.batch_attempts import MOST_FAILURES, BatchAttempts, open_attempts
 from quotaplane.streams.checkpoint import Range
 from quotaplane.streams.job_lines import JobLines
@@ -105,6 +110,24 @@ def test_a_batch_that_takes_the_jvm_along_is_run_three_times() -> None:
         assert "./spark-submit.sh quota --conf FILE --skip-batch 2" in refusal
         assert "delete data/checkpoint/attempts.json" in refusal
     assert (folder.begun, folder.ended) == (2, 1)
+
+
+@pytest.mark.parametrize(("slow", "ends"), [(4, "Spark ended the query"), (5, None)])
+def test_a_python_that_starts_slowly_starts_again_and_is_no_failure_of_the_batch(
+    slow: int, ends: str | None
+) -> None:
+    folder = Folder()
+    starts = iter([SlowPythonError("10 s in vain")] * slow + [None])
+
+    def run_again() -> str:
+        return run_until_stopped(lambda _: Job(folder, next(starts)))
+
+    if ends is None:
+        with pytest.raises(SlowPythonError):
+            run_again()
+    else:
+        assert run_again() == ends
+    assert run(folder, None) == ""
 
 
 def test_the_last_failure_is_told() -> None:
