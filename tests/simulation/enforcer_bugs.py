@@ -8,7 +8,6 @@ from quotaplane.enforce import custody, topic_division
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
 from quotaplane.enforce.agent.rate_writer import RateWriter
-from quotaplane.group_sync import changes
 from tests.simulation.planting import Planted
 
 ENFORCER_PLANTED: Final[dict[str, Planted]] = {
@@ -17,15 +16,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         LeaderElection._try_to_lead,
         "now_s if self._may_follow_at_once else now_s + HOLD_S",
         "now_s",
-        ("leader_cut_off", "use_changes"),
-        first_seed=10,
-    ),
-    "leader_for_ever": Planted(
-        "a leader goes on to write although its last accepted beat is old",
-        LeaderElection.leads,
-        "return self._writes_from_s <= self._clock() < self._writes_until_s",
-        "return self._writes_from_s <= self._clock()",
-        ("leader_cut_off", "use_changes"),
+        needs=("leader_cut_off", "use_changes"),
         first_seed=10,
     ),
     "requests_without_the_lead": Planted(
@@ -33,7 +24,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         LeaderRest.check_may_send,
         'if method != "GET" and self.election is not None and not self.election.leads():',
         "if False:",
-        ("cluster_slow", "election_cut_off"),
+        needs=("cluster_slow", "election_cut_off"),
         first_seed=448,
     ),
     "taken_over_without_a_copy": Planted(
@@ -41,13 +32,6 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         custody.act,
         "if (takes or hidden.any()) and not np.array_equal(seen.copy, row.publish):",
         "if False:",
-        first_seed=0,
-    ),
-    "hidden_before_the_copy": Planted(
-        "a quota is hidden, and then copied",
-        custody.act,
-        "if (takes or hidden.any()) and not np.array_equal(seen.copy, row.publish):",
-        "if hidden.any() and not takes and not np.array_equal(seen.copy, row.publish):",
         first_seed=0,
     ),
     "copy_dropped_before_the_quota_is_back": Planted(
@@ -62,25 +46,16 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         custody.quota,
         "hidden = np.where(np.isnan(table), copy, table)",
         "hidden = table",
-        ("table_deleted",),
+        needs=("table_deleted",),
         at_end=True,
         first_seed=6,
-    ),
-    "hidden_quota_believed": Planted(
-        "the sync takes a quota that the enforcer hides for unlimited",
-        changes.puts,
-        "publish = quota(rates[:, PUBLISH], table, copied)",
-        "publish = rates[:, PUBLISH]",
-        (),
-        at_end=True,
-        first_seed=0,
     ),
     "rates_removed_first": Planted(
         "rates are removed before the cluster has its quotas back",
         topic_division.divide,
         "frozenset(layout.groups).difference(readings.limited_by_cluster)",
         "frozenset()",
-        ("give_back", "outage"),
+        needs=("give_back", "outage"),
         first_seed=53,
     ),
     "no_default_rates": Planted(
@@ -88,7 +63,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         Enforcer._do,
         "parts.defaults.begin(layout, division.memory.default_rates, now_s)",
         "pass",
-        ("new_topic",),
+        needs=("new_topic",),
         first_seed=0,
     ),
     "taken_over_unlimited": Planted(
@@ -96,7 +71,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         custody.act,
         "bool((decided_ms > row.updated_at_ms)[numbers].all())",
         "True",
-        ("quota_change",),
+        needs=("quota_change",),
         first_seed=12,
     ),
     "no_ceilings": Planted(
@@ -104,7 +79,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         topic_division._ceilings,
         "return np.where(own, readings.own_rates, readings.other_rates)",
         "return np.full(own.shape, np.inf)",
-        ("administrator",),
+        needs=("administrator",),
         first_seed=20,
     ),
     "failed_write_counts": Planted(
@@ -112,7 +87,7 @@ ENFORCER_PLANTED: Final[dict[str, Planted]] = {
         RateWriter._write,
         "if not await self._tried(topic, kind, work(), wrote=True):",
         "if not await self._tried(topic, kind, work(), wrote=True) and False:",
-        ("cluster_fails",),
+        needs=("cluster_fails",),
         first_seed=3,
     ),
 }

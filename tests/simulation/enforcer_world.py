@@ -298,13 +298,3 @@ class EnforcerWorld:
     def _summary(self) -> str:
         state: Any = sorted((*key, *body.items()) for key, body in self.cluster.rates.items())
         return hashlib.blake2b(repr(state).encode(), digest_size=8).hexdigest()
-
-    def in_words(self) -> str:
-        """The scenario on a few lines."""
-        enforce = self.scenario.settings.enforce
-        faults = ", ".join(f"{n} {rate:.2f}/s" for n, rate in sorted(self.scenario.faults.items()))
-        return (
-            f"enforcer: {len(self.scenario.groups)} groups, {self.scenario.brokers} brokers, "
-            f"on_exit {enforce.on_exit}, without_limits {enforce.without_limits}\n"
-            f"faults: {faults or 'none'}"
-        )

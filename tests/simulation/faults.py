@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.simulation.job_process import JobProcess, KilledError
 from tests.simulation.random_faults import RandomFaults
-from tests.simulation.scenario import STALE_MS
+from tests.simulation.scenario import INTERVAL_MS, STALE_MS
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
@@ -30,6 +30,13 @@ class Faults(RandomFaults):
         self.world = world
         self._points_to: dict[str, int] = {}
         """After so many labelled points the process that is at one is killed, frozen, ..."""
+
+    def begin(self) -> None:
+        """Let the enabled faults happen from now on; no job is under fast for long."""
+        super().begin()
+        if self.world.scenario.after_fast:
+            early_ms = self.world.scenario.chaos_rounds * INTERVAL_MS // 4
+            self.world.timeline.after(early_ms, self._lost_state)
 
     def end(self) -> None:
         """No fault from now on; everything that is broken is mended."""

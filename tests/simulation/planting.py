@@ -26,13 +26,13 @@ class Planted(NamedTuple):
     """Text in the function's source."""
     after: str
     """Text in its place with the bug."""
+    first_seed: int
+    """The first seed that finds it."""
     needs: tuple[str, ...] = ()
     """Without these a scenario can't find it, or hardly, so its seed is passed over: names of
     faults, and what ``traits`` of a scenario says."""
     at_end: bool = False
     """It may show only after the faults, in who is served."""
-    first_seed: int = -1
-    """The first seed that finds it."""
 
     def may_be_found_in(self, traits: Set[str]) -> bool:
         """Whether it is worth while to run a scenario of these traits."""

@@ -58,6 +58,8 @@ class StoredCheckpoint:
     """States after each of the last batches, by batch and shard."""
     spool: str = ""
     """The folder of spooled reports."""
+    fast: bool = False
+    """Its job runs under fast, whatever later ones do."""
     power_losses: int = 0
 
     def power_lost(self, *, with_commit: bool) -> None:
