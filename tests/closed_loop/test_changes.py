@@ -46,15 +46,6 @@ def test_a_deleted_group_is_no_longer_limited_and_a_new_one_is() -> None:
     assert run.last("share", "h") == each(30, 30, 30)
 
 
-def test_a_group_deleted_and_made_again_starts_anew() -> None:
-    run = wanting_60_each(g=60)
-    run.delete("g")
-    run.run(2)
-    run.put("g", {PUBLISH: 90})
-    run.run(3)
-    assert run.last("share", "g") == each(30, 30, 30)
-
-
 def test_other_groups_are_not_touched() -> None:
     run = wanting_60_each(5, g=60, h=90)
     run.put("g", {PUBLISH: 150})
