@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from quotaplane.wire.limits import decode_limits
 from tests.outside.checks import learning, promised_ms, served_from, share_in_force
-from tests.outside.journal import Evidence, Published, read_journal
+from tests.outside.journal import Evidence, Published
 from tests.outside.kafka_lanes import GROUPS, lanes
 from tests.outside.kafka_world import (
     _LIMITS,
@@ -45,16 +45,14 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         world.wait(QUIET_S)
         end_ms = now_ms()
         evidence = Evidence(
-            dict(GROUPS),
+            quotas=dict(GROUPS),
             lease_ms=round(LEASE_S * 1000),
             stale_ms=round(STALE_INTERVALS * INTERVAL_S * 1000),
             faults_end_ms=faults_end_ms,
             end_ms=end_ms,
         )
         for name, agent in world.agents.items():
-            with agent.journal.open() as lines:
-                looks = read_journal(lines)
-            evidence.looks[name] = [look for look in looks if look.t_ms <= end_ms]
+            evidence.looks[name] = [look for look in agent.looks() if look.t_ms <= end_ms]
         world.job.stop()
         _must_have_ended(world, evidence)
         evidence.exits = world.exits()
