@@ -5,7 +5,6 @@ Each is given to the product in a process of its own. A line of JSON per bomb ha
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import resource
@@ -233,7 +232,7 @@ def _gzipped(size: int) -> bytes:
 
 def _gzip_bomb() -> int:
     body = _gzipped(1 << 27)
-    assert len(gzip.compress(b"")) < len(body) < SIZE
+    assert len(body) < SIZE
     head = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
     return serve(head, body, 1)
 

@@ -41,7 +41,7 @@ from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
-from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
+from tests.fuzz.mutators import changed_json, joined, parts_of, texts
 from tests.fuzz.target import Target
 from tests.unit.balance.load_report_cases import local_broker_data
 from tests.unit.pulsar_admin.cluster_cases import transport_to
@@ -336,22 +336,19 @@ def _json(*samples: Any) -> Callable[[Random], bytes]:
     return lambda random: changed_json(random, samples)
 
 
-def _metric_text(random: Random) -> bytes:
-    return changed_text(random, METRICS, _METRIC_TOKENS).encode("utf-8", "surrogatepass")
-
-
-def _topics_and_metrics(random: Random) -> bytes:
-    made = changed_json(random, [STATISTICS]), _metric_text(random)
-    return b"".join(len(each).to_bytes(4, "big") + each for each in made)
+_metric_text = texts(METRICS, _METRIC_TOKENS)
 
 
 TARGETS = {
     "rest-statistics": Target(_json(STATISTICS), _statistics),
     "rest-metrics": Target(
-        lambda random: several(random, _metric_text, 1) + several(random, _metric_text, 1), _metrics
+        lambda random: joined([_metric_text(random), _metric_text(random)]), _metrics
     ),
     "rest-load-report": Target(_json(local_broker_data(bundles=2)), _load),
-    "rest-load-by-topics": Target(_topics_and_metrics, _load_by_topics),
+    "rest-load-by-topics": Target(
+        lambda random: joined([changed_json(random, [STATISTICS]), _metric_text(random)]),
+        _load_by_topics,
+    ),
     "rest-policies": Target(_json(POLICIES), _policies),
     "rest-groups": Target(_json(*GROUPS), _groups),
     "rest-rates": Target(_json(_RATE, {}), _rate),
