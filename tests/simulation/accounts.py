@@ -20,6 +20,7 @@ import numpy as np
 from quotaplane.model import DIMENSIONS, LIMIT_COLUMNS, FloatArray
 from quotaplane.wire.limits import LimitsMessage
 from quotaplane.wire.reasons import FUTURE, NOT_BAD
+from tests.simulation.obeyed_limits import groups_of
 from tests.simulation.scenario import STALE_MS
 from tests.simulation.storage import Planned
 from tests.state_invariants import check_state
@@ -54,13 +55,11 @@ class Accounts:
 
     # --- what is noted ----------------------------------------------------------------------------
 
-    def published(self, message: LimitsMessage, names: list[str]) -> None:
+    def published(self, message: LimitsMessage) -> None:
         """A message goes to the limits topic."""
-        for at, name in enumerate(names):
+        limited, removed = groups_of(message, self.world.name_of_id)
+        for at, name in enumerate(limited):
             self._published[message.epoch, message.broker, name] = message.limits[at]
-        by_id = self.world.name_of_id
-        ids = message.removed_group_ids.tolist()
-        removed = {*message.removed_groups, *(by_id[each] for each in ids)}
         found = self._removed.setdefault((message.epoch, message.seq), set())
         found.update((message.broker, group) for group in removed)
 
@@ -226,17 +225,14 @@ class Accounts:
         ``used``: (start, sequence) of the newest report that was used before, by broker.
         """
         headers = decoded.headers.to_pylist()
-        newest: dict[str, int] = {}
+        newest: dict[str, tuple[tuple[int, int], int]] = {}
         for at, header in enumerate(headers):
-            other = headers[newest.get(header["broker"], at)]
-            order = header["started_at_ms"], header["sequence"]
-            if order >= (other["started_at_ms"], other["sequence"]):
-                newest[header["broker"]] = at
+            this = (header["started_at_ms"], header["sequence"]), at
+            newest[header["broker"]] = max(this, newest.get(header["broker"], this))
         entries = decoded.entries.to_pylist()
-        for broker, at in newest.items():
+        for broker, (order, at) in newest.items():
             header = headers[at]
             fresh = header["published_at_ms"] > planned.now_ms - STALE_MS + 1
-            order = header["started_at_ms"], header["sequence"]
             if (
                 not fresh
                 or order <= used.get(broker, (-1, -1))

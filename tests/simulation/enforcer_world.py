@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -58,10 +59,7 @@ class EnforcerProcess:
         self.seat = ElectionSeat(world.room, name)
         self.link = LimitsReader(world.messages)
         self.stop = asyncio.Event()
-
-        def say(line: str) -> None:
-            world.trace.note("says", name, line)
-
+        say = partial(world.trace.note, "says", name)
         conditions = Conditions(say, clock=self.loop.time)
         self._rest = LeaderRest(
             settings.transport,  # type: ignore[arg-type]
@@ -175,10 +173,7 @@ class EnforcerWorld:
         settings = self.scenario.settings
         rest = Rest(settings.transport, wire=SimulatedWire(self, loop))  # type: ignore[arg-type]
         assert settings.cluster is not None
-
-        def say(line: str) -> None:
-            self.trace.note("sync says", line)
-
+        say = partial(self.trace.note, "sync says")
         sync = GroupSync(settings.cluster, settings, "sync:blue", Conditions(say, clock=loop.time))
         publishing = loop.create_task(self._publish())
         while not publishing.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -222,21 +223,19 @@ class Faults(RandomFaults):
     # --- clocks -----------------------------------------------------------------------------------
 
     def _clock_small(self) -> None:
-        clocks = [self.world.job_clock, *(broker.clock for broker in self.world.brokers)]
-        number = self.rng.randrange(len(clocks))
         ends = -_SMALL_STEP_MS, _SMALL_STEP_MS
-        random_ms = self.rng.randint(*ends)
-        clocks[number].offset_ms = self.rng.choice([*ends, random_ms])
-        self.world.trace.fault("clock", number, "differs by", clocks[number].offset_ms)
+        self._set_a_clock(lambda: self.rng.choice([*ends, self.rng.randint(*ends)]))
         self.world.invariants.check_strict()
 
     def _clock_large(self) -> None:
+        self._set_a_clock(lambda: self.rng.choice([-_LARGE_STEP_MS, 0, _LARGE_STEP_MS]))
+        self.world.invariants.clocks_wrong = True
+
+    def _set_a_clock(self, offset_ms: Callable[[], int]) -> None:
         clocks = [self.world.job_clock, *(broker.clock for broker in self.world.brokers)]
         number = self.rng.randrange(len(clocks))
-        step_ms = self.rng.choice([-_LARGE_STEP_MS, 0, _LARGE_STEP_MS])
-        clocks[number].offset_ms = step_ms
-        self.world.trace.fault("clock", number, "differs by", step_ms)
-        self.world.invariants.clocks_wrong = True
+        clocks[number].offset_ms = offset_ms()
+        self.world.trace.fault("clock", number, "differs by", clocks[number].offset_ms)
 
     # --- groups and demand ------------------------------------------------------------------------
 

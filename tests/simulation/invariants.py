@@ -26,6 +26,7 @@ from quotaplane.transport.base import Message
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.signatures import SigningKeys
 from tests.simulation.accounts import Accounts
+from tests.simulation.obeyed_limits import groups_of
 from tests.simulation.scenario import STALE_MS
 from tests.simulation.storage import Planned, StoredState
 
@@ -247,22 +248,15 @@ class Invariants:
             self.fail(f"sound: a message for {message.key} is refused: {error}")
         if (decoded.epoch, decoded.seq) not in self.world.history.complete:
             self.fail(f"recorded: limits of round {stamp} are published before its history")
-        names = self._names(decoded)
+        names, removed = groups_of(decoded, self.world.name_of_id)
         for at, group in enumerate(names):
             self._check_sound(decoded, at, group)
         if self.world.scenario.repeats:
-            removed = {*decoded.removed_groups, *map(str, decoded.removed_group_ids.tolist())}
             contents = {name: decoded.limits[at].tobytes() for at, name in enumerate(names)}
             for name, content in {**contents, **dict.fromkeys(removed, b"removed")}.items():
                 self._check_same(decoded, name, content)
-        self.accounts.published(decoded, names)
+        self.accounts.published(decoded)
         return decoded
-
-    def _names(self, message: LimitsMessage) -> list[str]:
-        if message.groups:
-            return list(message.groups)
-        by_id = self.world.name_of_id
-        return [by_id[int(each)] for each in message.group_ids.tolist()]
 
     def _check_same(self, message: LimitsMessage, name: str, content: bytes) -> None:
         key = message.epoch, message.seq, message.broker, name

@@ -7,11 +7,11 @@ or the plant fails.
 from __future__ import annotations
 import __future__
 
-import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
+from itertools import count
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 class Planted(NamedTuple):
     """A planted bug."""
 
-    breaks: str
-    """Description of the bug."""
     function: Any
     before: str
     """Text in the function's source."""
@@ -39,13 +37,6 @@ class Planted(NamedTuple):
         return traits.issuperset(self.needs)
 
 
-def _ticks() -> Iterator[int]:
-    number = 0
-    while True:
-        number += 1
-        yield number
-
-
 @contextmanager
 def planted(bug: Planted) -> Iterator[None]:
     """A context in which the bug is there.
@@ -56,14 +47,12 @@ def planted(bug: Planted) -> Iterator[None]:
     function: FunctionType = bug.function
     before = function.__code__
     function.__code__ = _mutated(function, bug)
-    added = {"ticks_": _ticks(), "replace_": dataclasses.replace}
-    function.__globals__.update(added)
+    function.__globals__["ticks_"] = count(1)
     try:
         yield
     finally:
         function.__code__ = before
-        for each in added:
-            del function.__globals__[each]
+        del function.__globals__["ticks_"]
 
 
 def _mutated(function: FunctionType, bug: Planted) -> CodeType:

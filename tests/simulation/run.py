@@ -35,7 +35,6 @@ BUGS: Final = PLANTED | ENFORCER_PLANTED
 class Result(NamedTuple):
     """Result of a seed."""
 
-    seed: int
     rounds: int
     digest: str
     failure: str | None
@@ -84,7 +83,7 @@ def run_seed(
         except Exception as error:
             failure = _failure(world, error)
     gc.collect(1)
-    return Result(seed, world.rounds, world.trace.digest(), failure)
+    return Result(world.rounds, world.trace.digest(), failure)
 
 
 def _failure(world: World | EnforcerWorld, error: Exception) -> str:
