@@ -96,7 +96,7 @@ def _disk(options: argparse.Namespace, scratch: Path) -> int:
         faults = options.names or [*small_disk.FAULTS]
         small_disk.run(scratch, faults)
         print(f"{len(faults)} points")
-    except small_disk.ProblemError as problem:
+    except AssertionError as problem:
         _say(f"problem: {problem}")
         return 1
     return 0

@@ -19,15 +19,12 @@ from typing import Final
 from quotaplane.settings import DeltaTransport
 from tests.outside.journal import Held
 from tests.outside.processes import AgentProcess, Job, quotaplane
+from tests.waiting import wait_until
 from tests.wall_clock import WallClock
 
 _SIZE: Final = "64m"
 _INTERVAL_S: Final = 1.0
 _PATIENCE_S: Final = 600.0
-
-
-class ProblemError(AssertionError):
-    """Something that is promised does not hold."""
 
 
 class SmallDisk:
@@ -77,7 +74,7 @@ class SmallDisk:
         code, printed, error = quotaplane(*words, "--conf", str(self.conf))
         _say(f"  {' '.join(words)}: exit code {code} {error.strip()}")
         if code not in codes or "Traceback" in error:
-            raise ProblemError(f"{words} ended with {code}: {error}")
+            raise AssertionError(f"{words} ended with {code}: {error}")
         return printed + error
 
     def job(self) -> Job:
@@ -114,26 +111,21 @@ def check_ended(job: Job, *codes: int) -> None:
     job.supervise()
     errors = [line for line in job.said().splitlines() if "quotaplane: error: " in line]
     if job.exits[-1].code not in codes or len(errors) != 1:
-        raise ProblemError(f"the job ended with {job.exits[-1].code}: {job.said()[-4000:]}")
+        raise AssertionError(f"the job ended with {job.exits[-1].code}: {job.said()[-4000:]}")
 
 
-def until(what: str, holds: Callable[[], bool]) -> float:
-    """Wait until something holds; returns the seconds that it took."""
+def until(what: str, holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
     began = time.monotonic()
-    while not holds():
-        if time.monotonic() - began > _PATIENCE_S:
-            raise ProblemError(f"not in {_PATIENCE_S:g} s: {what}")
-        time.sleep(0.2)
-    took_s = time.monotonic() - began
-    _say(f"  {what}, after {took_s:.1f} s")
-    return took_s
+    wait_until(holds, _PATIENCE_S, said=lambda: f"waiting for: {what}", every_s=0.2)
+    _say(f"  {what}, after {time.monotonic() - began:.1f} s")
 
 
 def run(scratch: Path, faults: Sequence[str]) -> None:
     """Try some of ``FAULTS`` one after the other: the job, a fault, the job again, and so on.
 
     Raises:
-        ProblemError: something that is promised does not hold.
+        AssertionError: something that is promised does not hold.
     """
     with _mounted(scratch) as disk:
         disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "100", "--init")
@@ -151,7 +143,7 @@ def run(scratch: Path, faults: Sequence[str]) -> None:
                 _is_back(disk, broker)
             job.stop()
             if job.exits[-1].code != 0:
-                raise ProblemError(f"the job was stopped and ended with {job.exits[-1].code}")
+                raise AssertionError(f"the job was stopped and ended with {job.exits[-1].code}")
         finally:
             broker.stop()
             job.kill()
@@ -175,7 +167,7 @@ def _full(disk: SmallDisk, job: Job, broker: Broker) -> None:
     check_ended(job, 3, 4)
     said = disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "40")
     if given_up not in said:
-        raise ProblemError("a lower quota did not need the reserve")
+        raise AssertionError("a lower quota did not need the reserve")
     disk.quotaplane("maintain", "--keep-days", "0.0001")
     disk.fill()
     disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "50", codes=[4])

@@ -108,10 +108,7 @@ ISOLATION = {
         "namespaces": ["acme/.*"],
         "primary": ["b1.*"],
         "secondary": ["b2"],
-        "auto_failover_policy": {
-            "policy_type": "min_available",
-            "parameters": {"min_limit": 1},
-        },
+        "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": 1}},
     }
 }
 METRICS = (
@@ -209,15 +206,8 @@ def _metrics(value: bytes) -> None:
     assert not np.isinf(sample.usage).any()
 
 
-def _load(value: bytes) -> None:
-    _checked_load(with_answers(value))
-
-
-def _load_by_topics(value: bytes) -> None:
-    _checked_load(with_answers(*parts_of(value), refuses=("load-report",)))
-
-
-def _checked_load(rest: Rest) -> None:
+def _load(*answers: bytes, refuses: tuple[str, ...] = ()) -> None:
+    rest = with_answers(*answers, refuses=refuses)
     stats = done(read_broker_stats(rest, "http://b1"))
     assert np.isfinite(stats.rates).all()
     assert np.isfinite(stats.usage).all()
@@ -347,7 +337,7 @@ TARGETS = {
     "rest-load-report": Target(_json(local_broker_data(bundles=2)), _load),
     "rest-load-by-topics": Target(
         lambda random: joined([changed_json(random, [STATISTICS]), _metric_text(random)]),
-        _load_by_topics,
+        lambda value: _load(*parts_of(value), refuses=("load-report",)),
     ),
     "rest-policies": Target(_json(POLICIES), _policies),
     "rest-groups": Target(_json(*GROUPS), _groups),

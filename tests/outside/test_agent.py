@@ -24,9 +24,7 @@ LEASE_MS = 60_000
 def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     """An agent on embedded topics."""
     conf = write_conf(
-        tmp_path,
-        {"kind": "delta", "path": str(tmp_path / "topics")},
-        reports={"interval_s": 0.5},
+        tmp_path, {"kind": "delta", "path": str(tmp_path / "topics")}, reports={"interval_s": 0.5}
     )
     open_transport(load_settings(conf).transport).check()
     process = AgentProcess("b1", conf, tmp_path / "b1.jsonl")

@@ -11,12 +11,7 @@ import pytest
 from tests.outside.checks import unknown_ends, violations
 from tests.outside.journal import Exit
 from tests.outside.planted import IN_ANY_RUN
-from tests.outside.pulsar_checks import (
-    PULSAR_CHECKS,
-    PulsarEvidence,
-    kept_from,
-    new_topics_p99_ms,
-)
+from tests.outside.pulsar_checks import PULSAR_CHECKS, PulsarEvidence, kept_from, new_topics_p99_ms
 
 QUIET_MS, END_MS = 100_000, 160_000
 SLOTS = dict.fromkeys(range(QUIET_MS // 100, END_MS // 100), 10)

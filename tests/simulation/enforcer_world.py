@@ -27,19 +27,11 @@ from quotaplane.wire.limits import encode_limits
 from tests.simulation.enforcer_faults import EnforcerFaults
 from tests.simulation.enforcer_invariants import EnforcerInvariants
 from tests.simulation.enforcer_knowledge import EnforcerKnowledge
-from tests.simulation.enforcer_scenario import (
-    LEASE_MS,
-    ROUND_MS,
-    enforcer_scenario_of,
-)
+from tests.simulation.enforcer_scenario import LEASE_MS, ROUND_MS, enforcer_scenario_of
 from tests.simulation.invariants import ViolationError
 from tests.simulation.memory_table import MemoryTable, in_memory
 from tests.simulation.process_loop import Machines, ProcessLoop
-from tests.simulation.pulsar_cluster import (
-    LimitsReader,
-    SimulatedPulsar,
-    SimulatedWire,
-)
+from tests.simulation.pulsar_cluster import LimitsReader, SimulatedPulsar, SimulatedWire
 from tests.simulation.virtual_time import START_MS, Timeline, Trace
 from tests.unit.enforce.election_cases import ElectionRoom, ElectionSeat
 from tests.unit.enforce.enforce_cluster import full
