@@ -195,6 +195,13 @@ PLANTED: Final[dict[str, Planted]] = {
         needs=("repeats", "job_crash"),
         first_seed=1,
     ),
+    # A batch that runs again gets a new seq.
+    "seq_counted_again": Planted(
+        QuotaProgram.run,
+        "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
+        "round_ = Round(self.epoch, batch.seq + 1, batch.now_ms)",
+        first_seed=0,
+    ),
     # Limits are published before the history has them.
     "published_before_history": Planted(
         BatchSink._write,
