@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from quotaplane.settings import History
-from tests.unit.sim.recorded_history import Recording
+from tests.unit.sim.recorded_history import Recording, garbage_at
 
 ORDERS: Final = "acme/orders"
 HOSTILE: Final = '<img src=x onerror="document.title=1">'
@@ -42,7 +42,11 @@ def record(history: History, *, seconds: int, ended_s_ago: int = 2) -> None:
     }
     begin_ms = int((time.time() - ended_s_ago - seconds) * 1000)
     story = Recording(
-        history, wants, begin_ms=begin_ms, garbage_at_s=seconds // 2, limits={"lease_s": 30.0}
+        history,
+        wants,
+        begin_ms=begin_ms,
+        loop={"mangle": garbage_at(seconds // 2)},
+        limits={"lease_s": 30.0},
     )
     story.put(ORDERS, 1500.0, by="ann").put("acme/payments", 800.0).put("globex/clicks", 2500.0)
     story.put("globex", 900.0).put("globex::batch", 700.0, weight=2.0).put("globex::reports", 300.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from quotabalance.planning.decisions import Decisions
 from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.planner import BalanceRound, BalanceState, decide
 from quotabalance.planning.policies import Policies
+
+_CAPACITY: Final = 1e9
+"""Bytes per second that each broker can carry."""
 
 
 @dataclass
@@ -24,11 +27,8 @@ class BalanceLoop:
     owner: np.ndarray
     brokers: int
     options: BalanceOptions = field(default_factory=BalanceOptions)
-    policies: Policies = field(default_factory=Policies)
     sigma: float = 0.0
     seed: int = 1
-    size: Any = 1.0
-    """Capacity of each broker, in bytes per second / 1e9."""
     foreign: Any = 0.0
     """Foreign load of each broker, as part of its machine."""
     with_limits: bool = False
@@ -53,8 +53,8 @@ class BalanceLoop:
         usage, limit = np.zeros((2, self.brokers, 5))
         if self.with_limits:
             carried = np.bincount(self.owner, sample, self.brokers)
-            limit[:, 0] = 800.0 * np.asarray(self.size)
-            usage[:, 0] = limit[:, 0] * (carried / (1e9 * np.asarray(self.size)) + self.foreign)
+            limit[:, 0] = 800.0
+            usage[:, 0] = limit[:, 0] * (carried / _CAPACITY + self.foreign)
         return ClusterLoad(self.broker_names, usage, limit, self.names, self.owner.copy(), rates)
 
     def run(self, minutes: int) -> BalanceLoop:
@@ -62,7 +62,7 @@ class BalanceLoop:
         for _ in range(minutes):
             draining = np.isin(np.arange(self.brokers), self.draining)
             round_ = BalanceRound(self.load(), 60.0 * self.minute, np.zeros(self.brokers), draining)
-            self.state, decided = decide(self.state, round_, self.options, self.policies)
+            self.state, decided = decide(self.state, round_, self.options, Policies())
             for move in decided.moves:
                 if self.executes(self.minute, move.bundle):
                     at = self.names.index(move.bundle)
@@ -74,10 +74,8 @@ class BalanceLoop:
 
     def ratio(self) -> float:
         """The most loaded broker by the mean, without noise."""
-        use = np.bincount(self.owner, self.truth, self.brokers) / (1e9 * np.asarray(self.size))
-        use = use + self.foreign
-        weight = np.broadcast_to(np.asarray(self.size, np.float64), (self.brokers,))
-        return float(use.max() / np.average(use, weights=weight))
+        use = np.bincount(self.owner, self.truth, self.brokers) / _CAPACITY + self.foreign
+        return float(use.max() / use.mean())
 
     def moves(self) -> int:
         """How many moves were decided so far."""

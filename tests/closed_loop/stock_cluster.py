@@ -11,21 +11,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from quotaplane.arrow import unpack
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.enforce.observed_usage import encode_observation, usage_of_groups
 from quotaplane.enforce.part_usage import PartUsage
 from quotaplane.enforce.rate_writes import Rates, plan
 from quotaplane.enforce.subdivide import subdivide
-from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
+from quotaplane.model import BASIC, DIMENSIONS, FloatArray, Round
 from quotaplane.quota.state import ShardState
-from quotaplane.streams.quota.program import quota_program
-from quotaplane.streams.shard_program import Batch
+from quotaplane.round_counts import RoundCounts
+from quotaplane.sim.broker_fleet import Report
 from quotaplane.topics.topic_layout import SIDES, Layout
 from quotaplane.wire.limits import decode_limits
-from quotaplane.wire.reports import decode, encode_stock_report
-from quotaplane.wire.shard_inputs import pack_groups, pack_reports
-from tests.closed_loop.conftest import START_MS, group_row, group_table, settings_with
+from quotaplane.wire.reports import encode_stock_report
+from tests.closed_loop.conftest import START_MS, Rounds, settings_with
 from tests.state_invariants import check_state
 
 TICKS_PER_S: Final = 10
@@ -33,12 +31,14 @@ _BYTES: Final = 100.0
 """Bytes of a message."""
 _BATCH_S: Final = 0.4
 """From the begin of a round until its limits are on their topic."""
+_WINDOW_S: Final = 2.0
+"""The enforcer divides by the usage in windows of this length."""
 _WRITE_S: Final = 0.5
 """From the decision to write a rate until the broker applies it."""
 GROUP: Final = "acme/orders"
 
 
-class StockCluster:
+class StockCluster(Rounds):
     """Topics of one group, each on its broker; ``rates`` and ``used`` have a row per second.
 
     Args:
@@ -46,7 +46,6 @@ class StockCluster:
         quota: of the group, in messages per second.
         observes: the enforcer reports what it observes.
         interval_s: of the brokers' own reports.
-        look_s: how often the enforcer reads and reports the counters; it divides by windows of 2 s.
         hidden: topics that the enforcer does not see in the counters.
         stops_at_s: the enforcer stops to observe then.
         poisson: a seed: demand is Poisson noise around ``wants``.
@@ -59,11 +58,13 @@ class StockCluster:
         *,
         observes: bool,
         interval_s: float = 10.0,
-        look_s: float = 1.0,
         hidden: frozenset[str] = frozenset(),
         stops_at_s: float = np.inf,
         poisson: int | None = None,
     ) -> None:
+        settings = {"shards": 1, "reports": {"interval_s": interval_s}, "limits": {"lease_s": 300}}
+        super().__init__(settings_with(**settings))
+        self.put(GROUP, {DIMENSIONS[0]: quota})
         self.topics = tuple(sorted(wants))
         brokers = tuple(sorted({name.partition("/")[0] for name in self.topics}))
         broker = np.array([brokers.index(name.partition("/")[0]) for name in self.topics])
@@ -80,23 +81,21 @@ class StockCluster:
         self.rate = np.full((len(every), BASIC), np.inf)
         self._tokens = np.full(len(every), np.inf)
         self._above_since_s = np.full((len(every), BASIC), np.inf)
-        self._look_s = look_s if observes else 2.0
+        self._look_s = 1.0 if observes else _WINDOW_S
         self._divided = self._counts.copy()
-        self._usage = PartUsage(2.0)
+        self._usage = PartUsage(_WINDOW_S)
         self._usage.carry(self.layout)
         self._received = ClusterLimits()
         self._received.expect(brokers, (GROUP,))
-        settings = settings_with(
-            shards=1, reports={"interval_s": interval_s}, limits={"lease_s": 300}
-        )
-        self._settings, self._program = settings, quota_program(settings, epoch=1)
-        self.state = ShardState()
-        self._reports: list[tuple[bytes, int]] = []
         self._later: list[tuple[float, str, Any]] = []
-        self._changes = [_quota(quota)]
         self.rates: list[FloatArray] = []
         self.used: list[FloatArray] = []
         self.writes = self.differing = 0
+
+    @property
+    def state(self) -> ShardState:
+        """The state of the only shard."""
+        return self._states[0]
 
     @property
     def now_s(self) -> float:
@@ -120,7 +119,7 @@ class StockCluster:
             if self._tick % round(self._look_s * TICKS_PER_S) == 0:
                 self._look()
             if self._tick % TICKS_PER_S == TICKS_PER_S // 2:
-                self._round()
+                self._decide_now()
             if self._tick % (TICKS_PER_S // 2) == 0:
                 self._divide()
             if self._tick % TICKS_PER_S == 0:
@@ -148,52 +147,40 @@ class StockCluster:
         self._reported = self._counts.copy()
         for index, name in enumerate(self.layout.brokers):
             total = grown[self.layout.broker == index].sum(axis=0, keepdims=True)
-            self._reports.append((encode_stock_report(name, [GROUP], total), self._now_ms))
+            self._send(name, encode_stock_report(name, [GROUP], total))
+
+    def _send(self, broker: str, value: bytes) -> None:
+        self._waiting.append(Report(broker, value, self._now_ms))
 
     def _look(self) -> None:
         grown = self._counts - self._looked
         self._looked = self._counts.copy()
-        window_over = self._tick % (2 * TICKS_PER_S) == 0
+        window_over = self._tick % round(_WINDOW_S * TICKS_PER_S) == 0
         if window_over:
             whole, self._divided = self._counts - self._divided, self._counts.copy()
         for index, name in enumerate(self.layout.brokers):
             parts = np.flatnonzero(self.layout.broker == index)
             if window_over:
-                self._usage.add_sample(parts, whole[parts] / 2.0)
+                self._usage.add_sample(parts, whole[parts] / _WINDOW_S)
             if not self._observes or self.now_s >= self._stops_at_s:
                 continue
             seen = parts[self._seen[parts]]
             used = usage_of_groups(self.layout, name, seen, grown[seen], self._look_s)
             value = encode_observation(name, used, at_ms=self._now_ms, window_s=self._look_s)
             assert value is not None
-            self._reports.append((value, self._now_ms))
+            self._send(name, value)
         self._divide()
 
-    def _round(self) -> None:
-        reports, self._reports = self._reports, []
-        arrived: dict[str, list[bytes]] = {"reports": [], "groups": self._changes}
-        self._changes = []
-        if reports:
-            decoded = decode(
-                [value for value, _ in reports],
-                np.array([at_ms for _, at_ms in reports], np.int64),
-                [f"{self._tick}#{place}" for place in range(len(reports))],
-                now_ms=self._now_ms,
-                reports=self._settings.reports,
-            )
-            assert not len(decoded.rejected)
-            arrived["reports"] = [payload for _, payload in pack_reports(decoded, 1)]
-        batch = Batch(0, self._tick, self._now_ms)
-        self.state, outputs = self._program.run(self.state, arrived, batch)
+    def _decide_now(self) -> None:
+        for value in self._decide(self._tick, self._now_ms):
+            self._later.append((self.now_s + _BATCH_S, "limits", value))
+        assert not self.rejected
         check_state(self.state)
-        for output in outputs:
-            if output.kind == "messages":
-                for value in unpack(output.payload)[0]["value"].to_pylist():
-                    self._later.append((self.now_s + _BATCH_S, "limits", value))
-            if output.kind == "counts":
-                from quotaplane.round_counts import RoundCounts
 
-                self.differing += RoundCounts.from_bytes(output.payload).sources_differing
+    def _finish(self, stamp: Round, packed: Mapping[str, Sequence[bytes]]) -> list[bytes]:
+        counts = map(RoundCounts.from_bytes, packed.get("counts", ()))
+        self.differing += sum(each.sources_differing for each in counts)
+        return super()._finish(stamp, packed)
 
     def _receive(self, value: bytes) -> None:
         self._received.receive(decode_limits(value), self._now_ms)
@@ -234,9 +221,3 @@ class StockCluster:
         place = self.topics.index(topic)
         late = [row[place] >= rate for row in self.rates[from_s:]]
         return late.index(True) + 1
-
-
-def _quota(quota: float) -> bytes:
-    row = group_row(GROUP, **{RATE_COLUMNS[0]: quota})
-    (_, payload), *_ = pack_groups(group_table([row]), 1)
-    return payload

@@ -18,7 +18,10 @@ def sizes(kind: str, seed: int, bundles: int = 300) -> np.ndarray:
     return random.permutation(1 / np.arange(1, bundles + 1) ** 0.6) * 1e7
 
 
-@pytest.mark.parametrize("kind", ["uniform", "lognormal", "zipf"])
+KINDS = pytest.mark.parametrize("kind", ["uniform", "lognormal", "zipf"])
+
+
+@KINDS
 @pytest.mark.parametrize("sigma", [0.1, 0.5])
 def test_noise_alone_moves_nothing(kind: str, sigma: float) -> None:
     truth = sizes(kind, 1)
@@ -27,7 +30,7 @@ def test_noise_alone_moves_nothing(kind: str, sigma: float) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", ["uniform", "lognormal", "zipf"])
+@KINDS
 @pytest.mark.parametrize("seed", range(10))
 def test_noise_alone_moves_nothing_in_three_hours(kind: str, seed: int) -> None:
     truth = sizes(kind, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,35 +27,22 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def wants() -> dict[str, dict[str, list[tuple[float, float]]]]:
+def without_c(made: list[Report]) -> list[Report]:
+    ended_ms = START_MS + 1000 * DIES_S
+    return [one for one in made if one.broker != "c" or one.published_at_ms < ended_ms]
+
+
+def run(listed_until_s: int = END_S, kind: type[Loop] = Loop, *args: Any) -> Loop:
+    """The loop, in which the cluster's list has ``c`` until this second."""
     hungry = [(0.0, 80.0)]
-    return {"g": {"a": hungry, "b": hungry, "c": [*hungry, (DIES_S, 0.0)]}}
-
-
-class Dead:
-    """Signs of the death of ``c`` in the network and in the cluster's list."""
-
-    def __init__(self, listed_until_s: int = END_S) -> None:
-        self._listed_until_s = listed_until_s
-
-    def reports(self, made: list[Report]) -> list[Report]:
-        ended_ms = START_MS + 1000 * DIES_S
-        return [one for one in made if one.broker != "c" or one.published_at_ms < ended_ms]
-
-    def departures(self, t_s: int) -> Mapping[str, int]:
-        left_s = self._listed_until_s
-        return {"c": START_MS + 1000 * left_s} if t_s >= left_s else {}
-
-
-def run(dead: Dead, kind: type[Loop] = Loop, *args: Any) -> Loop:
+    left = {"c": START_MS + 1000 * listed_until_s}
     loop = kind(
         *args,
-        wants(),
+        {"g": {"a": hungry, "b": hungry, "c": [*hungry, (DIES_S, 0.0)]}},
         {"g": {"publish_messages": QUOTA}},
         settings=settings_with(**SETTINGS),
-        mangle=dead.reports,
-        departures=dead.departures,
-        interval_s=1.0,
+        mangle=without_c,
+        departures=lambda t_s: left if t_s >= listed_until_s else {},
     )
     return loop.run(END_S)
 
@@ -74,7 +60,7 @@ def first_s(loop: Loop) -> int:
 
 
 def test_the_share_is_in_force_elsewhere_in_the_round_after_the_list() -> None:
-    by_list, by_silence = run(Dead(listed_until_s=DIES_S + 2)), run(Dead())
+    by_list, by_silence = run(DIES_S + 2), run()
     # Limits that are decided in a round are in force in the next.
     assert first_s(by_list) == DIES_S + 3
     # Its last report was read a moment after it was published, from when on silence counts.
@@ -85,7 +71,7 @@ def test_the_share_is_in_force_elsewhere_in_the_round_after_the_list() -> None:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> History:
     history = History(path=str(tmp_path_factory.mktemp("departed") / "history"))
-    run(Dead(listed_until_s=DIES_S + 2), RecordedLoop, history)
+    run(DIES_S + 2, RecordedLoop, history)
     return history
 
 

@@ -9,7 +9,6 @@ from quotaplane.model import DIMENSIONS
 from quotaplane.quota.headroom import DEFAULT_PRICE
 from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.sim.demand_schedule import Change
-from quotaplane.wire.limits import decode_limits
 from tests.closed_loop.conftest import Loop
 
 PUBLISH, DISPATCH, TOTAL, MUTATIONS = (DIMENSIONS[d] for d in (0, 2, 4, 6))
@@ -42,20 +41,3 @@ def test_a_total_beside_a_quota_on_one_of_its_parts() -> None:
     run = Loop({}, {"g": {TOTAL: 100.0, PUBLISH: 20.0}}, changes=WANTS).run(15)
     assert sum(run.last("usage", "g", PUBLISH).values()) <= 20.0 * (1 + 1e-9)
     assert sum(run.last("usage", "g", TOTAL).values()) == pytest.approx(90, rel=0.05)
-
-
-def test_a_quota_that_comes_and_goes_is_told_each_time() -> None:
-    run = Loop({}, {"g": {PUBLISH: 1000.0}}, changes=WANTS).run(4)
-    assert run.last("limit", "g", TOTAL) == {"b1": np.inf, "b2": np.inf}
-    before = len(run.messages)
-    run.put("g", {PUBLISH: 1000.0, TOTAL: 100.0})
-    run.run(4)
-    assert run.last("usage", "g", TOTAL) == pytest.approx(SHARES, rel=0.06)
-    run.put("g", {PUBLISH: 1000.0})
-    run.run(2)
-    assert run.last("limit", "g", TOTAL) == {"b1": np.inf, "b2": np.inf}
-    assert run.last("usage", "g", TOTAL) == {"b1": 120.0, "b2": 40.0}
-    total = DIMENSIONS.index(TOTAL)
-    told = [decode_limits(value).limits[:, total] for value in run.messages]
-    assert np.isinf(np.concatenate(told[:before])).all()
-    assert np.isfinite(np.concatenate(told[before:])).any()

@@ -7,13 +7,11 @@ import pytest
 
 from quotaplane.laws import get_law
 from quotaplane.model import DIMENSIONS
-from quotaplane.sim.broker_fleet import BrokerSpec
 from quotaplane.sim.controller import StepController, step_config
 from quotaplane.sim.figures import figures
 from quotaplane.sim.loop import Run, run_loop
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
-from tests.closed_loop.conftest import Loop
 from tests.examples import in_nightly
 
 PUBLISH = DIMENSIONS[0]
@@ -76,22 +74,3 @@ def test_a_law_that_looks_back_further_than_a_report_is_no_lie(law, mode) -> Non
     done = run(ThrottleTerms(law=law, mode=mode, samples=11, window_s=1.0), told=True)
     assert settled_in(done) == [1, 1]
     assert done.usage[26:].mean(axis=0) == pytest.approx([FAIR] * 3, rel=0.1)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("law", "mode", "told"),
-    # The windowed rate leaves a request of 5 % unused: a broker that does not report refusals would
-    # look as if it had all it wants. So it would with a sliding window, which leaves out a request
-    # now and then, once the noise of this is known.
-    [(law, mode, True) for law in ThrottleLaw for mode in ThrottleMode]
-    + [(law, mode, False) for law in (BUCKET, AMENDED) for mode in ThrottleMode],
-)
-def test_through_bytes_and_back(law, mode, told: bool) -> None:
-    wants = {"b1": [(0, 80)], "b2": [(0, 20), (5, 60)], "b3": [(0, 10)]}
-    specs = {name: BrokerSpec(name, throttled=told) for name in wants}
-    terms = of_a_second(law, mode)
-    done = Loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, throttle=terms).run(20)
-    assert done.last("share", "g") == pytest.approx({"b1": 45, "b2": 45, "b3": 10}, rel=0.05)
-    used = done.series("usage", "g")[10:].mean(axis=0)
-    assert used == pytest.approx([45, 45, 10], rel=0.1)

@@ -46,17 +46,6 @@ def test_duplicates_and_the_order_within_a_round_change_nothing(undisturbed) -> 
     same_limits(run(twice_and_shuffled), undisturbed)
 
 
-def test_an_old_report_that_comes_again_later_changes_nothing(undisturbed) -> None:
-    previous: list[Report] = []
-
-    def with_previous(reports: list[Report]) -> list[Report]:
-        again = list(previous)
-        previous[:] = reports
-        return reports + again
-
-    same_limits(run(with_previous), undisturbed)
-
-
 def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none() -> None:
     """The broker's newest report is lost, and one that was already used arrives again."""
 
@@ -79,31 +68,6 @@ def test_an_old_report_in_place_of_a_new_one_is_as_good_as_none() -> None:
         return report.published_at_ms // 1000 % 3 == 1
 
     same_limits(run(without), run(with_old_ones))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("late", [1, 2, 3])
-@pytest.mark.parametrize("format_", ["own", "stock"])
-def test_a_limit_that_is_still_on_its_way_does_not_mislead(format_: str, late: int) -> None:
-    """Usage under the old limit, compared with the new one, would look like a satisfied broker."""
-    wants = {"b1": [(0, 80)], "b2": [(0, 20), (6, 60)]}
-    specs = {name: BrokerSpec(name, format=format_) for name in wants}
-    done = Loop({"g": wants}, {"g": {PUBLISH: 100}}, specs=specs, limits_late=late).run(30)
-    limit = done.series("limit", "g")
-    first = int(np.argmax((np.arange(30) > 6) & (np.abs(limit[:, 1] - 50) < 1)))
-    assert 6 < first <= 8 + late
-    assert limit[first:] == pytest.approx(np.full((30 - first, 2), 50.0))
-
-
-def test_garbage_between_the_reports_changes_nothing_and_is_rejected(undisturbed) -> None:
-    def with_garbage(reports: list[Report]) -> list[Report]:
-        junk = [Report("b1", value, reports[0].published_at_ms) for value in (b"", b"\xff" * 40)]
-        cut = Report("b2", reports[-1].value[:-3], reports[-1].published_at_ms)
-        return [junk[0], *reports, junk[1], cut]
-
-    done = run(with_garbage)
-    same_limits(done, undisturbed)
-    assert len(done.rejected) == 3 * SECONDS
 
 
 @pytest.mark.nightly

@@ -91,8 +91,7 @@ def test_an_enforcer_that_sees_a_part_does_not_win() -> None:
 
 
 def test_an_enforcer_that_stops_to_observe_leaves_the_brokers_reports() -> None:
-    wants = {"a/t": [(0, 80)], "b/t": [(0, 80)], "c/t": [(0, 0), (60, 60)]}
-    cluster = StockCluster(wants, QUOTA, observes=True, stops_at_s=40).run(95)
+    cluster = waking(60, observes=True, stops_at_s=40).run(95)
     assert not len(cluster.state.observed)
     assert cluster.rates[-1] == pytest.approx([FAIR] * 3, abs=1.0)
     # As late as without observations, which is up to two report intervals.

@@ -22,7 +22,6 @@ from quotaplane.replay.quick_what_if import (
 from quotaplane.replay.quota_what_if import what_if
 from quotaplane.settings import History
 from quotaplane.sim.broker_fleet import BrokerSpec
-from quotaplane.wire.shard_inputs import pack_groups
 from tests.closed_loop.conftest import Loop, at, group_row, group_table, settings_with
 from tests.closed_loop.recorded_loop import RecordedLoop
 
@@ -41,25 +40,30 @@ LEAST: Final = 60.0
 """Units that may differ in any case: a broker's messages of a second or two."""
 
 
+def specs_of(*, told: bool) -> dict[str, BrokerSpec]:
+    return {name: BrokerSpec(name, throttled=told) for name in "abc"}
+
+
 @pytest.fixture(scope="module", params=["with refusals", "stock"])
 def history(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> History:
     """120 rounds: a group whose third broker wakes up, and two groups below one quota."""
     history = History(path=str(tmp_path_factory.mktemp("recorded") / "history"))
     quotas = {name: {"publish_messages": rate} for name, rate in QUOTAS.items()}
-    told = request.param == "with refusals"
-    specs = {name: BrokerSpec(name, throttled=told) for name in "abc"}
+    specs = specs_of(told=request.param == "with refusals")
     RecordedLoop(history, WANTS, quotas, specs=specs).run(UNTIL)
     return history
 
 
-def rows(**changed: dict[str, Any]) -> pa.Table:
+def columns_of(changed: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The groups as they are, with what is changed of some."""
-    return group_table(
-        [
-            group_row(name, **{"publish_messages_per_s": rate, **changed.get(name, {})})
-            for name, rate in QUOTAS.items()
-        ]
-    )
+    return {
+        name: {"publish_messages_per_s": rate, **changed.get(name, {})}
+        for name, rate in QUOTAS.items()
+    }
+
+
+def rows(**changed: dict[str, Any]) -> pa.Table:
+    return group_table([group_row(name, **each) for name, each in columns_of(changed).items()])
 
 
 def quick(
@@ -80,19 +84,6 @@ def quick(
     means = found.limit[0].mean(axis=-1).tolist()
     limits = {(names[g], period.brokers[b]): m for (g, b), m in zip(pairs, means, strict=True)}
     return listed, limits
-
-
-class ChangedLoop(Loop):
-    """A loop of these groups, run anew."""
-
-    def __init__(self, groups: pa.Table, told: bool) -> None:
-        specs = {name: BrokerSpec(name, throttled=told) for name in "abc"}
-        super().__init__(WANTS, {}, specs=specs)
-        self._given: pa.Table | None = groups
-
-    def _changes(self, shards: int) -> list[tuple[int, bytes]]:
-        given, self._given = self._given, None
-        return [] if given is None else pack_groups(given, shards)
 
 
 def sums(found: list[dict[str, Any]], column: str) -> dict[str, float]:
@@ -144,13 +135,15 @@ OTHER: Final = {
 }
 
 
-@pytest.mark.parametrize("name", ["cut", "weight", "floor", "raise", "priority", "brokers"])
+@pytest.mark.parametrize("changed", OTHER.values(), ids=OTHER)
 def test_limits_are_those_of_a_loop_that_really_has_the_change(
-    history: History, request: pytest.FixtureRequest, name: str
+    history: History, request: pytest.FixtureRequest, changed: dict[str, dict[str, Any]]
 ) -> None:
-    changed = OTHER[name]
     told = "with refusals" in request.node.name
-    loop = ChangedLoop(rows(**changed), told).run(UNTIL)
+    loop = Loop(WANTS, {}, specs=specs_of(told=told))
+    for group, columns in columns_of(changed).items():
+        loop.change(group, **columns)
+    loop.run(UNTIL)
     found, ours = quick(history, rows(**changed))
     assert found
     theirs = {

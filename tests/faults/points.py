@@ -227,15 +227,9 @@ def _without_ids(path: str) -> str:
     return _ID.sub("*", path)
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """How many points there were of each case and fault, and how they ended."""
-    lines = []
-    for case in dict.fromkeys(outcome.case for outcome in outcomes):
-        for fault in FAULTS:
-            those = [each for each in outcomes if (each.case, each.fault) == (case, fault)]
-            if those:
-                codes = sorted(Counter(each.code for each in those).items())
-                ends = ", ".join(f"{code}: {count}" for code, count in codes)
-                wrong = sum(bool(each.problems) for each in those)
-                lines.append(f"{case:14} {fault:18} {len(those):5}  {wrong:3} wrong  ({ends})")
-    return "\n".join(lines)
+def summary(fault: str, outcomes: Sequence[Outcome]) -> str:
+    """How many points there were of a fault, and how they ended."""
+    codes = sorted(Counter(each.code for each in outcomes).items())
+    ends = ", ".join(f"{code}: {count}" for code, count in codes)
+    wrong = sum(bool(each.problems) for each in outcomes)
+    return f"{fault:20} {len(outcomes):5}  {wrong:3} wrong  ({ends})"

@@ -8,30 +8,23 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from quotaplane.client.agent import BrokerClient
-from quotaplane.errors import TransportError
 from quotaplane.settings import DeltaTransport
-from quotaplane.streams.session import SHORT_LIVED
-from quotaplane.transport import open_broker_link
+from tests.outside.journal import Held
+from tests.outside.processes import AgentProcess, Job, quotaplane
+from tests.waiting import wait_until
+from tests.wall_clock import WallClock
 
-_REPOSITORY: Final = Path(__file__).parents[2]
 _SIZE: Final = "64m"
 _INTERVAL_S: Final = 1.0
 _PATIENCE_S: Final = 600.0
-
-
-class ProblemError(AssertionError):
-    """Something that is promised does not hold."""
 
 
 class SmallDisk:
@@ -78,152 +71,103 @@ class SmallDisk:
 
     def quotaplane(self, *words: str, codes: Sequence[int] = (0,)) -> str:
         """Run a command; what it said. An error must be one line."""
-        command = [sys.executable, "-m", "quotaplane", *words, "--conf", str(self.conf)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        _say(f"  {' '.join(words)}: exit code {done.returncode} {done.stderr.strip()}")
-        if done.returncode not in codes:
-            raise ProblemError(f"{words} ended with {done.returncode}: {done.stderr}")
-        if "Traceback" in done.stderr:
-            raise ProblemError(done.stderr)
-        return done.stdout + done.stderr
+        code, printed, error = quotaplane(*words, "--conf", str(self.conf))
+        _say(f"  {' '.join(words)}: exit code {code} {error.strip()}")
+        if code not in codes or "Traceback" in error:
+            raise AssertionError(f"{words} ended with {code}: {error}")
+        return printed + error
+
+    def job(self) -> Job:
+        """Start the quota job."""
+        return Job("job", self.conf, WallClock(self.conf.parent))
+
+    def broker(self) -> Broker:
+        """Start a broker."""
+        broker = Broker("broker-1", self.conf, self.conf.with_name("broker.jsonl"))
+        broker.want("orders", 80.0)
+        return broker
 
 
-class Brokers:
-    """A broker that reports, and the times at which limits came."""
+class Broker(AgentProcess):
+    """A broker that reports, and the limits that came."""
 
-    def __init__(self, disk: SmallDisk) -> None:
-        self._link = open_broker_link(disk.transport)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self.received_s: list[float] = []
-        self.limit = float("nan")
-        self._thread.start()
+    def _limits(self) -> list[Held]:
+        return [look.held["orders"] for look in self.looks() if look.held]
 
-    def _work(self) -> None:
-        client = BrokerClient(self._link, "broker-1", now_ms=_clock_ms, groups=["orders"])
-        while not self._stopped.wait(_INTERVAL_S):
-            client.use("orders", publish_messages=80 * _INTERVAL_S)
-            try:
-                client.report()
-                messages = self._link.poll_limits().messages
-                if messages:
-                    self.received_s.append(time.monotonic())
-                for message in messages:
-                    client.receive(message.value)
-            except TransportError as error:
-                _say(f"  broker: {error}")
-            self.limit = client.limit("orders")["publish_messages"]
+    @property
+    def limit(self) -> float:
+        """The limit now; NaN: none came yet."""
+        return self._limits()[-1].limit if self._limits() else float("nan")
 
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
+    def received(self) -> int:
+        """How many limits came."""
+        return len({(held.epoch, held.seq) for held in self._limits() if held.epoch >= 0})
 
 
-class Job:
-    """The quota job's process, and its lines."""
-
-    def __init__(self, disk: SmallDisk) -> None:
-        words = ["-m", "quotaplane", "run", "quota", "--conf", str(disk.conf)]
-        words += ["--driver-java-options", SHORT_LIVED]
-        self.process = subprocess.Popen(
-            [sys.executable, *words],
-            cwd=_REPOSITORY,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip())
-            _say(f"  job: {line.rstrip()[:400]}")
-
-    def said(self, pattern: str) -> bool:
-        return any(re.search(pattern, line) for line in list(self.lines))
-
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def check_ended(self, *codes: int) -> None:
-        """The job ended with one of these codes and one line that says why."""
-        until("the job has ended", self.ended)
-        self._reader.join()
-        errors = [line for line in self.lines if "quotaplane: error: " in line]
-        if self.process.returncode not in codes or len(errors) != 1:
-            raise ProblemError(f"the job ended with {self.process.returncode} and said {errors}")
-
-    def stop(self) -> None:
-        """Stop it, which is no error."""
-        self.process.terminate()
-        until("the job has ended", self.ended)
-        if self.process.returncode != 0:
-            raise ProblemError(f"the job was stopped and ended with {self.process.returncode}")
+def check_ended(job: Job, *codes: int) -> None:
+    """Check that the job ends with one of these codes and one line that says why."""
+    until("the job has ended", lambda: not job.runs)
+    job.replaced = True
+    job.supervise()
+    errors = [line for line in job.said().splitlines() if "quotaplane: error: " in line]
+    if job.exits[-1].code not in codes or len(errors) != 1:
+        raise AssertionError(f"the job ended with {job.exits[-1].code}: {job.said()[-4000:]}")
 
 
-def until(what: str, holds: Callable[[], bool]) -> float:
-    """Wait until something holds; returns the seconds that it took."""
+def until(what: str, holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
     began = time.monotonic()
-    while not holds():
-        if time.monotonic() - began > _PATIENCE_S:
-            raise ProblemError(f"not in {_PATIENCE_S:g} s: {what}")
-        time.sleep(0.2)
-    took_s = time.monotonic() - began
-    _say(f"  {what}, after {took_s:.1f} s")
-    return took_s
+    wait_until(holds, _PATIENCE_S, said=lambda: f"waiting for: {what}", every_s=0.2)
+    _say(f"  {what}, after {time.monotonic() - began:.1f} s")
 
 
 def run(scratch: Path, faults: Sequence[str]) -> None:
     """Try some of ``FAULTS`` one after the other: the job, a fault, the job again, and so on.
 
     Raises:
-        ProblemError: something that is promised does not hold.
+        AssertionError: something that is promised does not hold.
     """
     with _mounted(scratch) as disk:
         disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "100", "--init")
-        job, brokers = Job(disk), Brokers(disk)
+        job, broker = disk.job(), disk.broker()
         try:
-            until("a limit of the quota of 100 came", lambda: brokers.limit == 100)
+            until("a limit of the quota of 100 came", lambda: broker.limit == 100)
             until("there are reserves", lambda: len(disk.reserves()) == 2)
             for fault in faults:
                 _say(f"== {fault}")
-                FAULTS[fault](disk, job, brokers)
+                FAULTS[fault](disk, job, broker)
                 if not os.path.ismount(disk.root):
                     return
                 _say("== back")
-                job = Job(disk)
-                _is_back(disk, brokers)
+                job = disk.job()
+                _is_back(disk, broker)
             job.stop()
+            if job.exits[-1].code != 0:
+                raise AssertionError(f"the job was stopped and ended with {job.exits[-1].code}")
         finally:
-            brokers.stop()
-            if not job.ended():
-                job.process.terminate()
-                job.process.wait()
+            broker.stop()
+            job.kill()
 
 
-def _is_back(disk: SmallDisk, brokers: Brokers) -> None:
-    count, quota = len(brokers.received_s), disk.quota()
-    until("limits come again", lambda: len(brokers.received_s) > count)
-    until(f"a limit of the quota of {quota:g} came", lambda: brokers.limit == quota)
+def _is_back(disk: SmallDisk, broker: Broker) -> None:
+    count, quota = broker.received(), disk.quota()
+    until("limits come again", lambda: broker.received() > count)
+    until(f"a limit of the quota of {quota:g} came", lambda: broker.limit == quota)
     until("there are reserves", lambda: len(disk.reserves()) == 2)
     disk.quotaplane("doctor")
 
 
-def _full(disk: SmallDisk, job: Job, brokers: Brokers) -> None:
+def _full(disk: SmallDisk, job: Job, broker: Broker) -> None:
     disk.fill()
-    filled_s = time.monotonic()
-    until("the job gave up its reserve", lambda: job.said("reserve of 3 MB was given up"))
-    count = len(brokers.received_s)
-    until("limits go on", lambda: len(brokers.received_s) > count + 3)
+    given_up = "reserve of 3 MB was given up"
+    until("the job gave up its reserve", lambda: given_up in job.said())
+    count = broker.received()
+    until("limits go on", lambda: broker.received() > count + 3)
     disk.fill()  # something else takes that space, too
-    job.check_ended(3, 4)
-    _say(f"  the last limits came {brokers.received_s[-1] - filled_s:.0f} s after it was full")
+    check_ended(job, 3, 4)
     said = disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "40")
-    if "reserve of 3 MB was given up" not in said:
-        raise ProblemError("a lower quota did not need the reserve")
+    if given_up not in said:
+        raise AssertionError("a lower quota did not need the reserve")
     disk.quotaplane("maintain", "--keep-days", "0.0001")
     disk.fill()
     disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "50", codes=[4])
@@ -233,20 +177,20 @@ def _full(disk: SmallDisk, job: Job, brokers: Brokers) -> None:
     disk.quotaplane("maintain")
 
 
-def _read_only(disk: SmallDisk, job: Job, _: Brokers) -> None:
+def _read_only(disk: SmallDisk, job: Job, _: Broker) -> None:
     # tmpfs refuses to become read-only while files are open for writing, as disks do not.
     _system("mount", "-o", "bind", disk.root, disk.root)
     _system("mount", "-o", "remount,bind,ro", disk.root)
-    job.check_ended(4)
+    check_ended(job, 4)
     disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "50", codes=[4])
     disk.quotaplane("maintain", codes=[4])
     disk.quotaplane("groups", "get", "orders")
     _system("umount", "-l", disk.root)
 
 
-def _gone(disk: SmallDisk, job: Job, _: Brokers) -> None:
+def _gone(disk: SmallDisk, job: Job, _: Broker) -> None:
     disk.unmount()
-    job.check_ended(1, 2, 4)
+    check_ended(job, 1, 2, 4)
     disk.quotaplane("groups", "put", "orders", "--publish-messages-per-s", "50", codes=[2, 4])
 
 
@@ -265,10 +209,6 @@ def _mounted(scratch: Path) -> Iterator[SmallDisk]:
 
 def _system(*words: object) -> None:
     subprocess.run([*map(str, words)], check=True)
-
-
-def _clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _say(line: str) -> None:

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, NamedTuple
+
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 NUMBERS = (
     *(0, 1, 2, 3, 7, 8, 127, 128, 255, 256, 65_535, 65_536),
@@ -28,24 +32,8 @@ TEXTS = (
     *("ß" * 50, "..", "a/../b", "a/b", "acme/orders", "a::b", "::", "a::", "user=a"),
     *("user=<default>", "a/b/0x00000000_0xffffffff", "a/b/0xffffffff_0x00000000", "0x0_0x1"),
     *("0x00000000_0x80000000", "persistent://a/b/c", "persistent://a/b/c-partition-0"),
-    *(
-        "http://[",
-        "http://b1:8080",
-        "://",
-        "*",
-        "a*",
-        "[a",
-        "(",
-        "(a+)+$",
-        "\\",
-        '"',
-        "'",
-        "%00",
-        "%zz",
-        "{}",
-        "${HOME}",
-        "x" * 1025,
-    ),
+    *("http://[", "http://b1:8080", "://", "*", "a*", "[a", "(", "(a+)+$", "\\", '"', "'"),
+    *("%00", "%zz", "{}", "${HOME}", "x" * 1025),
 )
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2**31, 2**53 + 1, 2**63, -(2**63) - 1, 2**64, 10**400),
@@ -53,6 +41,8 @@ VALUES: tuple[Any, ...] = (
     *(float("nan"), float("inf"), float("-inf")),
     *([], {}, [[]], [None], {"": None}, [0] * 50, {"a": {"a": {"a": 1}}}, ["a", 1], [{}]),
 )
+_FIXED = {1: 8, 5: 4}
+"""Bytes of a value by its kind on the wire."""
 _BYTES = bytes((0, 1, 8, 10, 16, 18, 26, 34, 127, 128, 255))
 
 
@@ -105,36 +95,18 @@ def varint(number: int, extra: int = 0) -> bytes:
 
 def fields_of(message: bytes) -> list[Field] | None:
     """The fields of a message; None if it is none, or one with groups."""
-    fields: list[Field] = []
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        result = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return result
-            shift += 7
-
     try:
-        while at < len(message):
-            tag = number()
-            wire = tag & 7
-            if wire == 0:
-                fields.append(Field(tag >> 3, 0, number()))
-                continue
-            if wire not in (1, 2, 5):
-                return None
-            size = number() if wire == 2 else 8 if wire == 1 else 4
-            if at + size > len(message):
-                return None
-            fields.append(Field(tag >> 3, wire, message[at : at + size]))
-            at += size
-    except IndexError:
+        parsed = [*UnknownFieldSet(Empty.FromString(message))]
+    except DecodeError:
         return None
+    if not {each.wire_type for each in parsed} <= {0, 1, 2, 5}:
+        return None
+    fields = []
+    for each in parsed:
+        value = each.data
+        if each.wire_type in _FIXED:
+            value = value.to_bytes(_FIXED[each.wire_type], "little")
+        fields.append(Field(each.field_number, each.wire_type, value))
     return fields
 
 
@@ -273,6 +245,11 @@ def changed_json(random: Random, samples: Sequence[Any]) -> bytes:
     return data
 
 
+def texts(samples: Sequence[str], tokens: Sequence[str]) -> Callable[[Random], bytes]:
+    """Makes texts by ``changed_text``, as bytes."""
+    return lambda random: changed_text(random, samples, tokens).encode("utf-8", "surrogatepass")
+
+
 def changed_text(random: Random, samples: Sequence[str], tokens: Sequence[str]) -> str:
     """A text with tokens inserted, removed, repeated or replaced; a token may be any character."""
     text = random.choice(samples)
@@ -294,13 +271,17 @@ def changed_text(random: Random, samples: Sequence[str], tokens: Sequence[str]) 
 
 
 def several(random: Random, make: Callable[[Random], bytes], most: int) -> bytes:
-    """One to ``most`` messages as one input, each behind its length."""
-    made = [make(random) for _ in range(random.randint(1, most))]
-    return b"".join(len(message).to_bytes(4, "big") + message for message in made)
+    """One to ``most`` messages as one input."""
+    return joined(make(random) for _ in range(random.randint(1, most)))
+
+
+def joined(messages: Iterable[bytes]) -> bytes:
+    """Messages as one input, each behind its length."""
+    return b"".join(len(message).to_bytes(4, "big") + message for message in messages)
 
 
 def parts_of(value: bytes) -> list[bytes]:
-    """The messages of ``several``."""
+    """The messages of ``joined``."""
     parts, at = [], 0
     while at < len(value):
         begin = at + 4

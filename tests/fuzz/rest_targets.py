@@ -41,7 +41,7 @@ from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of
 from quotaplane.pulsar_admin.rest import NotFoundError, Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
-from tests.fuzz.mutators import changed_json, changed_text, parts_of, several
+from tests.fuzz.mutators import changed_json, joined, parts_of, texts
 from tests.fuzz.target import Target
 from tests.unit.balance.load_report_cases import local_broker_data
 from tests.unit.pulsar_admin.cluster_cases import transport_to
@@ -108,10 +108,7 @@ ISOLATION = {
         "namespaces": ["acme/.*"],
         "primary": ["b1.*"],
         "secondary": ["b2"],
-        "auto_failover_policy": {
-            "policy_type": "min_available",
-            "parameters": {"min_limit": 1},
-        },
+        "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": 1}},
     }
 }
 METRICS = (
@@ -209,15 +206,8 @@ def _metrics(value: bytes) -> None:
     assert not np.isinf(sample.usage).any()
 
 
-def _load(value: bytes) -> None:
-    _checked_load(with_answers(value))
-
-
-def _load_by_topics(value: bytes) -> None:
-    _checked_load(with_answers(*parts_of(value), refuses=("load-report",)))
-
-
-def _checked_load(rest: Rest) -> None:
+def _load(*answers: bytes, refuses: tuple[str, ...] = ()) -> None:
+    rest = with_answers(*answers, refuses=refuses)
     stats = done(read_broker_stats(rest, "http://b1"))
     assert np.isfinite(stats.rates).all()
     assert np.isfinite(stats.usage).all()
@@ -336,22 +326,19 @@ def _json(*samples: Any) -> Callable[[Random], bytes]:
     return lambda random: changed_json(random, samples)
 
 
-def _metric_text(random: Random) -> bytes:
-    return changed_text(random, METRICS, _METRIC_TOKENS).encode("utf-8", "surrogatepass")
-
-
-def _topics_and_metrics(random: Random) -> bytes:
-    made = changed_json(random, [STATISTICS]), _metric_text(random)
-    return b"".join(len(each).to_bytes(4, "big") + each for each in made)
+_metric_text = texts(METRICS, _METRIC_TOKENS)
 
 
 TARGETS = {
     "rest-statistics": Target(_json(STATISTICS), _statistics),
     "rest-metrics": Target(
-        lambda random: several(random, _metric_text, 1) + several(random, _metric_text, 1), _metrics
+        lambda random: joined([_metric_text(random), _metric_text(random)]), _metrics
     ),
     "rest-load-report": Target(_json(local_broker_data(bundles=2)), _load),
-    "rest-load-by-topics": Target(_topics_and_metrics, _load_by_topics),
+    "rest-load-by-topics": Target(
+        lambda random: joined([changed_json(random, [STATISTICS]), _metric_text(random)]),
+        lambda value: _load(*parts_of(value), refuses=("load-report",)),
+    ),
     "rest-policies": Target(_json(POLICIES), _policies),
     "rest-groups": Target(_json(*GROUPS), _groups),
     "rest-rates": Target(_json(_RATE, {}), _rate),

@@ -22,12 +22,12 @@ from quotaplane.groups.scope import is_scope, parse_scope, scope_of
 from quotaplane.model import MAX_RATE
 from quotaplane.parsing.strict_json import parse_case, parse_json
 from quotaplane.registry.group_files import read_group_files
-from quotaplane.registry.group_input import given_groups, read_group, read_groups
+from quotaplane.registry.group_input import GivenGroups, given_groups, read_group, read_groups
 from quotaplane.server.schemas import GroupBody, PulsarGroup, RollbackBody
 from quotaplane.server.tokens import parse_key_set
 from quotaplane.server.what_if_routes import WhatIfBody
 from quotaplane.settings import load_settings
-from tests.fuzz.mutators import TEXTS, changed_json, changed_text
+from tests.fuzz.mutators import TEXTS, changed_json, changed_text, texts
 from tests.fuzz.target import Target
 
 _CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -86,20 +86,14 @@ BALANCE_POLICIES = {
 }
 
 
-@functools.cache
-def _folder() -> Path:
-    in_memory = Path("/dev/shm")
-    parent = in_memory if os.access(in_memory, os.W_OK) else None
-    kept = tempfile.TemporaryDirectory(prefix="quotaplane-fuzz-", dir=parent)
-    _KEPT.append(kept)
-    return Path(kept.name)
-
-
-_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+_IN_MEMORY = "/dev/shm"
+_FOLDER = tempfile.TemporaryDirectory(
+    prefix="quotaplane-fuzz-", dir=_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
+)
 
 
 def _file(name: str, value: bytes) -> str:
-    path = _folder() / f"{os.getpid()}-{name}"
+    path = Path(_FOLDER.name, f"{os.getpid()}-{name}")
     path.write_bytes(value)
     return str(path)
 
@@ -126,7 +120,10 @@ def _groups(value: bytes) -> None:
 
 
 def _groups_json(value: bytes) -> None:
-    given = read_groups(_file("groups.json", value))
+    _look_for_flaws(read_groups(_file("groups.json", value)))
+
+
+def _look_for_flaws(given: GivenGroups) -> None:
     list(quota_flaws(given.quotas))
     if given.policy is not None:
         list(option_flaws(given.policy))
@@ -153,10 +150,7 @@ def _name(value: bytes) -> None:
 def _record(value: bytes) -> None:
     record = parse_json(value.decode("utf-8", "replace"), "body")
     if isinstance(record, dict):
-        given = given_groups(["a"], [read_group(record, str)])
-        list(quota_flaws(given.quotas))
-        if given.policy is not None:
-            list(option_flaws(given.policy))
+        _look_for_flaws(given_groups(["a"], [read_group(record, str)]))
 
 
 def _body(random: Random) -> bytes:
@@ -183,14 +177,8 @@ TARGETS = {
     "group-files": Target(lambda random: _yaml(random, GROUP_FILES), _groups),
     "group-lists": Target(lambda random: changed_json(random, (list(RECORDS),)), _groups_json),
     "group-records": Target(lambda random: changed_json(random, RECORDS), _record),
-    "quotas": Target(
-        lambda random: changed_text(random, QUOTAS, _QUOTA_TOKENS).encode("utf-8", "surrogatepass"),
-        _quota,
-    ),
-    "names": Target(
-        lambda random: changed_text(random, NAMES, _NAME_TOKENS).encode("utf-8", "surrogatepass"),
-        _name,
-    ),
+    "quotas": Target(texts(QUOTAS, _QUOTA_TOKENS), _quota),
+    "names": Target(texts(NAMES, _NAME_TOKENS), _name),
     "bodies": Target(_body, _checked_body),
     "balance-policies": Target(lambda random: changed_json(random, [BALANCE_POLICIES]), _policies),
     "key-sets": Target(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 
 class Held(NamedTuple):
@@ -78,34 +78,32 @@ class Exit(NamedTuple):
     line: str
 
 
-class Run(Protocol):
+@dataclass(kw_only=True)
+class Run:
     """The part of the evidence that runs with Kafka and with Pulsar have."""
 
-    end_ms: int
-    exits: list[Exit]
-    history: list[str]
-
-
-@dataclass
-class Evidence:
-    """Everything that was seen of a run."""
-
-    quotas: dict[str, float]
-    """At the start."""
     lease_ms: int
-    stale_ms: int
-    """Most by which clocks may differ: ``brokers.stale_after_intervals`` intervals."""
     faults_end_ms: int
     """When the last fault was over."""
     end_ms: int
+    exits: list[Exit] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
+    """Complaints of ``doctor``, ``audit`` and ``replay`` at the end."""
+
+
+@dataclass(kw_only=True)
+class Evidence(Run):
+    """Everything that was seen of a run with Kafka."""
+
+    quotas: dict[str, float]
+    """At the start."""
+    stale_ms: int
+    """Most by which clocks may differ: ``brokers.stale_after_intervals`` intervals."""
     looks: dict[str, list[Look]] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)
     puts: list[Put] = field(default_factory=list)
-    exits: list[Exit] = field(default_factory=list)
     table: dict[str, float] = field(default_factory=dict)
     """Quotas at the end, as ``quotaplane groups list`` prints them."""
-    history: list[str] = field(default_factory=list)
-    """Complaints of ``doctor``, ``audit`` and ``replay`` at the end."""
 
 
 def read_journal(lines: Iterable[str]) -> list[Look]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -48,9 +49,9 @@ def lanes() -> dict[str, Lane]:
     found = {
         # A start and an epoch's learning take a minute: more often, and no limits are in force.
         "job": Lane(90.0, _job_fault),
-        "network of job": Lane(25.0, network_fault("job")),
-        "clock of job": Lane(25.0, clock_fault("job", 2.0)),
-        "server": Lane(60.0, process_fault("server", [3.0, 10.0])),
+        "network of job": Lane(25.0, partial(network_fault, "job")),
+        "clock of job": Lane(25.0, partial(clock_fault, "job", 2.0)),
+        "server": Lane(60.0, partial(process_fault, "server", [3.0, 10.0])),
         "tables": Lane(50.0, _table_fault),
         "access": Lane(60.0, _access_fault),
         "silence": Lane(90.0, _silence),
@@ -58,7 +59,7 @@ def lanes() -> dict[str, Lane]:
         "demand": Lane(3.0, _want, always=True),
     }
     for agent in AGENTS:
-        found[f"process of {agent}"] = Lane(60.0, process_fault(agent, [3.0, 20.0, 45.0]))
-        found[f"network of {agent}"] = Lane(45.0, network_fault(agent))
-        found[f"clock of {agent}"] = Lane(45.0, clock_fault(agent, 1.0))
+        found[f"process of {agent}"] = Lane(60.0, partial(process_fault, agent, [3.0, 20.0, 45.0]))
+        found[f"network of {agent}"] = Lane(45.0, partial(network_fault, agent))
+        found[f"clock of {agent}"] = Lane(45.0, partial(clock_fault, agent, 1.0))
     return found

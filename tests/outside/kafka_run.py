@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -12,15 +13,9 @@ from kafka import KafkaConsumer, TopicPartition
 
 from quotaplane.wire.limits import decode_limits
 from tests.outside.checks import learning, promised_ms, served_from, share_in_force
-from tests.outside.journal import Evidence, Published, read_journal
+from tests.outside.journal import Evidence, Published
 from tests.outside.kafka_lanes import GROUPS, lanes
-from tests.outside.kafka_world import (
-    _LIMITS,
-    INTERVAL_S,
-    LEASE_S,
-    STALE_INTERVALS,
-    KafkaWorld,
-)
+from tests.outside.kafka_world import _LIMITS, INTERVAL_S, LEASE_S, STALE_INTERVALS, KafkaWorld
 from tests.outside.processes import now_ms
 from tests.outside.schedule import schedule
 
@@ -45,18 +40,20 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         world.wait(QUIET_S)
         end_ms = now_ms()
         evidence = Evidence(
-            dict(GROUPS),
+            quotas=dict(GROUPS),
             lease_ms=round(LEASE_S * 1000),
             stale_ms=round(STALE_INTERVALS * INTERVAL_S * 1000),
             faults_end_ms=faults_end_ms,
             end_ms=end_ms,
         )
         for name, agent in world.agents.items():
-            with agent.journal.open() as lines:
-                looks = read_journal(lines)
-            evidence.looks[name] = [look for look in looks if look.t_ms <= end_ms]
+            evidence.looks[name] = [look for look in agent.looks() if look.t_ms <= end_ms]
         world.job.stop()
-        _must_have_ended(world, evidence)
+        evidence.history += [
+            f"{job.name} was replaced and still runs: {job.said()[-500:]}"
+            for job in world.jobs[:-1]
+            if job.runs
+        ]
         evidence.exits = world.exits()
         evidence.puts = list(world.puts)
         evidence.published = published(world)
@@ -72,18 +69,11 @@ def _want(world: KafkaWorld, quotas: int) -> None:
             agent.want(group, quotas * quota)
 
 
-def _must_have_ended(world: KafkaWorld, evidence: Evidence) -> None:
-    for job in world.jobs[:-1]:
-        if job.runs:
-            text = f"{job.name} was replaced and still runs: {job.said()[-500:]}"
-            evidence.history.append(text)
-
-
 def published(world: KafkaWorld) -> list[Published]:
     """All limits on the topic, read past the proxies from its beginning."""
     part = TopicPartition(_LIMITS, 0)
-    consumer = KafkaConsumer(bootstrap_servers=world.server.bootstrap_servers, group_id=None)
-    try:
+    servers = world.server.bootstrap_servers
+    with closing(KafkaConsumer(bootstrap_servers=servers, group_id=None)) as consumer:
         consumer.assign([part])
         consumer.seek_to_beginning(part)
         last = consumer.end_offsets([part])[part]
@@ -92,8 +82,6 @@ def published(world: KafkaWorld) -> list[Published]:
             for record in consumer.poll(timeout_ms=500).get(part, []):
                 found += _limits_of(record.offset, record.timestamp, record.value)
         return found
-    finally:
-        consumer.close()
 
 
 def _limits_of(place: int, t_ms: int, value: bytes) -> list[Published]:
@@ -127,10 +115,7 @@ def _ask_history(world: KafkaWorld, evidence: Evidence, begun_ms: int) -> None:
             row["group"]: row["publish_messages_per_s"] for row in json.loads(printed)
         }
     since = datetime.fromtimestamp(begun_ms / 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    asked = {
-        "doctor": ("doctor",),
-        "replay": ("replay", "--from", since, "--json"),
-    }
+    asked = {"doctor": ("doctor",), "replay": ("replay", "--from", since, "--json")}
     for name, words in asked.items():
         code, printed, error = world.quotaplane(*words)
         if code != 0:

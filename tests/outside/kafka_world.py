@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from tests.outside.schedule import Fault
 from tests.outside.world import World
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.proxy import KINDS, NetFault, Proxies, Proxy
+from tests.waiting import wait_until
 from tests.wall_clock import WallClock
 
 LEASE_S: Final = 45.0
@@ -256,18 +257,14 @@ class KafkaWorld(World):
 
     def _asked(self, ask: Callable[[KafkaAdminClient], Any]) -> Any:
         """The server's answer, once it serves: it may be frozen, or start."""
-        deadline = time.monotonic() + _SERVES_WITHIN_S
-        while True:
-            try:
-                admin = KafkaAdminClient(bootstrap_servers=self.server.bootstrap_servers)
-                try:
+
+        def answer() -> Any:
+            with suppress(KafkaError):
+                servers = self.server.bootstrap_servers
+                with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
                     return ask(admin)
-                finally:
-                    admin.close()
-            except KafkaError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(1.0)
+
+        return wait_until(answer, _SERVES_WITHIN_S, every_s=1.0)
 
 
 _SERVES_WITHIN_S: Final = 60.0

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from tests.outside.journal import Exit, Run
+from tests.outside.journal import Exit
 
-
-def _traceback(run: Run) -> None:
-    run.exits.append(Exit(run.end_ms, "job-1", 3, "Traceback (most recent call last) ..."))
-
-
-def _never_runs_again(run: Run) -> None:
-    run.exits.append(Exit(run.end_ms, "job-1", 7, "batch 7 failed three times"))
-
-
-def _broken_table(run: Run) -> None:
-    run.history.append("doctor: exit code 10: table rounds: a file is missing")
-
-
-IN_ANY_RUN: Final[dict[str, tuple[str, Callable[[Run], None]]]] = {
-    "traceback": ("known ends", _traceback),
-    "never runs again": ("known ends", _never_runs_again),
-    "broken table": ("history", _broken_table),
+IN_ANY_RUN: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "traceback": ("known ends", {"exits": [Exit(0, "job-1", 3, "Traceback (most recent ...")]}),
+    "never runs again": ("known ends", {"exits": [Exit(0, "job-1", 7, "batch 7 failed")]}),
+    "broken table": ("history", {"history": ["doctor: exit code 10: table rounds"]}),
 }
-"""By what it is: the check that must find it, and what plants it."""
+"""By what it is: the check that must find it, and the changed evidence."""

@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.job import ROOT, RunningJob, environment
-from tests.outside.journal import Exit
-from tests.servers.tools import end
+from tests.job import RunningJob, environment
+from tests.outside.journal import Exit, Look, read_journal
 from tests.wall_clock import WallClock
 
 _COMMAND_WITHIN_S: Final = 180.0
@@ -46,13 +45,17 @@ class Program:
 
     def __init__(self, name: str, conf: Path) -> None:
         self.name, self._conf = name, conf
-        self._log = conf.with_suffix(".log")
         self.replaced = False
         """Another one was started: this one must end by itself, and is not started again."""
         self.exits: list[Exit] = []
-        self._start()
+        self.start()
 
-    def _start(self) -> None:
+    @property
+    def _log(self) -> Path:
+        return self._conf.with_suffix(".log")
+
+    def start(self) -> None:
+        """Start its process."""
         self._printed = self._log.stat().st_size if self._log.exists() else 0
         self._process = self._open()
         self._ended_s: float | None = None
@@ -60,6 +63,18 @@ class Program:
     def _open(self) -> subprocess.Popen[bytes]:
         """Start its process, in a process group of its own; what it prints goes to ``_log``."""
         raise NotImplementedError
+
+    def _python(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        """Start a Python module with its arguments."""
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", *words],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=stdin,
+                env=environment(OMP_NUM_THREADS="1"),
+                start_new_session=True,
+            )
 
     @property
     def runs(self) -> bool:
@@ -83,7 +98,7 @@ class Program:
             self.exits.append(Exit(now_ms(), self.name, self._process.returncode, line))
             self._signal(signal.SIGKILL)  # what is left of its process group, as systemd does
         if not self.replaced and time.monotonic() >= self._ended_s + self.restart_after_s:
-            self._start()
+            self.start()
 
     def kill(self) -> None:
         """SIGKILL; the supervisor starts it again."""
@@ -136,44 +151,39 @@ class Enforcer(Program):
     """``quotaplane enforce pulsar``."""
 
     def _open(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "quotaplane", "enforce", "pulsar"]
-        with self._log.open("ab") as log:
-            return subprocess.Popen(
-                [*command, "--conf", str(self._conf)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=environment(),
-                start_new_session=True,
-            )
+        return self._python("quotaplane", "enforce", "pulsar", "--conf", str(self._conf))
 
 
-class AgentProcess:
+class AgentProcess(Program):
     """A broker's agent (``tests.outside.agent``), over all of its restarts."""
 
     def __init__(self, name: str, conf: Path, journal: Path) -> None:
-        self.name, self.journal = name, journal
-        self._command = [sys.executable, "-m", "tests.outside.agent", str(conf), name, str(journal)]
-        self._log = journal.with_suffix(".log")
+        self.journal = journal
         self._demand: dict[str, float] = {}
         self._ahead_s = 0.0
-        self.start()
+        super().__init__(name, conf)
+
+    @property
+    def _log(self) -> Path:
+        return self.journal.with_suffix(".log")
+
+    def looks(self) -> list[Look]:
+        """Its journal so far."""
+        if not self.journal.exists():
+            return []
+        with self.journal.open() as lines:
+            return read_journal(lines)
 
     def start(self) -> None:
         """Start the process; it wants what it wanted before."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                cwd=ROOT,
-                env=environment(OMP_NUM_THREADS="1"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-            )
+        super().start()
         self.clock(self._ahead_s)
         for group, rate in self._demand.items():
             self.want(group, rate)
+
+    def _open(self) -> subprocess.Popen[bytes]:
+        words = (str(self._conf), self.name, str(self.journal))
+        return self._python("tests.outside.agent", *words, stdin=subprocess.PIPE)
 
     def want(self, group: str, messages_per_s: float) -> None:
         """From now on it wants so much of a group."""
@@ -197,25 +207,11 @@ class AgentProcess:
         Raises:
             RuntimeError: it has ended by itself; has its last words.
         """
-        if self._process.poll() is not None:
-            raise RuntimeError(f"agent {self.name} ended: {self._log.read_text()[-2000:]}")
+        if not self.runs:
+            raise RuntimeError(f"agent {self.name} ended: {self.said()[-2000:]}")
 
     def kill(self) -> None:
         """SIGKILL; the journal gets a line that says so."""
-        self._process.kill()
-        self._process.wait()
+        super().kill()
         with self.journal.open("a") as journal:
             journal.write(json.dumps({"t": now_ms(), "end": True}) + "\n")
-
-    def freeze(self) -> None:
-        """SIGSTOP."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        self._process.send_signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        """End it."""
-        self.thaw()
-        end(self._process, 2.0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from quotaplane.errors import ClusterError
 from tests.outside.checks import KNOWN_CODES, Violation, history, unknown_ends
-from tests.outside.journal import Exit
+from tests.outside.journal import Run
 
 NEW_TOPIC_MS = 1_000
 """A new topic has a rate within this, in 99 of 100 cases."""
@@ -19,25 +19,20 @@ _MOST, _LEAST = 1.15, 0.8
 """Parts of the quota, once all is quiet: rates are measured, and a write refills buckets."""
 
 
-@dataclass
-class PulsarEvidence:
+@dataclass(kw_only=True)
+class PulsarEvidence(Run):
     """The evidence of a run."""
 
     quota: float
     """That the cluster acknowledged last."""
     table: float | None
     """The same in the table ``resource_groups`` at the end."""
-    lease_ms: int
-    faults_end_ms: int
-    end_ms: int
     acked: dict[str, dict[int, int]]
     """By topic: acknowledged messages by slot of 100 ms since 1970."""
     unlimited_ms: dict[str, int | None]
     """By topic: for how long its messages had no rate; None: until the end."""
     unlimited_looks: dict[str, list[int]]
     """By topic: when it had no rate any more, after it had had one."""
-    exits: list[Exit] = field(default_factory=list)
-    history: list[str] = field(default_factory=list)
 
 
 def used(evidence: PulsarEvidence, from_ms: int, to_ms: int) -> float:

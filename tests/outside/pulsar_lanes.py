@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -27,14 +28,14 @@ def _rest_fault(rng: Random) -> Fault:
 def lanes() -> dict[str, Lane]:
     """All lanes, by name."""
     found = {
-        "job": Lane(60.0, process_fault("job", [3.0, 20.0])),
-        "broker": Lane(90.0, process_fault("broker", [3.0, 8.0])),
+        "job": Lane(60.0, partial(process_fault, "job", [3.0, 20.0])),
+        "broker": Lane(90.0, partial(process_fault, "broker", [3.0, 8.0])),
         "rest": Lane(45.0, _rest_fault),
         "topics": Lane(2.0, _new_topic, always=True),
         "quota": Lane(30.0, _quota, always=True),
     }
     for enforcer in ENFORCERS:
-        found[enforcer] = Lane(45.0, process_fault(enforcer, [3.0, 15.0]))
+        found[enforcer] = Lane(45.0, partial(process_fault, enforcer, [3.0, 15.0]))
     for client in CLIENTS:
-        found[f"network of {client}"] = Lane(40.0, network_fault(client))
+        found[f"network of {client}"] = Lane(40.0, partial(network_fault, client))
     return found

@@ -37,7 +37,7 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         world.wait(QUIET_S)
         later = world.topics[_FIRST_TOPICS:]
         evidence = PulsarEvidence(
-            quota=world.quotas[-1][1],
+            quota=world.quota,
             table=None,
             lease_ms=round(LEASE_S * 1000),
             faults_end_ms=faults_end_ms,

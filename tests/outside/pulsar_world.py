@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.job import write_conf
-from tests.outside.processes import Enforcer, Job, now_ms
+from tests.outside.processes import Enforcer, Job
 from tests.outside.pulsar_lanes import CLIENTS, ENFORCERS
 from tests.outside.pulsar_producers import Topic
 from tests.outside.schedule import Fault
@@ -35,8 +35,8 @@ class PulsarWorld(World):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.cluster = PulsarCluster(folder / "cluster", report_interval_s=2, proxied=True)
-        self.quotas: list[tuple[int, float]] = []
-        """(when the cluster acknowledged it, quota)."""
+        self.quota: float
+        """The one that the cluster acknowledged last."""
         self.topics: list[Topic] = []
         self.enforcers: dict[str, Enforcer] = {}
         self._proxies: list[Proxy] = []
@@ -88,7 +88,7 @@ class PulsarWorld(World):
     def put_quota(self, quota: float) -> None:
         """An administrator sets the group's quota in the cluster."""
         self.cluster.rest().put_group(GROUP, publish_messages_per_s=round(quota))
-        self.quotas.append((now_ms(), quota))
+        self.quota = quota
 
     def new_topic(self, rate: float) -> Topic:
         """A new topic, whose producer begins at once; beyond ``_MOST_PRODUCERS`` one leaves."""

@@ -60,34 +60,22 @@ def schedule(seed: int, lanes: dict[str, Lane], faults_s: float) -> list[Fault]:
     return sorted(faults)
 
 
-def network_fault(client: str) -> Callable[[Random], Fault]:
+def network_fault(client: str, rng: Random) -> Fault:
     """The connections of a client are slow, silent or broken for a while."""
-
-    def make(rng: Random) -> Fault:
-        kind = rng.choice(KINDS)
-        way = rng.choice([(True, True), (True, False), (False, True)])
-        more = {"to_server": way[0], "to_client": way[1], "delay_s": round(rng.uniform(0.2, 2), 1)}
-        return Fault(0.0, rng.choice([2.0, 6.0, 15.0]), kind, client, more)
-
-    return make
+    kind = rng.choice(KINDS)
+    way = rng.choice([(True, True), (True, False), (False, True)])
+    more = {"to_server": way[0], "to_client": way[1], "delay_s": round(rng.uniform(0.2, 2), 1)}
+    return Fault(0.0, rng.choice([2.0, 6.0, 15.0]), kind, client, more)
 
 
-def process_fault(process: str, frozen_s: list[float]) -> Callable[[Random], Fault]:
+def process_fault(process: str, frozen_s: list[float], rng: Random) -> Fault:
     """A process is killed and started again, or frozen for a while."""
-
-    def make(rng: Random) -> Fault:
-        if rng.random() < 0.5:
-            return Fault(0.0, 0.0, "kill", process, {})
-        return Fault(0.0, rng.choice(frozen_s), "freeze", process, {})
-
-    return make
+    if rng.random() < 0.5:
+        return Fault(0.0, 0.0, "kill", process, {})
+    return Fault(0.0, rng.choice(frozen_s), "freeze", process, {})
 
 
-def clock_fault(clock: str, most_s: float) -> Callable[[Random], Fault]:
+def clock_fault(clock: str, most_s: float, rng: Random) -> Fault:
     """A clock is wrong by some seconds for a while."""
-
-    def make(rng: Random) -> Fault:
-        by_s = round(rng.uniform(-most_s, most_s), 1)
-        return Fault(0.0, rng.choice([5.0, 20.0, 40.0]), "clock", clock, {"by_s": by_s})
-
-    return make
+    by_s = round(rng.uniform(-most_s, most_s), 1)
+    return Fault(0.0, rng.choice([5.0, 20.0, 40.0]), "clock", clock, {"by_s": by_s})

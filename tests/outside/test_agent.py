@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from quotaplane.transport import open_transport
 from quotaplane.transport.base import Message
 from quotaplane.wire.limits import encode_limits
 from tests.job import write_conf
-from tests.outside.journal import Held, Look, read_journal
+from tests.outside.journal import Held, Look
 from tests.outside.processes import AgentProcess, now_ms
+from tests.waiting import wait_until
 
 LEASE_MS = 60_000
 
@@ -24,9 +24,7 @@ LEASE_MS = 60_000
 def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     """An agent on embedded topics."""
     conf = write_conf(
-        tmp_path,
-        {"kind": "delta", "path": str(tmp_path / "topics")},
-        reports={"interval_s": 0.5},
+        tmp_path, {"kind": "delta", "path": str(tmp_path / "topics")}, reports={"interval_s": 0.5}
     )
     open_transport(load_settings(conf).transport).check()
     process = AgentProcess("b1", conf, tmp_path / "b1.jsonl")
@@ -34,21 +32,14 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     process.stop()
 
 
-def _looks(agent: AgentProcess) -> list[Look]:
-    if not agent.journal.exists():
-        return []
-    with agent.journal.open() as lines:
-        return read_journal(lines)
-
-
 def _until(agent: AgentProcess, done: Callable[[Look], bool]) -> Look:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    def last() -> Look | None:
         agent.check()
-        if (looks := _looks(agent)) and done(looks[-1]):
-            return looks[-1]
-        time.sleep(0.05)
-    raise AssertionError(_looks(agent)[-3:])
+        return next((look for look in agent.looks()[-1:] if done(look)), None)
+
+    found = wait_until(last, 60.0, said=lambda: str(agent.looks()[-3:]))
+    assert found is not None
+    return found
 
 
 def test_a_limit_holds_until_its_lease_end(agent: AgentProcess, tmp_path: Path) -> None:
@@ -81,7 +72,7 @@ def test_a_killed_agent_starts_anew(agent: AgentProcess) -> None:
     agent.want("g", 50.0)
     before = _until(agent, lambda look: bool(look.demand))
     agent.kill()
-    assert _looks(agent)[-1].ended
+    assert agent.looks()[-1].ended
     agent.start()
     again = _until(agent, lambda look: not look.ended and bool(look.demand))
     assert again.started_at_ms > before.started_at_ms

@@ -8,111 +8,79 @@ from quotaplane.enforce import custody, topic_division
 from quotaplane.enforce.agent.enforcer import Enforcer
 from quotaplane.enforce.agent.leader_election import LeaderElection, LeaderRest
 from quotaplane.enforce.agent.rate_writer import RateWriter
-from quotaplane.group_sync import changes
 from tests.simulation.planting import Planted
 
 ENFORCER_PLANTED: Final[dict[str, Planted]] = {
+    # An enforcer that took the lead from a silent one writes before that one's time is over.
     "follower_writes_at_once": Planted(
-        "an enforcer that took the lead from a silent one writes before that one's time is over",
         LeaderElection._try_to_lead,
         "now_s if self._may_follow_at_once else now_s + HOLD_S",
         "now_s",
-        ("leader_cut_off", "use_changes"),
+        needs=("leader_cut_off", "use_changes"),
         first_seed=10,
     ),
-    "leader_for_ever": Planted(
-        "a leader goes on to write although its last accepted beat is old",
-        LeaderElection.leads,
-        "return self._writes_from_s <= self._clock() < self._writes_until_s",
-        "return self._writes_from_s <= self._clock()",
-        ("leader_cut_off", "use_changes"),
-        first_seed=10,
-    ),
+    # Requests that change something are sent although this enforcer does not lead any more.
     "requests_without_the_lead": Planted(
-        "requests that change something are sent although this enforcer does not lead any more",
         LeaderRest.check_may_send,
         'if method != "GET" and self.election is not None and not self.election.leads():',
         "if False:",
-        ("cluster_slow", "election_cut_off"),
+        needs=("cluster_slow", "election_cut_off"),
         first_seed=448,
     ),
+    # A quota is hidden although the cluster has no copy of it.
     "taken_over_without_a_copy": Planted(
-        "a quota is hidden although the cluster has no copy of it",
         custody.act,
         "if (takes or hidden.any()) and not np.array_equal(seen.copy, row.publish):",
         "if False:",
         first_seed=0,
     ),
-    "hidden_before_the_copy": Planted(
-        "a quota is hidden, and then copied",
-        custody.act,
-        "if (takes or hidden.any()) and not np.array_equal(seen.copy, row.publish):",
-        "if hidden.any() and not takes and not np.array_equal(seen.copy, row.publish):",
-        first_seed=0,
-    ),
-    "copy_dropped_before_the_quota_is_back": Planted(
-        "a copy is deleted, and then the quota is given back",
-        custody.act,
-        "if hidden.any():",
-        "if hidden.any() and np.isnan(seen.copy).any():",
-        first_seed=18,
-    ),
+    # A lost table gets no quotas from the copies in the cluster.
     "copies_not_used": Planted(
-        "a lost table gets no quotas from the copies in the cluster",
         custody.quota,
         "hidden = np.where(np.isnan(table), copy, table)",
         "hidden = table",
-        ("table_deleted",),
+        needs=("table_deleted",),
         at_end=True,
         first_seed=6,
     ),
-    "hidden_quota_believed": Planted(
-        "the sync takes a quota that the enforcer hides for unlimited",
-        changes.puts,
-        "publish = quota(rates[:, PUBLISH], table, copied)",
-        "publish = rates[:, PUBLISH]",
-        (),
-        at_end=True,
-        first_seed=0,
-    ),
+    # Rates are removed before the cluster has its quotas back.
     "rates_removed_first": Planted(
-        "rates are removed before the cluster has its quotas back",
         topic_division.divide,
         "frozenset(layout.groups).difference(readings.limited_by_cluster)",
         "frozenset()",
-        ("give_back", "outage"),
+        needs=("give_back", "outage"),
         first_seed=53,
     ),
+    # Namespaces get no default rates, so a new topic is unlimited.
     "no_default_rates": Planted(
-        "namespaces get no default rates, so a new topic is unlimited",
         Enforcer._do,
         "parts.defaults.begin(layout, division.memory.default_rates, now_s)",
         "pass",
-        ("new_topic",),
+        needs=("new_topic",),
         first_seed=0,
     ),
+    # A quota is hidden although no limits that follow it are in force.
     "taken_over_unlimited": Planted(
-        "a quota is hidden although no limits that follow it are in force",
         custody.act,
         "bool((decided_ms > row.updated_at_ms)[numbers].all())",
         "True",
-        ("quota_change",),
+        needs=("quota_change",),
         first_seed=12,
     ),
+    # A topic gets a higher rate than an administrator set.
     "no_ceilings": Planted(
-        "a topic gets a higher rate than an administrator set",
         topic_division._ceilings,
         "return np.where(own, readings.own_rates, readings.other_rates)",
         "return np.full(own.shape, np.inf)",
-        ("administrator",),
+        needs=("administrator",),
         first_seed=20,
     ),
+    # A rate counts as written although the cluster refused it.
     "failed_write_counts": Planted(
-        "a rate counts as written although the cluster refused it",
         RateWriter._write,
         "if not await self._tried(topic, kind, work(), wrote=True):",
         "if not await self._tried(topic, kind, work(), wrote=True) and False:",
-        ("cluster_fails",),
+        needs=("cluster_fails",),
         first_seed=3,
     ),
 }

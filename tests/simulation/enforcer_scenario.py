@@ -25,6 +25,10 @@ class EnforcerScenario(NamedTuple):
     """Times per second by name, only those that are enabled."""
     chaos_s: int
 
+    def in_words(self) -> str:
+        """The scenario on a few lines."""
+        return f"enforcer: {self._replace(settings=self.settings.enforce)}"
+
     def traits(self) -> frozenset[str]:
         """Kinds of faults in this scenario, and its other traits."""
         has = {self.settings.enforce.without_limits, f"on_exit_{self.settings.enforce.on_exit}"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -26,19 +27,11 @@ from quotaplane.wire.limits import encode_limits
 from tests.simulation.enforcer_faults import EnforcerFaults
 from tests.simulation.enforcer_invariants import EnforcerInvariants
 from tests.simulation.enforcer_knowledge import EnforcerKnowledge
-from tests.simulation.enforcer_scenario import (
-    LEASE_MS,
-    ROUND_MS,
-    enforcer_scenario_of,
-)
+from tests.simulation.enforcer_scenario import LEASE_MS, ROUND_MS, enforcer_scenario_of
 from tests.simulation.invariants import ViolationError
 from tests.simulation.memory_table import MemoryTable, in_memory
 from tests.simulation.process_loop import Machines, ProcessLoop
-from tests.simulation.pulsar_cluster import (
-    LimitsReader,
-    SimulatedPulsar,
-    SimulatedWire,
-)
+from tests.simulation.pulsar_cluster import LimitsReader, SimulatedPulsar, SimulatedWire
 from tests.simulation.virtual_time import START_MS, Timeline, Trace
 from tests.unit.enforce.election_cases import ElectionRoom, ElectionSeat
 from tests.unit.enforce.enforce_cluster import full
@@ -58,10 +51,7 @@ class EnforcerProcess:
         self.seat = ElectionSeat(world.room, name)
         self.link = LimitsReader(world.messages)
         self.stop = asyncio.Event()
-
-        def say(line: str) -> None:
-            world.trace.note("says", name, line)
-
+        say = partial(world.trace.note, "says", name)
         conditions = Conditions(say, clock=self.loop.time)
         self._rest = LeaderRest(
             settings.transport,  # type: ignore[arg-type]
@@ -175,10 +165,7 @@ class EnforcerWorld:
         settings = self.scenario.settings
         rest = Rest(settings.transport, wire=SimulatedWire(self, loop))  # type: ignore[arg-type]
         assert settings.cluster is not None
-
-        def say(line: str) -> None:
-            self.trace.note("sync says", line)
-
+        say = partial(self.trace.note, "sync says")
         sync = GroupSync(settings.cluster, settings, "sync:blue", Conditions(say, clock=loop.time))
         publishing = loop.create_task(self._publish())
         while not publishing.done():
@@ -298,13 +285,3 @@ class EnforcerWorld:
     def _summary(self) -> str:
         state: Any = sorted((*key, *body.items()) for key, body in self.cluster.rates.items())
         return hashlib.blake2b(repr(state).encode(), digest_size=8).hexdigest()
-
-    def in_words(self) -> str:
-        """The scenario on a few lines."""
-        enforce = self.scenario.settings.enforce
-        faults = ", ".join(f"{n} {rate:.2f}/s" for n, rate in sorted(self.scenario.faults.items()))
-        return (
-            f"enforcer: {len(self.scenario.groups)} groups, {self.scenario.brokers} brokers, "
-            f"on_exit {enforce.on_exit}, without_limits {enforce.without_limits}\n"
-            f"faults: {faults or 'none'}"
-        )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from tests.simulation.job_process import JobProcess, KilledError
 from tests.simulation.random_faults import RandomFaults
-from tests.simulation.scenario import STALE_MS
+from tests.simulation.scenario import INTERVAL_MS, STALE_MS
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
@@ -30,6 +31,13 @@ class Faults(RandomFaults):
         self.world = world
         self._points_to: dict[str, int] = {}
         """After so many labelled points the process that is at one is killed, frozen, ..."""
+
+    def begin(self) -> None:
+        """Let the enabled faults happen from now on; no job is under fast for long."""
+        super().begin()
+        if self.world.scenario.after_fast:
+            early_ms = self.world.scenario.chaos_rounds * INTERVAL_MS // 4
+            self.world.timeline.after(early_ms, self._lost_state)
 
     def end(self) -> None:
         """No fault from now on; everything that is broken is mended."""
@@ -215,21 +223,19 @@ class Faults(RandomFaults):
     # --- clocks -----------------------------------------------------------------------------------
 
     def _clock_small(self) -> None:
-        clocks = [self.world.job_clock, *(broker.clock for broker in self.world.brokers)]
-        number = self.rng.randrange(len(clocks))
         ends = -_SMALL_STEP_MS, _SMALL_STEP_MS
-        random_ms = self.rng.randint(*ends)
-        clocks[number].offset_ms = self.rng.choice([*ends, random_ms])
-        self.world.trace.fault("clock", number, "differs by", clocks[number].offset_ms)
+        self._set_a_clock(lambda: self.rng.choice([*ends, self.rng.randint(*ends)]))
         self.world.invariants.check_strict()
 
     def _clock_large(self) -> None:
+        self._set_a_clock(lambda: self.rng.choice([-_LARGE_STEP_MS, 0, _LARGE_STEP_MS]))
+        self.world.invariants.clocks_wrong = True
+
+    def _set_a_clock(self, offset_ms: Callable[[], int]) -> None:
         clocks = [self.world.job_clock, *(broker.clock for broker in self.world.brokers)]
         number = self.rng.randrange(len(clocks))
-        step_ms = self.rng.choice([-_LARGE_STEP_MS, 0, _LARGE_STEP_MS])
-        clocks[number].offset_ms = step_ms
-        self.world.trace.fault("clock", number, "differs by", step_ms)
-        self.world.invariants.clocks_wrong = True
+        clocks[number].offset_ms = offset_ms()
+        self.world.trace.fault("clock", number, "differs by", clocks[number].offset_ms)
 
     # --- groups and demand ------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from quotaplane.transport.base import Message
 from quotaplane.wire.limits import LimitsMessage, decode_limits
 from quotaplane.wire.signatures import SigningKeys
 from tests.simulation.accounts import Accounts
+from tests.simulation.obeyed_limits import groups_of
 from tests.simulation.scenario import STALE_MS
 from tests.simulation.storage import Planned, StoredState
 
@@ -85,6 +86,8 @@ class Invariants:
         self.clocks_wrong = False
         """A clock differed by more than strict allows: it promises nothing any more."""
         self._epoch = -1
+        self.fast_epoch = -2
+        """The epoch of the job that runs under fast before strict ones."""
         self._shards_ran: dict[int, int] = {}
         self._lease_over_ms = 0
         self.in_force: dict[str, FloatArray] = {}
@@ -107,6 +110,8 @@ class Invariants:
             self.fail(f"one epoch: {checkpoint.name} and {other} have epoch {checkpoint.epoch}")
         if checkpoint.epoch < max(self._epochs):
             self.fail(f"one leader: {process.name} leads with an epoch before {max(self._epochs)}")
+        if checkpoint.fast:
+            self.fast_epoch = checkpoint.epoch
         if checkpoint.epoch != self._epoch:
             self._epoch, self._promised = checkpoint.epoch, False
             self._shards_ran, self._promised_from_ms, self._since = {}, np.inf, {}
@@ -195,10 +200,12 @@ class Invariants:
         if not broker.alive:
             return np.zeros((len(groups), len(DIMENSIONS)))
         in_force = broker.in_force()
+        epochs = np.array([broker.obeyed.epoch_of(group) for group in groups])
         if not self._promised:
             # What an earlier epoch published does not count, but what this one did must fit.
-            of_this = [broker.obeyed.epoch_of(group) == self._epoch for group in groups]
-            in_force[~np.array(of_this)] = 0.0
+            in_force[epochs != self._epoch] = 0.0
+        # A safe limit of fast never ends: a group counts once its broker obeys a strict job.
+        in_force[epochs == self.fast_epoch] = 0.0
         return in_force
 
     def _check_obeyed(self, broker: BrokerProcess) -> None:
@@ -241,22 +248,15 @@ class Invariants:
             self.fail(f"sound: a message for {message.key} is refused: {error}")
         if (decoded.epoch, decoded.seq) not in self.world.history.complete:
             self.fail(f"recorded: limits of round {stamp} are published before its history")
-        names = self._names(decoded)
+        names, removed = groups_of(decoded, self.world.name_of_id)
         for at, group in enumerate(names):
             self._check_sound(decoded, at, group)
         if self.world.scenario.repeats:
-            removed = {*decoded.removed_groups, *map(str, decoded.removed_group_ids.tolist())}
             contents = {name: decoded.limits[at].tobytes() for at, name in enumerate(names)}
             for name, content in {**contents, **dict.fromkeys(removed, b"removed")}.items():
                 self._check_same(decoded, name, content)
-        self.accounts.published(decoded, names)
+        self.accounts.published(decoded)
         return decoded
-
-    def _names(self, message: LimitsMessage) -> list[str]:
-        if message.groups:
-            return list(message.groups)
-        by_id = self.world.name_of_id
-        return [by_id[int(each)] for each in message.group_ids.tolist()]
 
     def _check_same(self, message: LimitsMessage, name: str, content: bytes) -> None:
         key = message.epoch, message.seq, message.broker, name

@@ -56,7 +56,7 @@ class JobProcess:
 
     def __init__(self, world: Any, checkpoint: StoredCheckpoint, clock: Clock, name: str) -> None:
         self.world, self.checkpoint, self.clock, self.name = world, checkpoint, clock, name
-        self.settings = world.scenario.settings
+        self.settings = world.scenario.settings_of(fast=checkpoint.fast)
 
     def start(self) -> None:
         """Do what ``StreamJob`` does before its query runs.

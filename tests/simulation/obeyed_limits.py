@@ -13,6 +13,15 @@ from quotaplane.model import DIMENSIONS, FloatArray
 from quotaplane.wire.limits import LimitsMessage
 
 
+def groups_of(message: LimitsMessage, name_of_id: dict[int, str]) -> tuple[list[str], list[str]]:
+    """The groups that have a limit in a message, in its order, and those that are removed."""
+    limited, removed = (
+        [name_of_id[each] for each in ids.tolist()]
+        for ids in (message.group_ids, message.removed_group_ids)
+    )
+    return [*(message.groups or limited)], [*message.removed_groups, *removed]
+
+
 class _Obeyed(NamedTuple):
     """The newest message about one group."""
 
@@ -50,8 +59,8 @@ class ObeyedLimits:
         version = message.epoch, message.seq
         waited_ms = max(wall_ms - message.issued_at_ms, 0)
         until_ms = steady_ms - waited_ms + message.lease_ms
-        names = message.groups or self._names(message.group_ids.tolist())
-        for at, name in enumerate(names):
+        limited, removed = groups_of(message, self._name_of_id)
+        for at, name in enumerate(limited):
             before = self._newest.get(name)
             if before is not None and before.version >= version:
                 continue
@@ -60,7 +69,7 @@ class ObeyedLimits:
             else:
                 safe = self._unset if before is None or before.is_removed else before.safe
             self._newest[name] = _Obeyed(version, message.limits[at], safe, until_ms, False)
-        for name in (*message.removed_groups, *self._names(message.removed_group_ids.tolist())):
+        for name in removed:
             before = self._newest.get(name)
             if before is None or before.version < version:
                 self._newest[name] = _Obeyed(version, self._unset, self._unset, np.inf, True)
@@ -71,9 +80,6 @@ class ObeyedLimits:
         assert newest is None or newest.is_removed or newest.until_ms < ended_before_ms, (
             f"{group} is forgotten too early"
         )
-
-    def _names(self, ids: list[int]) -> list[str]:
-        return [self._name_of_id[each] for each in ids]
 
     def epoch_of(self, group: str) -> int:
         """Epoch of a group's limit; -1: there was no message about it."""

@@ -16,10 +16,8 @@ from quotaplane.quota import (
     division,
     group_changes,
     issue,
-    outcome,
     report_order,
     reported_limits,
-    state_codec,
     transition,
 )
 from quotaplane.quota.deleted_groups import DeletedReservations
@@ -33,315 +31,249 @@ from tests.simulation.planting import Planted
 
 PLANTED: Final[dict[str, Planted]] = {
     # --- the broker's side ------------------------------------------------------------------------
+    # A broker goes on with a limit whose lease is over.
     "lease_end_ignored": Planted(
-        "a broker goes on with a limit whose lease is over",
         ReceivedLimits.of,
         "self._until_ms[row, column] < min(now_ms, _NO_END)",
         "self._until_ms[row, column] < 0",
-        ("partition",),
+        needs=("partition",),
         first_seed=0,
     ),
+    # A broker applies a limit that is older than the one it has.
     "older_limit_applied": Planted(
-        "a broker applies a limit that is older than the one it has",
         ReceivedLimits._newer,
         "(message.epoch > epoch) | (",
         "(message.epoch >= 0) | (",
-        ("late",),
+        needs=("late",),
         first_seed=0,
     ),
-    "epoch_not_compared": Planted(
-        "a broker compares only the seq: a new checkpoint begins at 0 again",
-        ReceivedLimits._newer,
-        "(message.epoch > epoch) | (",
-        "(message.epoch > np.inf) | (message.seq > seq) | (",
-        ("lost_state",),
-        first_seed=2,
-    ),
+    # A restarted broker obeys messages for the process before.
     "earlier_incarnation_obeyed": Planted(
-        "a restarted broker obeys messages for the process before",
         ReceivedLimits.apply,
         "message.broker_started_at_ms not in (0, self._started_at_ms[row])",
         "False",
-        ("strict", "broker_crash", "slow_limits"),
+        needs=("strict", "broker_crash", "slow_limits"),
         first_seed=34,
     ),
+    # A broker forgets the version of a removed group, so an older limit comes back.
     "removal_forgets_version": Planted(
-        "a broker forgets the version of a removed group, so an older limit comes back",
         ReceivedLimits._remove,
         "self._stamp(row, removed, message, until_ms)",
         "self._epoch[row, removed] = self._seq[row, removed] = -1",
-        ("late", "group_gone"),
+        needs=("late", "group_gone"),
         first_seed=55,
     ),
+    # A report divides by a window that a clock set back made negative.
     "window_of_a_clock_set_back": Planted(
-        "a report divides by a window that a clock set back made negative",
         BrokerClient.report,
         "if window_ms > 0:",
         "if True:",
-        ("clock_large",),
+        needs=("clock_large",),
         at_end=True,
         first_seed=19,
     ),
     # --- the step ---------------------------------------------------------------------------------
+    # Strict gives the share of a silent broker away before its lease is over.
     "expired_broker_forgotten": Planted(
-        "strict gives the share of a silent broker away before its lease is over",
         LeaseTimes.forgotten_after_ms.fget,
         "if not self.strict:",
         "if True:",
-        ("strict", "mute"),
+        needs=("strict", "mute"),
         first_seed=7,
     ),
+    # Strict allows for no difference of clocks at a lease's end.
     "lease_ends_early": Planted(
-        "strict allows for no difference of clocks at a lease's end",
         LeaseTimes.ended_if_issued_before_ms,
         "- self.stale_after_ms",
         "+ self.stale_after_ms",
-        ("strict", "deaf"),
+        needs=("strict", "deaf"),
         first_seed=41,
     ),
+    # Strict raises a limit before the others acknowledged theirs.
     "raised_before_acknowledged": Planted(
-        "strict raises a limit before the others acknowledged theirs",
         transition.grant,
         "np.maximum(max_in_force, lowered)",
         "lowered",
-        ("strict",),
+        needs=("strict",),
         first_seed=7,
     ),
+    # Strict raises limits without regard to the quotas above.
     "tree_not_bounded": Planted(
-        "strict raises limits without regard to the quotas above",
         transition.grant,
         "part = least_on_path(parent, np.where(wanted > 0.0, part, 1.0))",
         "pass",
-        ("strict", "tree"),
+        needs=("strict", "tree"),
         first_seed=16,
     ),
+    # A seq of an earlier epoch acknowledges a limit of this one.
     "acknowledged_by_another_epoch": Planted(
-        "a seq of an earlier epoch acknowledges a limit of this one",
         reported_limits.acknowledged,
         "ours = reported.applied_epoch == epoch",
         "ours = reported.applied_epoch >= 0",
-        ("strict", "state_lost_unheard"),
+        needs=("strict", "state_lost_unheard"),
         first_seed=1218,
     ),
-    "acknowledged_by_another_group": Planted(
-        "the newest seq of any group acknowledges every group's limit",
-        reported_limits.acknowledged,
-        "ours & (reported.acked_seq >= leases.issued_seq[lease_index])",
-        "ours & (reported.applied_seq.max() >= leases.issued_seq[lease_index])",
-        ("strict", "lost"),
-        first_seed=7,
-    ),
+    # A report counts although a newer one was used.
     "older_report_counts": Planted(
-        "a report counts although a newer one was used",
         report_order._newer,
         "newer = (started > last_start) | (",
         "newer = (started >= 0) | (",
-        ("persistent", "late"),
+        needs=("persistent", "late"),
         first_seed=3,
     ),
-    "stale_broker_gets_limits": Planted(
-        "strict issues and renews limits of a silent broker, which may use each for a lease more",
-        issue.issue_limits,
-        # Not ``changed &= ~stale`` alone: ``on_hold`` keeps the limits of such leases as well.
-        "stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms",
-        "stale[:] = False",
-        ("strict", "mute"),
-        first_seed=1,
-    ),
+    # Only the groups of the first turn are published again.
     "refresh_forgets_groups": Planted(
-        "only the groups of the first turn are published again",
         issue._renewed,
         "due_turns[groups.ids % len(due_turns)]",
         "groups.ids % len(due_turns) == 0",
-        ("lost",),
+        needs=("lost",),
         at_end=True,
         first_seed=14,
     ),
+    # Strict gives the quota of a deleted group away while brokers may still use it.
     "deleted_group_not_reserved": Planted(
-        "strict gives the quota of a deleted group away while brokers may still use it",
         DeletedReservations.reserved,
         "if not self.names:",
         "if True:",
-        ("strict", "tree", "deletion_missed"),
+        needs=("strict", "tree", "deletion_missed"),
         first_seed=114,
     ),
-    "any_incarnation_addressed": Planted(
-        "strict sends limits to whatever process has the broker's name",
-        outcome._addressed,
-        "strict = config.transition is Transition.STRICT",
-        "strict = False",
-        ("strict", "broker_crash", "late", "lost"),
-        first_seed=235,
-    ),
+    # Limits are rounded up to single precision, so their sum exceeds the quota.
     "sum_rounded_up": Planted(
-        "limits are rounded up to single precision, so their sum exceeds the quota",
         division.to_single,
         "down = np.nextafter(single, np.float32(-np.inf))",
         "return np.nextafter(single, np.float32(np.inf)).astype(np.float64)",
-        ("strict",),
+        needs=("strict",),
         first_seed=1,
     ),
+    # Of two changes of a group in one batch the older one holds.
     "older_change_wins": Planted(
-        "of two changes of a group in one batch the older one holds",
         group_changes.change_groups,
         "last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]",
         "last = np.unique(ids, return_index=True)[1]",
-        ("quota_change",),
+        needs=("quota_change",),
         first_seed=9,
     ),
+    # Limits that brokers report from an earlier epoch are not handed back.
     "hand_back_skipped": Planted(
-        "limits that brokers report from an earlier epoch are not handed back",
         reported_limits.adopt_limits,
         "if not earlier.any() or not any(name in entries.column_names for name in LIMIT_COLUMNS):",
         "if True:",
-        ("strict", "lost_state", "plain_hand_back"),
+        needs=("strict", "lost_state", "plain_hand_back"),
         first_seed=503,
     ),
+    # Strict hands limits back that together exceed the quota.
     "overcommitted_handed_back": Planted(
-        "strict hands limits back that together exceed the quota",
         issue._hand_back,
         "> groups.tree_quota(dimension)",
         "> np.inf",
-        ("strict", "lost_state", "quota_change"),
+        needs=("strict", "lost_state", "quota_change"),
         first_seed=11,
     ),
-    "adoption_forgets_others": Planted(
-        "a report of earlier limits makes all others' lowered limits count as acknowledged",
-        reported_limits.adopt_limits,
-        "max_in_force=np.where(adopted, limit, leases.max_in_force),",
-        "max_in_force=limit,",
-        ("strict", "state_lost_unheard"),
-        first_seed=1218,
-    ),
-    "learning_too_short": Planted(
-        "strict divides at once after a start without state",
-        LeaseTimes.learning_until_ms,
-        "return int(end_ms + self.stale_after_ms)",
-        "return now_ms + 1",
-        ("strict", "lost_state", "plain_hand_back"),
-        first_seed=849,
-    ),
+    # Strict changes a limit every round, so an acknowledgement is always of an older one.
     "hold_ignored": Planted(
-        "strict changes a limit every round, so an acknowledgement is always of an older one",
         issue.issue_limits,
         "on_hold=(waiting_on | stale) if strict else waiting",
         "on_hold=np.zeros(len(leases), bool)",
-        ("strict", "noisy", "slow"),
+        needs=("strict", "noisy", "slow"),
         at_end=True,
         first_seed=8,
     ),
     # --- state, messages, sink --------------------------------------------------------------------
-    "max_in_force_not_stored": Planted(
-        "the stored state has the issued limits only, not the higher ones still in force",
-        state_codec.load,
-        "leases=_leases(tables, meta, groups),",
-        "leases=(lambda found: replace_(found, max_in_force=found.limit))("
-        "_leases(tables, meta, groups)),",
-        ("strict",),
-        first_seed=7,
-    ),
+    # The operator keeps the state of the batch before.
     "state_not_saved": Planted(
-        "the operator keeps the state of the batch before",
         ShardOperator._run,
         "elements = [(program.dump(state),)]",
         "elements = [(program.dump(state) if blob is None else blob[0],)]",
         first_seed=0,
     ),
+    # A batch that runs again has another time.
     "clock_read_again": Planted(
-        "a batch that runs again has another time",
         QuotaProgram.run,
         "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
         "round_ = Round(self.epoch, batch.seq, batch.now_ms + next(ticks_))",
-        ("repeats", "job_crash"),
+        needs=("repeats", "job_crash"),
         first_seed=1,
     ),
+    # A batch that runs again gets a new seq.
     "seq_counted_again": Planted(
-        "a batch that runs again gets a new seq",
         QuotaProgram.run,
         "round_ = Round(self.epoch, batch.seq, batch.now_ms)",
         "round_ = Round(self.epoch, batch.seq + 1, batch.now_ms)",
         first_seed=0,
     ),
+    # Limits are published before the history has them.
     "published_before_history": Planted(
-        "limits are published before the history has them",
         BatchSink._write,
         "finished = self._finisher.finish(stamp, packed)",
         "finished = self._finisher.finish(stamp, packed); "
         "self._transport.publish(finished.messages)",
         first_seed=0,
     ),
+    # Limits are published without a signature.
     "not_signed": Planted(
-        "limits are published without a signature",
         QuotaFinisher.finish,
         "if self._keys is not None:",
         "if False:",
-        ("signed",),
+        needs=("signed",),
         first_seed=6,
     ),
+    # The removal of a deleted group is not published.
     "removal_not_published": Planted(
-        "the removal of a deleted group is not published",
         limit_messages.limit_messages,
         'pc.equal(ended["why"], "group_deleted")',
         'pc.equal(ended["why"], "never")',
-        ("group_gone",),
+        needs=("group_gone",),
         first_seed=0,
     ),
+    # Limits are published before the record of their input survives a power loss.
     "input_not_synced": Planted(
-        "limits are published before the record of their input survives a power loss",
         BatchSink.__call__,
         "self._sync_input(seq)",
         "pass",
-        ("power_loss", "repeats"),
+        needs=("power_loss", "repeats"),
         first_seed=20,
     ),
     # --- reports of a non-persistent topic --------------------------------------------------------
+    # A batch's reports are spooled only after Spark knows that the batch exists.
     "spooled_after_its_offset": Planted(
-        "a batch's reports are spooled only after Spark knows that the batch exists",
         PulsarStreamReader.read,
         "self._spool.keep(rows, start, end)",
         "return ((self._spool.keep(rows, start, end), each)[1] for each in batches(rows)), end",
-        ("spools", "job_crash"),
+        needs=("spools", "job_crash"),
         first_seed=34,
     ),
+    # The spooled reports of the batch before are removed at once.
     "spool_of_one_batch": Planted(
-        "the spooled reports of the batch before are removed at once",
         Spool.keep,
         "self._remove_all_but(_name(start), _name(end))",
         "self._remove_all_but(_name(end))",
-        ("spools", "power_loss"),
+        needs=("spools", "power_loss"),
         first_seed=57,
     ),
-    "spool_not_read": Planted(
-        "a batch that runs again does not read the spool",
-        Spool.read,
-        "if not expected:",
-        "if True:",
-        ("spools", "job_crash"),
-        first_seed=12,
-    ),
     # --- leadership -------------------------------------------------------------------------------
+    # A process that another one has deposed goes on.
     "deposed_goes_on": Planted(
-        "a process that another one has deposed goes on",
         Leadership.check,
         "if leader is None or leader.claim_id != self._claim_id:",
         "if leader is None:",
-        ("second_job",),
+        needs=("second_job",),
         first_seed=5,
     ),
+    # A checkpoint of an earlier epoch starts again.
     "older_checkpoint_leads": Planted(
-        "a checkpoint of an earlier epoch starts again",
         Leadership._check_is_newest,
         "if leader.epoch >= epoch and",
         "if False and",
-        ("old_checkpoint",),
+        needs=("old_checkpoint",),
         first_seed=0,
     ),
+    # Two checkpoints have the same epoch.
     "epoch_tie": Planted(
-        "two checkpoints have the same epoch",
         Leadership.claim_new,
         "leader.epoch + 1",
         "0",
-        ("two_starts",),
+        needs=("two_starts",),
         first_seed=89,
     ),
 }

@@ -7,11 +7,11 @@ or the plant fails.
 from __future__ import annotations
 import __future__
 
-import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
+from itertools import count
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -19,31 +19,22 @@ from typing import Any, NamedTuple
 class Planted(NamedTuple):
     """A planted bug."""
 
-    breaks: str
-    """Description of the bug."""
     function: Any
     before: str
     """Text in the function's source."""
     after: str
     """Text in its place with the bug."""
+    first_seed: int
+    """The first seed that finds it."""
     needs: tuple[str, ...] = ()
     """Without these a scenario can't find it, or hardly, so its seed is passed over: names of
     faults, and what ``traits`` of a scenario says."""
     at_end: bool = False
     """It may show only after the faults, in who is served."""
-    first_seed: int = -1
-    """The first seed that finds it."""
 
     def may_be_found_in(self, traits: Set[str]) -> bool:
         """Whether it is worth while to run a scenario of these traits."""
         return traits.issuperset(self.needs)
-
-
-def _ticks() -> Iterator[int]:
-    number = 0
-    while True:
-        number += 1
-        yield number
 
 
 @contextmanager
@@ -56,14 +47,12 @@ def planted(bug: Planted) -> Iterator[None]:
     function: FunctionType = bug.function
     before = function.__code__
     function.__code__ = _mutated(function, bug)
-    added = {"ticks_": _ticks(), "replace_": dataclasses.replace}
-    function.__globals__.update(added)
+    function.__globals__["ticks_"] = count(1)
     try:
         yield
     finally:
         function.__code__ = before
-        for each in added:
-            del function.__globals__[each]
+        del function.__globals__["ticks_"]
 
 
 def _mutated(function: FunctionType, bug: Planted) -> CodeType:

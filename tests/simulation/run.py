@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import gc
 import math
-import multiprocessing
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -36,7 +35,6 @@ BUGS: Final = PLANTED | ENFORCER_PLANTED
 class Result(NamedTuple):
     """Result of a seed."""
 
-    seed: int
     rounds: int
     digest: str
     failure: str | None
@@ -85,7 +83,7 @@ def run_seed(
         except Exception as error:
             failure = _failure(world, error)
     gc.collect(1)
-    return Result(seed, world.rounds, world.trace.digest(), failure)
+    return Result(world.rounds, world.trace.digest(), failure)
 
 
 def _failure(world: World | EnforcerWorld, error: Exception) -> str:
@@ -94,7 +92,7 @@ def _failure(world: World | EnforcerWorld, error: Exception) -> str:
     return "\n".join(
         [
             f"seed {world.scenario.seed}, round {world.rounds}: {type(error).__name__}: {error}",
-            world.in_words(),
+            world.scenario.in_words(),
             "faults:",
             *world.trace.faults,
             "last events:",
@@ -126,9 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so long")
     parser.add_argument("--enforcer", action="store_true", help="the enforcer's world")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug, and look for it")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds")
     parser.add_argument("--go-on", action="store_true", help="go on after a failure")
-    parser.add_argument("--short", action="store_true", help="only the first line of a failure")
     args = parser.parse_args(argv)
     first, _, end = args.seeds.partition(":")
     seeds = range(int(first), int(end) if end else int(first) + 1)
@@ -141,12 +137,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{args.bug}: found by seed {seed}: {failure.splitlines()[0]}")
         return 0
     began_s, rounds, failures, count = time.perf_counter(), 0, 0, 0
-    for result in _results(seeds, args.jobs, enforcer=args.enforcer):
+    for result in map(partial(run_seed, enforcer=args.enforcer), seeds):
         rounds, count = rounds + result.rounds, count + 1
         if result.failure is not None:
             failures += 1
-            text = result.failure.splitlines()[0] if args.short else result.failure
-            print(text, flush=True)
+            print(result.failure, flush=True)
             if not args.go_on:
                 break
         if time.perf_counter() > began_s + args.seconds:
@@ -155,16 +150,6 @@ def main(argv: list[str] | None = None) -> int:
             _print(count, rounds, failures, began_s)
     _print(count, rounds, failures, began_s)
     return 1 if failures else 0
-
-
-def _results(seeds: Iterable[int], jobs: int, *, enforcer: bool) -> Iterator[Result]:
-    """Run seeds in so many processes; the results in the order of the seeds."""
-    run = partial(run_seed, enforcer=enforcer)
-    if jobs == 1:
-        yield from map(run, seeds)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(run, seeds)
 
 
 def _print(seeds: int, rounds: int, failures: int, began_s: float) -> None:

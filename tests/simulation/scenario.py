@@ -6,7 +6,7 @@ which everything breaks at once gets nowhere near the states behind a single kin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
@@ -63,6 +63,7 @@ LATEST_FAULTS: Final = {"state_lost_unheard": (0.01, 0.05)}
 _LATER: Final = "later 2540"
 """Seeds of those generators: with these, most first seeds of planted bugs stayed."""
 _LATEST: Final = "latest 30"
+_AFTER_FAST: Final = "after fast 14"
 
 _UNPLAIN: Final = frozenset(
     {
@@ -94,7 +95,7 @@ class Scenario:
     """Everything that is fixed for a run."""
 
     seed: int
-    settings: Settings
+    settings: Settings = field(repr=False)
     strict: bool
     brokers: int
     groups: tuple[str, ...]
@@ -107,7 +108,16 @@ class Scenario:
     """Times per second by name, only those that are enabled."""
     demand_noise: float
     """The demand of a broker differs from report to report by up to this share."""
+    after_fast: bool
+    """Strict, but the first checkpoint runs under fast, and its state is lost early."""
     chaos_rounds: int
+
+    def settings_of(self, *, fast: bool) -> Settings:
+        """Settings of a job, perhaps of the one before that runs under fast."""
+        if not fast:
+            return self.settings
+        limits = self.settings.limits.model_copy(update={"transition": Transition.FAST})
+        return self.settings.model_copy(update={"limits": limits})
 
     @property
     def lease_ms(self) -> int:
@@ -129,6 +139,11 @@ class Scenario:
         """Nothing happens that would make it hard to say which limits must be handed back."""
         return not _UNPLAIN.intersection(self.faults)
 
+    def in_words(self) -> str:
+        """The scenario on a few lines."""
+        limits, names = self.settings.limits, [DIMENSIONS[at] for at in self.dimensions]
+        return f"{self}\nlimits of {names}: {limits}, {self.settings.shards} shards"
+
     def traits(self) -> frozenset[str]:
         """Kinds of faults in this scenario, and its other traits."""
         has = {
@@ -142,6 +157,7 @@ class Scenario:
             "late": self.network.most_delay_ms > 1000,
             "slow": self.network.least_delay_ms > 0,
             "noisy": self.demand_noise > 0.0,
+            "after_fast": self.after_fast,
             "plain_hand_back": self.has_plain_hand_back,
         }
         return frozenset(self.faults).union(name for name, there in has.items() if there)
@@ -183,6 +199,7 @@ def scenario_of(seed: int, rng: Random, *, chaos_rounds: int | None = None) -> S
     newest = {
         n: latest.uniform(*span) for n, span in LATEST_FAULTS.items() if latest.random() < 0.1
     }
+    after_fast = strict and not spools and Random(f"{seed} {_AFTER_FAST}").random() < 0.1
     return Scenario(
         seed=seed,
         settings=parse_settings(
@@ -212,25 +229,6 @@ def scenario_of(seed: int, rng: Random, *, chaos_rounds: int | None = None) -> S
         | {name: later.uniform(*span) for name, span in added.items()}
         | newest,
         demand_noise=rng.choice([0.0, 0.0, 0.0, 0.3]),
+        after_fast=after_fast,
         chaos_rounds=chaos_rounds or rng.choice([30, 50, 80]),
-    )
-
-
-def in_words(scenario: Scenario) -> str:
-    """The scenario on a few lines."""
-    limits = scenario.settings.limits
-    names = [DIMENSIONS[at] for at in scenario.dimensions]
-    faults = ", ".join(f"{name} {rate:.2f}/s" for name, rate in sorted(scenario.faults.items()))
-    return (
-        f"{limits.transition.value}, lease {limits.lease_s:g} s, refresh {limits.refresh_rounds}, "
-        f"max_step {limits.max_step}, {'signed, ' if limits.signing else ''}"
-        f"{scenario.settings.shards} shards, {scenario.brokers} brokers, groups "
-        f"{' '.join(scenario.groups)}, {' and '.join(names)}, "
-        f"{'persistent' if scenario.persistent else 'non-persistent'} reports"
-        f"{', spooled' if scenario.spools else ''}\n"
-        f"network: loss {scenario.network.loss}, twice {scenario.network.twice}, "
-        f"delay {scenario.network.least_delay_ms} ms and up to {scenario.network.most_delay_ms} ms "
-        f"({scenario.network.late:.0%} of messages)\n"
-        f"demand differs by {scenario.demand_noise:.0%} from report to report\n"
-        f"faults: {faults or 'none'}"
     )

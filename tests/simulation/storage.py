@@ -6,9 +6,10 @@ The job's own classes write to these: ``MemoryHistory`` is a ``HistoryWriter`` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -58,6 +59,8 @@ class StoredCheckpoint:
     """States after each of the last batches, by batch and shard."""
     spool: str = ""
     """The folder of spooled reports."""
+    fast: bool = False
+    """Its job runs under fast, whatever later ones do."""
     power_losses: int = 0
 
     def power_lost(self, *, with_commit: bool) -> None:
@@ -147,7 +150,7 @@ class MemoryHistory(HistoryWriter):
         self._store, self._app_id, self._point = store, app_id, point
         self._last = "rounds"
         self._tables = dict.fromkeys(table.name for table in APPENDED)
-        self._pool: Any = _InTurn()
+        self._pool: Any = SimpleNamespace(map=map)
 
     def append(self, name: str, rows: pa.Table, stamp: Round) -> bool:
         """Append a round's rows unless the table has them."""
@@ -161,14 +164,6 @@ class MemoryHistory(HistoryWriter):
             self._store.rounds[stamp.epoch] = max(last_ms, stamp.now_ms)
             self._store.complete.add((stamp.epoch, stamp.seq))
         return True
-
-
-class _InTurn:
-    """In place of a pool of threads."""
-
-    @staticmethod
-    def map(call: Callable[[str], bool], names: Iterable[str]) -> Iterator[bool]:
-        return map(call, names)
 
 
 class LeaderTable:

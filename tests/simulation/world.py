@@ -19,7 +19,7 @@ from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, ViolationError
 from tests.simulation.job_process import JobProcess, KilledError
-from tests.simulation.scenario import INTERVAL_MS, Scenario, in_words, scenario_of
+from tests.simulation.scenario import INTERVAL_MS, Scenario, scenario_of
 from tests.simulation.served import Served
 from tests.simulation.storage import (
     GroupTable,
@@ -63,6 +63,7 @@ class World:
         self.checkpoints: list[StoredCheckpoint] = []
         self._folder = TemporaryDirectory(prefix="simulation-")
         self.checkpoint = self.new_checkpoint()
+        self.checkpoint.fast = self.scenario.after_fast
         self.job_clock = Clock(self.timeline)
         self.jobs: list[JobProcess] = []
         self.starts = 0
@@ -241,7 +242,3 @@ class World:
     def _summary(self) -> str:
         limits = np.stack([broker.in_force() for broker in self.brokers])
         return hashlib.blake2b(limits.tobytes(), digest_size=8).hexdigest()
-
-    def in_words(self) -> str:
-        """The scenario on a few lines."""
-        return in_words(self.scenario)

@@ -74,8 +74,10 @@ def test_a_law_that_starves_idle_brokers_is_accused(tmp_path: Path, kind: dict[s
         run = Recording(
             History(path=str(tmp_path / law)),
             wants,
-            brokers=lambda name: BrokerSpec(name, **kind),
-            is_noisy=True,
+            loop={
+                "specs": {name: BrokerSpec(name, **kind) for name in wants["g"]},
+                "poisson": ["g"],
+            },
             law={"name": law},
             shards=1,
         )

@@ -201,12 +201,12 @@ def test_a_history_without_rounds(tmp_path: Path) -> None:
 
 def test_a_picture_is_made_only_when_a_table_changed_or_after_a_minute(tmp_path: Path) -> None:
     loop, now = record(tmp_path, WANTS, QUOTAS, rounds=20), [1000.0]
-    fresh = FreshPicture(loop._history, Workers(5.0), 5.0, clock=lambda: now[0])
+    fresh = FreshPicture(loop.history, Workers(5.0), 5.0, clock=lambda: now[0])
     first = asyncio.run(fresh.get())
     assert asyncio.run(fresh.get()) is first
     now[0] += MOST_AGE_S / 2
     assert asyncio.run(fresh.get()) is first
-    put_groups(loop._history, ["new"], quota(1.0), "ann")
+    put_groups(loop.history, ["new"], quota(1.0), "ann")
     second = asyncio.run(fresh.get())
     assert second is not first
     assert "new" in second.names.to_pylist()

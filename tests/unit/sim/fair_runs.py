@@ -16,8 +16,7 @@ import numpy as np
 from quotaplane.settings import History
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
 from quotaplane.sim.broker_throttle import BY_DEFAULT
-from quotaplane.sim.demand_schedule import Change, build_schedule
-from quotaplane.sim.world import Interval, World
+from quotaplane.sim.demand_schedule import Change
 from quotaplane.throttle.terms import ThrottleTerms
 from quotaplane.throttle.types import ThrottleLaw, ThrottleMode
 from quotaplane.wire.limits import decode_limits
@@ -38,7 +37,7 @@ _THROTTLES: Final = (
 class FairRun(Recording):
     """A run of ``SECONDS`` or a little more; ``play`` it, then ask its history."""
 
-    def __init__(self, history: History, seed: int, **settings: Any) -> None:
+    def __init__(self, history: History, seed: int) -> None:
         self.rng = rng = np.random.default_rng(seed)
         self.groups = tuple(
             sorted(rng.choice(_NAMES, rng.integers(2, len(_NAMES) + 1), replace=False).tolist())
@@ -47,27 +46,17 @@ class FairRun(Recording):
         here = {g: self._some(brokers, 0.8) for g in self.groups}
         self.quotas = {group: self._quota() for group in self.groups}
         interval_s = 5.0 if rng.random() < 0.5 else 1.0
-        super().__init__(
-            history,
-            {group: {broker: [(0, 0)] for broker in brokers} for group in self.groups},
-            **{
-                "reports": {"interval_s": interval_s},
-                "limits": self._limits(),
-                "shards": 1,
-                **settings,
-            },
-        )
-        self.brokers = brokers
-        self.world = World(
-            tuple(self._spec(name) for name in brokers),
-            self.groups,
-            build_schedule(brokers, self.groups, self._demand(here)),
-            poisson=self.groups,
-            interval_s=interval_s,
-            seed=seed,
-            started_at_ms=self._begin_ms,
-            throttle=_THROTTLES[rng.choice(len(_THROTTLES), p=(0.6, 0.2, 0.2))],
-        )
+        limits = self._limits()
+        loop = {
+            "specs": {name: self._spec(name) for name in brokers},
+            "changes": list(self._demand(here)),
+            "poisson": self.groups,
+            "seed": seed,
+            "throttle": _THROTTLES[rng.choice(len(_THROTTLES), p=(0.6, 0.2, 0.2))],
+        }
+        sections = {"reports": {"interval_s": interval_s}, "limits": limits, "shards": 1}
+        wants = {group: {broker: [(0, 0)] for broker in brokers} for group in self.groups}
+        super().__init__(history, wants, loop=loop, **sections)
         if self.settings.limits.transition == "strict":
             old = self.world.brokers
             self.world.brokers = BrokerFleet(
@@ -79,10 +68,9 @@ class FairRun(Recording):
             )
         for group, names in here.items():
             self.world.attach(group, np.array([name in names for name in brokers]))
-        self.intervals: list[Interval] = []
         self.lost = 0.01 if rng.random() < 0.3 else 0.0
         self._late = bool(rng.random() < 0.3)
-        self._on_their_way: list[bytes] = []
+        self._late_limits: list[bytes] = []
         self._sent: dict[str, list[bytes]] = defaultdict(list)
 
     def play(self) -> FairRun:
@@ -99,23 +87,21 @@ class FairRun(Recording):
         self.write()
         return self
 
-    def _pass(self) -> Interval:
-        interval = super()._pass()
-        self.intervals.append(interval)
-        super()._deliver(self._on_their_way)
-        self._on_their_way = []
-        return interval
+    def _pass(self) -> None:
+        super()._pass()
+        super()._deliver(self._late_limits)
+        self._late_limits = []
 
-    def _round(self) -> None:
+    def _decide(self, number: int, decided_ms: int) -> list[bytes]:
         kept = self.rng.random(len(self._waiting)) >= self.lost
         self._waiting = [one for one, is_kept in zip(self._waiting, kept, strict=True) if is_kept]
-        super()._round()
+        return super()._decide(number, decided_ms)
 
     def _deliver(self, limits: list[bytes]) -> None:
         for value in limits:
             self._sent[decode_limits(value).broker].append(value)
         if self._late:
-            self._on_their_way = limits
+            self._late_limits = limits
         else:
             super()._deliver(limits)
 
@@ -135,18 +121,18 @@ class FairRun(Recording):
 
     def _join(self, broker: str) -> None:
         """Limits of stock brokers are rates of their topics: they outlast restarts."""
-        at = self.brokers.index(broker)
+        at = self.names.index(broker)
         if self.world.brokers.specs[at].format == "stock":
             self.world.brokers.alive[at] = True
             self.world.receive(self._sent[broker])
         else:
-            self.world.brokers.join(broker, self._now_ms)
+            self.world.brokers.join(broker, self.now_ms)
 
     def _events(self) -> Iterable[tuple[int, str, str]]:
         rng = self.rng
         for _ in range(rng.integers(0, 4)):
             yield self._time(), "quota", str(rng.choice(self.groups))
-        for broker in self._some(self.brokers, 0.3):
+        for broker in self._some(self.names, 0.3):
             at_s = self._time()
             yield at_s, "die", broker
             if rng.random() < 0.7:
