@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from quotaplane.errors import ConfigError, TransportError
+from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
 from quotaplane.transport import kafka, kafka_client, open_broker_link, open_transport
 from quotaplane.transport.base import Message
-from quotaplane.transport.kafka_options import source_options
 from tests.contract.rigs import UNREACHABLE, KafkaRig, drain, limits_of
 from tests.servers.kafka_server import SASL_PASSWORD, SASL_USER, KafkaServer
 
@@ -93,19 +90,6 @@ def test_a_running_query_does_not_show_secrets(
     assert "Physical Plan" in plans
     # A part of the password that every form of escaping leaves alone.
     assert "odd=characters" not in plans + str(caught.value)
-
-
-def test_a_key_that_java_cannot_read_is_told_before_the_stream_starts(
-    kafka_rig: KafkaRig, tmp_path: Path
-) -> None:
-    new = ec.generate_private_key(ec.SECP256R1())
-    modern = serialization.BestAvailableEncryption(b"secret")
-    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    settings = mutual_tls(kafka_rig.server)
-    settings["security"]["key_file"] = str(tmp_path / "client.key")
-    (tmp_path / "client.key").write_bytes(new.private_bytes(pem, pkcs8, modern))
-    with pytest.raises(ConfigError, match=r"transport\.security\.key_file: .*openssl pkcs8"):
-        source_options(kafka_rig.settings(**settings))
 
 
 def test_a_wrong_password_is_one_line_without_it(
@@ -263,12 +247,6 @@ def test_deleted_reports_stop_the_stream_or_are_left_out(
         drain(spark, open_transport(kafka_rig.settings()), checkpoint)
     arrived = drain(spark, open_transport(kafka_rig.settings(fail_on_data_loss=False)), checkpoint)
     assert [row.value for row in arrived] == [b"3"]
-
-
-def test_missing_certificate_file_is_a_config_error(kafka_rig: KafkaRig, tmp_path: Path) -> None:
-    security = {"protocol": "SSL", "ca_file": str(tmp_path / "none.pem")}
-    with pytest.raises(ConfigError, match=r"transport\.security\.ca_file: .*none\.pem"):
-        open_transport(kafka_rig.settings(security=security)).check()
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.errors import ConfigError, TransportError
+from quotaplane.errors import TransportError
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.pulsar.topics import last_entry
@@ -175,14 +175,6 @@ def test_a_missing_topic_is_named_and_not_created(
     with pytest.raises(TransportError, match=f"'{name}'.* does not exist"):
         open_transport(pulsar_rig.settings(**more)).check()
     assert name not in rest.call("GET", f"persistent/{namespace}")
-
-
-def test_a_missing_certificate_file_is_a_config_error(
-    pulsar_rig: PulsarRig, tmp_path: Path
-) -> None:
-    security = {"ca_file": str(tmp_path / "none.pem")}
-    with pytest.raises(ConfigError, match=r"transport\.security\.ca_file: .*none\.pem"):
-        open_transport(pulsar_rig.settings(security=security)).check()
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])
