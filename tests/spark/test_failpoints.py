@@ -28,10 +28,9 @@ from quotaplane.model import DIMENSIONS, FloatArray, Round
 from quotaplane.quota.state import ShardState
 from quotaplane.replay import player
 from quotaplane.replay.verify import Verified, verify
-from quotaplane.settings import parse_settings
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
 from quotaplane.streams import sink
-from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.streams.job import prepare
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.quota.recorded_program import RecordedProgram
@@ -43,7 +42,8 @@ from quotaplane.transport.delta import DeltaTopics
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.signatures import SigningKeys
 from tests.contract.rigs import limits_of
-from tests.job import history_table, put_quotas
+from tests.job import history_table, put_quotas, settings_in
+from tests.spark.loops import running
 from tests.waiting import wait_beside
 
 BROKERS = ("a", "b", "c")
@@ -186,26 +186,17 @@ class Loop:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.folder, self._spark = folder, spark
-        self.settings = parse_settings(
-            {
-                "transport": {
-                    "kind": "delta",
-                    "path": str(folder / "topics"),
-                    "max_files_per_trigger": 1,  # what is sent at once is one round
-                },
-                "history": {"path": str(folder / "history")},
-                "checkpoint": str(folder / "checkpoint"),
-                "shards": SHARDS,
-                "trigger": {"interval_s": EVER_S},  # a start runs one batch
-                # Nobody falls silent, and no lease ends, however long a round takes.
-                "reports": {"interval_s": 3600},
-                "limits": {
-                    "lease_s": 20 * EVER_S,
-                    "transition": "strict",
-                    "refresh_rounds": 4,
-                    "signing": SIGNING,
-                },
-            }
+        # What is sent at once is one round.
+        topics = {"kind": "delta", "path": str(folder / "topics"), "max_files_per_trigger": 1}
+        lease = {"lease_s": 20 * EVER_S, "refresh_rounds": 4}
+        self.settings = settings_in(
+            folder,
+            topics,
+            shards=SHARDS,
+            trigger={"interval_s": EVER_S},  # a start runs one batch
+            # Nobody falls silent, and no lease ends, however long a round takes.
+            reports={"interval_s": 3600},
+            limits={**lease, "transition": "strict", "signing": SIGNING},
         )
         put_quotas(self.settings, **QUOTAS)
         self._transport = prepare(Spec(self.settings))
@@ -232,12 +223,9 @@ class Loop:
 
     def _run_job(self, until: Callable[[], object] = lambda: False) -> None:
         """A start, which runs one batch; more run only where something is left to do."""
-        job = StreamJob(self._spark, Spec(self.settings), self._transport)
-        self.epochs.add(job.epoch)
-        try:
+        with running(self._spark, Spec(self.settings), self._transport) as job:
+            self.epochs.add(job.epoch)
             wait_beside(job, until)
-        finally:
-            job.stop()
 
     def _deliver_limits(self) -> None:
         """Brokers take in what was published."""
