@@ -93,6 +93,14 @@ def write_round(history: History, epoch: int) -> None:
     writer.append_round(Round(epoch, 1, 1_790_000_000_000), {"rounds": row})
 
 
+def begin_history(conf: Path) -> Settings:
+    """The settings in a file, whose history has the tables and a round of epoch 1."""
+    settings = load_settings(conf)
+    ensure_tables(settings.history)
+    write_round(settings.history, epoch=1)
+    return settings
+
+
 def history_table(settings: Settings, name: str) -> pa.Table:
     return DeltaTable(table_uri(settings.history, name)).to_pyarrow_table()
 

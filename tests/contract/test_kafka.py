@@ -18,39 +18,12 @@ from quotaplane.settings import KafkaTransport
 from quotaplane.transport import kafka, kafka_client, open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.contract.rigs import UNREACHABLE, KafkaRig, drain, limits_of
-from tests.servers.kafka_server import SASL_PASSWORD, SASL_USER, KafkaServer
+from tests.servers.kafka_server import KafkaServer
 
 NOON_MS = 1_790_000_000_000
 
 
-def sasl(server: KafkaServer, password: str = SASL_PASSWORD) -> dict[str, Any]:
-    assert server.certificates is not None
-    return {
-        "bootstrap_servers": server.bootstrap("SASL_SSL"),
-        "security": {
-            "protocol": "SASL_SSL",
-            "ca_file": str(server.certificates.authority),
-            "sasl_mechanism": "PLAIN",
-            "username": SASL_USER,
-            "password": password,
-        },
-    }
-
-
-def mutual_tls(server: KafkaServer) -> dict[str, Any]:
-    assert server.certificates is not None
-    return {
-        "bootstrap_servers": server.bootstrap("SSL"),
-        "security": {
-            "protocol": "SSL",
-            "ca_file": str(server.certificates.authority),
-            "certificate_file": str(server.certificates.client_certificate),
-            "key_file": str(server.certificates.client_key),
-        },
-    }
-
-
-@pytest.mark.parametrize("security", [sasl, mutual_tls])
+@pytest.mark.parametrize("security", [KafkaServer.login, KafkaServer.mutual_tls])
 def test_the_whole_way_is_encrypted(
     kafka_rig: KafkaRig, spark: SparkSession, tmp_path: Path, security: Any
 ) -> None:
@@ -69,7 +42,7 @@ def test_the_whole_way_is_encrypted(
 def test_a_running_query_does_not_show_secrets(
     kafka_rig: KafkaRig, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = kafka_rig.settings(**sasl(kafka_rig.server))
+    settings = kafka_rig.settings(**kafka_rig.server.login())
     reports = open_transport(settings).read_reports(spark)
     reports.explain(extended=True)
     assert "kafka.sasl.jaas.config=*********(redacted)" in capsys.readouterr().out
@@ -96,7 +69,8 @@ def test_a_wrong_password_is_one_line_without_it(
     kafka_rig: KafkaRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    settings = kafka_rig.settings(**sasl(kafka_rig.server, "not-the-password"), timeout_s=2.0)
+    wrong = kafka_rig.server.login(password="not-the-password")
+    settings = kafka_rig.settings(**wrong, timeout_s=2.0)
     with pytest.raises(TransportError, match=r"check .*transport\.security") as caught:
         open_transport(settings).check()
     assert "\n" not in str(caught.value)

@@ -56,13 +56,13 @@ def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
     small = other.create_producer(topic)
     large = client.create_producer(topic, chunking_enabled=True)
     # After each chunk the broker reads from the producer again only when the rate has paid for it.
-    path = topic.replace("://", "/")
+    rest = pulsar_rig.server.rest
     slow = {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": int(most) // 2}
-    pulsar_rig.server.rest.call("POST", f"{path}/publishRate", slow)
-    wait_until(lambda: pulsar_rig.server.rest.call("GET", f"{path}/publishRate?applied=true"))
+    rest.call("POST", f"{topic}/publishRate", slow)
+    wait_until(lambda: rest.call("GET", f"{topic}/publishRate?applied=true"))
     sent: list[Any] = []
     large.send_async(bytes(size), lambda *result: sent.append(result))
-    wait_until(lambda: pulsar_rig.server.rest.call("GET", f"{path}/stats")["msgInCounter"])
+    wait_until(lambda: rest.counter(topic))
     between = [small.send(b"first")]
     while not sent:
         between.append(small.send(b"small"))
@@ -71,10 +71,10 @@ def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
     first_chunk, last_chunk = map(int, re.findall(r",(\d+),-1,-1\)", whole))
     found = [each for each in between if first_chunk < each.entry_id() < last_chunk]
     assert found, f"nothing came between the chunks of {whole}"
-    pulsar_rig.server.rest.call("DELETE", f"{path}/publishRate")
+    rest.call("DELETE", f"{topic}/publishRate")
     start = {topic: f"{found[0].ledger_id()}:{found[0].entry_id()}:-1"}
-    rest, _ = everything(follow(topic), start)
-    assert sorted(map(len, filter(None, rest)))[-1] == size
+    values, _ = everything(follow(topic), start)
+    assert sorted(map(len, filter(None, values)))[-1] == size
     # A query that begins at the end knows where that is, too.
     send(client, topic, bytes(int(most) + 1), chunking_enabled=True)
     newest = follow(topic, starting="latest")
@@ -144,8 +144,7 @@ def test_topics_and_partitions_that_appear_are_followed(
     ]
     send(client, pulsar_rig.topic("reports-3"), b"new topic")
     send(client, pulsar_rig.topic("others"), b"another")
-    path = pulsar_rig.report_topics[0].replace("://", "/")
-    pulsar_rig.server.rest.call("POST", f"{path}/partitions", 3)
+    pulsar_rig.server.rest.call("POST", f"{pulsar_rig.report_topics[0]}/partitions", 3)
     send(client, f"{pulsar_rig.report_topics[0]}-partition-2", b"new partition")
     values, end = everything(follower, begin)
     assert sorted(filter(None, values)) == [b"new partition", b"new topic"]
@@ -179,7 +178,7 @@ def test_live_topics_are_read_beside_others(
 
     def listening() -> int:
         """How many readers are sent what is published; they ask for it after they subscribed."""
-        stats = pulsar_rig.server.rest.call("GET", f"{live.replace('://', '/')}/stats")
+        stats = pulsar_rig.server.rest.call("GET", f"{live}/stats")
         readers = [c for s in stats["subscriptions"].values() for c in s["consumers"]]
         return sum(reader["availablePermits"] > 0 for reader in readers)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -148,8 +146,7 @@ def test_groups_and_tenants_of_the_cluster_reach_its_broker(
             assert np.isnan(publish_quota_of(group))
 
             link.close()
-            os.kill(job.process.pid, signal.SIGTERM)
-            assert job.process.wait(60) == 0, log.read_text()
+            job.stop()
     changes = group_changes(job.settings.history, group)
     assert [change["by"] for change in changes] == [BY] * 4
     assert (changes[0]["from"], changes[-1]["to"]) == (None, None)
@@ -168,8 +165,7 @@ def test_a_token_that_may_not_is_one_line(
     secure_pulsar_server: PulsarServer, tmp_path: Path, may_use_topics: bool
 ) -> None:
     server, role = secure_pulsar_server, f"reader-{uuid.uuid4().hex[:8]}"
-    assert server.tokens is not None
-    token = server.tokens.sign(role)
+    token = server.token(role)
     topic = server.rest.create_topic(f"persistent://public/default/limits-{role}")
     if may_use_topics:
         for namespace in ("public/default", "pulsar/system"):
