@@ -10,7 +10,7 @@ import pytest
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.topic_pool import TopicPool
 from tests.contract.pulsar_following import source
-from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig, rig_of
+from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
@@ -38,8 +38,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def rig(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
-    return rig_of(kind, request.getfixturevalue, tmp_path / "topics")
+def rig(kind: str, request: pytest.FixtureRequest) -> Rig:
+    rig: Rig = request.getfixturevalue(f"{kind}_rig")
+    return rig
 
 
 @pytest.fixture
