@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from quotabalance.job.job import BalanceSpec
@@ -20,6 +21,22 @@ from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import Topics, Transport
 from tests.job import history_table, put_quotas, report_of
 from tests.unit.balance.load_report_cases import load_of, local_broker_data
+
+
+class CutOffError(RuntimeError):
+    """A job ends here, as if it were killed."""
+
+
+def cut_off(patch: pytest.MonkeyPatch, owner: Any, name: str, *, instead: bool = False) -> None:
+    """From now on a function ends the job: after it has run, or instead of running."""
+    function = getattr(owner, name)
+
+    def cut(*args: Any, **options: Any) -> None:
+        if not instead:
+            function(*args, **options)
+        raise CutOffError("killed")
+
+    patch.setattr(owner, name, cut)
 
 
 @contextmanager

@@ -11,14 +11,10 @@ from pyspark.sql import SparkSession
 from quotabalance.job.job import BalanceSpec
 from quotaplane.transport.delta import DeltaTopics
 from tests.job import settings_in
-from tests.spark.loops import BalanceLoop, running
+from tests.spark.loops import BalanceLoop, cut_off, running
 from tests.waiting import wait_beside
 
 TABLES = ("load", "balance_decisions", "balance_rounds", "rejected_reports")
-
-
-class CutOffError(RuntimeError):
-    """The job ends here, as if it were killed."""
 
 
 @pytest.mark.nightly
@@ -33,14 +29,8 @@ def test_a_job_that_is_killed_after_it_published_decides_the_same_again(
     )
     loop = BalanceLoop(settings)
     loop.report(b"junk")
-    publish = DeltaTopics.publish
-
-    def then_die(self: DeltaTopics, messages: Any) -> None:
-        publish(self, messages)
-        raise CutOffError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DeltaTopics, "publish", then_die)
+    with monkeypatch.context() as patch:
+        cut_off(patch, DeltaTopics, "publish")
         with (
             running(spark, BalanceSpec(settings)) as job,
             pytest.raises(Exception, match="CutOffError"),

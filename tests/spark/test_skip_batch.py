@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -18,7 +17,7 @@ from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.sink import BatchSink
 from quotaplane.wire.limits import decode_limits
 from tests.job import put_quotas, settings_in, stopped_when
-from tests.spark.loops import QuotaLoop
+from tests.spark.loops import QuotaLoop, cut_off
 
 pytestmark = pytest.mark.nightly
 
@@ -134,13 +133,7 @@ def test_a_skip_that_is_cut_off_is_done_by_the_next_start(
         with pytest.raises(StreamingQueryException):
             loop.run(lambda: False)
     with monkeypatch.context() as patch:
-        append = HistoryWriter.append_round
-
-        def cut_off(self: HistoryWriter, *args: Any) -> None:
-            append(self, *args)
-            raise RuntimeError("killed")
-
-        patch.setattr(HistoryWriter, "append_round", cut_off)
+        cut_off(patch, HistoryWriter, "append_round")
         with pytest.raises(StreamingQueryException):
             loop.run(lambda: False, skip_batch=POISON)
     assert loop.committed() == 0
