@@ -9,8 +9,9 @@ import pytest
 
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.topic_pool import TopicPool
+from quotaplane.transport.base import BrokerLink, Transport
 from tests.contract.pulsar_following import source
-from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig
+from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig, both_ends
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
@@ -41,6 +42,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 def rig(kind: str, request: pytest.FixtureRequest) -> Rig:
     rig: Rig = request.getfixturevalue(f"{kind}_rig")
     return rig
+
+
+@pytest.fixture
+def ends(rig: Rig) -> Iterator[tuple[Transport, BrokerLink]]:
+    """The job's end of the topics, and a broker's."""
+    with both_ends(rig.settings()) as ends:
+        yield ends
 
 
 @pytest.fixture

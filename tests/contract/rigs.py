@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
+from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import BrokerLink, Message, Transport
 from quotaplane.transport.pulsar import PulsarTopics
 from tests.servers.kafka_server import KafkaServer
@@ -92,6 +94,16 @@ def rig_of(kind: str, fixture: Callable[[str], Any], folder: Path) -> Rig:
     if kind == "delta":
         return DeltaRig(folder)
     return {"kafka": KafkaRig, "pulsar": PulsarRig}[kind](fixture(f"{kind}_server"))
+
+
+@contextmanager
+def both_ends(settings: Any) -> Iterator[tuple[Transport, BrokerLink]]:
+    """The job's end of a transport's topics, and a broker's."""
+    with (
+        closing(open_transport(settings)) as transport,
+        closing(open_broker_link(settings)) as link,
+    ):
+        yield transport, link
 
 
 def limits_of(link: BrokerLink) -> list[Message]:

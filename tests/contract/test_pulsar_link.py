@@ -20,7 +20,7 @@ from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.base import Message
 from tests.contract.pulsar_following import everything
-from tests.contract.rigs import UNREACHABLE, PulsarRig, limits_of
+from tests.contract.rigs import UNREACHABLE, PulsarRig, both_ends, limits_of
 from tests.servers.pulsar_security import STRANGER, Issuer
 from tests.servers.pulsar_server import PulsarServer
 from tests.waiting import wait_until
@@ -54,15 +54,14 @@ def test_the_whole_way_is_encrypted_and_known(
         oauth2 = {"issuer_url": issuer.url, "audience": "pulsar", "private_key_file": key_file}
         given = security(server, tmp_path) if security else server.tls(oauth2=oauth2)
         settings = secure_rig.settings(**given)
-        transport, link = open_transport(settings), open_broker_link(settings)
-        transport.check()
-        link.send_reports([("a", b"report", NOON_MS)])
-        transport.publish([Message("a", b"limits")])
-        assert limits_of(link) == [Message("a", b"limits")]
+        with both_ends(settings) as (transport, link):
+            transport.check()
+            link.send_reports([("a", b"report", NOON_MS)])
+            transport.publish([Message("a", b"limits")])
+            assert limits_of(link) == [Message("a", b"limits")]
         follower = TopicPool(parse_options(transport_pulsar.source_options(settings)))
         assert everything(follower, follower.begin())[0] == [b"report"]
-        for each in (transport, link, follower):
-            each.close()
+        follower.close()
 
 
 @pytest.mark.nightly
@@ -160,15 +159,13 @@ def test_a_missing_topic_is_named_and_not_created(
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])
 def test_limits_are_compressed_as_configured(pulsar_rig: PulsarRig, codec: str) -> None:
-    settings = pulsar_rig.settings(compression=codec)
-    transport, link = open_transport(settings), open_broker_link(settings)
     limits = [Message("a", b"x" * 100_000), Message("b", b"y" * 100_000)]
-    transport.publish(limits)
-    assert sorted(limits_of(link)) == limits
-    stats = pulsar_rig.server.rest.call("GET", f"{settings.limits_topic}/partitioned-stats")
+    with both_ends(pulsar_rig.settings(compression=codec)) as (transport, link):
+        transport.publish(limits)
+        assert sorted(limits_of(link)) == limits
+    rest = pulsar_rig.server.rest
+    stats = rest.call("GET", f"{pulsar_rig.limits_topic}/partitioned-stats")
     assert (stats["storageSize"] < 50_000) == (codec != "none")
-    transport.close()
-    link.close()
 
 
 def test_a_link_follows_new_partitions(
