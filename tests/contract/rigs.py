@@ -28,7 +28,7 @@ class Rig:
     per_batch: ClassVar[str]
     """The setting for how much a micro-batch takes at most."""
     fixed: Mapping[str, Any]
-    """What all settings have."""
+    """Values that all settings have."""
 
     def settings(
         self, *, starting: str = "earliest", per_batch: int | None = None, **more: Any

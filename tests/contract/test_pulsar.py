@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,21 +186,20 @@ def test_live_topics_are_read_beside_others(
     wait_until(lambda: listening() == 1)
     for number in (1, 2, 3):
         producer.send(b"live %d" % number)
-    rows = []
-    end = begin
+    rows, end = [], begin
 
-    def has(count: int) -> bool:
+    def has(count: int, follower: TopicPool) -> bool:
         nonlocal end
         more, end = follower.read(end)
         assert len(more) <= 3
         rows.extend(more)
         return len(rows) >= count
 
-    wait_until(lambda: has(4))
+    wait_until(lambda: has(4, follower))
     assert {row.value for row in rows} == {b"kept 1", b"live 1", b"live 2", b"live 3"}
     # Between two micro-batches nothing is missed; after a restart the rest is gone, and told apart.
     producer.send(b"live 4")
-    wait_until(lambda: has(5))
+    wait_until(lambda: has(5, follower))
     assert again(options, begin, end) == [b"kept 1"]
     producer.send(b"nobody hears")
     restarted = follow(f"{kept},{live}")
@@ -207,16 +207,14 @@ def test_live_topics_are_read_beside_others(
     assert more == []
     wait_until(lambda: listening() == 2)
     producer.send(b"live 5")
-
-    def came() -> bool:
-        nonlocal end
-        found, end = restarted.read(end)
-        rows.extend(found)
-        return len(rows) == 6
-
-    wait_until(came)
-    assert len({(row.topic, row.message_id) for row in rows}) == 6
+    wait_until(lambda: has(6, restarted))
+    assert len({(row.topic, row.message_id) for row in rows}) == len(rows) == 6
     assert end[live].endswith("#5")
+
+
+same_rows = partial(
+    assert_df_equality, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True
+)
 
 
 def test_what_spark_writes_it_reads_again(
@@ -238,13 +236,8 @@ def test_what_spark_writes_it_reads_again(
     assert read.columns == [
         *("key", "value", "topic", "message_id", "publish_time", "event_time", "properties"),
     ]
-    same = read.select("key", "value", "event_time", F.expr("properties['half']").alias("half"))
-    wanted = numbers.select(
-        "key", "value", "event_time", F.expr("properties['half']").alias("half")
-    )
-    assert_df_equality(
-        same, wanted, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True
-    )
+    columns = ["key", "value", "event_time", F.expr("properties['half']").alias("half")]
+    same_rows(read.select(*columns), numbers.select(*columns))
     assert read.select("topic", "message_id").distinct().count() == 100
 
     stream = spark.readStream.format("pulsar").options(**options).load()
@@ -260,10 +253,4 @@ def test_what_spark_writes_it_reads_again(
     finally:
         query.stop()
     copied = spark.read.format("pulsar").options(**source(pulsar_rig, copy)).load()
-    assert_df_equality(
-        copied.select("key", "value"),
-        numbers.select("key", "value"),
-        ignore_row_order=True,
-        ignore_nullable=True,
-        ignore_metadata=True,
-    )
+    same_rows(copied.select("key", "value"), numbers.select("key", "value"))

@@ -80,12 +80,12 @@ class KafkaServer(LoggedProcess):
         return f"127.0.0.1:{self._ports[listener]}"
 
     def login(self, user: str = SASL_USER, password: str = SASL_PASSWORD) -> dict[str, Any]:
-        """What settings of a transport need to log in; with ``secure``."""
+        """Settings of a transport that logs in; with ``secure`` only."""
         login = {"sasl_mechanism": "PLAIN", "username": user, "password": password}
         return self._encrypted("SASL_SSL", **login)
 
     def mutual_tls(self) -> dict[str, Any]:
-        """What settings of a transport need to show a certificate; with ``secure``."""
+        """Settings of a transport that shows a certificate; with ``secure`` only."""
         assert self.certificates is not None
         certificate, key = self.certificates.client_certificate, self.certificates.client_key
         return self._encrypted("SSL", certificate_file=str(certificate), key_file=str(key))

@@ -88,7 +88,7 @@ class PulsarServer(Role):
         return self.tokens.sign(role)
 
     def tls(self, **security: Any) -> dict[str, Any]:
-        """What settings of a transport need for TLS; with ``secure`` only."""
+        """Settings of a transport that uses TLS; with ``secure`` only."""
         assert self.certificates is not None
         return {
             "service_url": f"pulsar+ssl://127.0.0.1:{self._tls_port}",

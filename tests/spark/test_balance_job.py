@@ -39,7 +39,7 @@ def test_a_job_that_is_killed_after_it_published_decides_the_same_again(
     (plan,) = loop.decided()
 
     def of_the_plan(table: str) -> list[dict[str, Any]]:
-        """What its round wrote."""
+        """Rows that its round wrote."""
         return [row for row in loop.rows(table) if row["seq"] == plan.seq]
 
     before = {name: len(of_the_plan(name)) for name in TABLES}
