@@ -40,8 +40,9 @@ QUOTAS = {"one": 90.0, "two": 120.0}
 def conf(rig: PulsarRig) -> dict[str, Any]:
     """All but the folders."""
     topics = (f"non-persistent://{rig.namespace}/usage",)
+    transport = rig.settings(starting="latest", per_batch=5000, report_topics=topics)
     return {
-        "transport": rig.settings(report_topics=topics).model_dump(mode="json"),
+        "transport": transport.model_dump(mode="json"),
         "trigger": {"interval_s": 0.2},
         # On a busy machine a round takes seconds; reports older than a lease would give no limits.
         "reports": {"interval_s": 0.5},
