@@ -29,11 +29,9 @@ import yaml
 from benchmarks.machine import yardstick_s
 from benchmarks.program import Program
 from quotaplane.console.option_parser import OptionParser
-from quotaplane.history.store import ensure_tables
-from quotaplane.settings import load_settings
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.streams.script import run_job
-from tests.job import write_round
+from tests.job import begin_history
 from tests.servers.enforcer_process import conf_for
 from tests.servers.pulsar_server import PulsarServer
 
@@ -133,9 +131,7 @@ def measure(server: PulsarServer, folder: Path, topics: int, seconds: float) -> 
         written = yaml.safe_load(conf.read_text())
         written["transport"]["report_topics"] = [STOCK_REPORTS, observed]
         conf.write_text(yaml.safe_dump(written))
-        settings = load_settings(conf)
-        ensure_tables(settings.history)
-        write_round(settings.history, epoch=1)
+        begin_history(conf)
         command = [sys.executable, "-m", "quotaplane", "enforce", "pulsar", "--conf", str(conf)]
         log = folder / f"{name}.log"
         enforcer = Program(command, log)

@@ -38,10 +38,10 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths, **more}
 
 
-def write_conf(folder: Path, transport: dict[str, Any], **more: Any) -> Path:
-    """A settings file for a job that keeps everything below ``folder``."""
+def write_conf(folder: Path, transport: dict[str, Any] | None = None, **more: Any) -> Path:
+    """A settings file for a job that keeps everything below ``folder``, by default topics, too."""
     conf = {
-        "transport": transport,
+        "transport": transport or {"kind": "delta", "path": str(folder / "topics")},
         "history": {"path": str(folder / "history")},
         "checkpoint": str(folder / "checkpoint"),
         **more,
@@ -50,6 +50,11 @@ def write_conf(folder: Path, transport: dict[str, Any], **more: Any) -> Path:
     path = folder / "conf.yaml"
     path.write_text(yaml.safe_dump(conf), encoding="utf-8")
     return path
+
+
+def settings_in(folder: Path, transport: dict[str, Any] | None = None, **more: Any) -> Settings:
+    """Settings of a job that keeps everything below ``folder``, by default topics, too."""
+    return load_settings(write_conf(folder, transport, **more))
 
 
 def put_quotas(settings: Settings, **quotas: float) -> None:
@@ -86,6 +91,14 @@ def write_round(history: History, epoch: int) -> None:
     row = pa.table({"positions": ["{}"], **counts}).drop(["epoch", "seq"])
     writer = HistoryWriter(history, app_id=uuid.uuid4().hex)
     writer.append_round(Round(epoch, 1, 1_790_000_000_000), {"rounds": row})
+
+
+def begin_history(conf: Path) -> Settings:
+    """The settings in a file, whose history has the tables and a round of epoch 1."""
+    settings = load_settings(conf)
+    ensure_tables(settings.history)
+    write_round(settings.history, epoch=1)
+    return settings
 
 
 def history_table(settings: Settings, name: str) -> pa.Table:
@@ -152,6 +165,15 @@ class RunningJob:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def ended(self, code: int = 0, within_s: float = 300.0) -> None:
+        """Wait until it ends; it must be with this exit code."""
+        assert self.process.wait(within_s) == code, self.last_words()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, code: int = 0) -> None:
+        """Send the job a signal, and wait until it ends; it must be with this exit code."""
+        self.process.send_signal(number)
+        self.ended(code)
 
     def wait_until(self, done: Callable[[], object], within_s: float = 300.0) -> None:
         """Poll until ``done()``; the job's log is in the message if it ends or takes too long."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -45,3 +47,18 @@ def wait_beside(job: StreamJob, done: Callable[[], _Found], within_s: float = 12
         return found
 
     return wait_until(found, within_s, every_s=0.0)
+
+
+@contextmanager
+def meanwhile(*works: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Run functions in threads of their own; each is handed the event that says when to end."""
+    over = threading.Event()
+    threads = [threading.Thread(target=work, args=(over,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(30)

@@ -9,8 +9,9 @@ import pytest
 
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.topic_pool import TopicPool
+from quotaplane.transport.base import BrokerLink, Transport
 from tests.contract.pulsar_following import source
-from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig, rig_of
+from tests.contract.rigs import DeltaRig, KafkaRig, PulsarRig, Rig, both_ends
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
@@ -38,8 +39,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def rig(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
-    return rig_of(kind, request.getfixturevalue, tmp_path / "topics")
+def rig(kind: str, request: pytest.FixtureRequest) -> Rig:
+    rig: Rig = request.getfixturevalue(f"{kind}_rig")
+    return rig
+
+
+@pytest.fixture
+def ends(rig: Rig) -> Iterator[tuple[Transport, BrokerLink]]:
+    """The job's end of the topics, and a broker's."""
+    with both_ends(rig.settings()) as ends:
+        yield ends
 
 
 @pytest.fixture

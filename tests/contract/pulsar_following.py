@@ -63,21 +63,14 @@ def send_batch(client: pulsar.Client, topic: str, *values: bytes) -> None:
 
 def forget(rig: PulsarRig, topic: str) -> None:
     """Let retention delete what is there: the topic begins a new ledger, and drops the others."""
-    rest, path = rig.server.rest, topic.replace("://", "/")
-    rest.call(
-        "POST",
-        f"namespaces/{rig.namespace}/retention",
-        {
-            "retentionTimeInMinutes": 0,
-            "retentionSizeInMB": 0,
-        },
-    )
-    before = rest.call("GET", f"{path}/internalStats")["ledgers"][0]["ledgerId"]
-    rest.call("PUT", f"{path}/unload")
+    rest, none = rig.server.rest, {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+    rest.call("POST", f"namespaces/{rig.namespace}/retention", none)
+    before = rest.call("GET", f"{topic}/internalStats")["ledgers"][0]["ledgerId"]
+    rest.call("PUT", f"{topic}/unload")
 
     def is_gone() -> bool:
-        rest.call("POST", f"{path}/trim")
-        ledgers = rest.call("GET", f"{path}/internalStats")["ledgers"]
+        rest.call("POST", f"{topic}/trim")
+        ledgers = rest.call("GET", f"{topic}/internalStats")["ledgers"]
         return all(ledger["ledgerId"] > before for ledger in ledgers)
 
     wait_until(is_gone)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
+from pydantic import BaseModel
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -14,6 +16,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from quotaplane.errors import SlowPythonError
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
 from quotaplane.streams.query_failures import known_failure
+from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import BrokerLink, Message, Transport
 from quotaplane.transport.pulsar import PulsarTopics
 from tests.servers.kafka_server import KafkaServer
@@ -22,33 +25,34 @@ from tests.servers.pulsar_server import PulsarServer
 UNREACHABLE = "127.0.0.1:1"
 
 
-class Rig(Protocol):
+class Rig:
     """One transport with topics that no other test uses."""
 
+    model: ClassVar[type[BaseModel]]
+    per_batch: ClassVar[str]
+    """The setting for how much a micro-batch takes at most."""
+    fixed: Mapping[str, Any]
+    """Values that all settings have."""
+
     def settings(
-        self, *, starting: str = "earliest", per_batch: int | None = None
-    ) -> DeltaTransport | KafkaTransport | PulsarTransport: ...
+        self, *, starting: str = "earliest", per_batch: int | None = None, **more: Any
+    ) -> Any:
+        """The section ``transport`` of settings."""
+        given = {"starting": starting, self.per_batch: per_batch}
+        return self.model.model_validate({**self.fixed, **given, **more})
 
 
-class DeltaRig:
+class DeltaRig(Rig):
+    model, per_batch = DeltaTransport, "max_files_per_trigger"
+
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def settings(
-        self, *, starting: str = "earliest", per_batch: int | None = None
-    ) -> DeltaTransport:
-        return DeltaTransport.model_validate(
-            {
-                "kind": "delta",
-                "path": str(self._folder),
-                "starting": starting,
-                "max_files_per_trigger": per_batch,
-            }
-        )
+        self.fixed = {"kind": "delta", "path": str(folder)}
 
 
-class KafkaRig:
+class KafkaRig(Rig):
     """Two report topics of two partitions each, and a limits topic."""
+
+    model, per_batch = KafkaTransport, "max_reports_per_trigger"
 
     def __init__(self, server: KafkaServer) -> None:
         self.server = server
@@ -57,52 +61,36 @@ class KafkaRig:
             server.create_topic(f"reports-{mark}-{number}", partitions=2) for number in (1, 2)
         )
         self.limits_topic = server.create_topic(f"limits-{mark}", partitions=2)
-
-    def settings(
-        self, *, starting: str = "earliest", per_batch: int | None = None, **more: Any
-    ) -> KafkaTransport:
-        return KafkaTransport.model_validate(
-            {
-                "kind": "kafka",
-                "bootstrap_servers": self.server.bootstrap_servers,
-                "report_topics": self.report_topics,
-                "limits_topic": self.limits_topic,
-                "starting": starting,
-                "max_reports_per_trigger": per_batch,
-                "timeout_s": 10,
-            }
-            | more
-        )
+        self.fixed = {
+            "kind": "kafka",
+            "bootstrap_servers": server.bootstrap_servers,
+            "report_topics": self.report_topics,
+            "limits_topic": self.limits_topic,
+            "timeout_s": 10,
+        }
 
 
-class PulsarRig:
+class PulsarRig(Rig):
     """A namespace with a partitioned and a plain report topic, and a partitioned limits topic."""
+
+    model, per_batch = PulsarTransport, "max_reports_per_trigger"
 
     def __init__(self, server: PulsarServer) -> None:
         self.server = server
         self.namespace = server.rest.create_namespace(f"public/n{uuid.uuid4().hex[:8]}")
         self.report_topics = self.topic("reports-1", partitions=2), self.topic("reports-2")
         self.limits_topic = self.topic("limits", partitions=2)
+        self.fixed = {
+            "kind": "pulsar",
+            "service_url": server.service_url,
+            "admin_url": server.admin_url,
+            "report_topics": self.report_topics,
+            "limits_topic": self.limits_topic,
+        }
 
     def topic(self, name: str, partitions: int = 0) -> str:
         full = f"persistent://{self.namespace}/{name}"
         return self.server.rest.create_topic(full, partitions=partitions)
-
-    def settings(
-        self, *, starting: str = "earliest", per_batch: int | None = None, **more: Any
-    ) -> PulsarTransport:
-        return PulsarTransport.model_validate(
-            {
-                "kind": "pulsar",
-                "service_url": self.server.service_url,
-                "admin_url": self.server.admin_url,
-                "report_topics": self.report_topics,
-                "limits_topic": self.limits_topic,
-                "starting": starting,
-                "max_reports_per_trigger": per_batch,
-            }
-            | more
-        )
 
 
 def rig_of(kind: str, fixture: Callable[[str], Any], folder: Path) -> Rig:
@@ -110,6 +98,16 @@ def rig_of(kind: str, fixture: Callable[[str], Any], folder: Path) -> Rig:
     if kind == "delta":
         return DeltaRig(folder)
     return {"kafka": KafkaRig, "pulsar": PulsarRig}[kind](fixture(f"{kind}_server"))
+
+
+@contextmanager
+def both_ends(settings: Any) -> Iterator[tuple[Transport, BrokerLink]]:
+    """The job's end of a transport's topics, and a broker's."""
+    with (
+        closing(open_transport(settings)) as transport,
+        closing(open_broker_link(settings)) as link,
+    ):
+        yield transport, link
 
 
 def limits_of(link: BrokerLink) -> list[Message]:
@@ -151,17 +149,10 @@ def drain(spark: SparkSession, transport: Transport, checkpoint: Path) -> list[A
     arrived: list[Arrived] = []
 
     def collect(batch: DataFrame, number: int) -> None:
-        arrived.extend(
-            Arrived(
-                number,
-                bytes(row.value),
-                row.published_at_ms,
-                row.position,
-                None if row.key is None else bytes(row.key),
-                row.topic,
-            )
-            for row in batch.collect()
-        )
+        for row in batch.collect():
+            key = None if row.key is None else bytes(row.key)
+            value, at_ms = bytes(row.value), row.published_at_ms
+            arrived.append(Arrived(number, value, at_ms, row.position, key, row.topic))
 
     writer = transport.read_reports(spark).writeStream.foreachBatch(collect)
     writer = writer.option("checkpointLocation", str(checkpoint))

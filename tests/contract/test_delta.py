@@ -28,26 +28,6 @@ def files_of(rig: DeltaRig, topic: str) -> int:
     return len(DeltaTable(f"{rig.settings().path}/{topic}").file_uris())
 
 
-@pytest.mark.nightly
-def test_writers_compact_without_loss_or_doubling(
-    delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delta_topic, "COMPACT_EVERY", 3)
-    transport, link = open_transport(delta_rig.settings()), open_broker_link(delta_rig.settings())
-    checkpoint = tmp_path / "checkpoint"
-    reports, limits = [], []
-    for number in range(8):
-        link.send_reports([("a", b"%d" % number, number), ("b", b"%d" % number, number)])
-        transport.publish([Message("a", b"%d" % number)])
-        if number % 4 == 3:
-            reports += drain(spark, transport, checkpoint)
-            limits += limits_of(link)
-    assert files_of(delta_rig, "reports") < 8
-    assert sorted(row.value for row in reports) == sorted([b"%d" % n for n in range(8)] * 2)
-    assert len({row.position for row in reports}) == 16
-    assert limits == [Message("a", b"%d" % number) for number in range(8)]
-
-
 def test_positions_outlive_compaction(
     delta_rig: DeltaRig, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 
 from quotaplane.errors import QuotaplaneError
 from quotaplane.history.writer import HistoryWriter
-from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.recorder import Recorder
 from quotaplane.transport import open_transport
 from tests.contract.rigs import KafkaRig
-from tests.job import history_table, put_quotas, report_of, stopped_when
+from tests.job import history_table, put_quotas, report_of, settings_in, stopped_when
+from tests.spark.loops import cut_off
 
 pytestmark = pytest.mark.nightly
 
@@ -53,16 +53,12 @@ class Job:
         self._topic, self._other_topic = rig.report_topics
         self._producer = KafkaProducer(bootstrap_servers=rig.server.bootstrap_servers)
         self._sent = 0
-        self.folder = folder
-        self.settings: Settings = parse_settings(
-            {
-                "transport": rig.settings(per_batch=PER_BATCH).model_dump(),
-                "history": {"path": str(folder / "history")},
-                "checkpoint": str(folder / "checkpoint"),
-                "reports": {"interval_s": 60},
-                "limits": {"lease_s": 1200},
-                "trigger": {"interval_s": 0.1},
-            }
+        self.settings = settings_in(
+            folder,
+            rig.settings(per_batch=PER_BATCH).model_dump(mode="json"),
+            reports={"interval_s": 60},
+            limits={"lease_s": 1200},
+            trigger={"interval_s": 0.1},
         )
         put_quotas(self.settings, g=100.0)
 
@@ -91,26 +87,20 @@ class Job:
 
     def recorded(self) -> dict[str, list[bool]]:
         """Whether each row of ``usage`` counted, by broker."""
-        rows = history_table(self.settings, "usage")
         found: dict[str, list[bool]] = {}
-        for broker, counted in zip(
-            *(rows[name].to_pylist() for name in ("broker", "counted")), strict=True
-        ):
-            found.setdefault(broker, []).append(counted)
+        for row in history_table(self.settings, "usage").to_pylist():
+            found.setdefault(row["broker"], []).append(row["counted"])
         return found
-
-    @staticmethod
-    def counting(*brokers: str) -> dict[str, list[bool]]:
-        return {broker: [True] for broker in brokers}
-
-    @staticmethod
-    def old() -> dict[str, list[bool]]:
-        return {f"b{number}": [False] for number in range(OLD)}
 
     def letters(self) -> list[dict[str, Any]]:
         table = history_table(self.settings, "rejected_reports")
         found: list[dict[str, Any]] = table.sort_by("position").to_pylist()
         return found
+
+
+def not_counted(letter: str) -> dict[str, list[bool]]:
+    """Brokers whose old report was recorded, and did not count."""
+    return {f"{letter}{number}": [False] for number in range(OLD)}
 
 
 @pytest.fixture
@@ -130,7 +120,7 @@ def test_old_reports_are_passed_over_the_newest_used_at_once_and_the_old_ones_re
     paused: Job,
 ) -> None:
     paused.run(lambda: paused.used() == 2 + OLD)
-    assert paused.recorded() == {**paused.counting("a", "fresh"), **paused.old()}
+    assert paused.recorded() == {"a": [True], "fresh": [True], **not_counted("b")}
     rows = history_table(paused.settings, "usage").sort_by("seq").to_pylist()
     seqs = {row["broker"]: row["seq"] for row in rows}
     assert all(seqs["fresh"] <= seqs[f"b{number}"] for number in range(OLD))
@@ -143,14 +133,8 @@ def test_old_reports_are_passed_over_the_newest_used_at_once_and_the_old_ones_re
 def test_a_start_that_is_cut_off_amid_that_passes_over_the_same(
     paused: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = HistoryWriter.append_round
-
-    def cut_off(self: HistoryWriter, *args: Any) -> None:
-        append(self, *args)
-        raise RuntimeError("killed")
-
     with monkeypatch.context() as patch:
-        patch.setattr(HistoryWriter, "append_round", cut_off)
+        cut_off(patch, HistoryWriter, "append_round")
         with pytest.raises(QuotaplaneError, match="killed"):
             paused.run(lambda: False)
     noted = history_table(paused.settings, "left_out")
@@ -159,9 +143,8 @@ def test_a_start_that_is_cut_off_amid_that_passes_over_the_same(
         paused.send(f"c{number}", age_s=3600, partition=1)
     paused.send("later", age_s=0, partition=1)
     paused.run(lambda: paused.used() == 3 + 2 * OLD)
-    later = {f"c{number}": [False] for number in range(OLD)}
-    expected = {**paused.counting("a", "fresh", "later"), **paused.old(), **later}
-    assert paused.recorded() == expected
+    counted = {broker: [True] for broker in ("a", "fresh", "later")}
+    assert paused.recorded() == {**counted, **not_counted("b"), **not_counted("c")}
     assert paused.letters() == []
 
 

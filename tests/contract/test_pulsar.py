@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,13 @@ def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
     small = other.create_producer(topic)
     large = client.create_producer(topic, chunking_enabled=True)
     # After each chunk the broker reads from the producer again only when the rate has paid for it.
-    path = topic.replace("://", "/")
+    rest = pulsar_rig.server.rest
     slow = {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": int(most) // 2}
-    pulsar_rig.server.rest.call("POST", f"{path}/publishRate", slow)
-    wait_until(lambda: pulsar_rig.server.rest.call("GET", f"{path}/publishRate?applied=true"))
+    rest.call("POST", f"{topic}/publishRate", slow)
+    wait_until(lambda: rest.call("GET", f"{topic}/publishRate?applied=true"))
     sent: list[Any] = []
     large.send_async(bytes(size), lambda *result: sent.append(result))
-    wait_until(lambda: pulsar_rig.server.rest.call("GET", f"{path}/stats")["msgInCounter"])
+    wait_until(lambda: rest.counter(topic))
     between = [small.send(b"first")]
     while not sent:
         between.append(small.send(b"small"))
@@ -71,10 +72,10 @@ def test_a_message_whose_chunks_lie_around_an_offset_is_not_lost(
     first_chunk, last_chunk = map(int, re.findall(r",(\d+),-1,-1\)", whole))
     found = [each for each in between if first_chunk < each.entry_id() < last_chunk]
     assert found, f"nothing came between the chunks of {whole}"
-    pulsar_rig.server.rest.call("DELETE", f"{path}/publishRate")
+    rest.call("DELETE", f"{topic}/publishRate")
     start = {topic: f"{found[0].ledger_id()}:{found[0].entry_id()}:-1"}
-    rest, _ = everything(follow(topic), start)
-    assert sorted(map(len, filter(None, rest)))[-1] == size
+    values, _ = everything(follow(topic), start)
+    assert sorted(map(len, filter(None, values)))[-1] == size
     # A query that begins at the end knows where that is, too.
     send(client, topic, bytes(int(most) + 1), chunking_enabled=True)
     newest = follow(topic, starting="latest")
@@ -143,8 +144,7 @@ def test_topics_and_partitions_that_appear_are_followed(
     ]
     send(client, pulsar_rig.topic("reports-3"), b"new topic")
     send(client, pulsar_rig.topic("others"), b"another")
-    path = pulsar_rig.report_topics[0].replace("://", "/")
-    pulsar_rig.server.rest.call("POST", f"{path}/partitions", 3)
+    pulsar_rig.server.rest.call("POST", f"{pulsar_rig.report_topics[0]}/partitions", 3)
     send(client, f"{pulsar_rig.report_topics[0]}-partition-2", b"new partition")
     values, end = everything(follower, begin)
     assert sorted(filter(None, values)) == [b"new partition", b"new topic"]
@@ -178,28 +178,27 @@ def test_live_topics_are_read_beside_others(
 
     def listening() -> int:
         """How many readers are sent what is published; they ask for it after they subscribed."""
-        stats = pulsar_rig.server.rest.call("GET", f"{live.replace('://', '/')}/stats")
+        stats = pulsar_rig.server.rest.call("GET", f"{live}/stats")
         readers = [c for s in stats["subscriptions"].values() for c in s["consumers"]]
         return sum(reader["availablePermits"] > 0 for reader in readers)
 
     wait_until(lambda: listening() == 1)
     for number in (1, 2, 3):
         producer.send(b"live %d" % number)
-    rows = []
-    end = begin
+    rows, end = [], begin
 
-    def has(count: int) -> bool:
+    def has(count: int, follower: TopicPool) -> bool:
         nonlocal end
         more, end = follower.read(end)
         assert len(more) <= 3
         rows.extend(more)
         return len(rows) >= count
 
-    wait_until(lambda: has(4))
+    wait_until(lambda: has(4, follower))
     assert {row.value for row in rows} == {b"kept 1", b"live 1", b"live 2", b"live 3"}
     # Between two micro-batches nothing is missed; after a restart the rest is gone, and told apart.
     producer.send(b"live 4")
-    wait_until(lambda: has(5))
+    wait_until(lambda: has(5, follower))
     assert again(options, begin, end) == [b"kept 1"]
     producer.send(b"nobody hears")
     restarted = follow(f"{kept},{live}")
@@ -207,16 +206,14 @@ def test_live_topics_are_read_beside_others(
     assert more == []
     wait_until(lambda: listening() == 2)
     producer.send(b"live 5")
-
-    def came() -> bool:
-        nonlocal end
-        found, end = restarted.read(end)
-        rows.extend(found)
-        return len(rows) == 6
-
-    wait_until(came)
-    assert len({(row.topic, row.message_id) for row in rows}) == 6
+    wait_until(lambda: has(6, restarted))
+    assert len({(row.topic, row.message_id) for row in rows}) == len(rows) == 6
     assert end[live].endswith("#5")
+
+
+same_rows = partial(
+    assert_df_equality, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True
+)
 
 
 def test_what_spark_writes_it_reads_again(
@@ -238,13 +235,8 @@ def test_what_spark_writes_it_reads_again(
     assert read.columns == [
         *("key", "value", "topic", "message_id", "publish_time", "event_time", "properties"),
     ]
-    same = read.select("key", "value", "event_time", F.expr("properties['half']").alias("half"))
-    wanted = numbers.select(
-        "key", "value", "event_time", F.expr("properties['half']").alias("half")
-    )
-    assert_df_equality(
-        same, wanted, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True
-    )
+    columns = ["key", "value", "event_time", F.expr("properties['half']").alias("half")]
+    same_rows(read.select(*columns), numbers.select(*columns))
     assert read.select("topic", "message_id").distinct().count() == 100
 
     stream = spark.readStream.format("pulsar").options(**options).load()
@@ -255,10 +247,4 @@ def test_what_spark_writes_it_reads_again(
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
     ).stop()
     copied = spark.read.format("pulsar").options(**source(pulsar_rig, copy)).load()
-    assert_df_equality(
-        copied.select("key", "value"),
-        numbers.select("key", "value"),
-        ignore_row_order=True,
-        ignore_nullable=True,
-        ignore_metadata=True,
-    )
+    same_rows(copied.select("key", "value"), numbers.select("key", "value"))

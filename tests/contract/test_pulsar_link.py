@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.errors import ConfigError, TransportError
+from quotaplane.errors import TransportError
 from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.pulsar.topics import last_entry
@@ -20,7 +20,7 @@ from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.base import Message
 from tests.contract.pulsar_following import everything
-from tests.contract.rigs import UNREACHABLE, PulsarRig, limits_of
+from tests.contract.rigs import UNREACHABLE, PulsarRig, both_ends, limits_of
 from tests.servers.pulsar_security import STRANGER, Issuer
 from tests.servers.pulsar_server import PulsarServer
 from tests.waiting import wait_until
@@ -28,31 +28,19 @@ from tests.waiting import wait_until
 NOON_MS = 1_790_000_000_000
 
 
-def tls(server: PulsarServer, **security: Any) -> dict[str, Any]:
-    assert server.certificates is not None
-    return {
-        "service_url": server.service_url_tls,
-        "admin_url": server.admin_url_tls,
-        "security": {"ca_file": str(server.certificates.authority), **security},
-    }
-
-
 def with_token(server: PulsarServer, folder: Path) -> dict[str, Any]:
-    return tls(server, token=server.admin_token)
+    return server.tls(token=server.token())
 
 
 def with_token_file(server: PulsarServer, folder: Path) -> dict[str, Any]:
-    (folder / "token").write_text(f"{server.admin_token}\n")
-    return tls(server, token_file=str(folder / "token"))
+    (folder / "token").write_text(f"{server.token()}\n")
+    return server.tls(token_file=str(folder / "token"))
 
 
 def with_certificate(server: PulsarServer, folder: Path) -> dict[str, Any]:
     assert server.certificates is not None
-    return tls(
-        server,
-        certificate_file=str(server.certificates.client_certificate),
-        key_file=str(server.certificates.client_key),
-    )
+    certificate, key = server.certificates.client_certificate, server.certificates.client_key
+    return server.tls(certificate_file=str(certificate), key_file=str(key))
 
 
 @pytest.mark.nightly
@@ -60,35 +48,28 @@ def with_certificate(server: PulsarServer, folder: Path) -> dict[str, Any]:
 def test_the_whole_way_is_encrypted_and_known(
     secure_rig: PulsarRig, tmp_path: Path, security: Any
 ) -> None:
-    with Issuer(secure_rig.server.admin_token or "") as issuer:
-        oauth2 = {
-            "issuer_url": issuer.url,
-            "audience": "pulsar",
-            "private_key_file": str(issuer.write_key_file(tmp_path / "key.json")),
-        }
-        more = (
-            security(secure_rig.server, tmp_path)
-            if security
-            else tls(secure_rig.server, oauth2=oauth2)
-        )
-        settings = secure_rig.settings(**more)
-        transport, link = open_transport(settings), open_broker_link(settings)
-        transport.check()
-        link.send_reports([("a", b"report", NOON_MS)])
-        transport.publish([Message("a", b"limits")])
-        assert limits_of(link) == [Message("a", b"limits")]
+    server = secure_rig.server
+    with Issuer(server.token()) as issuer:
+        key_file = str(issuer.write_key_file(tmp_path / "key.json"))
+        oauth2 = {"issuer_url": issuer.url, "audience": "pulsar", "private_key_file": key_file}
+        given = security(server, tmp_path) if security else server.tls(oauth2=oauth2)
+        settings = secure_rig.settings(**given)
+        with both_ends(settings) as (transport, link):
+            transport.check()
+            link.send_reports([("a", b"report", NOON_MS)])
+            transport.publish([Message("a", b"limits")])
+            assert limits_of(link) == [Message("a", b"limits")]
         follower = TopicPool(parse_options(transport_pulsar.source_options(settings)))
         assert everything(follower, follower.begin())[0] == [b"report"]
-        for each in (transport, link, follower):
-            each.close()
+        follower.close()
 
 
 @pytest.mark.nightly
 def test_a_running_query_does_not_show_secrets(
     secure_rig: PulsarRig, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    token = secure_rig.server.admin_token or ""
-    settings = secure_rig.settings(**tls(secure_rig.server, token=token))
+    token = secure_rig.server.token()
+    settings = secure_rig.settings(**secure_rig.server.tls(token=token))
     reports = open_transport(settings).read_reports(spark)
     reports.explain(extended=True)
     with pytest.raises(Exception, match="nonsense") as caught:
@@ -101,13 +82,12 @@ def test_a_running_query_does_not_show_secrets(
 @pytest.mark.nightly
 @pytest.mark.parametrize("whose", ["a wrong one", "a stranger's", "none"])
 def test_a_wrong_token_is_one_line_without_it(secure_rig: PulsarRig, whose: str) -> None:
-    stranger = secure_rig.server.stranger_token
     token = {
         "a wrong one": "eyJhbGciOiJIUzI1NiJ9.e30.wrong",
-        "a stranger's": stranger,
+        "a stranger's": secure_rig.server.token(STRANGER),
         "none": None,
     }
-    given = tls(secure_rig.server, token=token[whose])
+    given = secure_rig.server.tls(token=token[whose])
     for admin_url in (given["admin_url"], None):
         given |= {"admin_url": admin_url, "timeout_s": 1.0}
         settings = secure_rig.settings(**given)
@@ -120,13 +100,13 @@ def test_a_wrong_token_is_one_line_without_it(secure_rig: PulsarRig, whose: str)
 @pytest.mark.nightly
 def test_the_right_to_consume_is_enough_to_read(secure_rig: PulsarRig) -> None:
     server, topic = secure_rig.server, secure_rig.report_topics[1]
-    link = open_broker_link(secure_rig.settings(**tls(server, token=server.admin_token)))
+    link = open_broker_link(secure_rig.settings(**server.tls(token=server.token())))
     link.send_reports([("a", b"report", NOON_MS)])
     link.close()
     server.rest.call(
         "POST", f"namespaces/{secure_rig.namespace}/permissions/{STRANGER}", ["consume"]
     )
-    settings = secure_rig.settings(**tls(server, token=server.stranger_token))
+    settings = secure_rig.settings(**server.tls(token=server.token(STRANGER)))
     transport = open_transport(settings)
     transport.check()
     with pytest.raises(TransportError, match="the role may not do this"):
@@ -177,27 +157,15 @@ def test_a_missing_topic_is_named_and_not_created(
     assert name not in rest.call("GET", f"persistent/{namespace}")
 
 
-def test_a_missing_certificate_file_is_a_config_error(
-    pulsar_rig: PulsarRig, tmp_path: Path
-) -> None:
-    security = {"ca_file": str(tmp_path / "none.pem")}
-    with pytest.raises(ConfigError, match=r"transport\.security\.ca_file: .*none\.pem"):
-        open_transport(pulsar_rig.settings(security=security)).check()
-
-
 @pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])
 def test_limits_are_compressed_as_configured(pulsar_rig: PulsarRig, codec: str) -> None:
-    settings = pulsar_rig.settings(compression=codec)
-    transport, link = open_transport(settings), open_broker_link(settings)
     limits = [Message("a", b"x" * 100_000), Message("b", b"y" * 100_000)]
-    transport.publish(limits)
-    assert sorted(limits_of(link)) == limits
-    stats = pulsar_rig.server.rest.call(
-        "GET", f"{settings.limits_topic.replace('://', '/')}/partitioned-stats"
-    )
+    with both_ends(pulsar_rig.settings(compression=codec)) as (transport, link):
+        transport.publish(limits)
+        assert sorted(limits_of(link)) == limits
+    rest = pulsar_rig.server.rest
+    stats = rest.call("GET", f"{pulsar_rig.limits_topic}/partitioned-stats")
     assert (stats["storageSize"] < 50_000) == (codec != "none")
-    transport.close()
-    link.close()
 
 
 def test_a_link_follows_new_partitions(
@@ -206,8 +174,7 @@ def test_a_link_follows_new_partitions(
     monkeypatch.setattr(transport_pulsar, "PARTITIONS_MAX_AGE_S", 0.0)
     settings = pulsar_rig.settings()
     link = open_broker_link(settings)
-    path = pulsar_rig.limits_topic.replace("://", "/")
-    pulsar_rig.server.rest.call("POST", f"{path}/partitions", 5)
+    pulsar_rig.server.rest.call("POST", f"{pulsar_rig.limits_topic}/partitions", 5)
     transport = open_transport(settings)
     limits = [Message(f"broker-{number}", b"after") for number in range(30)]
     transport.publish(limits)

@@ -7,8 +7,8 @@ import shutil
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,18 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import TransportError
-from quotaplane.settings import Settings, parse_settings
-from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.settings import Settings
+from quotaplane.streams.job import prepare
 from quotaplane.transport import open_broker_link
-from quotaplane.transport.base import BrokerLink, Message
+from quotaplane.transport.base import BrokerLink
 from quotaplane.transport.pulsar import PulsarTopics
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.report_own import encode_report
 from tests.contract.rigs import PulsarRig, limits_of
-from tests.job import RunningJob, history_table, put_quotas, write_conf
-from tests.spark.test_failpoints import CutOffError, Spec
+from tests.job import RunningJob, history_table, put_quotas, settings_in, write_conf
+from tests.spark.loops import cut_off, running
+from tests.spark.test_failpoints import Spec
+from tests.waiting import meanwhile, wait_beside
 
 pytestmark = pytest.mark.nightly
 
@@ -37,14 +39,10 @@ QUOTAS = {"one": 90.0, "two": 120.0}
 
 def conf(rig: PulsarRig) -> dict[str, Any]:
     """All but the folders."""
+    topics = (f"non-persistent://{rig.namespace}/usage",)
+    transport = rig.settings(starting="latest", per_batch=5000, report_topics=topics)
     return {
-        "transport": {
-            "kind": "pulsar",
-            "service_url": rig.server.service_url,
-            "admin_url": rig.server.admin_url,
-            "report_topics": [f"non-persistent://{rig.namespace}/usage"],
-            "limits_topic": rig.limits_topic,
-        },
+        "transport": transport.model_dump(mode="json"),
         "trigger": {"interval_s": 0.2},
         # On a busy machine a round takes seconds; reports older than a lease would give no limits.
         "reports": {"interval_s": 0.5},
@@ -52,24 +50,21 @@ def conf(rig: PulsarRig) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def reporting(settings: Settings) -> Iterator[None]:
+def reporting(settings: Settings) -> AbstractContextManager[None]:
     """Brokers whose use is another one in each report, whether somebody listens or not."""
-    ended = threading.Event()
 
-    def report() -> None:
+    def report(over: threading.Event) -> None:
         link = open_broker_link(settings.transport)
         began_ms, sequence, used = int(time.time() * 1000), 0, np.random.default_rng(7)
-        while not ended.wait(0.05):
+        while not over.wait(0.05):
             sequence += 1
+            common = {"started_at_ms": began_ms, "sequence": sequence, "window_ms": 500}
             reports = [
                 encode_report(
                     broker=broker,
-                    started_at_ms=began_ms,
-                    sequence=sequence,
-                    window_ms=500,
                     groups=list(QUOTAS),
                     usage=used.uniform(0, 100, (len(QUOTAS), 4)),
+                    **common,
                 )
                 for broker in BROKERS
             ]
@@ -77,13 +72,7 @@ def reporting(settings: Settings) -> Iterator[None]:
             link.send_reports(list(zip(BROKERS, reports, [now_ms] * len(BROKERS), strict=True)))
         link.close()
 
-    thread = threading.Thread(target=report)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return meanwhile(report)
 
 
 class PublishedLimits:
@@ -117,30 +106,18 @@ class PublishedLimits:
 def test_the_limits_of_a_batch_cut_off_before_its_commit_are_the_same_again(
     pulsar_rig: PulsarRig, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = {"history": {"path": f"{tmp_path}/history"}, "checkpoint": f"{tmp_path}/checkpoint"}
-    settings = parse_settings({**conf(pulsar_rig), **place})
+    settings = settings_in(tmp_path, **conf(pulsar_rig))
     put_quotas(settings, **QUOTAS)
     transport = prepare(Spec(settings))
-    publish = PulsarTopics.publish
 
-    def cut_off(self: PulsarTopics, messages: Sequence[Message]) -> None:
-        publish(self, messages)
-        raise CutOffError
-
-    def run(until: Any = lambda: False) -> None:
-        job = StreamJob(spark, Spec(settings), transport)
-        deadline = time.monotonic() + 120
-        try:
-            while not until():
-                assert not job.wait(timeout_s=0.05)
-                assert time.monotonic() < deadline
-        finally:
-            job.stop()
+    def run(until: Callable[[], object] = lambda: False) -> None:
+        with running(spark, Spec(settings), transport) as job:
+            wait_beside(job, until)
 
     commits, spool = tmp_path / "checkpoint" / "commits", tmp_path / "checkpoint" / "spool"
     with reporting(settings):
         with monkeypatch.context() as patch:
-            patch.setattr(PulsarTopics, "publish", cut_off)
+            cut_off(patch, PulsarTopics, "publish")
             with pytest.raises(StreamingQueryException, match="CutOffError"):
                 run()
             published = PublishedLimits(settings)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.transport import open_broker_link, open_transport
-from quotaplane.transport.base import Message, Polled
+from quotaplane.transport.base import BrokerLink, Message, Polled, Transport
 from tests.contract.rigs import Arrived, Rig, drain, limits_of, rig_of, started
 from tests.waiting import wait_until
 
@@ -230,33 +230,38 @@ def test_latest_leaves_out_what_was_there(rig: Rig, spark: SparkSession, tmp_pat
     assert sorted(values) == [b"a:3", b"a:4"]
 
 
-def test_limits_come_back_with_keys_and_bytes(rig: Rig) -> None:
-    transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
-    limits = [Message("a", bytes(range(256))), Message("größe", b""), Message("c", b"\xff")]
+@pytest.mark.parametrize(
+    "limits",
+    [
+        [Message("a", bytes(range(256))), Message("c", b"\xff"), Message("größe", b"")],
+        [Message("a", b"x" * 9_000_000), Message("b", b"y")],
+        [],
+    ],
+    ids=["odd", "large", "none"],
+)
+def test_limits_come_back_with_keys_and_bytes(
+    ends: tuple[Transport, BrokerLink], limits: list[Message]
+) -> None:
+    transport, link = ends
     transport.publish(limits)
-    assert sorted(limits_of(link)) == sorted(limits)
+    assert sorted(limits_of(link)) == limits
     assert limits_of(link) == []
     transport.publish([Message("a", b"next")])
     assert limits_of(link) == [Message("a", b"next")]
-    transport.close()
-    link.close()
-    link.close()
 
 
-def test_limits_of_one_broker_come_in_order(rig: Rig) -> None:
-    transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
+def test_limits_of_one_broker_come_in_order(ends: tuple[Transport, BrokerLink]) -> None:
+    transport, link = ends
     brokers = ["a", "b", "c", "d", "e"]
     for number in range(4):
-        first, second = f"{number}.0".encode(), f"{number}.1".encode()
-        transport.publish([Message(broker, first) for broker in brokers])
-        transport.publish([Message(broker, second) for broker in brokers])
+        for half in (0, 1):
+            value = f"{number}.{half}".encode()
+            transport.publish([Message(broker, value) for broker in brokers])
     came = limits_of(link)
     for broker in brokers:
         assert [value for key, value in came if key == broker] == [
             f"{number}.{half}".encode() for number in range(4) for half in (0, 1)
         ]
-    transport.close()
-    link.close()
 
 
 def test_a_poll_ends_while_somebody_writes_without_an_end(
@@ -292,23 +297,6 @@ def test_a_poll_ends_while_somebody_writes_without_an_end(
     link.close()
 
 
-def test_large_limits_pass(rig: Rig) -> None:
-    transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
-    limits = [Message("a", b"x" * 9_000_000), Message("b", b"y")]
-    transport.publish(limits)
-    assert sorted(limits_of(link)) == limits
-    transport.close()
-    link.close()
-
-
-def test_nothing_to_publish_publishes_nothing(rig: Rig) -> None:
-    transport, link = open_transport(rig.settings()), open_broker_link(rig.settings())
-    transport.publish([])
-    assert limits_of(link) == []
-    transport.close()
-    link.close()
-
-
 def test_a_link_hears_what_came_after_it_was_opened(rig: Rig) -> None:
     transport = open_transport(rig.settings())
     transport.publish([Message("a", b"old")])
@@ -321,11 +309,11 @@ def test_a_link_hears_what_came_after_it_was_opened(rig: Rig) -> None:
         each.close()
 
 
-def test_every_link_hears_everything(rig: Rig) -> None:
-    transport = open_transport(rig.settings())
-    links = [open_broker_link(rig.settings()) for _ in range(3)]
+def test_every_link_hears_everything(rig: Rig, ends: tuple[Transport, BrokerLink]) -> None:
+    transport, first = ends
+    second = open_broker_link(rig.settings())
     transport.publish([Message("a", b"1"), Message("b", b"2")])
-    for link in links:
+    for link in (first, second):
         assert sorted(limits_of(link)) == [Message("a", b"1"), Message("b", b"2")]
-        link.close()
-    transport.close()
+    second.close()
+    second.close()

@@ -92,6 +92,11 @@ class EnforcerProcess:
         assert self.process.wait(30) == 0, self.errors()
         return self.status()
 
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
     def status(self) -> dict[str, Any]:
         """Its last status line, which it prints every 10 s; empty before the first."""
         lines = self._out.read_text().splitlines()
@@ -107,9 +112,7 @@ class EnforcerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+        self.kill()
 
 
 def conf_for(server: PulsarServer, folder: Path, limits_topic: str, **enforce: Any) -> Path:

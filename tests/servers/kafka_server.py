@@ -33,7 +33,7 @@ _CLUSTER_ID: Final = "cXVvdGFwbGFuZS10ZXN0cw"
 
 
 class KafkaServer(LoggedProcess):
-    """One server; a context manager. ``stop`` and ``start`` again keep its data and its ports."""
+    """One server. ``stop`` and ``start`` again keep its data and its ports."""
 
     def __init__(
         self,
@@ -79,6 +79,22 @@ class KafkaServer(LoggedProcess):
         """``host:port`` of a listener: PLAINTEXT, and with ``secure`` SSL and SASL_SSL."""
         return f"127.0.0.1:{self._ports[listener]}"
 
+    def login(self, user: str = SASL_USER, password: str = SASL_PASSWORD) -> dict[str, Any]:
+        """Settings of a transport that logs in; with ``secure`` only."""
+        login = {"sasl_mechanism": "PLAIN", "username": user, "password": password}
+        return self._encrypted("SASL_SSL", **login)
+
+    def mutual_tls(self) -> dict[str, Any]:
+        """Settings of a transport that shows a certificate; with ``secure`` only."""
+        assert self.certificates is not None
+        certificate, key = self.certificates.client_certificate, self.certificates.client_key
+        return self._encrypted("SSL", certificate_file=str(certificate), key_file=str(key))
+
+    def _encrypted(self, listener: str, **security: str) -> dict[str, Any]:
+        assert self.certificates is not None
+        security |= {"protocol": listener, "ca_file": str(self.certificates.authority)}
+        return {"bootstrap_servers": self.bootstrap(listener), "security": security}
+
     def proxy_ports(self, listener: str) -> tuple[int, int]:
         """Ports of a listener in ``proxied``: its proxy's, and the server's own."""
         return self._proxies[listener], self._ports[listener]
@@ -103,13 +119,6 @@ class KafkaServer(LoggedProcess):
             run("formatting Kafka's storage", tool)
         super().start()
         self.wait_until(lambda: _READY in self.said())
-
-    def __enter__(self) -> KafkaServer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def create_topic(
         self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None

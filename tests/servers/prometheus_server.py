@@ -65,8 +65,8 @@ def promtool(*arguments: str, stdin: str | None = None, cwd: Path = DEPLOYED) ->
     return done.stdout + done.stderr
 
 
-class PrometheusServer:
-    """A Prometheus with the deployed configuration and rules; a context manager.
+class PrometheusServer(LoggedProcess):
+    """A Prometheus with the deployed configuration and rules.
 
     ``targets``: by the name of a scrape job, ``host:port``; jobs without one are left out.
     """
@@ -91,15 +91,12 @@ class PrometheusServer:
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address={self._address}",
         ]
-        self._process = LoggedProcess("Prometheus", folder / "server.log", command)
+        super().__init__("Prometheus", folder / "server.log", command)
 
-    def __enter__(self) -> PrometheusServer:
-        self._process.start()
-        self._process.wait_until(self._is_ready)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.stop()
+    def start(self) -> None:
+        """Start, and wait until it serves."""
+        super().start()
+        self.wait_until(self._is_ready)
 
     def _is_ready(self) -> bool:
         try:

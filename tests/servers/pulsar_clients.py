@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import pulsar
+
+from tests.waiting import meanwhile
 
 
 def quiet_client(service_url: str, **options: Any) -> pulsar.Client:
@@ -24,18 +26,16 @@ def pulsar_transport(
     return {"kind": "pulsar", **urls, "limits_topic": limits_topic, **more}
 
 
-@contextmanager
 def publishing(
     service_url: str, *topics: str, per_s: int = 400, in_flight: int = 20
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Publish so many messages a second to each topic, as far as the broker takes them.
 
     Each has a connection of its own, as topics that share one would be throttled together.
     ``in_flight``: most messages of a topic that are not acknowledged yet.
     """
-    over = threading.Event()
 
-    def publish(topic: str) -> None:
+    def publish(topic: str, over: threading.Event) -> None:
         client = quiet_client(service_url)
         producer = client.create_producer(
             topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=2 * in_flight
@@ -46,12 +46,4 @@ def publishing(
                 producer.send_async(b"x" * 100, lambda *_: room.release())
         client.close()
 
-    threads = [threading.Thread(target=publish, args=(topic,)) for topic in topics]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join(30)
+    return meanwhile(*(partial(publish, topic) for topic in topics))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ssl
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -28,11 +26,10 @@ def dispatch_rate(
 class PulsarRest:
     """A client of one broker; raises errors that the broker answers."""
 
-    def __init__(self, url: str, *, token: str | None = None, ca_file: Path | None = None) -> None:
+    def __init__(self, url: str, *, token: str | None = None) -> None:
         self._client = httpx.Client(
             base_url=url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
-            verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
             # A broker that does not own a topic redirects to the one that does.
             follow_redirects=True,
             timeout=30.0,
@@ -41,9 +38,12 @@ class PulsarRest:
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Make a request to ``path`` in ``admin/v2``; returns the JSON, None for an empty answer.
 
+        The path may begin with a topic's name.
+
         Raises:
             RuntimeError: the server refused; has the server's message.
         """
+        path = path.replace("://", "/")
         answer = self._client.request(method, f"/admin/v2/{path}", json=body)
         if answer.is_error:
             raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
@@ -84,8 +84,7 @@ class PulsarRest:
 
         With 0 partitions it is a topic without partitions.
         """
-        path = name.replace("://", "/")
-        self.call("PUT", f"{path}/partitions" if partitions else path, partitions or None)
+        self.call("PUT", f"{name}/partitions" if partitions else name, partitions or None)
         return name
 
     def put_group(
@@ -109,7 +108,7 @@ class PulsarRest:
 
     def counter(self, topic: str, name: str = "msgInCounter") -> int:
         """A counter in the topic's statistics; unlike rates it is live."""
-        return int(self.call("GET", f"{topic.replace('://', '/')}/stats")[name])
+        return int(self.call("GET", f"{topic}/stats")[name])
 
     def per_s(self, topic: str, over_s: float, counter: str = "msgInCounter") -> float:
         """By how much a counter grows each second."""
@@ -136,9 +135,3 @@ class PulsarRest:
 
     def close(self) -> None:
         self._client.close()
-
-    def __enter__(self) -> PulsarRest:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

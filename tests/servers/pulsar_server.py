@@ -14,6 +14,7 @@ bookie's port anew, and has to be started twice before the usage transport comes
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.pulsar_rest import PulsarRest
@@ -26,17 +27,17 @@ from tests.servers.pulsar_roles import (
     usage_transport,
     write_conf,
 )
-from tests.servers.pulsar_security import ADMIN, STRANGER, Tokens
+from tests.servers.pulsar_security import ADMIN, Tokens
 from tests.servers.tools import free_ports
 
 _PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 
 
-class PulsarServer:
-    """One server; a context manager. ``stop`` and ``start`` again keep its data and its ports.
+class PulsarServer(Role):
+    """One server. ``stop`` and ``start`` again keep its data and its ports.
 
-    With ``secure`` it also listens with TLS, and requires a token (``admin_token`` may do
-    everything, ``stranger_token`` nothing) or the client certificate, which is an admin's.
+    With ``secure`` it also listens with TLS, and requires a token (that of ``ADMIN`` may do
+    everything) or the client certificate, which is an admin's.
     """
 
     rest: PulsarRest
@@ -71,7 +72,7 @@ class PulsarServer:
         conf = write_conf(folder / "broker.conf", broker, "broker.conf")
         bookies = write_conf(folder / "bookie.conf", bookie_conf(folder, self._metadata, bookie))
         options = ["--run-bookie", "--bookie-conf", str(bookies)]
-        self._role = Role(folder, "broker", heap_mb, conf, *options)
+        super().__init__(folder, "broker", heap_mb, conf, *options)
 
     @property
     def service_url(self) -> str:
@@ -81,29 +82,19 @@ class PulsarServer:
     def admin_url(self) -> str:
         return f"http://127.0.0.1:{self._web_port}"
 
-    @property
-    def service_url_tls(self) -> str:
+    def token(self, role: str = ADMIN) -> str:
         """With ``secure`` only."""
-        return f"pulsar+ssl://127.0.0.1:{self._tls_port}"
+        assert self.tokens is not None
+        return self.tokens.sign(role)
 
-    @property
-    def admin_url_tls(self) -> str:
-        """With ``secure`` only."""
-        return f"https://127.0.0.1:{self._web_tls_port}"
-
-    @property
-    def admin_token(self) -> str | None:
-        """None without authentication."""
-        return self.tokens.sign(ADMIN) if self.tokens else None
-
-    @property
-    def stranger_token(self) -> str | None:
-        return self.tokens.sign(STRANGER) if self.tokens else None
-
-    @property
-    def pid(self) -> int:
-        """Process id; -1 = not running."""
-        return self._role.pid
+    def tls(self, **security: Any) -> dict[str, Any]:
+        """Settings of a transport that uses TLS; with ``secure`` only."""
+        assert self.certificates is not None
+        return {
+            "service_url": f"pulsar+ssl://127.0.0.1:{self._tls_port}",
+            "admin_url": f"https://127.0.0.1:{self._web_tls_port}",
+            "security": {"ca_file": str(self.certificates.authority), **security},
+        }
 
     def start(self) -> None:
         """Start and wait until it serves.
@@ -114,21 +105,14 @@ class PulsarServer:
         if not (self._folder / "metadata").exists():
             urls = self.admin_url, self.service_url
             initialize_metadata(self._folder, self._metadata, *urls, self.cluster)
-        self._role.start()
-        self.rest = PulsarRest(self.admin_url, token=self.admin_token)
-        self._role.wait_until(self.rest.is_ready)
+        super().start()
+        self.rest = PulsarRest(self.admin_url, token=self.token() if self.tokens else None)
+        self.wait_until(self.rest.is_ready)
 
     def stop(self) -> None:
         """Stop it cleanly, or by force after 20 s."""
-        self._role.stop()
+        super().stop()
         self.rest.close()
-
-    def __enter__(self) -> PulsarServer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _security(self, certificates: Certificates, tokens: Tokens) -> dict[str, str]:
         return {

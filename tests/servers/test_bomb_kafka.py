@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 import uuid
 from pathlib import Path
@@ -53,16 +51,15 @@ def test_a_batch_that_takes_the_memory_is_refused_then_skipped_unread(
     ):
         with RunningJob(conf, *MEMORY) as job:
             put_quotas(job.settings, g=100.0)
-            assert job.process.wait(300) == code, job.log.read_text(errors="replace")
-        lines = job.log.read_text(errors="replace").splitlines()
-        assert says in [line for line in lines if line.startswith("quotaplane: error:")][-1]
+            job.ended(code)
+        errors = [line for line in job.printed() if line.startswith("quotaplane: error:")]
+        assert says in errors[-1]
 
     with RunningJob(conf, *MEMORY, "--skip-batch", "0") as job:
         job.wait_until(lambda: (tmp_path / "checkpoint/commits/0").exists())
         producer.send(topic, report_of("a", 80.0), timestamp_ms=int(time.time() * 1000)).get(60)
         job.wait_until(lambda: history_table(job.settings, "usage").num_rows == 1)
-        os.kill(job.process.pid, signal.SIGTERM)
-        assert job.process.wait(120) == 0, job.log.read_text(errors="replace")
+        job.stop()
     producer.close(timeout=10)
     (letter,) = history_table(job.settings, "rejected_reports").to_pylist()
     assert (letter["reason"], letter["position"]) == ("skipped_batch", f"{topic}/0@0 to 0")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pulsar
 import pytest
 
 from quotaplane.history.store import ensure_tables
 from quotaplane.settings import load_settings
 from tests.job import RunningJob, history_table, write_conf
-from tests.servers.pulsar_clients import pulsar_transport, quiet_client
+from tests.servers.pulsar_clients import publishing, pulsar_transport
 from tests.servers.pulsar_cluster import PulsarCluster
 
 pytestmark = pytest.mark.nightly
@@ -26,29 +24,11 @@ LOST = 2
 """The broker that ends."""
 
 
-@contextmanager
-def publishing(cluster: PulsarCluster, topics: list[str]) -> Iterator[None]:
-    """Twenty messages a second on each topic, as far as its broker takes them."""
-    ended = threading.Event()
-
-    def publish(topic: str) -> None:
-        # A broker that ends takes its client's connection with it.
-        while not ended.is_set():
-            with suppress(pulsar.PulsarException):
-                client = quiet_client(cluster.service_urls[0], operation_timeout_seconds=5)
-                producer = client.create_producer(topic)
-                while not ended.wait(0.05):
-                    producer.send_async(b"x" * 100, lambda *_: None)
-
-    threads = [threading.Thread(target=publish, args=(topic,), daemon=True) for topic in topics]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join(20)
+def limits_of(job: RunningJob, broker: str, since_s: float) -> list[dict[str, Any]]:
+    """Rows of ``limits`` that the job wrote about a broker since a time."""
+    rows = history_table(job.settings, "limits").to_pylist()
+    mine = [row for row in rows if row["broker"] == broker]
+    return [row for row in mine if row["round_at"].timestamp() > since_s]
 
 
 class Watched:
@@ -61,15 +41,8 @@ class Watched:
 
     def ended(self) -> dict[str, Any] | None:
         """The row of ``limits`` with which the broker's lease ended."""
-        rows = history_table(self._job.settings, "limits").to_pylist()
-        found = [
-            row
-            for row in rows
-            if row["broker"] == self._name
-            and row["ended"]
-            and row["round_at"].timestamp() > self._since_s
-        ]
-        return found[0] if found else None
+        rows = limits_of(self._job, self._name, self._since_s)
+        return next((row for row in rows if row["ended"]), None)
 
     def listed(self) -> bool:
         return self._cluster.listed(self._broker)
@@ -110,16 +83,13 @@ def test_a_broker_that_ends_loses_its_share(tmp_path: Path) -> None:
             shards=1,
         )
         ensure_tables(load_settings(conf).history)
-        with publishing(cluster, topics), RunningJob(conf) as job:
+        # A broker that ends takes the connections of its topics' clients with it.
+        load = publishing(cluster.service_urls[0], *topics, per_s=20)
+        with load, RunningJob(conf) as job:
 
             def limited(broker: int, since_s: float) -> bool:
-                rows = history_table(job.settings, "limits").to_pylist()
-                return any(
-                    row["broker"] == cluster.service_urls[broker]
-                    and not row["ended"]
-                    and row["round_at"].timestamp() > since_s
-                    for row in rows
-                )
+                rows = limits_of(job, cluster.service_urls[broker], since_s)
+                return any(not row["ended"] for row in rows)
 
             job.wait_until(lambda: all(limited(broker, 0.0) for broker in range(3)))
             watched = Watched(job, cluster, LOST)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from quotaplane.history.store import ensure_tables
 from quotaplane.registry.recorded_rates import list_administrator_rates
-from quotaplane.settings import load_settings
-from tests.job import write_round
+from tests.job import begin_history
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for
 from tests.servers.pulsar_clients import publishing
 from tests.servers.pulsar_cluster import PulsarCluster
@@ -49,7 +46,7 @@ def test_rates_of_administrators_hold_survive_and_come_back(
     far, under = cluster.topic_on(1, own), cluster.topic_on(2, spaced)
 
     def path(topic: str, kind: str = "publish") -> str:
-        return f"{topic.replace('://', '/')}/{kind}Rate"
+        return f"{topic}/{kind}Rate"
 
     def rate(topic: str, kind: str = "publish") -> Any:
         return rest.call("GET", path(topic, kind))
@@ -67,9 +64,7 @@ def test_rates_of_administrators_hold_survive_and_come_back(
     server: Any = SimpleNamespace(service_url=cluster.service_url, admin_url=cluster.admin_urls[0])
     limits_topic = rest.create_topic("persistent://public/default/limits")
     conf = conf_for(server, tmp_path, limits_topic)
-    settings = load_settings(conf)
-    ensure_tables(settings.history)
-    write_round(settings.history, epoch=1)
+    settings = begin_history(conf)
     limits = [Limits(settings, broker, group) for broker in cluster.service_urls]
 
     def send(publish: float) -> None:
@@ -92,8 +87,7 @@ def test_rates_of_administrators_hold_survive_and_come_back(
         enforcer.wait_until(all_in_force)
         assert "administrators' rates: found on" in enforcer.errors()
         assert rest.per_s(held, MEASURED_S) <= 5 + 5 / MEASURED_S
-        enforcer.process.send_signal(signal.SIGKILL)
-        enforcer.process.wait()
+        enforcer.kill()
     with EnforcerProcess(conf) as enforcer, publishing(cluster.service_url, high):
         enforcer.wait_until(lambda: all_in_force() and enforcer.status().get("leads"))
         # By hand, right before it would be overwritten.

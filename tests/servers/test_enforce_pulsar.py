@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 import urllib.request
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,16 @@ import pulsar
 import pytest
 import yaml
 
-from quotaplane.history.store import ensure_tables
 from quotaplane.registry.table import put_groups
-from quotaplane.settings import Settings, load_settings
-from tests.job import write_round
+from quotaplane.settings import Settings
+from tests.job import begin_history
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for
 from tests.servers.pulsar_clients import publishing, quiet_client
 from tests.servers.pulsar_rest import PulsarRest
 from tests.servers.pulsar_server import PulsarServer
 from tests.servers.tools import free_ports
 from tests.unit.metrics.metrics_cases import Series, parsed
+from tests.waiting import meanwhile
 
 MEASURED_S = 4.0
 HELD = 0.08
@@ -65,7 +65,7 @@ class Scene:
 
     def rate(self, topic: str, kind: str = "publish") -> int | None:
         """The topic's rate in messages."""
-        policy = self.rest.call("GET", f"{topic.replace('://', '/')}/{kind}Rate")
+        policy = self.rest.call("GET", f"{topic}/{kind}Rate")
         return policy[f"{kind}ThrottlingRateInMsg"] if policy else None
 
     def per_s(self, topic: str, counter: str = "msgInCounter") -> float:
@@ -83,9 +83,7 @@ def scene(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[Scene]:
     rest.attach(namespace, group)
     limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
     conf = conf_for(pulsar_server, tmp_path, limits_topic)
-    settings = load_settings(conf)
-    ensure_tables(settings.history)
-    write_round(settings.history, epoch=1)
+    settings = begin_history(conf)
     limits = Limits(settings, pulsar_server.service_url, group)
     yield Scene(pulsar_server, namespace, group, limits, conf, settings)
     limits.close()
@@ -128,27 +126,21 @@ def test_consumers_are_held_too(scene: Scene) -> None:
     for _ in range(2000):
         producer.send_async(b"x", None)
     producer.flush()
-    ended = threading.Event()
 
-    def consume() -> None:
-        while not ended.is_set():
-            try:
+    def consume(over: threading.Event) -> None:
+        while not over.is_set():
+            with suppress(pulsar.Timeout):
                 consumer.acknowledge(consumer.receive(100))
-            except pulsar.Timeout:
-                continue
 
     scene.limits.send(dispatch=60)
-    reading = threading.Thread(target=consume)
     with EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: scene.rate(topic, "dispatch") == 60)
-        reading.start()
-        # Brokers dispatch a second's worth at once, so the window has one batch more or less.
-        batch_per_s = 60 / MEASURED_S
-        dispatched_per_s = scene.per_s(topic, "msgOutCounter")
-        assert dispatched_per_s == pytest.approx(60, abs=batch_per_s + 60 * HELD)
-        assert scene.rate(topic) is None
-        ended.set()
-        reading.join()
+        with meanwhile(consume):
+            # Brokers dispatch a second's worth at once, so the window has one batch more or less.
+            batch_per_s = 60 / MEASURED_S
+            dispatched_per_s = scene.per_s(topic, "msgOutCounter")
+            assert dispatched_per_s == pytest.approx(60, abs=batch_per_s + 60 * HELD)
+            assert scene.rate(topic) is None
         enforcer.stop()
     client.close()
 
@@ -177,8 +169,7 @@ def test_killed_and_started_again_it_writes_nothing_that_is_there(scene: Scene) 
     with EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: [scene.rate(t) for t in topics] == [20] * 5)
         enforcer.wait_until(lambda: [scene.rate(t, "dispatch") for t in topics] == [10] * 5)
-        enforcer.process.send_signal(signal.SIGKILL)
-        enforcer.process.wait()
+        enforcer.kill()
     tried = EnforcerProcess(scene.conf, "--dry-run")
     assert tried.ended() == []
     new = scene.topic("t5")
@@ -208,8 +199,7 @@ def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene:
     with EnforcerProcess(scene.conf) as enforcer:
         enforcer.wait_until(lambda: (default(), default("dispatch")) == (30, 40))
         enforcer.wait_until(lambda: scene.rate(known, "dispatch") == 80)
-        enforcer.process.send_signal(signal.SIGKILL)
-        enforcer.process.wait()
+        enforcer.kill()
     new = f"persistent://{scene.namespace}/new"
     with publishing(scene.server.service_url, new):
         assert scene.per_s(new) == pytest.approx(30, rel=HELD)
@@ -244,7 +234,7 @@ def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> No
         # A stop would come before the enforcer has read it back.
         enforcer.wait_until(lambda: enforcer.status().get("taken_over"))
         assert scene.rest.call("GET", f"{path}.taken-over")["publishRateInMsgs"] == 90
-        scene.rest.call("DELETE", deleted.replace("://", "/"))
+        scene.rest.call("DELETE", deleted)
         before = [scene.rate(topic) for topic in topics]
         figures = enforcer.stop()
         assert figures["taken_over"] == 1

@@ -15,7 +15,7 @@ import yaml
 
 from tests.servers.pulsar_clients import publishing
 from tests.servers.pulsar_cluster import PulsarCluster
-from tests.servers.pulsar_rest import PulsarRest
+from tests.servers.pulsar_rest import PulsarRest, publish_rate
 from tests.servers.pulsar_roles import pulsar_home
 from tests.spark.test_day_one import started
 from tests.unit.repo.documented_commands import FROM_TOPIC_RATES, Command, Sandbox, commands_in
@@ -56,10 +56,8 @@ def settle(sandbox: Sandbox, cluster: PulsarCluster) -> None:
     """The page's settings for this cluster, its namespaces, ``pulsar-admin`` on the path."""
     path = sandbox.folder / "conf" / "pulsar.yaml"
     conf = yaml.safe_load(path.read_text("utf-8"))
-    conf["transport"] |= {
-        "service_url": cluster.service_url,
-        "admin_url": cluster.admin_urls[0],
-    }
+    urls = {"service_url": cluster.service_url, "admin_url": cluster.admin_urls[0]}
+    conf["transport"] |= urls
     conf |= {"shards": 1, "reports": {"interval_s": 2.0}}
     path.write_text(yaml.safe_dump(conf), "utf-8")
     client = sandbox.folder / "client.conf"
@@ -77,11 +75,8 @@ def settle(sandbox: Sandbox, cluster: PulsarCluster) -> None:
     rest.create_namespace(NAMESPACE, bundles=4)
     for topic in ("eu", "us", "returns"):
         rest.create_topic(f"persistent://{NAMESPACE}/{topic}")
-    unlimited = {"publishThrottlingRateInByte": -1}
-    rate = {"publishThrottlingRateInMsg": RATE, **unlimited}
-    rest.call("POST", f"namespaces/{NAMESPACE}/publishRate", rate)
-    own = {"publishThrottlingRateInMsg": 30, **unlimited}
-    rest.call("POST", f"persistent/{NAMESPACE}/returns/publishRate", own)
+    rest.call("POST", f"namespaces/{NAMESPACE}/publishRate", publish_rate(RATE))
+    rest.call("POST", f"persistent/{NAMESPACE}/returns/publishRate", publish_rate(30))
 
 
 def answer(sandbox: Sandbox, *words: str) -> str:

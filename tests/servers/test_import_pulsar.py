@@ -15,7 +15,7 @@ from quotaplane.registry.table import get_group
 from quotaplane.settings import History
 from tests.histories import make_history
 from tests.job import write_conf
-from tests.servers.pulsar_clients import pulsar_transport, quiet_client
+from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_rest import dispatch_rate, publish_rate
 from tests.servers.pulsar_server import PulsarServer
 
@@ -28,27 +28,20 @@ def test_import(
     secure_pulsar_server: PulsarServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server, rest = secure_pulsar_server, secure_pulsar_server.rest
-    assert server.certificates is not None
     tenant = rest.create_tenant(f"acme-{uuid.uuid4().hex[:8]}")
     namespace, group = rest.create_namespace(f"{tenant}/orders"), f"{tenant}::orders"
     rest.create_topic(f"persistent://{namespace}/a topic & more")
     rest.create_topic(f"persistent://{namespace}/returns", partitions=2)
-    token = pulsar.AuthenticationToken(server.admin_token)
-    client = quiet_client(server.service_url, authentication=token)
+    admin = pulsar.AuthenticationToken(server.token())
+    client = quiet_client(server.service_url, authentication=admin)
     client.create_producer(f"non-persistent://{namespace}/fast")
     policies = f"namespaces/{namespace}"
     rest.call("POST", f"{policies}/publishRate", publish_rate(100))
     rest.call("POST", f"{policies}/dispatchRate", dispatch_rate(in_bytes=5000, period_s=2))
     rest.call("POST", f"{policies}/subscriptionDispatchRate", dispatch_rate(in_bytes=99))
     rest.call("POST", f"persistent/{namespace}/returns/publishRate", publish_rate(30))
-    security = {"ca_file": str(server.certificates.authority), "token": server.admin_token}
-    transport = pulsar_transport(
-        server.service_url_tls,
-        server.admin_url_tls,
-        "persistent://public/quotaplane/limits",
-        security=security,
-    )
-    conf = write_conf(tmp_path, transport, cluster={})
+    topics = {"kind": "pulsar", "limits_topic": "persistent://public/quotaplane/limits"}
+    conf = write_conf(tmp_path, topics | server.tls(token=server.token()), cluster={})
     history = History(path=str(tmp_path / "history"))
     make_history(history)
 

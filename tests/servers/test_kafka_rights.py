@@ -13,7 +13,9 @@ from kafka.errors import KafkaError
 
 from quotaplane.client.agent import BrokerClient
 from quotaplane.errors import TransportError
+from quotaplane.settings import KafkaTransport
 from quotaplane.transport.base import BrokerLink
+from quotaplane.transport.kafka_options import client_options
 from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.kafka_commands import run_kafka
 from tests.servers.kafka_server import SASL_PASSWORD, KafkaServer
@@ -46,20 +48,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 
 def transport_of(server: KafkaServer, user: str) -> dict[str, Any]:
     """The settings of a program that logs in as ``user``."""
-    assert server.certificates is not None
     return {
         "kind": "kafka",
-        "bootstrap_servers": server.bootstrap("SASL_SSL"),
         "report_topics": ["quotaplane-reports.{broker}"],
         "limits_topic": "quotaplane-limits",
         "timeout_s": 10,
-        "security": {
-            "protocol": "SASL_SSL",
-            "ca_file": str(server.certificates.authority),
-            "sasl_mechanism": "PLAIN",
-            "username": user,
-            "password": SASL_PASSWORD,
-        },
+        **server.login(user),
     }
 
 
@@ -71,20 +65,13 @@ def client_of(server: KafkaServer, broker: str) -> BrokerClient:
     return client_with(transport_of(server, broker), broker)
 
 
+def options_of(server: KafkaServer, user: str) -> dict[str, Any]:
+    """Options of Kafka's own clients, as somebody would use them who does not keep to the rules."""
+    return client_options(KafkaTransport.model_validate(transport_of(server, user)))
+
+
 def producer_of(server: KafkaServer, user: str) -> KafkaProducer:
-    return KafkaProducer(**_login(server, user), max_block_ms=5000, retries=0)
-
-
-def _login(server: KafkaServer, user: str) -> dict[str, Any]:
-    assert server.certificates is not None
-    return {
-        "bootstrap_servers": server.bootstrap("SASL_SSL"),
-        "security_protocol": "SASL_SSL",
-        "ssl_cafile": str(server.certificates.authority),
-        "sasl_mechanism": "PLAIN",
-        "sasl_plain_username": user,
-        "sasl_plain_password": SASL_PASSWORD,
-    }
+    return KafkaProducer(**options_of(server, user), max_block_ms=5000, retries=0)
 
 
 def test_a_broker_may_write_to_its_own_topic_only(server: KafkaServer) -> None:
@@ -101,7 +88,7 @@ def test_a_broker_may_write_to_its_own_topic_only(server: KafkaServer) -> None:
         with pytest.raises(KafkaError):
             producer.send(topic, b"").get(20)
     producer.close()
-    admin = KafkaAdminClient(**_login(server, "broker-1"))
+    admin = KafkaAdminClient(**options_of(server, "broker-1"))
     with pytest.raises(KafkaError, match="Authorization"):
         admin.create_topics({"quotaplane-reports.broker-9": {}})
     admin.close()
@@ -116,11 +103,7 @@ def test_who_has_no_right_is_told_in_one_line(server: KafkaServer, user: str) ->
 
 
 def test_the_job_uses_rightful_reports_only(server: KafkaServer, tmp_path: Path) -> None:
-    conf = write_conf(
-        tmp_path,
-        transport_of(server, "quotaplane"),
-        **NAMES_FROM_TOPICS,
-    )
+    conf = write_conf(tmp_path, transport_of(server, "quotaplane"), **NAMES_FROM_TOPICS)
     with RunningJob(conf) as job:
         put_quotas(job.settings, g=100.0)
         first = client_of(server, "broker-1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 import uuid
@@ -13,13 +12,11 @@ import numpy as np
 import pulsar
 import pytest
 
-from quotaplane.history.store import ensure_tables
 from quotaplane.pulsar.client import close_quietly
 from quotaplane.registry.table import put_groups
-from quotaplane.settings import load_settings
 from quotaplane.settings.transports import STOCK_REPORTS
 from quotaplane.wire.report_stock import encode_stock_report
-from tests.job import write_round
+from tests.job import begin_history
 from tests.servers.enforcer_process import EnforcerProcess, Limits, conf_for
 from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_server import PulsarServer
@@ -98,9 +95,7 @@ def muted(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[tuple[Publish
     rest.attach(namespace, group)
     limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
     conf = conf_for(pulsar_server, tmp_path, limits_topic, take_over=True)
-    settings = load_settings(conf)
-    ensure_tables(settings.history)
-    write_round(settings.history, epoch=1)
+    settings = begin_history(conf)
     quotas = np.full((1, 7), np.nan)
     quotas[0, 1] = QUOTA
     put_groups(settings.history, [group], quotas, "test")
@@ -143,8 +138,7 @@ def test_a_producer_that_was_muted_before_the_take_over_is_served_after_it(
     if killed:
         with EnforcerProcess(conf) as enforcer:
             enforcer.wait_until(lambda: taken_over(pulsar_server, limits))
-            enforcer.process.send_signal(signal.SIGKILL)
-            enforcer.process.wait()
+            enforcer.kill()
     with EnforcerProcess(conf) as enforcer:
         if killed:
             enforcer.wait_until(lambda: enforcer.status().get("leads"))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,12 @@ from prometheus_client import generate_latest
 from quotaplane.metrics.exposition import endpoint, registry_of
 from quotaplane.metrics.of_programs import PROGRAMS
 from quotaplane.metrics.readings import Distribution, Readings
-from quotaplane.settings import Settings, parse_settings
+from quotaplane.settings import load_settings
 from quotaplane.transport import open_broker_link
 from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.prometheus_server import DEPLOYED, PrometheusServer, promtool
 from tests.servers.tools import free_ports
-from tests.waiting import wait_until
+from tests.waiting import meanwhile, wait_until
 
 
 def invented(program: str) -> Readings:
@@ -50,44 +49,18 @@ def test_promtool_finds_nothing_wrong_with_the_metrics(program: str) -> None:
     assert promtool("check", "metrics", stdin=text) == ""
 
 
-@contextmanager
-def reporting(settings: Settings, interval_s: float) -> Iterator[None]:
-    """Two brokers that report their usage."""
-    ends = threading.Event()
-    link = open_broker_link(settings.transport)
-
-    def report() -> None:
-        sequence = 0
-        while not ends.wait(interval_s):
-            sequence += 1
-            now_ms = int(time.time() * 1000)
-            for broker, used in (("b1", 70.0), ("b2", 10.0)):
-                value = report_of(broker, used, group="acme/orders", sequence=sequence)
-                link.send_reports([(broker, value, now_ms)])
-
-    thread = threading.Thread(target=report)
-    thread.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        thread.join()
-        link.close()
-
-
 @pytest.mark.nightly
 def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path) -> None:
     job_port, enforcer_port = free_ports(2)
     conf = write_conf(
         tmp_path,
-        {"kind": "delta", "path": str(tmp_path / "topics")},
         reports={"interval_s": 1.0},
         brokers={"stale_after_intervals": 30, "expire_after_intervals": 60},
         limits={"lease_s": 30.0, "refresh_rounds": 2},
         trigger={"interval_s": 0.5},
         metrics={"job_port": job_port},
     )
-    put_quotas(parse_settings(yaml.safe_load(conf.read_text("utf-8"))), **{"acme/orders": 100.0})
+    put_quotas(load_settings(conf), **{"acme/orders": 100.0})
     targets = {"quotaplane-quota": f"127.0.0.1:{job_port}"}
     targets["quotaplane-enforcer"] = f"127.0.0.1:{enforcer_port}"
     enforcer = registry_of("enforcer", lambda: invented("enforcer"))
@@ -98,7 +71,16 @@ def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path
     ):
         # Reports from before the first round would be too old on a busy machine.
         job.wait_until(lambda: prometheus.value("quotaplane_rounds_total > 0"))
-        with reporting(job.settings, 1.0):
+
+        def report(over: threading.Event) -> None:
+            link, sequence = open_broker_link(job.settings.transport), itertools.count(1)
+            while not over.wait(1.0):
+                now_ms, number = int(time.time() * 1000), next(sequence)
+                for broker, used in (("b1", 70.0), ("b2", 10.0)):
+                    value = report_of(broker, used, group="acme/orders", sequence=number)
+                    link.send_reports([(broker, value, now_ms)])
+
+        with meanwhile(report):
             lease_end = "quotaplane_least_lease_end_timestamp_seconds"
             job.wait_until(lambda: (prometheus.value(f"{lease_end} - time()") or 0) > 15)
             job.wait_until(lambda: prometheus.value("quotaplane_rounds_total > 5"))

@@ -25,8 +25,8 @@ from quotaplane.wire.reports import encode_stock_report
 from tests.contract.rigs import limits_of
 from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.page_commands import commands_of, with_name
-from tests.servers.pulsar_clients import pulsar_transport, quiet_client
-from tests.servers.pulsar_commands import run_pulsar_admin
+from tests.servers.pulsar_admin import pulsar_admin
+from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_security import ADMIN
 from tests.servers.pulsar_server import PulsarServer
 from tests.servers.rights_cases import (
@@ -38,6 +38,7 @@ from tests.servers.rights_cases import (
     refused,
 )
 from tests.servers.test_quota_pulsar import REPORTS_EVERY_S
+from tests.waiting import meanwhile
 
 pytestmark = pytest.mark.nightly  # each command of the page starts a JVM
 OF_BROKER = "persistent://public/reports/of-{broker}"
@@ -47,34 +48,29 @@ INVENTED = "pulsar://10.9.9.9:6650"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("commands")
-
-
-@pytest.fixture(scope="module")
-def server(secure_pulsar_server: PulsarServer, folder: Path) -> PulsarServer:
+def server(
+    secure_pulsar_server: PulsarServer, tmp_path_factory: pytest.TempPathFactory
+) -> PulsarServer:
     """A server with the topics and the rights of the page; broker-2 is not set up yet."""
     transport = transport_of(secure_pulsar_server, ADMIN)
-    conf = write_conf(folder, transport, reports={"interval_s": REPORTS_EVERY_S})
-    assert (
-        main(["setup", "pulsar", "--conf", str(conf), "--job-role", "quotaplane", "--apply"]) == 0
-    )
+    folder = tmp_path_factory.mktemp("setup")
+    conf = str(write_conf(folder, transport, reports={"interval_s": REPORTS_EVERY_S}))
+    assert main(["setup", "pulsar", "--conf", conf, "--job-role", "quotaplane", "--apply"]) == 0
     for words in commands_of("pulsar.md", PER_BROKER):
-        run_pulsar_admin(secure_pulsar_server, folder, words)
+        run_as_admin(secure_pulsar_server, words)
     return secure_pulsar_server
 
 
-def token_of(server: PulsarServer, role: str) -> str:
-    assert server.tokens is not None
-    return server.tokens.sign(role)
+def run_as_admin(server: PulsarServer, words: list[str]) -> None:
+    """Run a command of the page."""
+    assert words[0] == "pulsar-admin"
+    pulsar_admin(server.admin_url, server.token(), *words[1:])
 
 
 def transport_of(server: PulsarServer, role: str, **more: Any) -> dict[str, Any]:
     """The settings of a program with a role of its own."""
-    assert server.certificates is not None
-    security = {"ca_file": str(server.certificates.authority), "token": token_of(server, role)}
-    urls = server.service_url_tls, server.admin_url_tls
-    return pulsar_transport(*urls, LIMITS, timeout_s=10, security=security, **more)
+    urls = server.tls(token=server.token(role))
+    return {"kind": "pulsar", "limits_topic": LIMITS, "timeout_s": 10, **urls, **more}
 
 
 def client_of(server: PulsarServer, broker: str) -> BrokerClient:
@@ -86,7 +82,7 @@ def pulsar_client(server: PulsarServer, role: str) -> Iterator[pulsar.Client]:
     """Pulsar's own client, as somebody would use it who does not keep to the rules."""
     client = quiet_client(
         server.service_url,
-        authentication=pulsar.AuthenticationToken(token_of(server, role)),
+        authentication=pulsar.AuthenticationToken(server.token(role)),
         operation_timeout_seconds=10,
     )
     try:
@@ -121,7 +117,7 @@ def test_only_a_superuser_may_read_the_clusters_list(server: PulsarServer) -> No
         transport = transport_of(server, role)
         return parse_settings({"transport": transport, "history": {"path": "h"}, "checkpoint": "c"})
 
-    with listed_by(settings_of("quotaplane-admin"), "cluster", Conditions(print)) as newest:
+    with listed_by(settings_of(ADMIN), "cluster", Conditions(print)) as newest:
         assert newest is not None
         assert newest().names == {server.service_url}, "as in stock usage reports"
     with (
@@ -131,9 +127,7 @@ def test_only_a_superuser_may_read_the_clusters_list(server: PulsarServer) -> No
         pass
 
 
-def test_the_job_uses_rightful_reports_only(
-    server: PulsarServer, folder: Path, tmp_path: Path
-) -> None:
+def test_the_job_uses_rightful_reports_only(server: PulsarServer, tmp_path: Path) -> None:
     conf = write_conf(
         tmp_path,
         transport_of(server, "quotaplane", report_topics=[OF_BROKER]),
@@ -156,7 +150,7 @@ def test_the_job_uses_rightful_reports_only(
             each for each in commands_of("pulsar.md", PER_BROKER) if "broker-1" in str(each)
         ]
         for words in with_name(commands, "broker-1", "broker-2"):
-            run_pulsar_admin(server, folder, words)
+            run_as_admin(server, words)
         second = client_of(server, "broker-2")
         job.wait_until(lambda: is_limited(first) and is_limited(second))
         assert known_brokers(job) == {"broker-1", "broker-2"}
@@ -171,52 +165,43 @@ def test_only_brokers_of_the_clusters_list_are_used(server: PulsarServer, tmp_pa
     rest.attach(rest.create_namespace("acme/orders"), group)
     conf = write_conf(
         tmp_path,
-        transport_of(server, "quotaplane-admin"),
+        transport_of(server, ADMIN),
         reports={"interval_s": 2.0, "allowed_brokers": "cluster"},
         limits={"lease_s": 40.0},
         trigger={"interval_s": 0.5},
         shards=1,
     )
-    ended = threading.Event()
 
-    def publish() -> None:
-        with pulsar_client(server, "quotaplane-admin") as client:
+    def publish(over: threading.Event) -> None:
+        with pulsar_client(server, ADMIN) as client:
             producer = client.create_producer("persistent://acme/orders/topic")
-            while not ended.wait(0.02):
+            while not over.wait(0.02):
                 producer.send_async(b"x" * 100, lambda *_: None)
 
-    def invent() -> None:
-        with pulsar_client(server, "quotaplane-admin") as client:
+    def invent(over: threading.Event) -> None:
+        with pulsar_client(server, ADMIN) as client:
             producer = client.create_producer(USAGE)
-            while not ended.wait(1.0):
+            while not over.wait(1.0):
                 producer.send(encode_stock_report(INVENTED, [group], np.full((1, 4), 9e6)))
 
-    threads = [threading.Thread(target=each) for each in (publish, invent)]
-    for thread in threads:
-        thread.start()
-    try:
-        with RunningJob(conf) as job:
-            put_quotas(job.settings, **{group: 100.0})
-            link = open_broker_link(job.settings.transport, limits_from="earliest")
-            limits: dict[str, float] = {}
+    with meanwhile(publish, invent), RunningJob(conf) as job:
+        put_quotas(job.settings, **{group: 100.0})
+        link = open_broker_link(job.settings.transport, limits_from="earliest")
+        limits: dict[str, float] = {}
 
-            def limit_of_the_broker() -> float:
-                for _, value in limits_of(link):
-                    update = decode_limits(value)
-                    for name, limit in zip(update.groups, update.limits.tolist(), strict=True):
-                        if name == group:
-                            limits[update.broker] = limit[0]
-                return limits.get(server.service_url, 0.0)
+        def limit_of_the_broker() -> float:
+            for _, value in limits_of(link):
+                update = decode_limits(value)
+                for name, limit in zip(update.groups, update.limits.tolist(), strict=True):
+                    if name == group:
+                        limits[update.broker] = limit[0]
+            return limits.get(server.service_url, 0.0)
 
-            job.wait_until(lambda: limit_of_the_broker() > 0)
-            job.wait_until(lambda: refused(job).count("broker_not_allowed") >= 3)
-            rounds = job.rounds()
-            job.wait_until(lambda: job.rounds() > rounds + 10)
-            assert limit_of_the_broker() == 100.0, "all of the quota is the real broker's"
-            assert INVENTED not in limits
-            assert known_brokers(job) == {server.service_url}
-            link.close()
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join(30)
+        job.wait_until(lambda: limit_of_the_broker() > 0)
+        job.wait_until(lambda: refused(job).count("broker_not_allowed") >= 3)
+        rounds = job.rounds()
+        job.wait_until(lambda: job.rounds() > rounds + 10)
+        assert limit_of_the_broker() == 100.0, "all of the quota is the real broker's"
+        assert INVENTED not in limits
+        assert known_brokers(job) == {server.service_url}
+        link.close()

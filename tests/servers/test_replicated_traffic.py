@@ -102,8 +102,7 @@ def test_what_counts(pair: Pair) -> None:
             assert rates[0] > 100
             assert rates[2] == 0
         # A rate on the topic, as the enforcer writes it, holds the other cluster's producer.
-        path = f"{pair.topic.replace('://', '/')}/publishRate"
-        pair.here.rest.call("POST", path, publish_rate(LIMIT))
+        pair.here.rest.call("POST", f"{pair.topic}/publishRate", publish_rate(LIMIT))
         time.sleep(4.0)
         assert pair.here.rest.per_s(pair.topic, 6.0) == pytest.approx(LIMIT, rel=HELD)
     for client in clients:

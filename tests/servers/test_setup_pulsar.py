@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -16,8 +15,8 @@ import yaml
 from quotaplane.settings import Settings
 from tests.job import ROOT, RunningJob
 from tests.servers.enforcer_process import EnforcerProcess
+from tests.servers.pulsar_clients import publishing
 from tests.servers.pulsar_cluster import PulsarCluster
-from tests.servers.test_departures_pulsar import publishing
 from tests.servers.tools import free_ports
 from tests.unit.metrics.metrics_cases import parsed
 
@@ -65,11 +64,6 @@ def refused(conf: Path) -> str:
     return enforcer.errors()
 
 
-def ended_in_order(job: RunningJob) -> None:
-    job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(60) == 0, job.last_words()
-
-
 def test_from_a_fresh_cluster_to_observed_usage(tmp_path: Path) -> None:
     with PulsarCluster(tmp_path / "cluster", brokers=2, report_interval_s=5) as cluster:
         conf, rest = shipped_conf(cluster, tmp_path), cluster.rest()
@@ -92,19 +86,20 @@ def test_from_a_fresh_cluster_to_observed_usage(tmp_path: Path) -> None:
             """Whether the job decides by the observations of both brokers."""
             return observed_pairs(job.settings) == len(topics)
 
-        with publishing(cluster, topics), EnforcerProcess(conf) as enforcer:
+        load = publishing(cluster.service_urls[0], *topics, per_s=20)
+        with load, EnforcerProcess(conf) as enforcer:
             with RunningJob(conf) as job:
                 job.wait_until(lambda: observes(job))
                 job.wait_until(lambda: enforcer.status().get("taken_over") == 1)
-                ended_in_order(job)
+                job.stop()
             # Reports that the job has not read are gone, as after a time longer than retention.
-            rest.call("DELETE", f"{OBSERVED.replace('://', '/')}?force=true")
+            rest.call("DELETE", f"{OBSERVED}?force=true")
             assert set_up(conf, "--apply")[0] == 0
             sent = enforcer.status()["usage_reports"]
             enforcer.wait_until(lambda: enforcer.status()["usage_reports"] > sent + 10)
             with RunningJob(conf) as job:
                 job.wait_until(lambda: observes(job))
-                ended_in_order(job)
+                job.stop()
             enforcer.stop()
         # An enforcer whose topic was forgotten does not let a broker create it.
         settings = yaml.safe_load(conf.read_text())

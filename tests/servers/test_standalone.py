@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
-from quotaplane.settings import parse_settings
+from quotaplane.settings import load_settings
 from quotaplane.streams.session import SHORT_LIVED
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
@@ -94,10 +91,9 @@ def test_the_cluster_and_the_job_refuse_what_is_not_protected(
     """The job refuses to start unprotected; a job that is allowed to does not get in."""
     conf = write_conf(
         tmp_path,
-        {"kind": "delta", "path": str(tmp_path / "topics")},
         security={"allow_unprotected_spark": allowed},
     )
-    put_quotas(parse_settings(yaml.safe_load(conf.read_text("utf-8"))), **{"tenant/ns": 90.0})
+    put_quotas(load_settings(conf), **{"tenant/ns": 90.0})
     answer = subprocess.run(
         [
             *(ROOT / "spark-submit.sh", "quota", "--conf", conf, "--master", cluster.url),
@@ -126,7 +122,6 @@ def test_the_quota_job_divides_fairly_on_two_workers(
     """Three brokers want 80 each of 90: each gets 30."""
     conf = write_conf(
         tmp_path,
-        {"kind": "delta", "path": str(tmp_path / "topics")},
         # Long timeouts, so that a slow round makes no broker look silent.
         reports={"interval_s": 5.0},
         brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
@@ -158,8 +153,7 @@ def test_the_quota_job_divides_fairly_on_two_workers(
             return limits == dict.fromkeys(wants, pytest.approx(30.0, rel=0.1))
 
         job.wait_until(fair, within_s=600)
-        os.kill(job.process.pid, signal.SIGTERM)
-        assert job.process.wait(120) == 0, job.log.read_text("utf-8")
+        job.stop()
         link.close()
     # both executors ran tasks
     logs = [file.read_text("utf-8") for file in cluster.work.glob("app-*/*/stderr")]

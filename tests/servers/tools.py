@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 _READY_WITHIN_S: Final = 180.0
 _TAIL_LINES: Final = 40
 _Found = TypeVar("_Found")
+_Process = TypeVar("_Process", bound="LoggedProcess")
 
 
 def fetched_once(name: str, wanted: Path, fill: Callable[[Path], None]) -> Path:
@@ -74,6 +75,8 @@ def run(what: str, command: list[str], env: dict[str, str] | None = None) -> Non
 class LoggedProcess:
     """A server's process, whose output goes to a file; it may be started again.
 
+    As a context manager it is started, and stopped at the end.
+
     Args:
         name: of the server, for messages.
         log: the file.
@@ -113,6 +116,13 @@ class LoggedProcess:
                 # Its own session: Ctrl-C in a terminal must reach the tests first, not the server.
                 start_new_session=True,
             )
+
+    def __enter__(self: _Process) -> _Process:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def said(self) -> str:
         """All that it has printed."""

@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 from quotaplane.cli import audit as command
 from quotaplane.errors import InputError
 from quotaplane.history.ddl import render
-from quotaplane.history.store import ensure_tables
 from quotaplane.history.tables import TABLES
 from quotaplane.query.answer import distinct_names
 from quotaplane.query.audit import list_audits, load_audit
@@ -76,7 +75,6 @@ def test_an_audit_answers(spark: SparkSession, built: Built, case: Case) -> None
 
 def test_spark_accepts_all_queries(spark: SparkSession, history: History) -> None:
     """Names, types and functions of each are Spark's too; ``make nightly`` compares rows of all."""
-    ensure_tables(history)
     register_views(spark, history)
     times = {"since": at(0), "until": at(90_000)}
     queries = {audit.name: (audit.sql, audit.values()) for audit in list_audits()}
@@ -124,7 +122,6 @@ def check_same(
 
 @pytest.mark.nightly
 def test_an_empty_history_has_no_answers(spark: SparkSession, history: History) -> None:
-    ensure_tables(history)
     for audit in list_audits():
         assert collected(ask(spark, history, audit.sql, audit.values())).rows == [], audit.name
 

@@ -10,24 +10,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError, DeposedError, HistoryError, QuotaplaneError
-from quotaplane.settings import parse_settings
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder
 from quotaplane.streams.quota.job import QuotaSpec
 from tests.histories import make_history
+from tests.job import settings_in
 
 
 def spec(tmp_path: Path, strict_lease_s: float | None) -> QuotaSpec:
     limits = {} if strict_lease_s is None else {"transition": "strict", "lease_s": strict_lease_s}
+    second = {"interval_s": 1}
     return QuotaSpec(
-        parse_settings(
-            {
-                "transport": {"kind": "delta", "path": "topics"},
-                "history": {"path": str(tmp_path / "history")},
-                "checkpoint": str(tmp_path),
-                "reports": {"interval_s": 1},
-                "trigger": {"interval_s": 1},
-                "limits": limits,
-            }
+        settings_in(
+            tmp_path, checkpoint=str(tmp_path), reports=second, trigger=second, limits=limits
         )
     )
 

@@ -24,7 +24,6 @@ def test_the_job_goes_on_within_seconds_after_each_step(tmp_path: Path) -> None:
     clock = WallClock(tmp_path)
     conf = write_conf(
         tmp_path / "job",
-        {"kind": "delta", "path": str(tmp_path / "topics")},
         trigger={"interval_s": 1.0},
         reports={"interval_s": 1.0},
         limits={"lease_s": 20.0},

@@ -14,18 +14,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from quotaplane.model import RATE_COLUMNS
-from quotaplane.settings import Settings, parse_settings
-from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.settings import Settings, load_settings
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import encode_report
 from tests.contract.rigs import limits_of
 from tests.job import RunningJob, history_table, put_quotas, write_conf
+from tests.spark.loops import running
 from tests.waiting import wait_beside
 
 BROKERS = ("a", "b", "c", "d", "e", "f")
@@ -47,16 +46,15 @@ ROUNDS: Final = 24
 @pytest.mark.nightly
 def test_kills_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     conf = write_conf(tmp_path / "calm", _topics(tmp_path / "calm"), **STEADY)
-    settings = _settings(conf)
+    settings = load_settings(conf)
     put_quotas(settings, **QUOTAS)
     _send_reports(settings, ROUNDS)
     rough = tmp_path / "rough"
     shutil.copytree(tmp_path / "calm", rough)
     rough_conf = write_conf(rough, _topics(rough), **STEADY)
 
-    calm = StreamJob(spark, QuotaSpec(settings), prepare(QuotaSpec(settings)))
-    wait_beside(calm, lambda: _commits(settings) >= ROUNDS, 300)
-    calm.stop()
+    with running(spark, QuotaSpec(settings)) as calm:
+        wait_beside(calm, lambda: _commits(settings) >= ROUNDS, 300)
 
     moments = random.Random(20)
     for kill in range(KILLS):
@@ -73,7 +71,7 @@ def test_kills_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     with RunningJob(rough_conf) as job:
         job.wait_until(lambda: _commits(job.settings) >= ROUNDS)
 
-    after = _settings(rough_conf)
+    after = job.settings
     assert _limits_in_force(after) == _limits_in_force(settings)
     for name in ("usage", "limits", "brokers", "rounds", "rejected_reports"):
         assert _rows(after, name) == _rows(settings, name), name
@@ -88,33 +86,19 @@ def _topics(folder: Path) -> dict[str, Any]:
     return {"kind": "delta", "path": str(folder / "topics"), "max_files_per_trigger": 1}
 
 
-def _settings(conf: Path) -> Settings:
-    return parse_settings(yaml.safe_load(conf.read_text(encoding="utf-8")))
-
-
 def _send_reports(settings: Settings, rounds: int) -> None:
     link = open_broker_link(settings.transport)
     demand = np.random.default_rng(82)
     now_ms = int(time.time() * 1000)
     for number in range(rounds):
         usage = demand.lognormal(4.0, 1.0, (len(BROKERS), len(QUOTAS), len(RATE_COLUMNS)))
-        link.send_reports(
-            [
-                (
-                    broker,
-                    encode_report(
-                        broker=broker,
-                        started_at_ms=now_ms,
-                        sequence=number,
-                        window_ms=1000,
-                        groups=list(QUOTAS),
-                        usage=rates,
-                    ),
-                    now_ms + number,
-                )
-                for broker, rates in zip(BROKERS, usage, strict=True)
-            ]
-        )
+        common = {"started_at_ms": now_ms, "sequence": number, "window_ms": 1000}
+        reports = [
+            encode_report(broker=broker, groups=list(QUOTAS), usage=rates, **common)
+            for broker, rates in zip(BROKERS, usage, strict=True)
+        ]
+        times = [now_ms + number] * len(BROKERS)
+        link.send_reports(list(zip(BROKERS, reports, times, strict=True)))
     link.close()
 
 

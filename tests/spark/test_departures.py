@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
 from quotaplane.pulsar_admin.cluster_list import ClusterList
 from quotaplane.replay.verify import Verified, verify
-from quotaplane.settings import parse_settings
-from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.streams.job import StreamJob
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.transport import open_broker_link
-from quotaplane.wire.reports import encode_report
 from quotaplane.wire.shard_inputs import DEPARTURES
-from tests.job import history_table, put_quotas
+from tests.job import settings_in
+from tests.spark.loops import QuotaLoop, running
 from tests.waiting import wait_until
 
 INTERVAL_S = 8.0
@@ -28,60 +25,34 @@ INTERVAL_S = 8.0
 NAMES = ("b1", "b2", "b3")
 
 
-class Cluster:
+class Cluster(QuotaLoop):
     """A broker list that the test changes, the job, and its history."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.settings = parse_settings(
-            {
-                "transport": {"kind": "delta", "path": str(folder / "topics")},
-                "history": {"path": str(folder / "history")},
-                "checkpoint": str(folder / "checkpoint"),
-                "trigger": {"interval_s": 0.2},
-                "reports": {"interval_s": INTERVAL_S},
-                "limits": {"lease_s": 200.0},
-                "shards": 2,
-            }
+        settings = settings_in(
+            folder,
+            trigger={"interval_s": 0.2},
+            reports={"interval_s": INTERVAL_S},
+            limits={"lease_s": 200.0},
+            shards=2,
         )
+        super().__init__(spark, settings, quota=90.0)
         self._left_at_ms: dict[str, int] = {}
-        self._spark, self._sequence = spark, 0
 
     def leaves(self, broker: str) -> None:
         self._left_at_ms = {**self._left_at_ms, broker: int(time.time() * 1000)}
 
-    def report(self, *brokers: str) -> None:
-        link = open_broker_link(self.settings.transport)
-        self._sequence += 1
-        made = [
-            encode_report(
-                broker=name,
-                started_at_ms=1,
-                sequence=self._sequence,
-                window_ms=1000,
-                groups=["g"],
-                usage=np.array([[50.0, 0.0, 0.0, 0.0]]),
-            )
-            for name in brokers
-        ]
-        now_ms = int(time.time() * 1000)
-        link.send_reports([(name, each, now_ms) for name, each in zip(brokers, made, strict=True)])
-
-    @contextmanager
-    def job(self) -> Iterator[StreamJob]:
+    def job(self) -> AbstractContextManager[StreamJob]:
         spec = QuotaSpec(self.settings)
         spec._listed = lambda: ClusterList(frozenset(NAMES), self._left_at_ms)
-        job = StreamJob(self._spark, spec, prepare(spec))
-        try:
-            yield job
-        finally:
-            job.stop()
+        return running(self.spark, spec, self.transport)
 
     def ended(self) -> list[tuple[str, str]]:
-        rows = history_table(self.settings, "limits").to_pylist()
+        rows = self.rows("limits")
         return [(row["broker"], row["ended_because"]) for row in rows if row["ended"]]
 
     def limited(self) -> set[str]:
-        return {row["broker"] for row in history_table(self.settings, "limits").to_pylist()}
+        return {row["broker"] for row in self.rows("limits")}
 
 
 @pytest.mark.nightly
@@ -90,7 +61,6 @@ def test_a_broker_that_leaves_loses_its_leases_with_the_next_report_or_timer(
 ) -> None:
     began = datetime.now(timezone.utc) - timedelta(seconds=1)
     cluster = Cluster(spark, tmp_path)
-    put_quotas(cluster.settings, g=90.0)
     with cluster.job() as job:
 
         def until(condition: Callable[[], bool], *reporting: str) -> None:
@@ -119,8 +89,7 @@ def test_a_broker_that_leaves_loses_its_leases_with_the_next_report_or_timer(
         cluster.leaves("b2")
         until(lambda: len(cluster.ended()) > 1)
         assert {*cluster.ended()} >= {("b3", "departed"), ("b2", "departed")}
-    recorded = history_table(cluster.settings, "recording")["kind"].to_pylist()
-    assert DEPARTURES in recorded
+    assert DEPARTURES in {row["kind"] for row in cluster.rows("recording")}
     verified = Verified()
     until_now = datetime.now(timezone.utc)
     found = [one.problem for one in verify(cluster.settings.history, began, until_now, verified)]

@@ -9,7 +9,7 @@ quota. ``test_crash`` does it with ``kill -9``, at moments that nobody chooses.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -28,10 +28,9 @@ from quotaplane.model import DIMENSIONS, FloatArray, Round
 from quotaplane.quota.state import ShardState
 from quotaplane.replay import player
 from quotaplane.replay.verify import Verified, verify
-from quotaplane.settings import parse_settings
 from quotaplane.sim.broker_fleet import BrokerFleet, BrokerSpec
 from quotaplane.streams import sink
-from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.streams.job import prepare
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.program import QuotaProgram, quota_program
 from quotaplane.streams.quota.recorded_program import RecordedProgram
@@ -43,7 +42,8 @@ from quotaplane.transport.delta import DeltaTopics
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.signatures import SigningKeys
 from tests.contract.rigs import limits_of
-from tests.job import history_table, put_quotas
+from tests.job import history_table, put_quotas, settings_in
+from tests.spark.loops import CutOffError, cut_off, running
 from tests.waiting import wait_beside
 
 BROKERS = ("a", "b", "c")
@@ -54,22 +54,14 @@ EVER_S = 200_000
 SIGNING = {"keys": {"a": "0123456789abcdef0123456789abcdef"}, "sign_with": "a"}
 
 
-class CutOffError(RuntimeError):
-    """The job ends here, as if it were killed."""
-
-
 # --- the steps at which a job is cut off ---------------------------------------------------------
 
 Patch = Callable[[pytest.MonkeyPatch, Path], None]
 
 
-def before_the_batch(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Spark logged what the batch reads; nothing of it was read."""
-
-    def cut_off(self: BatchSink, outputs: Any, seq: int) -> None:
-        raise CutOffError
-
-    patch.setattr(BatchSink, "__call__", cut_off)
+def at(owner: Any, name: str, *, instead: bool = False) -> Patch:
+    """After a function has run, or instead of it."""
+    return lambda patch, folder: cut_off(patch, owner, name, instead=instead)
 
 
 def amid_the_operator(patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -77,74 +69,46 @@ def amid_the_operator(patch: pytest.MonkeyPatch, folder: Path) -> None:
     (folder / "cut-off").touch()  # the operator runs in another process
 
 
-def after_the_operator(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """All states are written, and nothing of the outputs."""
-    collected = sink._collected
-
-    def cut_off(outputs: Any) -> None:
-        collected(outputs)
-        raise CutOffError
-
-    patch.setattr(sink, "_collected", cut_off)
-
-
-def cut_off_before_table(name: str) -> Patch:
+def before_table(name: str) -> Patch:
     def between_tables(patch: pytest.MonkeyPatch, folder: Path) -> None:
         append = HistoryWriter.append
 
-        def cut_off(self: HistoryWriter, table: str, rows: pa.Table, stamp: Round) -> bool:
+        def cut(self: HistoryWriter, table: str, rows: pa.Table, stamp: Round) -> bool:
             if table == name:
                 raise CutOffError
             return append(self, table, rows, stamp)
 
-        patch.setattr(HistoryWriter, "append", cut_off)
+        patch.setattr(HistoryWriter, "append", cut)
 
     return between_tables
-
-
-def after_the_history(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """The round is in the history, and no broker knows of it."""
-    append = HistoryWriter.append_round
-
-    def cut_off(self: HistoryWriter, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
-        append(self, stamp, tables)
-        raise CutOffError
-
-    patch.setattr(HistoryWriter, "append_round", cut_off)
 
 
 def amid_the_messages(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Some brokers have their new limits: a topic of Kafka or Pulsar takes messages one by one."""
     publish = DeltaTopics.publish
 
-    def cut_off(self: DeltaTopics, messages: list[Message]) -> None:
+    def cut(self: DeltaTopics, messages: list[Message]) -> None:
         publish(self, messages[: len(messages) // 2])
         raise CutOffError
 
-    patch.setattr(DeltaTopics, "publish", cut_off)
+    patch.setattr(DeltaTopics, "publish", cut)
 
 
-def after_the_messages(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """All is done but Spark's commit."""
-    run = BatchSink.__call__
-
-    def cut_off(self: BatchSink, outputs: Any, seq: int) -> None:
-        run(self, outputs, seq)
-        raise CutOffError
-
-    patch.setattr(BatchSink, "__call__", cut_off)
-
-
+AFTER_THE_OPERATOR = at(sink, "_collected")
+"""All states are written, and nothing of the outputs."""
 CASES = {
-    "before the batch": [before_the_batch],
+    # Spark logged what the batch reads; nothing of it was read.
+    "before the batch": [at(BatchSink, "__call__", instead=True)],
     "amid the operator": [amid_the_operator],
-    "after the operator": [after_the_operator],
-    "without limits in the history": [cut_off_before_table("limits")],
-    "without the round's row": [cut_off_before_table("rounds")],
-    "before the messages": [after_the_history],
+    "after the operator": [AFTER_THE_OPERATOR],
+    "without limits in the history": [before_table("limits")],
+    "without the round's row": [before_table("rounds")],
+    # The round is in the history, and no broker knows of it.
+    "before the messages": [at(HistoryWriter, "append_round")],
     "amid the messages": [amid_the_messages],
-    "before the commit": [after_the_messages],
-    "twice": [amid_the_messages, after_the_operator],
+    # All is done but Spark's commit.
+    "before the commit": [at(BatchSink, "__call__")],
+    "twice": [amid_the_messages, AFTER_THE_OPERATOR],
 }
 
 QUICK = "without limits in the history"
@@ -186,26 +150,17 @@ class Loop:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.folder, self._spark = folder, spark
-        self.settings = parse_settings(
-            {
-                "transport": {
-                    "kind": "delta",
-                    "path": str(folder / "topics"),
-                    "max_files_per_trigger": 1,  # what is sent at once is one round
-                },
-                "history": {"path": str(folder / "history")},
-                "checkpoint": str(folder / "checkpoint"),
-                "shards": SHARDS,
-                "trigger": {"interval_s": EVER_S},  # a start runs one batch
-                # Nobody falls silent, and no lease ends, however long a round takes.
-                "reports": {"interval_s": 3600},
-                "limits": {
-                    "lease_s": 20 * EVER_S,
-                    "transition": "strict",
-                    "refresh_rounds": 4,
-                    "signing": SIGNING,
-                },
-            }
+        # What is sent at once is one round.
+        topics = {"kind": "delta", "path": str(folder / "topics"), "max_files_per_trigger": 1}
+        lease = {"lease_s": 20 * EVER_S, "refresh_rounds": 4}
+        self.settings = settings_in(
+            folder,
+            topics,
+            shards=SHARDS,
+            trigger={"interval_s": EVER_S},  # a start runs one batch
+            # Nobody falls silent, and no lease ends, however long a round takes.
+            reports={"interval_s": 3600},
+            limits={**lease, "transition": "strict", "signing": SIGNING},
         )
         put_quotas(self.settings, **QUOTAS)
         self._transport = prepare(Spec(self.settings))
@@ -232,12 +187,9 @@ class Loop:
 
     def _run_job(self, until: Callable[[], object] = lambda: False) -> None:
         """A start, which runs one batch; more run only where something is left to do."""
-        job = StreamJob(self._spark, Spec(self.settings), self._transport)
-        self.epochs.add(job.epoch)
-        try:
+        with running(self._spark, Spec(self.settings), self._transport) as job:
+            self.epochs.add(job.epoch)
             wait_beside(job, until)
-        finally:
-            job.stop()
 
     def _deliver_limits(self) -> None:
         """Brokers take in what was published."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import chispa
 import pytest
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError
@@ -29,16 +28,6 @@ def test_settings_come_from_the_file_that_jobs_use(spark: SparkSession) -> None:
     del wanted["spark.driver.extraJavaOptions"]
     assert (found.get("spark.driver.extraJavaOptions") or "").endswith(JVM_OPTIONS)
     assert {key: found.get(key) for key in wanted} == wanted
-
-
-def test_delta_and_kafka_are_there(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.createDataFrame([(1, "a"), (2, None)], "id long, name string")
-    rows.write.format("delta").save(str(tmp_path))
-    chispa.assert_df_equality(
-        DeltaTable.forPath(spark, str(tmp_path)).toDF(), rows, ignore_row_order=True
-    )
-    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
-    assert "offset" in source.option("subscribe", "reports").load().columns
 
 
 def test_workers_have_their_libraries_and_read_no_archives(spark: SparkSession) -> None:

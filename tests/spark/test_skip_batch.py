@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.errors import ConfigError, FailedBatchError, TransportError
 from quotaplane.history.writer import HistoryWriter
-from quotaplane.settings import Settings, parse_settings
-from quotaplane.streams.job import StreamJob, prepare
+from quotaplane.streams.job import StreamJob
 from quotaplane.streams.lifecycle import run_until_stopped
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.sink import BatchSink
-from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
-from quotaplane.wire.reports import encode_report
-from tests.job import history_table, put_quotas, stopped_when
+from tests.job import put_quotas, settings_in, stopped_when
+from tests.spark.loops import QuotaLoop, cut_off
 
 pytestmark = pytest.mark.nightly
 
@@ -30,51 +25,22 @@ POISON = 1
 """The batch that fails."""
 
 
-class Loop:
-    """The job on the embedded transport, in this process, and brokers that want 80 each."""
+class Loop(QuotaLoop):
+    """The job on the embedded transport, and brokers that want 80 each."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.folder = folder
-        self.settings: Settings = parse_settings(
-            {
-                "transport": {"kind": "delta", "path": str(folder / "topics")},
-                "history": {"path": str(folder / "history")},
-                "checkpoint": str(folder / "checkpoint"),
-                "trigger": {"interval_s": 3600},  # a start runs one batch
-                "reports": {"interval_s": 3600},
-                "limits": {"lease_s": 72_000},
-            }
+        settings = settings_in(
+            folder,
+            trigger={"interval_s": 3600},  # a start runs one batch
+            reports={"interval_s": 3600},
+            limits={"lease_s": 72_000},
         )
-        put_quotas(self.settings, g=100.0)
-        self._transport = prepare(QuotaSpec(self.settings))
-        self._link = open_broker_link(self.settings.transport, limits_from="earliest")
-        self._sent = 0
+        super().__init__(spark, settings, quota=100.0)
+        self._commits = folder / "checkpoint/commits"
         self.limits: dict[str, float] = {}
 
-    def report(self, *brokers: str) -> None:
-        self._sent += 1
-        now_ms = int(time.time() * 1000)
-        self._link.send_reports(
-            [
-                (
-                    broker,
-                    encode_report(
-                        broker=broker,
-                        started_at_ms=1,
-                        sequence=self._sent,
-                        window_ms=1000,
-                        groups=["g"],
-                        usage=np.array([[80.0, 1.0, 1.0, 1.0]]),
-                    ),
-                    now_ms,
-                )
-                for broker in brokers
-            ]
-        )
-
     def start(self, skip_batch: int | None = None) -> StreamJob:
-        return StreamJob(self.spark, QuotaSpec(self.settings), self._transport, skip_batch)
+        return StreamJob(self.spark, QuotaSpec(self.settings), self.transport, skip_batch)
 
     def run(self, until: Callable[[], object], skip_batch: int | None = None) -> None:
         """The job as its script runs it, stopped when something holds."""
@@ -82,16 +48,14 @@ class Loop:
             run_until_stopped(self.start, skip_batch)
 
     def listen(self) -> dict[str, float]:
-        for message in self._link.poll_limits().messages:
+        for message in self.link.poll_limits().messages:
             update = decode_limits(message.value)
             if len(update.limits):
                 self.limits[update.broker] = float(update.limits[0, 0])
         return self.limits
 
     def committed(self) -> int:
-        return max(
-            (int(p.name) for p in (self.folder / "checkpoint/commits").glob("[0-9]*")), default=-1
-        )
+        return max((int(file.name) for file in self._commits.glob("[0-9]*")), default=-1)
 
 
 @pytest.fixture
@@ -144,11 +108,11 @@ def test_a_batch_is_tried_three_times_then_skipped_and_nothing_else_is_lost(
     loop.run(lambda: loop.committed() == POISON, skip_batch=POISON)
     # The quota changed in the batch that was skipped, and `a` and `b` are still known.
     assert loop.listen() == {"a": pytest.approx(30), "b": pytest.approx(30)}
-    (letter,) = history_table(loop.settings, "rejected_reports").to_pylist()
+    (letter,) = loop.rows("rejected_reports")
     assert (letter["seq"], letter["reason"]) == (POISON, "skipped_batch")
     assert letter["position"].startswith("reservoirVersion from")
     assert not letter["counts_as_bad"]
-    assert history_table(loop.settings, "usage").num_rows == 2
+    assert len(loop.rows("usage")) == 2
 
     with pytest.raises(ConfigError, match="there is none to skip"):
         loop.start(POISON)
@@ -156,8 +120,7 @@ def test_a_batch_is_tried_three_times_then_skipped_and_nothing_else_is_lost(
     loop.run(lambda: loop.committed() > POISON)
     loop.listen()
     assert loop.limits == dict.fromkeys("abc", pytest.approx(20))
-    rounds = history_table(loop.settings, "rounds")["seq"].to_pylist()
-    assert sorted(rounds) == [0, POISON, POISON + 1]
+    assert sorted(row["seq"] for row in loop.rows("rounds")) == [0, POISON, POISON + 1]
 
 
 def test_a_skip_that_is_cut_off_is_done_by_the_next_start(
@@ -170,18 +133,12 @@ def test_a_skip_that_is_cut_off_is_done_by_the_next_start(
         with pytest.raises(StreamingQueryException):
             loop.run(lambda: False)
     with monkeypatch.context() as patch:
-        append = HistoryWriter.append_round
-
-        def cut_off(self: HistoryWriter, *args: Any) -> None:
-            append(self, *args)
-            raise RuntimeError("killed")
-
-        patch.setattr(HistoryWriter, "append_round", cut_off)
+        cut_off(patch, HistoryWriter, "append_round")
         with pytest.raises(StreamingQueryException):
             loop.run(lambda: False, skip_batch=POISON)
     assert loop.committed() == 0
     loop.run(lambda: loop.committed() == POISON)
-    (letter,) = history_table(loop.settings, "rejected_reports").to_pylist()
+    (letter,) = loop.rows("rejected_reports")
     assert letter["reason"] == "skipped_batch"
     assert "c" not in loop.listen()
 
@@ -196,4 +153,4 @@ def test_failures_whose_cause_is_outside_do_not_count(
             with pytest.raises(TransportError, match="Kafka is away"):
                 loop.run(lambda: False)
     loop.run(lambda: loop.committed() >= POISON)
-    assert history_table(loop.settings, "rejected_reports").num_rows == 0
+    assert loop.rows("rejected_reports") == []

@@ -18,9 +18,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from quotaplane.model import Round, group_id, shard_of
-from quotaplane.settings import parse_settings
 from quotaplane.streams.checkpoint import CheckpointFolder
-from quotaplane.streams.job import JobSpec, StreamJob, prepare
+from quotaplane.streams.job import JobSpec
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.shard_program import Arrived, Batch, Output
@@ -31,6 +30,8 @@ from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Transport
 from tests.contract.rigs import limits_of
+from tests.job import settings_in
+from tests.spark.loops import running
 from tests.waiting import wait_beside
 
 
@@ -111,17 +112,7 @@ class WordSpec(JobSpec):
 
 @pytest.fixture
 def spec(tmp_path: Path) -> WordSpec:
-    return WordSpec(
-        parse_settings(
-            {
-                "transport": {"kind": "delta", "path": str(tmp_path / "topics")},
-                "history": {"path": str(tmp_path / "history")},
-                "checkpoint": str(tmp_path / "checkpoint"),
-                "trigger": {"interval_s": 0.1},
-                "shards": 2,
-            }
-        )
-    )
+    return WordSpec(settings_in(tmp_path, trigger={"interval_s": 0.1}, shards=2))
 
 
 @pytest.mark.nightly
@@ -139,7 +130,6 @@ def test_a_third_job_costs_about_a_hundred_lines(spark: SparkSession, spec: Word
         wait_beside(job, counted)
 
     for text, expected in (("a rose is a rose", {"a": 2, "rose": 2}), ("a b", {"a": 3, "b": 1})):
-        job = StreamJob(spark, spec, prepare(spec))
-        send_and_wait(text, **expected)
-        job.stop()
+        with running(spark, spec) as job:
+            send_and_wait(text, **expected)
     assert told == {"a": 3, "b": 1, "rose": 2, "is": 1}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.job import write_conf
-from tests.spark.test_stop import jvm_of
+from tests.servers.tools import LoggedProcess
+from tests.spark.test_real_job import jvm_of
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -22,43 +22,20 @@ pytestmark = [
 ]
 
 
-class RunningUp:
-    """`quotaplane up`, with its output in a file."""
-
-    def __init__(self, conf: Path) -> None:
-        self._log = conf.with_suffix(".log")
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "quotaplane", "up", "--conf", str(conf)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-            )
-
-    def text(self) -> str:
-        return self._log.read_text("utf-8", errors="replace")
-
-    def pids(self, part: str) -> list[int]:
-        """All processes that the part has had."""
-        return [
-            int(pid)
-            for pid in re.findall(rf"^up    \| {part} started, process (\d+)", self.text(), re.M)
-        ]
-
-    def wait_until(self, done: Callable[[], object], within_s: float = 240.0) -> None:
-        wait_until(done, within_s, process=self.process, said=self.text)
-
-
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[RunningUp]:
-    server = {"port": 0, "anonymous": "viewer"}
-    conf = write_conf(tmp_path, {"kind": "delta", "path": str(tmp_path / "topics")}, server=server)
-    running = RunningUp(conf)
-    try:
-        yield running
-    finally:
-        running.process.kill()
-        running.process.wait()
+def up(tmp_path: Path) -> Iterator[LoggedProcess]:
+    conf = write_conf(tmp_path, server={"port": 0, "anonymous": "viewer"})
+    command = [sys.executable, "-m", "quotaplane", "up", "--conf", str(conf)]
+    running = LoggedProcess("quotaplane up", conf.with_suffix(".log"), command)
+    running.start()
+    yield running
+    running.kill()
+
+
+def pids(up: LoggedProcess, part: str) -> list[int]:
+    """All processes that the part has had."""
+    found = re.findall(rf"^up    \| {part} started, process (\d+)", up.said(), re.M)
+    return [int(pid) for pid in found]
 
 
 def is_running(pid: int) -> bool:
@@ -68,16 +45,16 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_a_part_is_restarted_alone_and_nothing_outlives_up(up: RunningUp) -> None:
-    up.wait_until(lambda: re.search(r"^quota \| .*: ready: ", up.text(), re.M))
-    up.wait_until(lambda: re.search(r"^serve \| .*: ready: ", up.text(), re.M))
-    [quota], [server] = up.pids("quota"), up.pids("serve")
+def test_a_part_is_restarted_alone_and_nothing_outlives_up(up: LoggedProcess) -> None:
+    up.wait_until(lambda: re.search(r"^quota \| .*: ready: ", up.said(), re.M))
+    up.wait_until(lambda: re.search(r"^serve \| .*: ready: ", up.said(), re.M))
+    [quota], [server] = pids(up, "quota"), pids(up, "serve")
     os.kill(server, signal.SIGKILL)
-    up.wait_until(lambda: len(re.findall(r"^serve \| .*: ready: ", up.text(), re.M)) == 2)
-    assert "up    | serve was ended by SIGKILL; it starts again in 1 s" in up.text()
-    assert up.pids("quota") == [quota]
+    up.wait_until(lambda: len(re.findall(r"^serve \| .*: ready: ", up.said(), re.M)) == 2)
+    assert "up    | serve was ended by SIGKILL; it starts again in 1 s" in up.said()
+    assert pids(up, "quota") == [quota]
 
-    pids = [quota, jvm_of(quota), up.pids("serve")[-1]]
-    assert all(map(is_running, pids))
-    up.process.kill()
-    wait_until(lambda: not any(map(is_running, pids)), 60)
+    all_pids = [quota, jvm_of(quota), pids(up, "serve")[-1]]
+    assert all(map(is_running, all_pids))
+    up.kill()
+    wait_until(lambda: not any(map(is_running, all_pids)), 60)

@@ -1,6 +1,6 @@
 """Each exit code that docs/reference/cli.md lists comes from a real command, with one line at most.
 
-5, 7 and 13 need Spark: tests/spark/test_exit_codes.py, tests/spark/test_deposed.py.
+5, 7 and 13 need Spark: tests/spark/test_real_job.py, tests/spark/test_deposed.py.
 8 needs a cluster and a plan: tests/servers/test_balance_pulsar.py.
 9, 70 and 141 are in tests/unit/console/test_command_output.py, 10 and 11 in
 tests/unit/deltalog/test_doctor.py, 12 in tests/unit/registry/test_groups_apply.py.

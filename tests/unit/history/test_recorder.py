@@ -210,6 +210,7 @@ def test_a_round_that_runs_again_notes_nothing_twice(world: World) -> None:
     world.record()
     world.record()
     assert world.used() == [1, 2]
+    assert world.letters() == [], "nothing is missed that was not there"
     assert len(history_table(world.settings, "left_out")) == 1
 
 

@@ -66,7 +66,7 @@ def test_what_is_no_umask_is_refused_by_commands_and_jobs(
 
 @pytest.mark.parametrize(("mask", "text"), [(0o077, "077"), (0o007, "007"), (0o027, "027")])
 def test_hadoop_gets_the_umask_of_the_process(mask: int, text: str) -> None:
-    """tests/spark/test_checkpoint_modes.py has the files; Hadoop would make them 644."""
+    """tests/spark/test_real_job.py has the files; Hadoop would make them 644."""
     os.umask(mask)
     assert umask_of_hadoop() == {"spark.hadoop.fs.permissions.umask-mode": text}
     assert os.umask(0) == mask

@@ -1,7 +1,8 @@
-"""A job that was away for 30 intervals, and is killed at every step, records each report once.
+"""A job that was away for 30 intervals records each report once.
 
 All of the job runs here but Spark: the decoding tasks, the program, the end of a round, the tables.
-``tests/spark/test_recorded_whole.py`` and ``tests/contract`` have it with Spark.
+``tests/unit/history/test_recorder.py`` ends it at every step, and
+``tests/contract/test_kafka_backlog.py`` has it with Spark.
 """
 
 from __future__ import annotations

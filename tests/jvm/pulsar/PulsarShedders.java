@@ -1,4 +1,4 @@
-// Pulsar's own shedding strategies of the modular manager. A case a line on stdin (JSON, see pulsar_shedders.py), an
+// Pulsar's own shedding strategies of the modular manager. A case a line on stdin (JSON, see test_pulsar_shedders.py), an
 // answer a line on stdout. The class path has the jars of Pulsar's distribution.
 
 import com.fasterxml.jackson.databind.ObjectMapper;

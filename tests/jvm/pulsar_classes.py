@@ -1,10 +1,10 @@
-"""Pulsar's own TransferShedder, placements and splits, in a JVM of their own."""
+"""Asks programs in ``pulsar/``, which answer with Pulsar's own classes, in JVMs of their own."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -12,31 +12,30 @@ from typing import Any, Final
 from tests.jvm.jdk import run_jdk
 from tests.servers.pulsar_roles import pulsar_home
 
-SOURCES: Final = Path(__file__).with_name("placement")
+SOURCES: Final = Path(__file__).with_name("pulsar")
 _OPTIONS: Final = (
-    "-Xmx512m",
-    "-XX:TieredStopAtLevel=1",
+    *("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     "-Dlog4j2.configurationFile=" + SOURCES.joinpath("silent.properties").as_uri(),
 )
 
 Json = dict[str, Any]
 
 
-def ask_pulsar(cases: Sequence[Json]) -> list[Any]:
-    """Answer all cases, one after the other, in one JVM; PulsarPlacement.java says what is asked.
+def ask_pulsar(program: str, cases: Iterable[Json]) -> list[Any]:
+    """Answers to all cases by one JVM; the program's file says what is asked.
 
     Raises:
         RuntimeError: the JVM failed, or there is no compiler beside it; with what it said.
     """
-    asked = "".join(json.dumps(case) + "\n" for case in cases).encode()
+    asked = "".join(f"{json.dumps(case)}\n" for case in cases).encode()
     classpath = f"{_compiled()}:{pulsar_home()}/lib/*"
-    answers = run_jdk("java", *_OPTIONS, "-cp", classpath, "PulsarPlacement", asked=asked)
+    answers = run_jdk("java", *_OPTIONS, "-cp", classpath, program, asked=asked)
     return [json.loads(line) for line in answers.decode().splitlines()]
 
 
 @cache
 def _compiled() -> Path:
-    folder = tempfile.mkdtemp(prefix="pulsar-placement-")
+    folder = tempfile.mkdtemp(prefix="pulsar-classes-")
     sources = [str(path) for path in sorted(SOURCES.glob("*.java"))]
     run_jdk("javac", "-nowarn", "-d", folder, "-cp", f"{pulsar_home()}/lib/*", *sources)
     return Path(folder)
