@@ -65,15 +65,15 @@ def test_charts_have_the_colours_of_the_page(watched: Watched) -> None:
 
 
 def test_the_files_forbid_what_the_page_does_not_need(url: str) -> None:
-    answer = httpx.get(f"{url}/")
+    answer = httpx.get(f"{url}/", timeout=60)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
-    again = httpx.get(f"{url}/", headers={"If-None-Match": answer.headers["etag"]})
+    again = httpx.get(f"{url}/", headers={"If-None-Match": answer.headers["etag"]}, timeout=60)
     assert again.status_code == 304
     for path in ("nothing", "page/nothing.js", "page/../app.py", "page/%2e%2e/app.py"):
-        missing = httpx.get(f"{url}/{path}")
+        missing = httpx.get(f"{url}/{path}", timeout=60)
         assert missing.status_code == 404
         assert list(missing.json()) == ["reason"]

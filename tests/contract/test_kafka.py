@@ -262,7 +262,7 @@ def test_a_record_that_the_client_can_not_read_keeps_no_other_from_being_read_ag
     for number in range(5):
         headers = [(_NotUtf8("h"), b"")] if number in (1, 2) else []
         sent = producer.send(topic, b"%d" % number, headers=headers, partition=0)
-        sent.get(timeout=10)  # each in a batch of its own
+        sent.get(timeout=60)  # each in a batch of its own
     producer.close()
     transport = open_transport(settings)
     assert len(drain(spark, transport, tmp_path / "checkpoint")) == 5

@@ -35,7 +35,7 @@ def test_offsets_of_a_time_are_told_by_partition(kafka_rig: KafkaRig) -> None:
     for at_ms in (1000, 2000, 3000, 2500):
         producer.send(topic, b"x", partition=0, timestamp_ms=at_ms).get(60)
     producer.send(topic, b"x", partition=1, timestamp_ms=1000).get(60)
-    producer.close(timeout=10)
+    producer.close(timeout=60)
     transport = open_transport(kafka_rig.settings())
     nothing = {"0": 0, "1": 0}
     assert transport.offset_since(500) == {topic: nothing, other: nothing}

@@ -28,7 +28,7 @@ def send_zeros(rig: KafkaRig, topic: str, size: int) -> None:
     try:
         producer.send(topic, bytes(size), b"a", partition=0).get(120)
     finally:
-        producer.close(timeout=10)
+        producer.close(timeout=60)
 
 
 def test_a_topic_as_advised_refuses_what_decompresses_to_more_than_a_report(

@@ -60,7 +60,7 @@ def test_a_batch_that_takes_the_memory_is_refused_then_skipped_unread(
         producer.send(topic, report_of("a", 80.0), timestamp_ms=int(time.time() * 1000)).get(60)
         job.wait_until(lambda: history_table(job.settings, "usage").num_rows == 1)
         job.stop()
-    producer.close(timeout=10)
+    producer.close(timeout=60)
     (letter,) = history_table(job.settings, "rejected_reports").to_pylist()
     assert (letter["reason"], letter["position"]) == ("skipped_batch", f"{topic}/0@0 to 0")
     assert letter["detail"] == "batch 0 was committed without its 1 reports"

@@ -91,7 +91,7 @@ def scene(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[Scene]:
 
 def metrics_at(port: int) -> Series:
     """Metrics of the enforcer, by the names behind ``quotaplane_enforcer_``."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         found = parsed(answer.read().decode())
     return defaultdict(dict, {n.removeprefix("quotaplane_enforcer_"): v for n, v in found.items()})
 

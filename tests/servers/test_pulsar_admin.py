@@ -62,7 +62,9 @@ def test_rates_of_any_size_and_other_fields(server: Process, admin: Callable[...
     def call(method: str, path: str, body: Any = None) -> Any:
         headers = {"Authorization": f"Bearer {token('admin')}"}
         url = f"{server.url}/admin/v2/{path}"
-        answer = httpx.request(method, url, json=body, headers=headers).raise_for_status()
+        answer = httpx.request(
+            method, url, json=body, headers=headers, timeout=60
+        ).raise_for_status()
         return answer.json() if answer.content else None
 
     # PIP-82's spelling, with a field that this client does not know, and more than its int has.

@@ -44,7 +44,7 @@ def observed_pairs(settings: Settings) -> int:
     """The value that a running job shows; 0 before it runs."""
     with suppress(OSError):
         url = f"http://127.0.0.1:{settings.metrics.job_port}/metrics"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             found = parsed(answer.read().decode()).get("quotaplane_observed_pairs", {})
         return int(sum(found.values()))
     return 0

@@ -83,7 +83,7 @@ def test_day_one(tmp_path: Path) -> None:
             lambda: limits(sandbox) == {"broker-1": 50.0, "broker-2": 50.0}, said=log.read_text
         )
         put = run_until("quotaplane groups put")
-        with urlopen(f"http://127.0.0.1:{PORT}/api/v1/status", timeout=10) as answer:
+        with urlopen(f"http://127.0.0.1:{PORT}/api/v1/status", timeout=60) as answer:
             [group] = json.load(answer)["groups"]
         assert (group["group"], group["quota_per_s"]) == ("orders", 100.0)
         sandbox.run(put)

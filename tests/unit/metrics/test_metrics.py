@@ -32,7 +32,7 @@ from tests.unit.streams.test_sink import Job
 
 
 def read(url: str) -> Series:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return parsed(answer.read().decode())
 
 

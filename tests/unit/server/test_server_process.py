@@ -34,7 +34,7 @@ def test_a_line_when_ready_one_at_the_end_and_code_0(tmp_path: Path, number: int
             r"be admin-without-authentication\n",
             server.lines[0],
         )
-        assert httpx.get(f"{server.url}/healthz").json() == {"alive": True}
+        assert httpx.get(f"{server.url}/healthz", timeout=60).json() == {"alive": True}
         assert server.end(number) == 0
         (end,) = server.lines[1:]
         assert end.endswith("quotaplane: ended: stopped by a signal\n")
@@ -176,7 +176,7 @@ def test_slow_huge_and_ambiguous_requests_end(tmp_path: Path) -> None:
         assert both.count(b"HTTP/1.1") == 1
         long_header = sent(server, HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n")
         assert b"400" in long_header.splitlines()[0]
-        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert httpx.get(f"{server.url}/healthz", timeout=60).status_code == 200
         assert server.end() == 0
         assert "Traceback" not in "".join(server.lines)
 
@@ -195,7 +195,7 @@ def test_idle_connections_are_bounded_and_said_once(tmp_path: Path) -> None:
 
         def is_served() -> bool:  # once the server has seen it
             with contextlib.suppress(httpx.HTTPError):
-                return httpx.get(f"{server.url}/healthz").status_code == 200
+                return httpx.get(f"{server.url}/healthz", timeout=60).status_code == 200
             return False
 
         wait_until(is_served)
@@ -236,11 +236,13 @@ def test_tls_and_tokens(tmp_path: Path) -> None:
         assert "tokens only" in server.lines[0]
         trusted = ssl.create_default_context(cafile=str(certificates.authority))
         headers = {"Authorization": f"Bearer {token('operator:acme')}"}
-        with httpx.Client(base_url=server.url, verify=trusted, headers=headers) as client:
+        with httpx.Client(
+            base_url=server.url, verify=trusted, headers=headers, timeout=60
+        ) as client:
             assert client.put("/api/v1/groups/acme", json={}).status_code == 201
             assert client.put("/api/v1/groups/globex", json={}).status_code == 403
         with pytest.raises(httpx.HTTPError):
-            httpx.get(server.url.replace("https:", "http:") + "/healthz")
+            httpx.get(server.url.replace("https:", "http:") + "/healthz", timeout=60)
         assert server.end() == 0
 
 

@@ -130,9 +130,9 @@ def test_the_end_waits_for_a_look_that_is_under_way(
         disk.wait(30)
 
     monkeypatch.setattr(readiness, "check_once", hangs)
-    assert readiness.close(within_s=10)
+    assert readiness.close(within_s=60)
     readiness.start()
-    assert looking.wait(10)
+    assert looking.wait(60)
     assert not readiness.close(within_s=0.05)
     disk.set()
-    assert readiness.close(within_s=10)
+    assert readiness.close(within_s=60)
