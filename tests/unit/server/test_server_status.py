@@ -233,7 +233,7 @@ def test_an_unreadable_history_is_told_and_no_old_picture(copied: History, tmp_p
 
 def test_the_thread_makes_pictures_until_it_is_closed(folder: Path) -> None:
     history, now = History(path=str(folder / "history")), [1000.0]
-    fresh = FreshPicture(history, Workers(60.0), 60.0, clock=lambda: now[0])
+    fresh = FreshPicture(history, Workers(60.0), 5.0, clock=lambda: now[0])
     fresh.start()
     picture = asyncio.run(fresh.get())  # waits for the first one
     assert len(picture.names) == 4
