@@ -35,25 +35,34 @@ def claim(at_ms: int, started_at_ms: int, broker: str = "victim") -> Report:
     return Report(broker, value, at_ms)
 
 
-def attacked(form: Any = "own", *, every: int = 4, ahead_ms: int = 0, **settings: Any) -> Loop:
+def attacked(
+    form: Any = "own",
+    *,
+    every: int = 4,
+    ahead_ms: int = 0,
+    lost: range = range(0),
+    rounds: int = 60,
+    **settings: Any,
+) -> Loop:
     """A loop in which a forged report comes every so many rounds, with a start of just then.
 
-    ``ahead_ms``: of its publish time.
+    ``ahead_ms``: of its publish time. ``lost``: the rounds without the victim's own reports.
     """
     numbers = count()
 
     def mangle(reports: list[Report]) -> list[Report]:
         number = next(numbers)
+        kept = [one for one in reports if one.broker != "victim" or number not in lost]
         if number < BEGINS or (number - BEGINS) % every:
-            return reports
+            return kept
         at_ms = START_MS + INTERVAL_MS * number
-        return [*reports, claim(at_ms + ahead_ms, at_ms - 1)]
+        return [*kept, claim(at_ms + ahead_ms, at_ms - 1)]
 
     more = {"reports": {"interval_s": 5.0}, **settings}
     specs = {name: BrokerSpec(name, format=form) for name in HALVES[GROUP]}
     quotas = {GROUP: {PUBLISH: QUOTA}}
     settled = settings_with(**more)
-    return Loop(HALVES, quotas, settings=settled, specs=specs, mangle=mangle).run(60)
+    return Loop(HALVES, quotas, settings=settled, specs=specs, mangle=mangle).run(rounds)
 
 
 def victims(run: Loop) -> np.ndarray:
@@ -85,6 +94,15 @@ def test_dead_letters_name_the_broker_and_the_position() -> None:
     assert (letter["reason"], letter["sender"]) == ("two_incarnations", "victim")
     assert letter["position"]
     assert "another incarnation" in letter["detail"]
+
+
+def test_the_broker_has_its_place_again_once_the_other_program_is_silent() -> None:
+    # The broker is away for 20 s; the other program reports in its name until the 30th round.
+    run = attacked(every=1, lost=range(20, 24), rounds=30)
+    assert victims(run)[-1] < QUOTA / 4
+    run._mangle = lambda reports: reports
+    run.run(12)
+    assert victims(run)[-1] == pytest.approx(QUOTA / 2, rel=0.05)
 
 
 def rolling(seed: int, *, twice: bool = False, back_ms: int = 0) -> Loop:
