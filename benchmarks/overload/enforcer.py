@@ -24,9 +24,10 @@ from benchmarks.machine import machine
 from benchmarks.overload import fake_cluster
 from benchmarks.program import ROOT
 from benchmarks.soak_day.samples import slope, use_of
+from quotaplane.agents.conditions import Conditions
 from quotaplane.console.option_parser import OptionParser
-from quotaplane.settings import Settings
-from tests.unit.enforce.enforce_cluster import Link, Running, enforcing, settings_for
+from quotaplane.pulsar_admin.rest import Rest
+from tests.unit.enforce.enforce_cluster import FakePulsar, Running
 
 _LOW, _HIGH = 1000.0, 3000.0
 _PROBE_EVERY_S: Final = 5.0
@@ -34,17 +35,22 @@ _SAMPLE_EVERY_S: Final = 5.0
 _NEAR: Final = 0.1
 
 
-class _Cluster:
-    """The other end of the pipe."""
+class _Cluster(FakePulsar):
+    """A cluster in another process, which the enforcer reaches over HTTP."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder=folder)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=fake_cluster.main, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
-        self.url: str = self._pipe.recv()
+        self.url = self._pipe.recv()
         self._turn = asyncio.Lock()
+
+    def rest(self, conditions: Conditions | None = None, **security: Any) -> Rest:
+        """A client over HTTP."""
+        return Rest(self.transport(**security), conditions=conditions)
 
     async def ask(self, what: str, *arguments: Any) -> Any:
         async with self._turn:
@@ -55,8 +61,8 @@ class _Cluster:
 class Flood:
     """One run."""
 
-    def __init__(self, cluster: _Cluster, link: Link, running: Running) -> None:
-        self._cluster, self._link, self._running = cluster, link, running
+    def __init__(self, cluster: _Cluster, running: Running) -> None:
+        self._cluster, self._running = cluster, running
         self.born_s: dict[str, float] = {}
         self.rated_s: dict[str, float] = {}
         self.probes: list[tuple[float, float]] = []
@@ -86,8 +92,8 @@ class Flood:
         while not self.over.is_set():
             limit = _LOW if limit == _HIGH else _HIGH
             begun_s = time.time()
-            self._link.tell("pulsar://b0", limit, group="h", safe=_HIGH)
-            self._link.tell("pulsar://b0", 100_000.0, group="g", safe=100_000.0)
+            self._cluster.link.send("pulsar://b0", limit, group="h", safe=_HIGH)
+            self._cluster.link.send("pulsar://b0", 100_000.0, group="g", safe=100_000.0)
             while abs(await self._cluster.ask("others_rate") / limit - 1.0) > _NEAR:
                 await asyncio.sleep(0.05)
             self.probes.append((begun_s, time.time() - begun_s))
@@ -105,11 +111,10 @@ class Flood:
                 await asyncio.sleep(0.5)
 
 
-async def measure(settings: Settings, cluster: _Cluster, asked: Any) -> dict[str, Any]:
+async def measure(cluster: _Cluster, asked: Any) -> dict[str, Any]:
     """Quiet, the flood, quiet again; the figures."""
-    link = Link()
-    async with enforcing(settings, link) as running:
-        flood = Flood(cluster, link, running)
+    async with cluster.enforcing(interval_s=0.5) as running:
+        flood = Flood(cluster, running)
         tasks = [asyncio.create_task(flood.probe()), asyncio.create_task(flood.watch())]
         await asyncio.sleep(asked.quiet_s)
         begin_s, cpu_s = time.time(), time.process_time()
@@ -179,10 +184,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "docs/measured/overload.json")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="quotaplane-flood-"))
-    cluster = _Cluster()
+    cluster = _Cluster(folder)
     try:
-        settings = settings_for(cluster, folder, interval_s=0.5)  # type: ignore[arg-type]
-        figures = asyncio.run(measure(settings, cluster, asked))
+        figures = asyncio.run(measure(cluster, asked))
     finally:
         cluster.process.kill()
         shutil.rmtree(folder, ignore_errors=True)
