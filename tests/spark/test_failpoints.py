@@ -150,7 +150,7 @@ class Loop:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.folder, self._spark = folder, spark
-        # What is sent at once is one round.
+        # A round has all that was sent at once.
         topics = {"kind": "delta", "path": str(folder / "topics"), "max_files_per_trigger": 1}
         lease = {"lease_s": 20 * EVER_S, "refresh_rounds": 4}
         self.settings = settings_in(

@@ -33,7 +33,6 @@ Sink = Callable[["DataFrame", int], None]
 _PATIENT_S: Final = 2.0
 """If the clock was set back by less, Spark may wait for that time."""
 
-
 _SLOW_STARTS: Final = 5
 """The job ends after so many slow starts of Python in a row."""
 
@@ -215,7 +214,9 @@ def run_until_stopped(
             _run(job, signals)
         except SlowPythonError as error:
             slow_starts += 1
-            if signals or slow_starts == _SLOW_STARTS:
+            # The next start of this process may not let a noted batch run alone, unread: a new
+            # process does.
+            if signals or job.alone is not None or slow_starts == _SLOW_STARTS:
                 raise
             job.lines.warn(f"{error}; the query starts again")
         except QuotaplaneError as error:

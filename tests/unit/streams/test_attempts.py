@@ -130,6 +130,15 @@ def test_a_python_that_starts_slowly_starts_again_and_is_no_failure_of_the_batch
     assert run(folder, None) == ""
 
 
+def test_a_batch_that_runs_alone_is_left_to_a_new_process_after_a_slow_start() -> None:
+    """A second start could read the backlog that the first one had noted to skip."""
+    job, starts = Job(Folder(), SlowPythonError("10 s in vain")), []
+    job.alone = SingleBatch(0)
+    with pytest.raises(SlowPythonError):
+        run_until_stopped(lambda skip: starts.append(skip) or job)
+    assert starts == [None]
+
+
 def test_the_last_failure_is_told() -> None:
     folder = Folder()
     errors = [run(folder, each) for each in (BUG, GONE, BUG, None)]
