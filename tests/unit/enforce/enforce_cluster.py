@@ -107,6 +107,8 @@ class FakePulsar(FakeCluster):
                 "history": {"path": self.history.path},
                 "checkpoint": f"{self.folder}/checkpoint",
                 "enforce": {"take_over": False, **enforce},
+                # The enforcer's clock stands still, that of the links and of the history does not.
+                "reports": {"max_clock_skew_s": 3600},
             }
         )
 
