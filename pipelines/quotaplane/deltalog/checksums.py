@@ -198,8 +198,9 @@ def replace(folder: Path, changed: Callable[[Checksums], dict[str, Line]]) -> No
             made.write_bytes(b"".join(line.text(name) for name, line in lines.items()))
             fsync(made)
             os.replace(made, path)
-        finally:
+        except BaseException:  # not after the replacement: then another process may be making it
             made.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
