@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from quotabalance.planning.policies import Policies
 from quotabalance.stock.average_shedder import AvgShedder
 from quotabalance.stock.interface import StockRound
 from quotabalance.stock.leader import Leader
 from quotabalance.stock.leader_placement import LeaderPlacement
 from quotabalance.stock.placements import PLACEMENTS, AvgPlacement, new_placement
-from quotabalance.stock.stock_policies import StockPolicies
 from quotabalance.stock.stock_settings import stock_settings
 from tests.jvm.transfer_cases import random_policies, stock_round
 
@@ -105,7 +105,7 @@ def place_difference(case: Json, said: list[list[Json]]) -> str:
         if shedder
         else new_placement(case["strategy"], settings)
     )
-    placement = LeaderPlacement(strategy, settings, StockPolicies(**case["policies"]))
+    placement = LeaderPlacement(strategy, settings, Policies(**case["policies"]))
     leader = Leader(settings)
     for number, (round_, answers) in enumerate(zip(case["rounds"], said, strict=True)):
         view = _view(leader, round_, number)

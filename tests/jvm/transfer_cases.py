@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.policies import Policies
 from quotabalance.stock.extensible_placement import ExtensiblePlacement
 from quotabalance.stock.interface import StockRound
-from quotabalance.stock.stock_policies import StockPolicies
 from quotabalance.stock.stock_settings import stock_settings
 from quotabalance.stock.transfer_shedder import TransferShedder
 
@@ -73,7 +73,7 @@ def random_policies(rng: np.random.Generator, brokers: list[str]) -> Json:
     versions = {broker: str(rng.choice(choices)) for broker in brokers}
     return {
         "isolation": isolation,
-        "anti_affinity_groups": groups if rng.random() < 0.7 else {},
+        "anti_affinity": groups if rng.random() < 0.7 else {},
         "failure_domains": domains,
         "broker_versions": versions,
     }
@@ -180,11 +180,11 @@ def our_answer(case: Json) -> list[Json]:
     """Decisions of quotaplane's TransferShedder in each round."""
     policies = case["policies"]
     shedder = TransferShedder(
-        stock_settings(case["conf"]), StockPolicies(**policies) if policies else None
+        stock_settings(case["conf"]), Policies(**policies) if policies else None
     )
     answers = []
     placement = ExtensiblePlacement(
-        stock_settings(case["conf"]), StockPolicies(**policies) if policies else None
+        stock_settings(case["conf"]), Policies(**policies) if policies else None
     )
     for round_ in case["rounds"]:
         view = stock_round(round_)

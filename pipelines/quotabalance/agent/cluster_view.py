@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from quotabalance.planning.cluster_load import RATES, RESOURCES, ClusterLoad
-from quotabalance.planning.policies import IsolationRule, Policies
+from quotabalance.planning.policies import Policies
+from quotabalance.planning.policies import read_policies as checked_policies
 from quotabalance.pulsar_admin.broker_stats import BrokerStats, read_broker_stats
 from quotabalance.pulsar_admin.bundle_actions import owned_bundles
-from quotabalance.pulsar_admin.isolation import (
-    NamespaceIsolation,
-    anti_affinity_group,
-    read_isolation,
-)
+from quotabalance.pulsar_admin.isolation import anti_affinity_group, read_isolation
 from quotaplane.agents.pace import Pace, at_once
-from quotaplane.errors import ClusterError
+from quotaplane.errors import ClusterError, InputError
 from quotaplane.model import FloatArray
 from quotaplane.pulsar_admin.active_brokers import BrokerAddress, look_up_broker
 from quotaplane.pulsar_admin.bulk import READS_PER_S, read_names
@@ -115,24 +112,13 @@ def joined(
     )
 
 
-def isolation_policies(rules: Sequence[NamespaceIsolation]) -> Policies:
-    """The planner's form of isolation policies.
+def isolation_policies(policies: Mapping[str, Mapping[str, Any]]) -> Policies:
+    """A cluster's isolation policies, checked.
 
     Raises:
-        ClusterError: an expression is not one that Python understands.
+        ClusterError: one has another form, or an expression that Python does not understand.
     """
     try:
-        return Policies(
-            isolation=tuple(
-                IsolationRule(
-                    namespaces=rule.namespaces,
-                    primary=rule.primary,
-                    secondary=rule.secondary,
-                    min_primary=rule.min_primary,
-                )
-                for rule in rules
-            )
-        )
-    except ValueError as error:
-        line = " ".join(str(error).split())
-        raise ClusterError(f"an isolation policy of the cluster can't be used: {line}") from None
+        return checked_policies({"isolation": policies})
+    except InputError as error:
+        raise ClusterError(f"an isolation policy of the cluster can't be used: {error}") from None

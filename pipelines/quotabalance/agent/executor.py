@@ -17,12 +17,14 @@ from quotabalance.agent.bundle_splitter import split_bundle
 from quotabalance.agent.cluster_view import ClusterView, read_cluster
 from quotabalance.planning.approval import PlanCheck, Tolerance, check_plan
 from quotabalance.planning.decisions import Move, Split
+from quotabalance.planning.isolation import IsolatedBrokers
 from quotabalance.planning.options import read_options
 from quotabalance.planning.policies import read_policies
 from quotabalance.settings import Balance
 from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.agents.conditions import Say
 from quotaplane.errors import ClusterError, HistoryError
+from quotaplane.model import BoolArray
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.topics.bundle_names import parse_bundle
 
@@ -102,7 +104,7 @@ class Executor:
             limit = self._settings.max_plan_age_s
             refusals.insert(0, f"it is {age_s:.0f} s old; at most {limit:g} s are allowed")
         refusals += self._not_drained(decisions.moves)
-        refusals += _forbidden(decisions.moves, view)
+        refusals += _forbidden(decisions.moves, view, ~out)
         return PlanVerdict(view, check, tuple(refusals))
 
     def _not_drained(self, moves: Sequence[Move]) -> list[str]:
@@ -269,17 +271,14 @@ class Executor:
             self._unrecorded = "actions can't be recorded"
 
 
-def _forbidden(moves: Any, view: ClusterView) -> list[str]:
+def _forbidden(moves: Sequence[Move], view: ClusterView, stays: BoolArray) -> list[str]:
     """Moves that an isolation policy of the cluster forbids: Pulsar itself does not check them."""
-    live = np.ones(len(view.load.brokers), np.bool_)
+    isolated = IsolatedBrokers(view.policies.isolation, view.load.brokers, ports=False)
     at = {name: place for place, name in enumerate(view.load.brokers)}
-    allowed: dict[str, Any] = {}
     texts = []
     for move in moves:
-        namespace = parse_bundle(move.bundle).namespace
-        if namespace not in allowed:
-            allowed[namespace] = view.policies.allowed(namespace, view.load.brokers, live)
-        if move.target in at and not allowed[namespace][at[move.target]]:
+        open_to = isolated.open_to(parse_bundle(move.bundle).namespace, stays)
+        if move.target in at and not open_to[at[move.target]]:
             texts.append(f"an isolation policy keeps {move.bundle} away from {move.target}")
     return texts
 

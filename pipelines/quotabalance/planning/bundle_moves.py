@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -100,8 +99,9 @@ class MovePlanner:
         self._ends = np.searchsorted(board.owner[order], np.arange(len(self.brokers) + 1))
         self._order = order
         self.moves: list[Move] = []
-        self.why_not: Counter[str] = Counter()
-        """Labels of bundles that could not leave the broker that is being relieved."""
+        self.why_not: dict[int, str] = {}
+        """Bundles that could not leave the broker that is being relieved, and the labels that say
+        why."""
         self._moved = np.zeros(len(self.bundles), np.bool_)
         self._rests = np.zeros(len(self.bundles), np.bool_)
         self._rests[list(self.resting)] = True
@@ -119,16 +119,17 @@ class MovePlanner:
         for place in np.flatnonzero(~free).tolist():
             label = self.resting[int(mine[place])]
             free[place] = drained and label == "Grace"
-            self.why_not[label] += not free[place]
+            if not free[place]:
+                self.why_not[int(mine[place])] = label
         pinned = self.rules.pinned(drained)[mine] & free
-        self.why_not["Policy"] += int(pinned.sum())
+        self.why_not |= dict.fromkeys(mine[pinned].tolist(), "Policy")
         free &= ~pinned
         found: IntArray = mine[free]
         return found
 
     def spent(self, source: int) -> bool:
         """Say that there are no moves left for a broker in this round; returns False."""
-        self.why_not["Budget"] += len(self.held(source))
+        self.why_not |= dict.fromkeys(self.held(source).tolist(), "Budget")
         self.budget.refused += 1
         return False
 
@@ -144,11 +145,11 @@ class MovePlanner:
             column = int((excess / self.board.capacity[source]).argmax())
             if excess[column] <= 1e-9 * self.board.used[source, column]:
                 return True
-            most = self.board.room(fill).max(axis=0)
             left_over = candidates[~self._moved[candidates]]
             if failed:
                 left_over = left_over[~np.isin(left_over, list(failed))]
             if len(left_over):
+                most = self.rules.pools.most(self.board.room(fill), left_over)
                 fits = (self._fit[left_over] <= most).all(axis=1)
                 left_over = left_over[fits & (self.board.need[left_over, column] > 0)]
             if not len(left_over):
@@ -178,7 +179,7 @@ class MovePlanner:
                 f" {self.board.ratio(source):.2f}, and the target {self.board.ratio(target):.2f}"
             ),
         ):
-            self.why_not["Budget"] += 1
+            self.why_not[bundle] = "Budget"
             return False
         return True
 
@@ -200,13 +201,13 @@ class MovePlanner:
             open_ = self.open_to(bundle, source)
         if not (fits & open_).any():
             fits[source] = False
-            self.why_not["Policy" if (fits & ~open_).any() else "NoTarget"] += 1
+            self.why_not[bundle] = "Policy" if (fits & ~open_).any() else "NoTarget"
             return -1
         places = np.flatnonzero(fits & open_)
         return int(places[self.board.after(need, places).argmin()])
 
     def open_to(self, bundle: int, source: int) -> BoolArray:
-        mask = self.board.takes & self.rules.allowed(self.bundles[bundle], source)
+        mask = self.board.takes & self.rules.allowed(bundle, source)
         mask[source] = False
         if bundle in self.avoids and mask.sum() > 1:
             mask[self.avoids[bundle]] = False
@@ -220,8 +221,9 @@ class MovePlanner:
         source = int(self.board.owner[bundle])
         self.budget.spend(load)
         self.board.move(bundle, target)
-        self.rules.moved(name, source, target)
+        self.rules.moved(bundle, source, target)
         self._moved[bundle] = True
+        self.why_not.pop(bundle, None)
         names = self.brokers[source], self.brokers[target]
         self.moves.append(Move(name, *names, load, label, reason()))
         return True
@@ -244,42 +246,44 @@ class MovePlanner:
         for bundle in bundles.tolist():
             if self.resting.get(bundle, "Grace") == "Grace" and not self._moved[bundle]:
                 source = self.brokers[self.board.owner[bundle]]
-                text = f"an isolation rule forbids it on {source}"
+                text = f"an isolation policy forbids it on {source}"
                 if self.budget.moves <= 0:
-                    self.why_not["Budget"] += 1
+                    self.why_not[bundle] = "Budget"
                     self.budget.refused += 1
                 else:
                     self._move_out(bundle, "Policy", text)
 
     def _move_out(self, bundle: int, label: str, why: str) -> bool:
         """Move a bundle that must leave, wherever it fits best; returns whether it was moved."""
-        options, source = self.options, int(self.board.owner[bundle])
-        before, refused = self.why_not.copy(), self.budget.refused
-        target = self.target(bundle, source, options.stop_below)
+        source = int(self.board.owner[bundle])
+        open_ = self.open_to(bundle, source)
+        target = self._roomiest(bundle, open_)
         if target < 0:
-            target = self.target(bundle, source, options.start_above)
-        if target < 0:
-            target = self._least_full(bundle, source)
-        done = target >= 0 and self.order_move(
+            self.why_not[bundle] = "NoTarget" if open_.any() else "Policy"
+            return False
+        done = self.order_move(
             bundle,
             target,
             label,
             lambda: f"{why}; the target then carries {self.board.ratio(target):.2f} x the mean",
         )
-        found = +(self.why_not - before)
-        self.why_not = before
         if not done:
-            spent = self.budget.refused > refused
-            self.why_not["Budget" if spent else next(iter(found), "NoTarget")] += 1
+            self.why_not[bundle] = "Budget"
         return done
 
-    def _least_full(self, bundle: int, source: int) -> int:
-        places = np.flatnonzero(self.open_to(bundle, source))
-        if not len(places):
+    def _roomiest(self, bundle: int, open_: BoolArray) -> int:
+        """The broker that takes a bundle which must leave: with room for it, if possible, and never
+        one whose machine would use more than ``OVERLOADED_SHARE``; -1 = none.
+        """
+        board, options = self.board, self.options
+        share = ((board.used + board.need[bundle] + board.idle) / board.capacity).max(axis=1)
+        if board.has_limits:
+            open_ = open_ & (share <= OVERLOADED_SHARE)
+        if not open_.any():
             return -1
-        board = self.board
-        share = (board.used[places] + board.need[bundle] + board.idle) / board.capacity[places]
-        best = int(share.max(axis=1).argmin())
-        if board.has_limits and share[best].max() > OVERLOADED_SHARE:
-            return -1
-        return int(places[best])
+        for fill in (options.stop_below, options.start_above):
+            fits = np.flatnonzero(open_ & (board.room(fill) >= self._fit[bundle]).all(axis=1))
+            if len(fits):
+                return int(fits[board.after(board.need[bundle], fits).argmin()])
+        places = np.flatnonzero(open_)
+        return int(places[share[places].argmin()])

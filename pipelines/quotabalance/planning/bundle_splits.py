@@ -72,12 +72,13 @@ class SplitPlanner:
         if bundle < 0:
             return False
         board, options = self._board, self._options
-        most = (1 + options.stop_below) * board.mean * board.capacity - board.foreign
-        fits = (board.takes[:, None] & (most >= board.need[bundle])).reshape(most.shape).all(axis=1)
-        if fits.any():
+        mean = board.mean[:, None]
+        most = (1 + options.stop_below) * mean * board.capacity - board.foreign
+        fits = (most >= board.need[bundle]).all(axis=1)
+        if (fits & board.takes & self._rules.allowed(bundle, source)).any():
             return False
         column = board.scarcest(source)
-        share = board.need[bundle, column] / (board.mean * board.capacity[source, column])
+        share = board.need[bundle, column] / (board.mean[source] * board.capacity[source, column])
         return self._ask(
             bundle,
             source,
@@ -92,13 +93,13 @@ class SplitPlanner:
         bundle, board, options = self._biggest(source), self._board, self._options
         column = board.scarcest(source)
         excess = float(board.excess(source, options.stop_below)[column])
-        most = (1 + options.start_above) * board.mean * board.capacity[source, column]
+        most = (1 + options.start_above) * board.mean[source] * board.capacity[source, column]
         if bundle < 0 or excess <= 0 or board.need[bundle, column] < most / 2:
             return False
-        if self._refusal(bundle, self._load.bundles[bundle]):
+        if self._refusal(bundle, source):
             return False
-        room = board.room(options.stop_below).max(axis=0)
         mine = np.flatnonzero(board.owner == source)
+        room = self._rules.pools.most(board.room(options.stop_below), mine)
         fits = (board.need[mine] <= room).all(axis=1)
         spare = board.need[mine[fits], column].sum() - excess
         return bool(spare < UNSURE_PART * board.need[bundle, column])
@@ -129,7 +130,7 @@ class SplitPlanner:
         name = self._load.bundles[bundle]
         if bundle in self._refused:
             return False
-        refusal = self._refusal(bundle, name)
+        refusal = self._refusal(bundle, source)
         if refusal:
             self._refused.add(bundle)
             self.skips.append(Skip(name, *refusal))
@@ -143,8 +144,8 @@ class SplitPlanner:
         """Boundaries of enough equal parts that each fits on a broker; () = of two parts."""
         board, parsed = self._board, parse_bundle(self._load.bundles[bundle])
         column = board.scarcest(source)
-        room = board.room(self._options.stop_below)[:, column]
-        room = room[(room > 0) & (np.arange(len(room)) != source)]
+        room = board.room(self._options.stop_below)[self._receivers(bundle, source), column]
+        room = room[room > 0]
         part = PART_OF_ROOM * float(np.median(room)) if len(room) else 0.0
         need = float(board.need[bundle, column])
         parts = need / part if part > 0 else 2.0
@@ -154,8 +155,17 @@ class SplitPlanner:
             most = min(most, int(self._load.topics[bundle]))
         return equal_boundaries(parsed.low, parsed.high, parts, most)
 
-    def _refusal(self, bundle: int, name: str) -> tuple[str, str] | None:
-        options, load = self._options, self._load
+    def _receivers(self, bundle: int, source: int) -> BoolArray:
+        """Brokers that parts of the bundle may go to; shape (B,)."""
+        open_ = self._board.takes & self._rules.allowed(bundle, source)
+        open_[source] = False
+        return open_
+
+    def _refusal(self, bundle: int, source: int) -> tuple[str, str] | None:
+        options, load, name = self._options, self._load, self._load.bundles[bundle]
+        if self._rules.restricts and not self._receivers(bundle, source).any():
+            text = f"a split would not help: policies keep its parts on {load.brokers[source]}"
+            return "Policy", text
         if not options.allow_splits:
             return "TooBig", "a split would help, but splits are switched off"
         if self._resting.get(bundle) in ("InFlight", "Missed"):

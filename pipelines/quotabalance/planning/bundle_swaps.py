@@ -85,13 +85,14 @@ class SwapPlanner:
     def _roomiest(self, source: int, column: int) -> list[int]:
         """Brokers with most room."""
         room = self._board.room(self._options.stop_below)
-        open_ = np.flatnonzero(self._board.takes & (np.arange(len(room)) != source))
+        open_ = self._board.takes & self._mover.rules.neighbours(source)
+        open_ = np.flatnonzero(open_ & (np.arange(len(room)) != source))
         nearest: list[int] = open_[np.argsort(-room[open_, column], kind="stable")].tolist()
         return nearest[:SWAP_TARGETS]
 
     def _least(self, source: int, excess: FloatArray, column: int) -> float:
         """The least gain of two moves."""
-        worth = SWAP_WORTH * self._board.mean * self._board.capacity[source, column]
+        worth = SWAP_WORTH * self._board.mean[source] * self._board.capacity[source, column]
         return min(float(worth), float(excess[column]))
 
     def swap(self, source: int, until: float) -> bool:
@@ -152,11 +153,11 @@ class SwapPlanner:
             not self._mover.open_to(out, source)[target]
             or not self._mover.open_to(back, target)[source]
         ):
-            self._mover.why_not["Policy"] += 1
+            self._mover.why_not[out] = "Policy"
             return False
         both = float(self._mover.bytes_per_s[out] + self._mover.bytes_per_s[back])
         if not self._mover.budget.allows(both, 2):
-            self._mover.why_not["Budget"] += 1
+            self._mover.why_not[out] = "Budget"
             return False
         text = (
             f"no single bundle fits anywhere; {self._mover.brokers[source]} carries"

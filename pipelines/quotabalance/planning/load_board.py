@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from quotabalance.planning.load_model import Workload
+from quotabalance.planning.pool_means import Pools, broker_means
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 OVERLOADED_SHARE: Final = 0.85
@@ -19,7 +20,8 @@ class LoadBoard:
     """Predicted use of B brokers. N bundles, R resources.
 
     A broker's ratio is its use of the resource that is used most, relative to the mean of the
-    cluster's scarcest resource. Moves do not change that mean.
+    scarcest resource: of the whole cluster, or of the brokers that its bundles could be divided
+    among (``pool_means``). Moves do not change that mean.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class LoadBoard:
         under_way: FloatArray,
         gives: BoolArray,
         takes: BoolArray,
+        pools: Pools,
     ) -> None:
         """Add up.
 
@@ -38,6 +41,7 @@ class LoadBoard:
             under_way: shape (B, R): needs of bundles that no broker reports at the moment.
             gives: shape (B,): brokers whose bundles count.
             takes: shape (B,): brokers that may get bundles; the mean is over their capacity.
+            pools: brokers that bundles may be on.
         """
         self.need, self.owner = work.need, owner.copy()
         self.capacity = np.where(work.capacity > 0, work.capacity, np.inf)
@@ -51,10 +55,8 @@ class LoadBoard:
         self.foreign = work.foreign
         self.idle = work.idle
         self.used: FloatArray = own + under_way + work.foreign
-        room = np.where(takes[:, None], work.capacity, 0).sum(axis=0)
-        all_use = (own + under_way)[gives | takes].sum(axis=0) + work.foreign[takes].sum(axis=0)
-        mean = np.divide(all_use, room, out=np.zeros_like(all_use), where=room > 0)
-        self.mean = float(mean.max()) if takes.any() else 0.0
+        self.mean = broker_means(work, owner, own + under_way, gives | takes, takes, pools)
+        """Shape (B,): what each broker is compared with."""
         self._ratio: list[float] = self.ratios().tolist()
         self._heap = [(self._ratio[b], b) for b in np.flatnonzero(takes).tolist()]
         heapify(self._heap)
@@ -62,7 +64,7 @@ class LoadBoard:
     def ratios(self) -> FloatArray:
         """Shape (B,)."""
         most: FloatArray = (self.used / self.capacity).max(axis=1)
-        return most / self.mean if self.mean > 0 else np.zeros(len(most))
+        return np.divide(most, self.mean, out=np.zeros(len(most)), where=self.mean > 0)
 
     def ratio(self, broker: int) -> float:
         """The ratio of one broker."""
@@ -100,20 +102,22 @@ class LoadBoard:
         """
         if above not in self._rooms:
             # a hair more than fits is rounding, not load
-            free: FloatArray = (1 + above + 1e-9) * self.mean * self.capacity - self.used
+            free: FloatArray = (1 + above + 1e-9) * self.mean[:, None] * self.capacity - self.used
             free[~self.takes] = -np.inf
             self._rooms[above] = free
         return self._rooms[above]
 
     def excess(self, broker: int, above: float) -> FloatArray:
         """The broker's load above (1 + above) times the mean; shape (R,)."""
-        over: FloatArray = self.used[broker] - (1 + above) * self.mean * self.capacity[broker]
+        most = (1 + above) * self.mean[broker] * self.capacity[broker]
+        over: FloatArray = self.used[broker] - most
         return over
 
-    def after(self, need: FloatArray, broker: int | IntArray) -> FloatArray:
+    def after(self, need: FloatArray, brokers: IntArray) -> FloatArray:
         """Ratios of brokers if they got one more bundle that needs ``need``."""
-        most: FloatArray = ((self.used[broker] + need) / self.capacity[broker]).max(axis=-1)
-        return most / self.mean if self.mean > 0 else most * 0
+        most: FloatArray = ((self.used[brokers] + need) / self.capacity[brokers]).max(axis=-1)
+        mean = self.mean[brokers]
+        return np.divide(most, mean, out=np.zeros(len(most)), where=mean > 0)
 
     def move(self, bundle: int, target: int) -> None:
         """A bundle goes to another broker."""
@@ -125,6 +129,7 @@ class LoadBoard:
             for room in self._rooms.values():
                 room[broker] -= change
             most = max((self.used[broker] / self.capacity[broker]).tolist())
-            self._ratio[broker] = most / self.mean if self.mean > 0 else 0.0
+            mean = float(self.mean[broker])
+            self._ratio[broker] = most / mean if mean > 0 else 0.0
             if self.takes[broker]:
                 heappush(self._heap, (self._ratio[broker], broker))

@@ -1,41 +1,66 @@
-"""The brokers that the policies allow for a bundle, computed only for bundles that might move."""
+"""The brokers that the policies allow for bundles."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from quotabalance.planning.policies import IsolationRule, Policies
+from quotabalance.planning.isolation import IsolatedBrokers
+from quotabalance.planning.policies import Policies, domain_codes
+from quotabalance.planning.pool_means import Pools
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.topics.bundle_names import PULSARS_OWN, SYSTEM_NAMESPACE
 from quotaplane.topics.bundle_names import namespace_of as namespace_of
 
 
 class PlacementRules:
-    """Brokers that bundles may be on. B brokers."""
+    """Brokers that bundles may be on. B brokers, N bundles."""
 
     def __init__(
         self,
         policies: Policies,
         brokers: Sequence[str],
-        live: BoolArray,
+        takes: BoolArray,
         bundles: Sequence[str],
         owner: IntArray,
     ) -> None:
-        """Read the policies; ``bundles`` are sorted, ``owner`` is where each will be after earlier
-        orders.
+        """Read the policies.
+
+        Args:
+            policies: of an administrator.
+            brokers: names.
+            takes: shape (B,): brokers that may get bundles.
+            bundles: names, sorted.
+            owner: shape (N,): where each bundle will be after earlier orders.
         """
-        self._policies, self._brokers, self._live = policies, brokers, live
+        self._policies, self._brokers, self._takes = policies, brokers, takes
         self._bundles, self._owner = bundles, owner
         self._pinned: dict[bool, BoolArray] = {}
-        self._by_rule: dict[IsolationRule | None, BoolArray] = {}
         self.restricts = bool(policies.isolation or policies.anti_affinity)
         """Whether some bundle may not go everywhere."""
-        self._everywhere: BoolArray = np.ones(len(brokers), np.bool_)
+        isolated = IsolatedBrokers(policies.isolation, brokers)
+        self.isolation_without_brokers = isolated.without_brokers
+        """Names of isolation policies that match no broker."""
+        self.pools = self._pools(isolated)
+
+    def _pools(self, isolated: IsolatedBrokers) -> Pools:
+        everywhere = np.ones((1, len(self._brokers)), np.bool_)
+        if not self._policies.isolation:
+            return Pools(everywhere, np.zeros(len(self._bundles), np.int64))
+        masks: dict[bytes, int] = {}
+        open_to: list[BoolArray] = []
+        namespaces = [namespace_of(bundle) for bundle in self._bundles]
+        pool_of: dict[str, int] = {}
+        for namespace in dict.fromkeys(namespaces):
+            mask = isolated.open_to(namespace, self._takes)
+            pool_of[namespace] = masks.setdefault(mask.tobytes(), len(masks))
+            if len(masks) > len(open_to):
+                open_to.append(mask)
+        of_bundle = np.array([pool_of[namespace] for namespace in namespaces], np.int64)
+        return Pools(np.stack(open_to) if open_to else everywhere, of_bundle)
 
     def stays(self, bundle: str, drained: bool) -> bool:
         """Whether the bundle may not leave its broker at all.
@@ -64,69 +89,58 @@ class PlacementRules:
             self._pinned[drained] = mask
         return self._pinned[drained]
 
-    def allowed(self, bundle: str, source: int) -> BoolArray:
+    def allowed(self, bundle: int, source: int) -> BoolArray:
         """Brokers that a bundle may go to from its ``source``; shape (B,)."""
-        namespace = namespace_of(bundle)
-        mask: BoolArray = self._everywhere
-        if self._policies.isolation:
-            mask = self._open_to(namespace)
-        group = self._policies.anti_affinity.get(namespace)
-        if group is None:
+        mask: BoolArray = self.pools.open_to[self.pools.of_bundle[bundle]]
+        namespace = namespace_of(self._bundles[bundle])
+        group = self._policies.group_of(namespace)
+        if not group:
             return mask
-        others = np.array(
-            [
-                sum(1 for name, count in held.items() if count > 0 and name != namespace)
-                for held in self._groups[group]
-            ]
-        )
+        held = self._groups[group].copy()
+        held.pop(namespace)
+        others = np.sum([count > 0 for count in held.values()], axis=0, initial=0)
+        others = np.zeros(len(self._brokers), np.int64) + others
         spread: BoolArray = mask & (others <= others[source])
+        if len(self._domains):
+            together = np.bincount(self._domains, others)[self._domains]
+            spread &= together <= together[source]
         return spread
 
-    def misplaced(self, takes: BoolArray) -> IntArray:
-        """Bundles that are where an isolation rule forbids it, though a broker that takes bundles
+    def moved(self, bundle: int, source: int, target: int) -> None:
+        """A move was decided."""
+        namespace = namespace_of(self._bundles[bundle])
+        group = self._policies.group_of(namespace)
+        if group:
+            self._groups[group][namespace][[source, target]] += [-1, 1]
+
+    def neighbours(self, source: int) -> BoolArray:
+        """Brokers that share a pool with ``source``; shape (B,)."""
+        pools = self.pools.open_to
+        found: BoolArray = pools[pools[:, source]].any(axis=0)
+        return found
+
+    def misplaced(self) -> IntArray:
+        """Bundles that are where an isolation policy forbids it, though a broker that takes bundles
         is allowed; their places, those of one namespace together.
         """
-        if not self._policies.isolation:
-            return np.zeros(0, np.int64)
-        pinned, found = self.pinned(False), []
-        mask, namespace = self._everywhere, ""
-        for place, (bundle, owner) in enumerate(
-            zip(self._bundles, self._owner.tolist(), strict=True)
-        ):
-            if not bundle.startswith(namespace) or bundle.rpartition("/")[0] + "/" != namespace:
-                namespace = bundle.rpartition("/")[0] + "/"
-                mask = self._open_to(namespace[:-1])
-                mask = mask if (mask & takes).any() else self._everywhere
-            if not mask[owner] and not pinned[place]:
-                found.append(place)
-        return np.array(found, np.int64)
-
-    def _open_to(self, namespace: str) -> BoolArray:
-        """Brokers that the isolation rules leave to a namespace; shape (B,)."""
-        rule = self._policies.rule_of(namespace)
-        if rule not in self._by_rule:
-            self._by_rule[rule] = self._policies.allowed(namespace, self._brokers, self._live)
-        return self._by_rule[rule]
-
-    def moved(self, bundle: str, source: int, target: int) -> None:
-        """A move was decided."""
-        if not self._policies.anti_affinity:
-            return
-        namespace = namespace_of(bundle)
-        group = self._policies.anti_affinity.get(namespace)
-        if group is not None:
-            self._groups[group][source][namespace] -= 1
-            self._groups[group][target][namespace] += 1
+        open_to, of_bundle = self.pools
+        homeless = ~(open_to & self._takes).any(axis=1)[of_bundle]
+        return np.flatnonzero(~open_to[of_bundle, self._owner] & ~homeless & ~self.pinned(False))
 
     @cached_property
-    def _groups(self) -> dict[str, list[Counter[str]]]:
-        """Each broker's bundles by namespace, for each anti-affinity group."""
-        found: dict[str, list[Counter[str]]] = defaultdict(
-            lambda: [Counter() for _ in self._brokers]
-        )
-        for bundle, owner in zip(self._bundles, self._owner.tolist(), strict=True):
-            namespace = namespace_of(bundle)
-            group = self._policies.anti_affinity.get(namespace)
-            if group is not None:
-                found[group][owner][namespace] += 1
+    def _domains(self) -> IntArray:
+        return domain_codes(self._brokers, self._policies.failure_domains)
+
+    @cached_property
+    def _groups(self) -> dict[str, dict[str, IntArray]]:
+        """How many bundles of each namespace each broker has, (B,), by anti-affinity group."""
+        policies, brokers = self._policies, len(self._brokers)
+        found: dict[str, dict[str, IntArray]] = {}
+        for namespace in policies.anti_affinity:
+            group = policies.group_of(namespace)
+            if group:
+                first = bisect_left(self._bundles, f"{namespace}/")
+                end = bisect_left(self._bundles, f"{namespace}0", first)
+                held = np.bincount(self._owner[first:end], minlength=brokers)
+                found.setdefault(group, {})[namespace] = held
         return found

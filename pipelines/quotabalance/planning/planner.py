@@ -14,14 +14,13 @@ from quotabalance.planning.bundle_swaps import SwapPlanner
 from quotabalance.planning.decisions import Decisions, Move, Skip, Split
 from quotabalance.planning.load_board import OVERLOADED_SHARE
 from quotabalance.planning.options import BalanceOptions
-from quotabalance.planning.placement_rules import PlacementRules
 from quotabalance.planning.policies import Policies
 from quotabalance.planning.round_reasons import (
     broker_skips,
     load_lost,
     misplaced_stay,
     stuck,
-    unknown_brokers,
+    unknown_names,
 )
 from quotabalance.planning.round_view import BalanceRound as BalanceRound
 from quotabalance.planning.round_view import RoundView, sorted_by_name, view_round
@@ -72,13 +71,13 @@ def _plan(
     board, load = now.board, now.round_.load
     brokers, bundles = tuple(load.brokers), tuple(load.bundles)
     skips = broker_skips(now, options)
-    skips += unknown_brokers(policies, brokers)
+    skips += unknown_names(policies, now.rules, brokers)
     holds = np.bincount(board.owner, minlength=len(brokers)) > 0
     to_drain = np.flatnonzero(now.draining & holds)
     if now.takes.sum() < 1 or (now.takes.sum() < 2 and not len(to_drain)):
         text = f"{int(now.takes.sum())} of {len(brokers)} brokers may get bundles"
         return [], [], [*skips, Skip("", "NoBrokers", text)]
-    rules = PlacementRules(policies, brokers, now.takes, bundles, board.owner)
+    rules = now.rules
     orders = now.settled.orders.values()
     under_way = sum(order.status == UNDER_WAY for order in orders)
     total = float(now.estimates.mean.sum())
@@ -105,11 +104,11 @@ def _plan(
             skips.append(stuck(mover, source, float(ratio[source]), stay))
     mover.why_not.clear()
     being_split = {split.bundle for split in splitter.splits}
-    misplaced = rules.misplaced(now.takes)
+    misplaced = rules.misplaced()
     free = [bundles[place] not in being_split for place in misplaced.tolist()]
     leave = ~now.draining[board.owner[misplaced]] & np.array(free, np.bool_)
     mover.move_misplaced(misplaced[leave])
-    if +mover.why_not:
+    if mover.why_not:
         skips.append(misplaced_stay(mover))
     return mover.moves, splitter.splits, [*skips, *splitter.skips]
 
@@ -119,7 +118,7 @@ def _relieved(
 ) -> bool:
     """Relieve one broker as far as this round can, if possible until (1 + until) times the mean."""
     if splitter.waits(source):
-        mover.why_not["InFlight"] += 1
+        mover.why_not |= dict.fromkeys(mover.held(source).tolist(), "InFlight")
         return False
     if splitter.too_big(source) or (splitter.dominated(source) and splitter.too_coarse(source)):
         return True
@@ -135,7 +134,7 @@ def _relieved(
     full = OVERLOADED_SHARE if mover.board.has_limits else np.inf
     if mover.board.absolute().max() <= full:
         done = mover.relieve(source, options.start_above, options.start_above, "Overloaded")
-    if not done and mover.why_not.keys() <= {"NoTarget", "Policy"}:
+    if not done and set(mover.why_not.values()) <= {"NoTarget", "Policy"}:
         done = splitter.too_coarse(source)
     return done
 

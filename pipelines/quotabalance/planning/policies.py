@@ -10,47 +10,32 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError, field_validator
 
+from quotabalance.planning.isolation import IsolationPolicy
 from quotaplane.errors import InputError
-from quotaplane.model import BoolArray, FloatArray
+from quotaplane.model import FloatArray, IntArray
 from quotaplane.parsing.decimals import OneSpelling
 from quotaplane.parsing.strict_json import check_expressions, first_error
-
-
-class IsolationRule(OneSpelling):
-    """Namespaces that are only on certain brokers, as Pulsar's namespace isolation policies.
-
-    All expressions must match the whole name.
-    """
-
-    namespaces: tuple[str, ...] = Field(min_length=1)
-    """Regular expressions of tenant/namespace."""
-    primary: tuple[str, ...] = Field(min_length=1)
-    """Regular expressions of brokers. Namespaces without a rule never get onto these brokers."""
-    secondary: tuple[str, ...] = ()
-    """Brokers that are used while fewer than ``min_primary`` primary ones are there."""
-    min_primary: int = Field(default=1, ge=0)
-
-    @field_validator("namespaces", "primary", "secondary")
-    @classmethod
-    def _compiles(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        check_expressions(texts)
-        return texts
 
 
 class Policies(OneSpelling):
     """An administrator's rules for brokers and namespaces.
 
-    >>> policies = Policies(isolation=[{"namespaces": ["acme/.*"], "primary": ["b1"]}])
-    >>> policies.allowed("acme/orders", ["b1", "b2"], np.array([True, True])).tolist()
-    [True, False]
-    >>> policies.allowed("other/ns", ["b1", "b2"], np.array([True, True])).tolist()
-    [False, True]
+    >>> policies = Policies(anti_affinity={"acme/orders": "Ha", "acme/bills": "hA"})
+    >>> policies.group_of("acme/orders"), policies.namespaces_of("ha")
+    ('ha', ['acme/orders', 'acme/bills'])
     """
 
-    isolation: tuple[IsolationRule, ...] = ()
-    """The first rule whose expressions match a namespace holds."""
+    isolation: Mapping[str, IsolationPolicy] = Field(default={})
+    """By name, or a list. The first policy that matches a namespace holds."""
     anti_affinity: Mapping[str, str] = Field(default={})
-    """Namespace to group: a move never brings more namespaces of one group together."""
+    """Namespace to group, upper and lower case being the same: a move never brings more namespaces
+    of one group together."""
+    failure_domains: Mapping[str, tuple[str, ...]] = Field(default={})
+    """Domain to its brokers; brokers in none are one domain. Namespaces of an anti-affinity group
+    are kept apart by domains before brokers. For Pulsar's strategies they count with
+    ``failureDomainsEnabled``."""
+    broker_versions: Mapping[str, str] = Field(default={})
+    """Only for Pulsar's strategies, with ``preferLaterVersions``."""
     capacity_weights: Mapping[str, float] = Field(default={})
     """By broker; multiplies what its limits say, or 1 if they are not known."""
     drained_brokers: frozenset[str] = frozenset()
@@ -59,6 +44,13 @@ class Policies(OneSpelling):
     """Regular expressions; bundles of these are never split, and leave only drained brokers.
     Pulsar's ``pulsar/system`` counts as one of these; bundles of heartbeat and SLA
     namespaces never leave."""
+
+    @field_validator("isolation", mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        if isinstance(given, list | tuple):
+            return {str(place): policy for place, policy in enumerate(given)}
+        return given
 
     @field_validator("capacity_weights")
     @classmethod
@@ -83,23 +75,14 @@ class Policies(OneSpelling):
         """Whether bundles of the namespace stay where they are."""
         return bool(self._excluded and self._excluded.fullmatch(namespace))
 
-    def rule_of(self, namespace: str) -> IsolationRule | None:
-        """The isolation rule that holds for a namespace."""
-        for rule in self.isolation:
-            if any(re.fullmatch(text, namespace) for text in rule.namespaces):
-                return rule
-        return None
+    def group_of(self, namespace: str) -> str:
+        """The namespace's anti-affinity group in lower case; "" = none."""
+        group = self.anti_affinity.get(namespace, "")
+        return group.lower() if group.strip() else ""
 
-    def allowed(self, namespace: str, brokers: Sequence[str], live: BoolArray) -> BoolArray:
-        """Brokers that the isolation rules let a namespace's bundles be on; shape (B,)."""
-        rule = self.rule_of(namespace)
-        if rule is None:
-            primary = [text for other in self.isolation for text in other.primary]
-            return ~_matching(primary, brokers)
-        allowed = _matching(rule.primary, brokers)
-        if (allowed & live).sum() < rule.min_primary:
-            allowed = allowed | _matching(rule.secondary, brokers)
-        return allowed
+    def namespaces_of(self, group: str) -> list[str]:
+        """All namespaces of a group."""
+        return [name for name in self.anti_affinity if self.group_of(name) == group]
 
     def weights(self, brokers: Sequence[str]) -> FloatArray:
         """Each broker's capacity weight; shape (B,)."""
@@ -118,8 +101,17 @@ def read_policies(values: Any) -> Policies:
         raise InputError(first_error(error)) from None
 
 
-def _matching(texts: Sequence[str], brokers: Sequence[str]) -> BoolArray:
-    if not texts:
-        return np.zeros(len(brokers), np.bool_)
-    pattern = re.compile("|".join(f"(?:{text})" for text in texts))
-    return np.array([bool(pattern.fullmatch(name)) for name in brokers], np.bool_)
+def domain_codes(brokers: Sequence[str], domains: Mapping[str, Sequence[str]]) -> IntArray:
+    """Each broker's failure domain as a number; shape (B,), or (0,) if there are no domains.
+
+    Brokers that are in no domain are together in one, ``default``.
+
+    >>> domain_codes(["b1", "b2", "b3"], {"rack 1": ["b2"]}).tolist()
+    [0, 1, 0]
+    """
+    of_broker = {broker: name for name, members in domains.items() for broker in members}
+    if not of_broker:
+        return np.zeros(0, np.int64)
+    codes: dict[str, int] = {}
+    names = (of_broker.get(broker, "default") for broker in brokers)
+    return np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,11 +14,12 @@ from quotabalance.planning.policies import Policies
 
 if TYPE_CHECKING:
     from quotabalance.planning.bundle_moves import MovePlanner
+    from quotabalance.planning.placement_rules import PlacementRules
     from quotabalance.planning.round_view import RoundView
 
 _WHY: Final = {
     "Grace": "were moved less than the grace period ago",
-    "InFlight": "are being moved or split",
+    "InFlight": "are being moved or split, or wait until that is done",
     "Missed": "wait for another try after a missed move",
     "Policy": "may not leave, or not go to a broker with room, because of the policies",
     "NoTarget": "fit on no other broker",
@@ -74,40 +76,52 @@ def load_lost(now: RoundView) -> Skip:
     return Skip("", "NoLoadData", text)
 
 
-def unknown_brokers(policies: Policies, brokers: tuple[str, ...]) -> list[Skip]:
-    """Brokers in the policies that do not report: misspelt, or already taken out."""
+def unknown_names(
+    policies: Policies, rules: PlacementRules, brokers: tuple[str, ...]
+) -> list[Skip]:
+    """Brokers in the policies that do not report: misspelt, or already taken out; and isolation
+    policies that match none.
+    """
     named = {
         "drained_brokers": policies.drained_brokers,
         "capacity_weights": policies.capacity_weights.keys(),
     }
+    matches_none = "matches no broker that reports; expressions are compared with hosts"
     return [
-        Skip(name, "NoLoadData", f"{key} names it, and no load report of it has come")
-        for key, names in named.items()
-        for name in sorted(set(names).difference(brokers))
+        *(
+            Skip("", "Policy", f"isolation policy {name} {matches_none}")
+            for name in rules.isolation_without_brokers
+        ),
+        *(
+            Skip(name, "NoLoadData", f"{key} names it, and no load report of it has come")
+            for key, names in named.items()
+            for name in sorted(set(names).difference(brokers))
+        ),
     ]
 
 
 def stuck(mover: MovePlanner, source: int, before: float, stay: int | None = None) -> Skip:
     """Why a broker was not relieved, or not drained, completely."""
-    why = mover.why_not
+    owner = mover.board.owner
+    why = Counter(label for bundle, label in mover.why_not.items() if owner[bundle] == source)
     label = why.most_common(1)[0][0] if why else "NoBundles"
     if mover.budget.refused and why["Budget"]:
         label = "Budget"
-    parts = [f"{count} bundles {_WHY[name]}" for name, count in sorted(why.items()) if count]
+    parts = [f"{count} bundles {_WHY[name]}" for name, count in sorted(why.items())]
     left = f"{stay} bundles stay" if stay is not None else _left(mover, source, before)
     return Skip(
         mover.brokers[source],
         label,
-        f"{left}: {', '.join(parts) or 'it has no bundle that could leave'}",
+        f"{left}: {', '.join(parts) or 'it has no further bundle that could leave'}",
         bundles=max(sum(why.values()), 1),
     )
 
 
 def misplaced_stay(mover: MovePlanner) -> Skip:
-    """Why some bundles stay where an isolation rule forbids them."""
-    why = +mover.why_not
+    """Why some bundles stay where an isolation policy forbids them."""
+    why = Counter(mover.why_not.values())
     parts = [f"{count} {_WHY[name]}" for name, count in sorted(why.items())]
-    text = f"of the bundles where an isolation rule forbids them {', '.join(parts)}"
+    text = f"of the bundles where an isolation policy forbids them {', '.join(parts)}"
     return Skip("", why.most_common(1)[0][0], text, bundles=sum(why.values()))
 
 

@@ -17,6 +17,7 @@ from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.load_board import OVERLOADED_SHARE, LoadBoard
 from quotabalance.planning.load_model import MachineModel, Workload, workload
 from quotabalance.planning.options import BalanceOptions
+from quotabalance.planning.placement_rules import PlacementRules
 from quotabalance.planning.policies import Policies
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray, FloatArray, IntArray
@@ -55,6 +56,7 @@ class RoundView(NamedTuple):
     absent: BundleEstimates
     machines: MachineModel
     work: Workload
+    rules: PlacementRules
     board: LoadBoard
     verdict: Verdict
     overload: Overload
@@ -105,7 +107,8 @@ def view_round(
             owner[place] = target
         else:
             missing[target] += np.array(order.rates) @ work.per_unit
-    board = LoadBoard(work, owner, missing, live | draining, takes)
+    rules = PlacementRules(policies, brokers, takes, tuple(load.bundles), owner)
+    board = LoadBoard(work, owner, missing, live | draining, takes, rules.pools)
     overload = _overload(board, work, estimates, options)
     got = {
         order.target
@@ -125,6 +128,7 @@ def view_round(
         absent=_absent(state, load, settled),
         machines=machines,
         work=work,
+        rules=rules,
         board=board,
         verdict=verdict,
         overload=overload,
@@ -208,7 +212,7 @@ def _overload(
 ) -> Overload:
     brokers = len(board.takes)
     ratio = board.ratios()
-    mean = board.mean if board.mean > 0 else np.inf
+    mean = np.where(board.mean > 0, board.mean, np.inf)
     scarcest = (board.used / board.capacity).argmax(axis=1)
     row = np.arange(brokers)
     capacity = board.capacity[row, scarcest]

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 from quotaplane.parsing.bounded_json import MALFORMED
 from quotaplane.pulsar_admin.rest import Rest
 
-
-class NamespaceIsolation(NamedTuple):
-    """A namespace isolation policy of Pulsar; all are regular expressions."""
-
-    namespaces: tuple[str, ...]
-    primary: tuple[str, ...]
-    secondary: tuple[str, ...]
-    min_primary: int
-    """Secondary brokers are used while fewer primary ones than this are there."""
+_FIELDS: Final = ("namespaces", "primary", "secondary", "auto_failover_policy")
 
 
-async def read_isolation(rest: Rest, cluster: str) -> list[NamespaceIsolation]:
-    """A cluster's isolation policies, by name; none is normal.
+async def read_isolation(rest: Rest, cluster: str) -> dict[str, dict[str, Any]]:
+    """A cluster's isolation policies by name, in Pulsar's order, as Pulsar prints them; none is
+    normal.
 
     Raises:
         ClusterError: they can't be read.
@@ -27,20 +20,12 @@ async def read_isolation(rest: Rest, cluster: str) -> list[NamespaceIsolation]:
     path = Rest.path("clusters", cluster, "namespaceIsolationPolicies")
     answer = await rest.find(path)
     try:
-        return [_isolation(answer[name]) for name in sorted(answer or {})]
+        return {
+            name: {field: policy[field] for field in _FIELDS}
+            for name, policy in (answer or {}).items()
+        }
     except MALFORMED:
         raise rest.failure(f"GET {path}: the answer has no isolation policies") from None
-
-
-def _isolation(policy: dict[str, Any]) -> NamespaceIsolation:
-    failover = policy.get("auto_failover_policy") or {}
-    parameters = failover.get("parameters") or {}
-    return NamespaceIsolation(
-        tuple(map(str, policy["namespaces"])),
-        tuple(map(str, policy["primary"])),
-        tuple(map(str, policy.get("secondary") or ())),
-        int(parameters.get("min_limit", 1)),
-    )
 
 
 async def anti_affinity_group(rest: Rest, namespace: str) -> str | None:

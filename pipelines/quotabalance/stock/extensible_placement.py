@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from quotabalance.planning.policies import Policies
 from quotabalance.stock.bundle_ranking import traffic_of
 from quotabalance.stock.interface import StockRound
 from quotabalance.stock.java import spread, string_hashes
 from quotabalance.stock.placements import below_mean
-from quotabalance.stock.stock_policies import StockPolicies
 from quotabalance.stock.stock_settings import StockSettings
 from quotabalance.stock.transfer_loads import BrokerAverages, weighted_max
 from quotabalance.stock.transfer_policies import TransferRules
@@ -33,7 +33,7 @@ class ExtensiblePlacement:
     ['b2:1']
     """
 
-    def __init__(self, settings: StockSettings, policies: StockPolicies | None = None) -> None:
+    def __init__(self, settings: StockSettings, policies: Policies | None = None) -> None:
         self._settings, self._policies = settings, policies
         self._averages = BrokerAverages()
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.isolation import IsolatedBrokers
+from quotabalance.planning.policies import Policies, domain_codes
 from quotabalance.stock.averages import DEFAULT_RATES
 from quotabalance.stock.bundle_ranking import max_usage, traffic_of
 from quotabalance.stock.interface import StockRound
 from quotabalance.stock.java import HashArray, HashMapOrder, spread, string_hashes
 from quotabalance.stock.leader_maps import NamespaceBundles, Preallocated
-from quotabalance.stock.placement_filters import apart, domain_codes, newest
+from quotabalance.stock.placement_filters import apart, newest
 from quotabalance.stock.placements import BundleAsked, MessageRates, PlacementStrategy
-from quotabalance.stock.stock_policies import BrokerPools, StockPolicies
 from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.topics.bundle_names import SYSTEM_NAMESPACE, namespace_of
@@ -88,10 +89,10 @@ class LeaderPlacement:
         self,
         strategy: PlacementStrategy,
         settings: StockSettings,
-        policies: StockPolicies | None = None,
+        policies: Policies | None = None,
     ) -> None:
         self._strategy, self._settings = strategy, settings
-        self._policies = policies or StockPolicies()
+        self._policies = policies or Policies()
         self._set, self._primary, self._secondary = CandidateSet(), CandidateSet(), CandidateSet()
 
     def begin(self, round_: StockRound) -> None:
@@ -100,7 +101,8 @@ class LeaderPlacement:
         brokers = len(load.brokers)
         self._round, self._brokers = round_, list(load.brokers)
         self._index = {name: index for index, name in enumerate(load.bundles)}
-        self._pools = BrokerPools(self._policies, tuple(load.brokers))
+        isolation = self._policies.isolation
+        self._isolation = IsolatedBrokers(isolation, load.brokers, ports=False)
         domains = self._policies.failure_domains if self._settings.failureDomainsEnabled else {}
         self._domains = domain_codes(load.brokers, domains)
         self._bundles = NamespaceBundles(load)
@@ -196,8 +198,8 @@ class LeaderPlacement:
         """Add all brokers that isolation policies allow (``applyNamespacePolicies``)."""
         namespace = namespace_of(bundle)
         everywhere = np.ones(len(self._brokers), np.bool_)
-        allowed = self._pools.allowed(namespace, everywhere)
-        primary, secondary = self._pools.split(namespace)
+        allowed = self._isolation.open_to(namespace, everywhere)
+        primary, secondary = self._isolation.split(namespace)
         for cache, wanted in ((self._primary, primary), (self._secondary, secondary)):
             cache.clear()
             cache.add(self._available[wanted[self._available]])

@@ -10,13 +10,13 @@ from pydantic import Field
 
 from quotabalance.planning.cases import Count, RoundCase, check_bundle, loads_of
 from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.policies import Policies
 from quotabalance.stock.average_shedder import AvgShedder
 from quotabalance.stock.extensible_placement import ExtensiblePlacement
 from quotabalance.stock.interface import StockRound
 from quotabalance.stock.leader import Leader, case_settings
 from quotabalance.stock.leader_placement import Draw, LeaderPlacement
 from quotabalance.stock.placements import AvgPlacement, new_placement
-from quotabalance.stock.stock_policies import StockPolicies
 from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.errors import InputError
 from quotaplane.parsing.strict_json import CaseModel, parse_case
@@ -41,7 +41,7 @@ class PlaceCase(CaseModel):
     """Topics of reported bundles; of the others it is 0."""
     recent: list[str] = Field(default_factory=list)
     """Bundles that were shed shortly before; these are placed if ``place`` is empty."""
-    policies: StockPolicies = Field(default_factory=StockPolicies)
+    policies: Policies = Field(default_factory=Policies)
     lookup: bool = False
     """Bundles are looked up: each counts for the next ones. Else they are shed, and none does."""
     draws: dict[str, str] = Field(default_factory=dict)

@@ -12,22 +12,6 @@ import numpy as np
 from quotaplane.model import BoolArray, IntArray
 
 
-def domain_codes(brokers: Sequence[str], domains: Mapping[str, Sequence[str]]) -> IntArray:
-    """Each broker's failure domain as a number; shape (B,), or (0,) if there are no domains.
-
-    Brokers that are in no domain are together in one, ``default``.
-
-    >>> domain_codes(["b1", "b2", "b3"], {"rack 1": ["b2"]}).tolist()
-    [0, 1, 0]
-    """
-    of_broker = {broker: name for name, members in domains.items() for broker in members}
-    if not of_broker:
-        return np.zeros(0, np.int64)
-    codes: dict[str, int] = {}
-    names = (of_broker.get(broker, "default") for broker in brokers)
-    return np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
-
-
 def apart(candidates: BoolArray, held: IntArray, domains: IntArray) -> BoolArray:
     """The candidates with the least of an anti-affinity group; shapes (B,).
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.isolation import IsolatedBrokers
+from quotabalance.planning.policies import Policies, domain_codes
 from quotabalance.stock.leader_maps import is_never_shed
-from quotabalance.stock.placement_filters import apart, domain_codes, newest
-from quotabalance.stock.stock_policies import BrokerPools, StockPolicies
+from quotabalance.stock.placement_filters import apart, newest
 from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.topics.bundle_names import SYSTEM_NAMESPACE, namespace_of
@@ -17,12 +18,13 @@ class TransferRules:
     """The extensible manager's filters of brokers, for one round."""
 
     def __init__(
-        self, load: ClusterLoad, settings: StockSettings, policies: StockPolicies | None
+        self, load: ClusterLoad, settings: StockSettings, policies: Policies | None
     ) -> None:
         self._load = load
         self._settings = settings
-        self._policies = policies or StockPolicies()
-        self._pools = BrokerPools(self._policies, tuple(load.brokers))
+        self._policies = policies or Policies()
+        isolation = self._policies.isolation
+        self._isolation = IsolatedBrokers(isolation, load.brokers, ports=False)
         everywhere = np.ones(len(load.brokers), np.bool_)
         self._base, self._comparable = self._brokers_for_all(everywhere)
         self._namespaces: dict[str, tuple[bool, bool]] = {}
@@ -58,7 +60,7 @@ class TransferRules:
             return False
         if not self._comparable:
             return False
-        candidates = self._pools.allowed(namespace, self._apart(namespace, self._base))
+        candidates = self._open(namespace, self._base)
         if not candidates[target]:
             return False
         if self._settings.loadBalancerTransferEnabled:
@@ -71,13 +73,17 @@ class TransferRules:
         """
         namespace = namespace_of(bundle)
         base = self._brokers_for_all(available)[0]
-        return self._pools.allowed(namespace, self._apart(namespace, base))
+        return self._open(namespace, base)
+
+    def _open(self, namespace: str, base: BoolArray) -> BoolArray:
+        apart_ = self._apart(namespace, base)
+        return apart_ & self._isolation.open_to(namespace, apart_)
 
     def _facts(self, namespace: str) -> tuple[bool, bool]:
         """Whether it is one of Pulsar's own, and whether it has policies."""
         if namespace not in self._namespaces:
             system = namespace == SYSTEM_NAMESPACE or is_never_shed(f"{namespace}/")
-            has_policies = self._pools.is_isolated(namespace) or bool(
+            has_policies = self._isolation.is_isolated(namespace) or bool(
                 self._policies.group_of(namespace)
             )
             self._namespaces[namespace] = system, has_policies

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from quotabalance.planning.decisions import Decisions, Move, Skip
+from quotabalance.planning.policies import Policies
 from quotabalance.stock.interface import StockRound
 from quotabalance.stock.java import ConcurrentMapOrder
-from quotabalance.stock.stock_policies import StockPolicies
 from quotabalance.stock.stock_settings import StockSettings
 from quotabalance.stock.transfer_loads import BrokerAverages, LoadSpread, divide
 from quotabalance.stock.transfer_pairs import PairChooser, PairMoves, TransferPair
@@ -34,7 +34,7 @@ class TransferShedder:
     [('b1:1', 'b2:1', 'Overloaded')]
     """
 
-    def __init__(self, settings: StockSettings, policies: StockPolicies | None = None) -> None:
+    def __init__(self, settings: StockSettings, policies: Policies | None = None) -> None:
         self._settings = settings
         self._policies = policies
         self._averages = BrokerAverages()

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 
 from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.policies import Policies
 from quotabalance.stock.bundle_ranking import traffic_of
 from quotabalance.stock.interface import StockRound
 from quotabalance.stock.java import ConcurrentMapOrder, HashArray, spread, string_hashes
-from quotabalance.stock.stock_policies import StockPolicies
 from quotabalance.stock.stock_settings import StockSettings
 from quotabalance.stock.transfer_loads import BrokerAverages, weighted_max
 from quotabalance.stock.transfer_policies import TransferRules
@@ -113,7 +113,7 @@ class TransferView:
         round_: StockRound,
         averages: BrokerAverages,
         settings: StockSettings,
-        policies: StockPolicies | None,
+        policies: Policies | None,
         map_order: IntArray,
     ) -> None:
         load = round_.load

@@ -30,7 +30,7 @@ final class FakeResources extends PulsarResources {
         resources.namespaces.isolation.policies = isolation(policies);
         resources.local = FakePulsar.make(Local.class);
         resources.local.groups = new HashMap<>();
-        policies.path("anti_affinity_groups")
+        policies.path("anti_affinity")
                 .fields()
                 .forEachRemaining(e -> resources.local.groups.put(e.getKey(), e.getValue().asText()));
         return resources;

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import LABELS
+from quotabalance.planning.policies import Policies
 from quotabalance.stock.interface import StockRound
-from quotabalance.stock.stock_policies import StockPolicies
 from quotabalance.stock.stock_settings import StockSettings
 from quotabalance.stock.transfer_shedder import TransferShedder
 
@@ -74,10 +74,10 @@ def test_a_cluster_in_which_nothing_can_move(
 
 
 def test_bundles_with_policies_are_not_reported() -> None:
-    shedder = TransferShedder(_at_once(), StockPolicies(isolation=ISOLATED))
+    shedder = TransferShedder(_at_once(), Policies(isolation=ISOLATED))
     assert shedder.shed(_round(*HOT)).skips[-1].label == "NoLoadData"
     settings = _at_once(loadBalancerSheddingBundlesWithPoliciesEnabled=True)
-    assert TransferShedder(settings, StockPolicies(isolation=ISOLATED)).shed(_round(*HOT)).moves
+    assert TransferShedder(settings, Policies(isolation=ISOLATED)).shed(_round(*HOT)).moves
 
 
 @given(
