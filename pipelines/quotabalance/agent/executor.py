@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,20 +15,22 @@ from quotabalance.agent.action_record import Action, ActionRecord
 from quotabalance.agent.bundle_mover import BundleMover, MoveResult
 from quotabalance.agent.bundle_splitter import split_bundle
 from quotabalance.agent.cluster_view import ClusterView, read_cluster
-from quotabalance.planning.approval import PlanCheck, Tolerance, check_plan
+from quotabalance.planning.approval import ClusterNow, PlanCheck, Tolerance, check_plan
 from quotabalance.planning.decisions import Move, Split
-from quotabalance.planning.isolation import IsolatedBrokers
 from quotabalance.planning.options import read_options
+from quotabalance.planning.placement_rules import PlacementRules
 from quotabalance.planning.policies import read_policies
 from quotabalance.settings import Balance
 from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.agents.conditions import Say
 from quotaplane.errors import ClusterError, HistoryError
-from quotaplane.model import BoolArray
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.topics.bundle_names import parse_bundle
 
 NOT_DONE: Final = "not done"
+REFUSED: Final = "refused"
+_NAMED: Final = 3
+"""Reasons that a refusal of a whole plan names."""
 TOLERANCE: Final = Tolerance()
 MOST_FAILURES: Final = 3
 """After this many missed or failed moves in a row the executor begins no further move."""
@@ -36,9 +38,6 @@ SLOW_MOVE_S: Final = 2.0
 """A move that takes longer halves the number of moves at once."""
 _MOST_TIMES: Final = 1000
 """Durations of moves that the status line is made from."""
-_DRAIN: Final = "Drain"
-"""The planner's label of moves away from a broker that is taken out. The check believes only its
-own settings, as every writer to the topic can write a label."""
 
 
 class PlanVerdict(NamedTuple):
@@ -47,7 +46,15 @@ class PlanVerdict(NamedTuple):
     view: ClusterView
     check: PlanCheck
     refusals: tuple[str, ...]
-    """Why not, a sentence each; empty = it may be."""
+    """Why nothing of it may be done, a sentence each."""
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """Why nothing is done: ``refusals``, or the reasons of all moves and splits."""
+        reasons = (*self.check.of_moves, *self.check.of_splits)
+        if self.refusals or not reasons or not all(reasons):
+            return self.refusals
+        return tuple(dict.fromkeys(reasons))[:_NAMED]
 
 
 class Executor:
@@ -94,58 +101,67 @@ class Executor:
             ClusterError: the cluster can't be read, so nothing may be done.
         """
         view = await read_cluster(self._rest, self._cluster)
-        decisions, load = plan.decisions, view.load
-        out = np.array([name in self._drained for name in load.brokers], np.bool_)
-        weights = self._policies.weights(load.brokers)
-        check = check_plan(decisions, load, self._tolerance, weights, out, self._resources)
+        check = check_plan(plan.decisions, self._now(view), self._tolerance)
         refusals = list(check.refusals)
         age_s = (self._now_ms() - plan.decided_at_ms) / 1000.0
         if age_s > self._settings.max_plan_age_s:
             limit = self._settings.max_plan_age_s
             refusals.insert(0, f"it is {age_s:.0f} s old; at most {limit:g} s are allowed")
-        refusals += self._not_drained(decisions.moves)
-        refusals += _forbidden(decisions.moves, view, ~out)
         return PlanVerdict(view, check, tuple(refusals))
 
-    def _not_drained(self, moves: Sequence[Move]) -> list[str]:
-        sources = dict.fromkeys(move.source for move in moves if move.label == _DRAIN)
-        return [
-            f"it takes out broker {name}, which neither balance.collect.draining nor"
-            " balance.policies.drained_brokers of the executor's own settings has"
-            for name in sources
-            if name not in self._drained
-        ]
+    def _now(self, view: ClusterView) -> ClusterNow:
+        load = view.load
+        drained = np.array([name in self._drained for name in load.brokers], np.bool_)
+        where = (load.brokers, ~drained, load.bundles, load.owner)
+        rules = (
+            PlacementRules(self._policies, *where),
+            # Pulsar itself checks no policy when a bundle is unloaded to a broker.
+            PlacementRules(view.policies, *where, ports=False),
+        )
+        weights = self._policies.weights(load.brokers)
+        return ClusterNow(load, rules, weights, drained, self._resources)
 
     async def execute(
         self, plan: PlanMessage, verdict: PlanVerdict, ended: Callable[[], str]
     ) -> Counter[str]:
-        """Make a plan's splits and moves; returns how many ended how.
+        """Make those splits and moves that are not refused; returns how many ended how.
 
         Args:
             plan: the plan.
             verdict: without refusals.
             ended: why nothing more may be begun; "" = go on. Moves under way end first.
         """
-        assert not verdict.refusals
+        assert not verdict.whole
         counts: Counter[str] = Counter()
         self._unrecorded = ""
         await self._note(plan, Action("plan", "begun", message=_size(plan)))
         # A split is no use before its time: all splits first, as moves may follow from them later.
-        for split in plan.decisions.splits:
-            why = self._unrecorded or ended()
-            counts[await self._split(plan, split, verdict.view, why)] += 1
+        check = verdict.check
+        for split, refusal in zip(plan.decisions.splits, check.of_splits, strict=True):
+            counts[await self._split(plan, split, verdict.view, refusal, ended)] += 1
         pending = []
-        for move, done in zip(plan.decisions.moves, verdict.check.done.tolist(), strict=True):
-            if done:
-                counts[outcomes.ALREADY] += 1
-                await self._moved(plan, move, MoveResult(outcomes.ALREADY, move.target, 0, 0.0))
+        for move, done, refusal in zip(
+            plan.decisions.moves, check.done.tolist(), check.of_moves, strict=True
+        ):
+            if done or refusal:
+                outcome = outcomes.ALREADY if done else REFUSED
+                counts[outcome] += 1
+                owner = move.target if done else ""
+                await self._moved(plan, move, MoveResult(outcome, owner, 0, 0.0, refusal))
             else:
                 pending.append(move)
+        self._say_refusals(plan, check)
         counts += await self._moves(plan, pending, verdict.view, ended)
         summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
         await self._note(plan, Action("plan", "ended", message=summary))
         self.counts += counts
         return counts
+
+    def _say_refusals(self, plan: PlanMessage, check: PlanCheck) -> None:
+        reasons = [why for why in (*check.of_splits, *check.of_moves) if why]
+        if reasons:
+            named = "; ".join(dict.fromkeys(reasons[:_NAMED]))
+            self._say(f"plan {plan.plan_hash}: {len(reasons)} moves and splits refused: {named}")
 
     def status(self) -> dict[str, Any]:
         """Counts since the start, for a status line."""
@@ -235,10 +251,17 @@ class Executor:
             ),
         )
 
-    async def _split(self, plan: PlanMessage, split: Split, view: ClusterView, why: str) -> str:
+    async def _split(
+        self,
+        plan: PlanMessage,
+        split: Split,
+        view: ClusterView,
+        refusal: str,
+        ended: Callable[[], str],
+    ) -> str:
         boundaries, begun_s = split.boundaries, time.monotonic()
-        if why:
-            outcome, message = NOT_DONE, why
+        if why := refusal or self._unrecorded or ended():
+            outcome, message = REFUSED if refusal else NOT_DONE, why
         else:
             try:
                 boundaries = await split_bundle(
@@ -269,18 +292,6 @@ class Executor:
             if not self._unrecorded:
                 self._say(f"plan {plan.plan_hash}: {error}; no further move is begun")
             self._unrecorded = "actions can't be recorded"
-
-
-def _forbidden(moves: Sequence[Move], view: ClusterView, stays: BoolArray) -> list[str]:
-    """Moves that an isolation policy of the cluster forbids: Pulsar itself does not check them."""
-    isolated = IsolatedBrokers(view.policies.isolation, view.load.brokers, ports=False)
-    at = {name: place for place, name in enumerate(view.load.brokers)}
-    texts = []
-    for move in moves:
-        open_to = isolated.open_to(parse_bundle(move.bundle).namespace, stays)
-        if move.target in at and not open_to[at[move.target]]:
-            texts.append(f"an isolation policy keeps {move.bundle} away from {move.target}")
-    return texts
 
 
 def _size(plan: PlanMessage) -> str:

@@ -75,9 +75,9 @@ class PlanFollower:
             return
         self._listener.conditions.note(CHECK_OF_PLAN, plan.plan_hash, None)
         self._done, self.awaiting_approval = plan, ""
-        if verdict.refusals:
+        if verdict.whole:
             self.plans_refused += 1
-            why = "; ".join(verdict.refusals)
+            why = "; ".join(verdict.whole)
             self._say(f"plan {plan.plan_hash} refused: {why}")
             action = Action("plan", "refused", message=why)
             await self._record.write(plan.plan_hash, plan.epoch, plan.seq, action)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from quotabalance.settings import BalanceSettings, load_balance_settings, pulsar_cluster
@@ -102,14 +101,15 @@ async def _show(settings: BalanceSettings, rest: Rest, listener: PlansListener) 
         return 0
     executor = Executor(settings.balance, rest, await _cluster(rest), None, warn)
     verdict = await executor.check(plan)
-    for split in plan.decisions.splits:
-        print_line({"split": split.bundle, **_fields(split, 1)})
-    # A refusal may be of a broker that is gone: then no move was checked one by one.
-    done: Sequence[bool] = verdict.check.done.tolist()
-    for move, is_done in zip(plan.decisions.moves, done, strict=True):
-        print_line({"move": move.bundle, **_fields(move, 1), "done": is_done})
+    check = verdict.check
+    for split, why in zip(plan.decisions.splits, check.of_splits, strict=True):
+        print_line({"split": split.bundle, **_fields(split, 1), "refused": why})
+    for move, is_done, why in zip(
+        plan.decisions.moves, check.done.tolist(), check.of_moves, strict=True
+    ):
+        print_line({"move": move.bundle, **_fields(move, 1), "done": is_done, "refused": why})
     print_line(_summary(plan, verdict))
-    if not verdict.refusals:
+    if not verdict.whole:
         inform(f"to execute it: add --plan {plan.plan_hash} --why TEXT")
     return 0
 
@@ -125,8 +125,8 @@ async def _approved(
     try:
         executor = Executor(settings.balance, rest, await _cluster(rest), record, warn)
         verdict = await executor.check(plan)
-        if verdict.refusals:
-            text = "; ".join(verdict.refusals)
+        if verdict.whole:
+            text = "; ".join(verdict.whole)
             action = Action("plan", "refused", message=text)
             await record.write(plan.plan_hash, plan.epoch, plan.seq, action)
             raise PlanRefusedError(f"plan {plan.plan_hash} refused, nothing was done: {text}")
@@ -185,5 +185,5 @@ def _summary(plan: PlanMessage, verdict: PlanVerdict) -> dict[str, Any]:
         "bytes_per_s": round(sum(move.bytes_per_s for move in plan.decisions.moves), 1),
         "busiest_before": round(verdict.check.peak_before, 3),
         "busiest_after": round(verdict.check.peak_after, 3),
-        "refused": list(verdict.refusals),
+        "refused": list(verdict.whole),
     }

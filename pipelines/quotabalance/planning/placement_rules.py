@@ -26,6 +26,8 @@ class PlacementRules:
         takes: BoolArray,
         bundles: Sequence[str],
         owner: IntArray,
+        *,
+        ports: bool = True,
     ) -> None:
         """Read the policies.
 
@@ -35,13 +37,14 @@ class PlacementRules:
             takes: shape (B,): brokers that may get bundles.
             bundles: names, sorted.
             owner: shape (N,): where each bundle will be after earlier orders.
+            ports: as in ``IsolatedBrokers``.
         """
         self._policies, self._brokers, self._takes = policies, brokers, takes
         self._bundles, self._owner = bundles, owner
         self._pinned: dict[bool, BoolArray] = {}
         self.restricts = bool(policies.isolation or policies.anti_affinity)
         """Whether some bundle may not go everywhere."""
-        isolated = IsolatedBrokers(policies.isolation, brokers)
+        isolated = IsolatedBrokers(policies.isolation, brokers, ports=ports)
         self.isolation_without_brokers = isolated.without_brokers
         """Names of isolation policies that match no broker."""
         self.pools = self._pools(isolated)

@@ -22,6 +22,13 @@ class Pools(NamedTuple):
     of_bundle: IntArray
     """Shape (N,): the bundle's pool."""
 
+    def within(self, other: Pools) -> Pools:
+        """The pools of brokers that both allow."""
+        both, of_bundle = np.unique(
+            np.stack((self.of_bundle, other.of_bundle)), axis=1, return_inverse=True
+        )
+        return Pools(self.open_to[both[0]] & other.open_to[both[1]], of_bundle.reshape(-1))
+
     def most(self, room: FloatArray, bundles: IntArray) -> FloatArray:
         """The most of each resource that brokers of the bundles' pools have room for.
 

@@ -82,7 +82,7 @@ def executed(
     async def work(rest: Rest) -> dict[str, int]:
         executor = Executor(balance_of(settings), rest, "blue", None, say, tolerance=WIDE)
         verdict = await executor.check(message(plan))
-        assert verdict.refusals == ()
+        assert verdict.whole == ()
         return dict(await executor.execute(message(plan), verdict, ended))
 
     return with_cluster(cluster, work)
@@ -97,7 +97,7 @@ def refused(
 ) -> tuple[str, ...]:
     async def work(rest: Rest) -> tuple[str, ...]:
         executor = Executor(balance or balance_of(), rest, "blue", None, print, tolerance=tolerance)
-        return (await executor.check(message(plan, age_s=age_s))).refusals
+        return (await executor.check(message(plan, age_s=age_s))).whole
 
     return with_cluster(cluster, work)
 
@@ -206,15 +206,18 @@ def test_plans_that_must_not_be_executed() -> None:
     isolated.policies = {
         "p": {
             "namespaces": ["acme/.*"],
-            "primary": ["h:0"],
+            "primary": ["elsewhere"],
             "secondary": [],
-            "auto_failover_policy": {"policy_type": "min_available", "parameters": {}},
+            "auto_failover_policy": {
+                "policy_type": "min_available",
+                "parameters": {"min_limit": "1", "usage_threshold": "80"},
+            },
         }
     }
-    assert refused(isolated, plan) == (f"an isolation policy keeps {A} away from h:1",)
+    assert refused(isolated, plan) == (f"a policy keeps bundle {A} away from h:1",)
     nowhere = Decisions([Move(A, "h:0", "", 0.0, "Overloaded", "")])
     assert refused(FakeBundles({A: "h:0"}), nowhere) == (
-        f"it leaves it to Pulsar where bundle {A} goes",
+        f"the plan leaves it to Pulsar where bundle {A} goes",
     )
 
 
@@ -236,7 +239,7 @@ def test_a_label_of_a_plan_does_not_take_a_broker_out() -> None:
         "it takes out broker h:0, which neither balance.collect.draining nor"
         " balance.policies.drained_brokers of the executor's own settings has"
     )
-    assert refusals("Drain", settings) == (*would_not_help, takes_out)
+    assert refusals("Drain", settings) == (takes_out,)
     collect, policies = Collect(draining=("h:0",)), {"drained_brokers": ["h:0"]}
     for own in ({"collect": collect}, {"policies": policies}):
         assert refusals("Drain", settings.model_copy(update=own)) == ()
