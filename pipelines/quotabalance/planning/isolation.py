@@ -13,6 +13,8 @@ from quotaplane.model import BoolArray
 from quotaplane.parsing.decimals import OneSpelling
 from quotaplane.parsing.strict_json import check_expressions
 
+_KIND: Final = "min_available"
+"""The only kind of failover that Pulsar has."""
 _PORT: Final = re.compile(r":\d+$")
 
 
@@ -47,7 +49,8 @@ class IsolationPolicy(OneSpelling):
         failover = given["auto_failover_policy"]
         if "min_primary" in given:
             raise ValueError("has both min_primary and auto_failover_policy")
-        if not isinstance(failover, dict) or failover.get("policy_type") != "min_available":
+        kind = failover.get("policy_type", _KIND) if isinstance(failover, dict) else None
+        if kind != _KIND:
             raise ValueError('auto_failover_policy: policy_type must be "min_available"')
         parameters = failover.get("parameters")
         limit = parameters.get("min_limit") if isinstance(parameters, dict) else None

@@ -79,14 +79,20 @@ def _plan(
         return [], [], [*skips, Skip("", "NoBrokers", text)]
     rules = now.rules
     orders = now.settled.orders.values()
-    under_way = sum(order.status == UNDER_WAY for order in orders)
+    ordered = sum(order.status == UNDER_WAY for order in orders)
     total = float(now.estimates.mean.sum())
-    budget = RoundBudget.of(options, len(brokers), total, under_way)
+    budget = RoundBudget.of(options, len(brokers), total, ordered)
     held_back = _held_back(now, options)
     error = min(options.noise_z, 1.0) * np.sqrt(now.estimates.squared_error())
     sizes = now.estimates.mean
     mover = MovePlanner(board, load, sizes, error, rules, held_back, budget, options)
-    splitter = SplitPlanner(board, load, rules, held_back.why, now.estimates.guessed(), options)
+    misplaced = rules.misplaced()
+    mover.move_misplaced(misplaced[~now.draining[board.owner[misplaced]]])
+    if mover.why_not:
+        skips.append(misplaced_stay(mover))
+    under_way = {find(bundles, move.bundle): "InFlight" for move in mover.moves}
+    resting = {**held_back.why, **under_way}
+    splitter = SplitPlanner(board, load, rules, resting, now.estimates.guessed(), options)
     ratio = now.overload.ratio
     sources = np.flatnonzero(now.verdict.watch.active & now.takes)
     if now.lost_share > MOST_LOST:
@@ -102,14 +108,6 @@ def _plan(
         stay = mover.drain(source)
         if stay:
             skips.append(stuck(mover, source, float(ratio[source]), stay))
-    mover.why_not.clear()
-    being_split = {split.bundle for split in splitter.splits}
-    misplaced = rules.misplaced()
-    free = [bundles[place] not in being_split for place in misplaced.tolist()]
-    leave = ~now.draining[board.owner[misplaced]] & np.array(free, np.bool_)
-    mover.move_misplaced(misplaced[leave])
-    if mover.why_not:
-        skips.append(misplaced_stay(mover))
     return mover.moves, splitter.splits, [*skips, *splitter.skips]
 
 

@@ -39,7 +39,9 @@ class Pools(NamedTuple):
         Returns:
             Shape (n, R).
         """
-        of_pools: FloatArray = np.array([room[brokers].max(axis=0) for brokers in self.open_to])
+        of_pools: FloatArray = np.array(
+            [room[brokers].max(axis=0, initial=-np.inf) for brokers in self.open_to]
+        )
         return of_pools[self.of_bundle[bundles]]
 
 

@@ -47,11 +47,15 @@ def test_a_cluster_without_anything_to_balance(held: dict[str, list[float]], lab
 
 
 def test_a_bundle_that_is_split_is_not_moved_in_the_same_round() -> None:
-    policies = Policies(isolation=[{"namespaces": ["acme/.*"], "primary": ["b2"]}])
-    load = cluster({"b1": [90.0, 1, 1], "b2": [1.0], "b3": [1.0]}, cpu={})
+    policies = Policies(isolation=[{"namespaces": ["acme/.*"], "primary": ["b[12]"]}])
+    held = {bundle(0): 90.0, bundle(2): 1.0, bundle(4, "free/ns"): 200.0}
+    load = cluster({"b1": held, "b2": {bundle(6): 1.0}, "b3": {bundle(8, "free/ns"): 1.0}})
     _, decided = once(load, policies)
     decided_for = [one.bundle for one in (*decided.moves, *decided.splits)]
-    assert decided.splits
+    assert [split.bundle for split in decided.splits] == [bundle(0)]
+    assert [move.bundle for move in decided.moves if move.label == "Policy"] == [
+        bundle(4, "free/ns")
+    ]
     assert len(decided_for) == len(set(decided_for))
 
 

@@ -67,7 +67,8 @@ def test_a_policy_is_read_as_pulsar_prints_it() -> None:
     assert not policies.group_of("a/b")
     assert read_policies(policies.model_dump(mode="json")) == policies
     for failover, wrong in (
-        ({}, "policy_type must be"),
+        ({"policy_type": "best"}, "policy_type must be"),
+        ({}, "min_limit must be a whole number"),
         ({"policy_type": "min_available", "parameters": {}}, "min_limit must be a whole number"),
     ):
         with pytest.raises(InputError, match=rf"^isolation\.p: .*{wrong}"):

@@ -82,7 +82,7 @@ def test_bad_cases_are_refused(case: dict[str, Any], message: str) -> None:
 
 
 def test_a_bad_expression_is_refused() -> None:
-    policy = {"namespaces": ["("], "primary": [], "auto_failover_policy": {"parameters": {}}}
+    policy = {"namespaces": ["("], "primary": ["b1"]}
     case = {"rounds": [], "place": [], "policies": {"isolation": {"p": policy}}}
     with pytest.raises(InputError, match="not a regular expression"):
         answer_places(case)
