@@ -63,8 +63,8 @@ class Balance(Senders):
     """Options of the strategy, by name (docs/explain/balance.md). Set them after a what-if; what is
     left out has its default."""
     policies: dict[str, Any] = Field(default={})
-    """Isolation rules, anti-affinity groups, weights, drained brokers, excluded namespaces. Set it
-    if bundles may not be everywhere."""
+    """Isolation policies, anti-affinity groups, failure domains, weights, drained brokers, excluded
+    namespaces. Set it if bundles may not be everywhere."""
     signing: Signing | None = None
     """Keys with which the job signs plans; the executor then refuses others. null: unsigned. Set it
     where others may write to ``plans_topic``."""

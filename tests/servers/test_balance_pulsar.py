@@ -225,14 +225,14 @@ def test_the_clusters_policies_are_printed(rig: Rig, capsys: pytest.CaptureFixtu
         assert yaml.safe_load(capsys.readouterr().out) == {
             "balance": {
                 "policies": {
-                    "isolation": [
-                        {
+                    "isolation": {
+                        "alone": {
                             "namespaces": ["public/alone"],
                             "primary": [rig.brokers[0]],
                             "secondary": [rig.brokers[1]],
                             "min_primary": 2,
                         }
-                    ],
+                    },
                     "anti_affinity": {namespace: "group-1"},
                 }
             }

@@ -57,7 +57,8 @@ CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brok
 An object without "rounds" is one round by itself. quotaplane's strategy takes the numbers of a
 single round as they are; in several rounds it acts on what the rounds confirm.
 
-Its answer, a line for each case: a list with one item for each round. A shedder of Pulsar's:
+Its answer, a line for each case: a list with one item for each round, or {"error": ...} if the case
+can't be used. A shedder of Pulsar's:
   {"b1": ["acme/a/0x00000000_0x80000000"]}: which bundles leave which broker;
 TransferShedder and quotaplane: ["b1>b2 acme/a/0x00000000_0x80000000"], also "split BUNDLE at HASH".
 On a terminal it is a table, unless --json is given. The balance job is another command: quotaplane
@@ -103,10 +104,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one answer for each case.
+    """Print one answer for each case; for an unusable one among several, what is wrong with it.
 
     Raises:
-        InputError: a case is wrong; the answers of the cases before it are printed.
+        InputError: a case is wrong; the answers of all others are printed.
         ConfigError: an option is.
     """
     if args.explain and (args.place or args.split):
@@ -114,9 +115,19 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--explain does not go with {other}, whose answers have no reasons")
     answer_of = _answerer(args)
     as_json = answer_form(args) == JSON
-    for raw, source in read_cases(args.cases):
-        answer, table = answer_of(raw, source)
+    cases, wrong = list(_texts(args.cases)), list[str]()
+    for text, source in cases:
+        try:
+            answer, table = answer_of(parse_json(text, source), source)
+        except InputError as error:
+            if len(cases) == 1:
+                raise
+            wrong.append(str(error))
+            print(json.dumps({"error": wrong[-1]}) if as_json else wrong[-1])
+            continue
         print(json.dumps(answer, allow_nan=False) if as_json else table())
+    if wrong:
+        raise InputError(f"{len(wrong)} of {len(cases)} cases can't be used; the first: {wrong[0]}")
     return 0
 
 
@@ -149,21 +160,17 @@ def _of_class(raw: object, name: str, *models: type[CaseModel]) -> object:
     return {**raw, "cls": name} if isinstance(raw, dict) else raw
 
 
-def read_cases(path: str) -> Iterator[tuple[object, str]]:
-    """Each JSON value of a file with one value, or one a line, and its name in errors.
-
-    Raises:
-        InputError: the file can't be read, or is not such JSON.
-    """
+def _texts(path: str) -> Iterator[tuple[str, str]]:
+    """Each text of a file with one JSON value, or one a line, and its name in errors."""
     source, text = source_name(path), read_text(path)
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise InputError(f"{source}: is empty; expected a JSON object")
     if len(lines) > 1 and _is_json(lines[0][1]):
         for number, line in lines:
-            yield parse_json(line, f"{source}: line {number}"), f"{source}: line {number}"
+            yield line, f"{source}: line {number}"
     else:
-        yield parse_json(text, source), source
+        yield text, source
 
 
 def _is_json(line: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
@@ -72,6 +73,13 @@ def parse_balance_case(raw: object, source: str) -> BalanceCase:
     return parse_case(in_rounds(raw, BalanceCase), BalanceCase, source)
 
 
+def _check_ranges(bundles: Sequence[str], source: str) -> None:
+    """Refuse names that are none of bundles, and bundles that have a hash in common."""
+    for one, other in pairwise(sorted(check_bundle(name, source) for name in bundles)):
+        if one.namespace == other.namespace and other.low < one.high:
+            raise InputError(f"{source}: bundles {one} and {other} overlap")
+
+
 def in_rounds(raw: object, *models: type[CaseModel]) -> object:
     """A case; if it has no key of the models, it is one round, and becomes a case of it.
 
@@ -111,7 +119,7 @@ def loads_of(
         sessions: the same of producers and consumers.
 
     Raises:
-        InputError: two brokers report one bundle.
+        InputError: two brokers report one bundle, a name is none of a bundle, or bundles overlap.
 
     >>> bundles = {"t/n/0x00000000_0xffffffff": [1.0] * 4}
     >>> (load,) = loads_of([{"b1": BrokerLoadCase(cpu=[1, 2], bundles=bundles)}], "case")
@@ -130,6 +138,7 @@ def _load(round_: RoundCase, source: str) -> ClusterLoad:
     brokers = list(round_.values())
     bundles = [name for broker in brokers for name in broker.bundles]
     _check_owners(round_, len(bundles), source)
+    _check_ranges(bundles, source)
     machines = np.array(
         [[getattr(broker, resource) for resource in RESOURCES] for broker in brokers], np.float64
     ).reshape(len(brokers), len(RESOURCES), 2)

@@ -133,6 +133,12 @@ def test_a_terminal_gets_a_table(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> N
             (),
             f"rounds.0: bundle {FIRST}: both b1 and b2 report it",
         ),
+        (hot_with(bundles={"acme/a": [1] * 4}), (), "rounds.0: 'acme/a' is not a bundle"),
+        (
+            hot_with(bundles={FIRST: [1] * 4, "acme/a/0x70000000_0xffffffff": [1] * 4}),
+            ("--shed", "AvgShedder"),
+            f"rounds.0: bundles {FIRST} and acme/a/0x70000000_0xffffffff overlap",
+        ),
         (
             {"rounds": [], "policies": {"isolation": [{}]}},
             (),
@@ -168,6 +174,17 @@ def test_bad_input_is_named_in_one_line(
     assert (code, out) == (2, "")
     assert error in told
     assert told.count("\n") == 1
+
+
+def test_an_unusable_case_does_not_keep_others_from_being_answered(ask: Ask) -> None:
+    cases = [{"rounds": [HOT]}, hot_with(cpu=[-1, 100]), "{", {"rounds": [HOT]}]
+    lines = [case if isinstance(case, str) else json.dumps(case) for case in cases]
+    code, out, told = ask("\n".join(lines))
+    first, second, third, last = map(json.loads, out.splitlines())
+    assert (code, first) == (2, last)
+    assert "line 2: rounds.0.b1.cpu.0: must be at least 0" in second["error"]
+    assert "line 3: " in third["error"]
+    assert "2 of 4 cases can't be used; the first: /cases.json: line 2: rounds.0" in told
 
 
 @pytest.mark.parametrize("strategy", ["quotaplane", "OverloadShedder", "AvgShedder"])
