@@ -15,6 +15,9 @@ PLANS_TOPIC: Final = Condition("plans topic", "plans can't be read")
 REFUSED_PLANS: Final = Condition(
     "refused plans", "messages that are no valid plans", forget_s=60.0, remind_s=60.0
 )
+ACTIONS: Final = Condition(
+    "actions of the executor", "the table balance_actions can't be read, so orders wait longer"
+)
 CHECK_OF_PLAN: Final = Condition("check of the plan", "a plan can't be compared with the cluster")
 
 CONDITIONS: Final = tuple(each for each in globals().values() if isinstance(each, Condition))

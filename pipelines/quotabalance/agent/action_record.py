@@ -12,6 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from quotabalance.record.tables import BALANCE_ACTIONS
+from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.console.terminal import inform
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.history.tables import STAMP_COLUMNS
@@ -19,7 +20,11 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History
 
-_COLUMNS: Final = [field for field in BALANCE_ACTIONS.schema if field.name not in STAMP_COLUMNS]
+_COLUMNS: Final = {
+    field.name: field.type
+    for field in BALANCE_ACTIONS.schema
+    if field.name not in (*STAMP_COLUMNS, "decided_at")
+} | {"decided_at_ms": pa.int64()}
 
 
 class Action(NamedTuple):
@@ -67,7 +72,7 @@ class ActionRecord:
         self._seq = 0
         self._turn = asyncio.Lock()
 
-    async def write(self, plan_hash: str, plan_epoch: int, plan_seq: int, *rows: Action) -> None:
+    async def write(self, plan: PlanMessage, *rows: Action) -> None:
         """Append rows about a plan.
 
         Raises:
@@ -76,13 +81,15 @@ class ActionRecord:
         if not rows:
             return
         columns = {name: [getattr(row, name) for row in rows] for name in Action._fields}
-        fixed = {"plan_hash": plan_hash, "plan_epoch": plan_epoch, "plan_seq": plan_seq}
+        fixed = {
+            "plan_hash": plan.plan_hash,
+            "plan_epoch": plan.epoch,
+            "plan_seq": plan.seq,
+            "decided_at_ms": plan.decided_at_ms,
+        }
         for name, value in (fixed | self._constants).items():
             columns[name] = [value] * len(rows)
-        table = pa.table(
-            [pa.array(columns[field.name], field.type) for field in _COLUMNS],
-            names=[field.name for field in _COLUMNS],
-        )
+        table = pa.table({name: pa.array(columns[name], kind) for name, kind in _COLUMNS.items()})
         async with self._turn:
             self._seq += 1
             stamp = Round(self._epoch, self._seq, int(time.time() * 1000))

@@ -287,7 +287,7 @@ class Executor:
         if self._record is None:
             return
         try:
-            await self._record.write(plan.plan_hash, plan.epoch, plan.seq, action)
+            await self._record.write(plan, action)
         except HistoryError as error:
             if not self._unrecorded:
                 self._say(f"plan {plan.plan_hash}: {error}; no further move is begun")

@@ -80,7 +80,7 @@ class PlanFollower:
             why = "; ".join(verdict.whole)
             self._say(f"plan {plan.plan_hash} refused: {why}")
             action = Action("plan", "refused", message=why)
-            await self._record.write(plan.plan_hash, plan.epoch, plan.seq, action)
+            await self._record.write(plan, action)
             return
 
         def ended() -> str:

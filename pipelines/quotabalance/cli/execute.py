@@ -128,7 +128,7 @@ async def _approved(
         if verdict.whole:
             text = "; ".join(verdict.whole)
             action = Action("plan", "refused", message=text)
-            await record.write(plan.plan_hash, plan.epoch, plan.seq, action)
+            await record.write(plan, action)
             raise PlanRefusedError(f"plan {plan.plan_hash} refused, nothing was done: {text}")
         print_line(_summary(plan, verdict))
         counts = await executor.execute(

@@ -61,7 +61,7 @@ def differences_of(recorded: Sequence[RecordedRound]) -> list[dict[str, Any]]:
             state, epoch = BalanceState.empty(), each.epoch
         with round_of_record("balance_rounds", each.epoch, each.seq):
             options, policies = settings_in_force(each)
-            seen = round_of(each.loads, each.now_ms)
+            seen = round_of(each.loads, each.now_ms, each.not_made)
             # The job stores its memory as bytes after each round.
             state = BalanceState.from_bytes(state.to_bytes())
             state, decided = decide(state, seen.round, options, policies)

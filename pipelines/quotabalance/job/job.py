@@ -5,25 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from quotabalance.balancer_conditions import ACTIONS
 from quotabalance.job.plan_finisher import COUNTERS, GAUGES, BalanceFinisher
-from quotabalance.job.program import BalanceProgram, balance_program
+from quotabalance.job.program import NOT_MADE, BalanceProgram, balance_program
 from quotabalance.job.reports_held import BalanceJobState
+from quotabalance.planning.bundle_orders import not_made_of, not_made_text
 from quotabalance.planning.decisions import OURS
+from quotabalance.record.orders_not_made import OrdersNotMade
 from quotabalance.record.tables import BALANCE_DECISIONS, BALANCE_ROUNDS, LOAD
 from quotabalance.settings import BalanceSettings
 from quotabalance.wire.load_batch import LoadBounds, decode_load_reports, pack_loads
 from quotaplane.arrow import pack
 from quotaplane.history.tables import REJECTED_REPORTS
+from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
 from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_by
+from quotaplane.streams.noted_input import NotedInput
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.skipped_batches import SkippedInput
@@ -72,6 +78,7 @@ class BalanceSpec(JobSpec):
         self.checkpoint = f"{settings.checkpoint.rstrip('/')}-balance"
         """A folder beside the quota job's checkpoint."""
         self._listed: NewestList | None = None
+        self._not_made: OrdersNotMade | None = None
         self.oldest_s = self.program(0).options.gone_after_s
         self.most_per_batch = getattr(settings.transport, "max_reports_per_trigger", None)
         self.max_message_bytes = settings.reports.max_report_bytes
@@ -84,14 +91,28 @@ class BalanceSpec(JobSpec):
 
     @contextmanager
     def beside(self, lines: JobLines) -> Iterator[None]:
-        """Follow the cluster's list of brokers, if it counts."""
+        """Follow the executor's actions, and the cluster's list of brokers, if it counts."""
+        keep_s = self.program(0).options.gone_after_s
+        note = partial(lines.conditions.note, ACTIONS, "")
+        self._not_made = OrdersNotMade(self.settings.history, note, keep_s)
         allowed = self.settings.balance.allowed_brokers
         with listed_by(self.settings, allowed, lines.conditions, as_listed=True) as self._listed:
             yield
 
     def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
-        """Hand the cluster's list of brokers to the batch, if it counts."""
-        return before_batch(folder, self._listed)
+        """Hand the batch the cluster's list of brokers, if it counts, and orders not made."""
+        hand_list = before_batch(folder, self._listed)
+        if self._not_made is None:
+            return hand_list
+        newest = self._not_made.newest
+        noted = NotedInput(folder, "orders_not_made.json", newest, not_made_text, not_made_of)
+
+        def hand_over(batch: DataFrame, seq: int) -> None:
+            hand_list(batch, seq)
+            orders = not_made_text(noted.of_batch(seq)).encode()
+            hand_inputs(batch.sparkSession.sparkContext, {NOT_MADE: orders})
+
+        return hand_over
 
     def program(self, epoch: int) -> BalanceProgram:
         """The program that decides."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from quotabalance.job.reports_held import BalanceJobState
 from quotabalance.job.round_rows import decision_rows, load_rows, round_row
+from quotabalance.planning.bundle_orders import NotMade, not_made_of, not_made_text
 from quotabalance.planning.decisions import OURS, Decisions
 from quotabalance.planning.options import BalanceOptions, read_options
 from quotabalance.planning.planner import BalanceRound, BalanceState, decide, fitting
@@ -36,6 +37,8 @@ from quotaplane.streams.new_brokers import beyond_max_brokers
 from quotaplane.streams.shard_program import Arrived, Batch, Output
 from quotaplane.wire.reasons import TOO_MANY_BROKERS
 
+NOT_MADE: Final = "not_made"
+"""The kind of input with the orders that the executor has not carried out."""
 _HOUR_MS: Final = 3_600_000
 _DETAILS: Final = {
     NOT_NEWER: "its broker has sent this report, or a newer one, before",
@@ -91,7 +94,8 @@ class BalanceProgram:
         if state.latest.reports.num_rows and (waits_ms is None or waits_ms > next_ms):
             state = replace(state, next_round_ms=next_ms)
         if state.next_round_ms is not None and state.next_round_ms <= batch.now_ms:
-            state, more, seen = self._round(state, batch)
+            not_made = [order for text in arrived.get(NOT_MADE, ()) for order in not_made_of(text)]
+            state, more, seen = self._round(state, batch, not_made)
             outputs += more
             counts |= seen
         outputs.append(Output("counts", json.dumps(counts).encode()))
@@ -141,9 +145,9 @@ class BalanceProgram:
         return state, letters, counts
 
     def _round(
-        self, state: BalanceJobState, batch: Batch
+        self, state: BalanceJobState, batch: Batch, not_made: Sequence[NotMade]
     ) -> tuple[BalanceJobState, list[Output], dict[str, Any]]:
-        seen = round_of(state.latest, batch.now_ms)
+        seen = round_of(state.latest, batch.now_ms, not_made)
         after, decisions = self._decided(state, seen)
         hour = batch.now_ms // _HOUR_MS
         every = state.rounds == 0 or hour != state.full_hour
@@ -211,6 +215,7 @@ class BalanceProgram:
                 first=state.rounds == 0,
                 every_broker=every_broker,
                 oldest_s=float(round_.age_s.max(initial=0.0)),
+                not_made=not_made_text(round_.not_made),
                 plan_hash=plan_hash,
                 mode=balance.mode,
             ),

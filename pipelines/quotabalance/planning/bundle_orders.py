@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -53,6 +54,30 @@ class Order(NamedTuple):
         return self.missed_at_s + min(wait, max(options.grace_s, RETRY_AFTER_S))
 
 
+class NotMade(NamedTuple):
+    """An order that the executor has not carried out: its row of ``balance_actions``."""
+
+    bundle: str
+    ordered_at_ms: int
+    why: str
+    """The outcome, and the executor's reason."""
+
+
+def not_made_text(orders: Sequence[NotMade]) -> str:
+    """Orders as JSON.
+
+    >>> order = NotMade("acme/a/0x00000000_0xffffffff", 1_700_000_000_000, "refused: it is gone")
+    >>> not_made_of(not_made_text([order])) == (order,)
+    True
+    """
+    return json.dumps([list(order) for order in orders])
+
+
+def not_made_of(text: str | bytes) -> tuple[NotMade, ...]:
+    """Orders from JSON."""
+    return tuple(NotMade(str(name), int(at_ms), str(why)) for name, at_ms, why in json.loads(text))
+
+
 class Settled(NamedTuple):
     """The state of all orders after a look at the cluster."""
 
@@ -78,13 +103,15 @@ def settle(
     open_brokers: frozenset[str],
     now_s: float,
     options: BalanceOptions,
+    not_made: Sequence[NotMade] = (),
 ) -> Settled:
     """Compare the orders with what the brokers report; names in ``load`` are sorted.
 
-    A move counts as under way until its bundle is seen on another broker, or its source still
-    reports it ``TIMEOUT_S`` later (and a second more for each order), or nobody says
-    anything for ``stale_after_s``.
+    A move counts as under way until its bundle is seen on another broker, or the executor has not
+    made it, or its source still reports it ``TIMEOUT_S`` later (and a second more for each order),
+    or nobody says anything for ``stale_after_s``.
     """
+    reasons = {(one.bundle, one.ordered_at_ms): one.why for one in not_made}
     queued = sum(order.status == UNDER_WAY for order in orders.values())
     patience_s = TIMEOUT_S + SECONDS_A_MOVE * queued
     kept: dict[str, Order] = {}
@@ -96,9 +123,12 @@ def settle(
             kept |= {order.bundle: seen} if seen else {}
             continue
         if order.status == UNDER_WAY:
+            why = reasons.get((name, round(order.ordered_at_s * 1000)))
             order, skip = _look(
                 order, load, measured_at_s, open_brokers, now_s, (patience_s, options)
             )
+            if why is not None and order.status == UNDER_WAY:
+                order, skip = _miss(order, f"the executor says: {why}", now_s)
             skips += [skip] if skip else []
         forget_s = order.rests_until_s(options)
         if order.status == MISSED:

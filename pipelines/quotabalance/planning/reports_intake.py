@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from quotabalance.planning.bundle_orders import NotMade
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Skip
 from quotabalance.planning.planner import BalanceRound
@@ -32,7 +34,9 @@ class RoundOfReports(NamedTuple):
     skips: tuple[Skip, ...]
 
 
-def round_of(latest: ReportedLoads, now_ms: int) -> RoundOfReports:
+def round_of(
+    latest: ReportedLoads, now_ms: int, not_made: Sequence[NotMade] = ()
+) -> RoundOfReports:
     """The round at a time, from one report per broker, by broker's name.
 
     A bundle that several brokers report belongs to the one that measured later; of equal times, to
@@ -60,7 +64,8 @@ def round_of(latest: ReportedLoads, now_ms: int) -> RoundOfReports:
     )
     age_s = np.maximum(now_ms - measured_ms, 0) / 1000.0
     draining = rows["draining"].to_numpy(zero_copy_only=False)
-    return RoundOfReports(BalanceRound(load, now_ms / 1000.0, age_s, draining), skips)
+    round_ = BalanceRound(load, now_ms / 1000.0, age_s, draining, not_made)
+    return RoundOfReports(round_, skips)
 
 
 def gone_skip(broker: str, gone_after_s: float) -> Skip:

@@ -11,7 +11,14 @@ import numpy as np
 from quotabalance.planning.balance_state import BalanceState
 from quotabalance.planning.broker_watch import Overload, Verdict, judge
 from quotabalance.planning.bundle_estimates import BundleEstimates
-from quotabalance.planning.bundle_orders import SEEN, UNDER_WAY, Settled, find, settle
+from quotabalance.planning.bundle_orders import (
+    SEEN,
+    UNDER_WAY,
+    NotMade,
+    Settled,
+    find,
+    settle,
+)
 from quotabalance.planning.child_bundles import children_of
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.load_board import OVERLOADED_SHARE, LoadBoard
@@ -40,6 +47,8 @@ class BalanceRound(NamedTuple):
     """Shape (B,): seconds since each broker's numbers were measured; inf = there are none."""
     draining: BoolArray
     """Shape (B,): to be taken out, besides those of the policies."""
+    not_made: Sequence[NotMade] = ()
+    """Orders that the executor has not carried out."""
 
 
 class RoundView(NamedTuple):
@@ -89,7 +98,7 @@ def view_round(
     takes = live & ~draining & ~lost_bundles
     doubtful = lost_bundles & (round_.age_s <= DOUBTFUL_PERIODS * options.sample_period_s)
     open_ = frozenset(brokers[i] for i in np.flatnonzero(takes).tolist())
-    settled = settle(state.orders, load, measured_at_s, open_, now_s, options)
+    settled = settle(state.orders, load, measured_at_s, open_, now_s, options, round_.not_made)
 
     change = known & (before.latest[0] != load.throughput())
     differs = np.bincount(load.owner, change, len(brokers)) > 0
@@ -164,7 +173,7 @@ def sorted_by_name(round_: BalanceRound) -> BalanceRound:
         sessions=load.sessions[by] if len(load.sessions) else load.sessions,
     )
     draining = np.asarray(round_.draining, np.bool_)[at]
-    return BalanceRound(ordered, round_.now_s, np.maximum(age_s, 0)[at], draining)
+    return BalanceRound(ordered, round_.now_s, np.maximum(age_s, 0)[at], draining, round_.not_made)
 
 
 def _order_of(names: Sequence[str]) -> tuple[IntArray, IntArray]:

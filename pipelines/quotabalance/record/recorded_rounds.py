@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotabalance.planning.bundle_orders import NotMade, not_made_of
 from quotabalance.planning.reported_loads import (
     BUNDLES,
     COUNT_COLUMNS,
@@ -44,6 +45,8 @@ class RecordedRound(NamedTuple):
     first: bool
     """All memories were empty."""
     plan_hash: str
+    not_made: Sequence[NotMade]
+    """Orders that the executor had not carried out."""
     decisions: Sequence[Mapping[str, Any]]
     """Rows of ``balance_decisions`` without their stamp, in their order."""
 
@@ -101,6 +104,7 @@ def _recorded(row: Mapping[str, Any], load: pa.Table, decisions: pa.Table) -> Re
         row["mode"],
         row["first"],
         row["plan_hash"],
+        not_made_of(row["not_made"]),
         decisions.drop(["epoch", "seq", "round_at", "date"]).sort_by("place").to_pylist(),
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from quotabalance.planning.bundle_orders import NotMade
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions
 from quotabalance.planning.options import BalanceOptions
@@ -70,6 +71,7 @@ def once(
     now_s: float = 0.0,
     age_s: Sequence[float] | None = None,
     draining: Sequence[str] = (),
+    not_made: Sequence[NotMade] = (),
     **options: Any,
 ) -> tuple[BalanceState, Decisions]:
     """One round, by default with ``AT_ONCE``."""
@@ -79,6 +81,7 @@ def once(
         now_s,
         np.zeros(count) if age_s is None else np.array(age_s, np.float64),
         np.array([name in draining for name in load.brokers], np.bool_),
+        not_made,
     )
     given = BalanceOptions.model_validate({**AT_ONCE, **options})
     return decide(state or BalanceState.empty(), round_, given, policies or Policies())

@@ -19,7 +19,7 @@ from quotabalance.job.plan_finisher import BalanceFinisher
 from quotabalance.planning.approval import Tolerance
 from quotabalance.planning.decisions import Decisions, Move
 from quotabalance.settings import Balance, Collect, Execute
-from quotabalance.wire.balance_plans import decode_plan, encode_plan
+from quotabalance.wire.balance_plans import PlanMessage, decode_plan, encode_plan
 from quotabalance.wire.broker_loads import BrokerLoad
 from quotabalance.wire.load_reports import decode_load_report
 from quotaplane.agents.conditions import Conditions, Say
@@ -177,10 +177,10 @@ def test_a_stop_ends_what_is_under_way_and_says_what_was_not_done() -> None:
 
 def test_what_cannot_be_recorded_is_not_begun() -> None:
     class FullDisk(NoRecord):
-        async def write(self, plan_hash: str, epoch: int, seq: int, *rows: Any) -> None:
+        async def write(self, plan: PlanMessage, *rows: Any) -> None:
             if len(self.rows) >= 2:
                 raise HistoryError("no space left")
-            await super().write(plan_hash, epoch, seq, *rows)
+            await super().write(plan, *rows)
 
     bundles = bundles_of(6)
     cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
@@ -399,8 +399,8 @@ class NoRecord:
     def __init__(self) -> None:
         self.rows: list[Any] = []
 
-    async def write(self, plan_hash: str, epoch: int, seq: int, *rows: Any) -> None:
-        self.rows += [(plan_hash, row.action, row.outcome) for row in rows]
+    async def write(self, plan: PlanMessage, *rows: Any) -> None:
+        self.rows += [(plan.plan_hash, row.action, row.outcome) for row in rows]
 
 
 @pytest.mark.parametrize("mode", ["auto", "propose"])

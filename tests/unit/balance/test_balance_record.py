@@ -14,7 +14,9 @@ import pytest
 from quotabalance.cli import replay_rounds, what_if
 from quotabalance.job.job import BalanceSpec
 from quotabalance.job.plan_finisher import BalanceFinisher
+from quotabalance.job.program import NOT_MADE
 from quotabalance.job.reports_held import BalanceJobState
+from quotabalance.planning.bundle_orders import NotMade, not_made_text
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions, Move, Split
 from quotabalance.record.alternatives import OtherOwners, StrategyOutcome
@@ -46,6 +48,7 @@ class Recording:
         self.loads = self.random.lognormal(13, 0.7, 40)
         self.owner = np.where(np.arange(40) < 25, 0, np.arange(40) % 4)
         self.now_ms = NOW_MS + 2_200_000  # ten minutes before a full hour
+        self.not_made: list[NotMade] = []
 
     def run(self, writer: HistoryWriter, rounds: int) -> None:
         for _ in range(rounds):
@@ -55,11 +58,14 @@ class Recording:
 
     def _batch(self, writer: HistoryWriter, at_ms: int, arrived: dict[str, list[bytes]]) -> None:
         stamp = Round(self.job.epoch, self.job.seq, at_ms)
-        done = self.finisher.finish(stamp, self.job.batch(at_ms, arrived))
+        not_made = not_made_text(self.not_made).encode()
+        done = self.finisher.finish(stamp, self.job.batch(at_ms, arrived | {NOT_MADE: [not_made]}))
         writer.append_round(stamp, done.tables)
         decided = done.tables.get("balance_decisions")
         for row in [] if decided is None else decided.to_pylist():
-            if row["kind"] == "move":
+            if row["kind"] == "move" and self.random.random() < 0.3:
+                self.not_made.append(NotMade(row["subject"], at_ms, "refused: it is full"))
+            elif row["kind"] == "move":
                 place = [bundle_of(n) for n in range(40)].index(row["subject"])
                 self.owner[place] = BROKERS.index(row["target"])
 
@@ -91,7 +97,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> History:
     with HistoryWriter(history, "one", BalanceSpec.tables, BalanceSpec.last_table) as writer:
         first.run(writer, 20)
     options = {**BALANCE.options, "start_above": 0.5, "stop_below": 0.4}
-    second = Recording(BALANCE.model_copy(update={"options": options}), epoch=8)
+    second = Recording(BALANCE.model_copy(update={"options": options, "mode": "auto"}), epoch=8)
     second.now_ms = first.now_ms
     with HistoryWriter(history, "two", BalanceSpec.tables, BalanceSpec.last_table) as writer:
         second.run(writer, 6)

@@ -15,7 +15,7 @@ from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.pulsar_admin.active_brokers import ActiveBrokers, following_brokers
 from quotaplane.pulsar_admin.cluster_list import NO_BROKERS, ClusterList
 from quotaplane.settings import Cluster
-from quotaplane.streams.listed_brokers import ListedBrokers
+from quotaplane.streams.listed_brokers import listed_brokers
 from tests.unit.pulsar_admin.cluster_cases import Answer, Paced, RestServer
 from tests.unit.streams.test_attempts import Folder
 
@@ -184,11 +184,11 @@ def test_a_batch_that_runs_again_sees_the_same_list_whatever_it_is_by_then() -> 
     a, ab, left = listing_of("a"), listing_of("a", "b"), listing_of("a", "b", left={"b": 7})
     folder, lists = Folder(), [a, ab, left, listing_of("c", "d"), listing_of("d"), *[a] * 2]
     for seq, newest in enumerate(lists):
-        listed = ListedBrokers(folder, lambda now=newest: now)  # type: ignore[misc]
+        listed = listed_brokers(folder, lambda now=newest: now)  # type: ignore[misc]
         seen = listed.of_batch(seq)
         for later in (listing_of("x"), listing_of("y", "z", left={"z": 8})):
             # The job is killed in the batch and starts again, and the cluster has changed.
-            after = ListedBrokers(folder, lambda later=later: later)  # type: ignore[misc]
+            after = listed_brokers(folder, lambda later=later: later)  # type: ignore[misc]
             assert after.of_batch(seq) == seen
     assert listed.of_batch(7) == a
     assert listed.of_batch(8) == a
@@ -196,7 +196,7 @@ def test_a_batch_that_runs_again_sees_the_same_list_whatever_it_is_by_then() -> 
 
 def test_a_departure_holds_from_the_next_batch_on() -> None:
     folder, newest = Folder(), listing_of("a", "b")
-    listed = ListedBrokers(folder, lambda: newest)
+    listed = listed_brokers(folder, lambda: newest)
     assert listed.of_batch(1).left_at_ms == {}
     newest = listing_of("a", "b", left={"b": 1500})
     assert [listed.of_batch(seq).left_at_ms for seq in (2, 3, 4)] == [{}, {"b": 1500}, {"b": 1500}]
@@ -207,7 +207,7 @@ def test_a_departure_holds_from_the_next_batch_on() -> None:
 def test_a_list_that_stays_is_written_once() -> None:
     folder = Folder()
     folder.write = Mock(side_effect=folder.write)  # type: ignore[method-assign]
-    listed = ListedBrokers(folder, lambda: listing_of("b", "a", left={"b": 3}))
+    listed = listed_brokers(folder, lambda: listing_of("b", "a", left={"b": 3}))
     expected = listing_of("a", "b", left={"b": 3})
     assert [listed.of_batch(seq) for seq in range(5, 9)] == [expected] * 4
     assert folder.write.call_count == 1
@@ -218,4 +218,4 @@ def test_a_damaged_note_is_one_line(text: str) -> None:
     folder = Folder()
     folder.files["listed_brokers.json"] = text
     with pytest.raises(ConfigError, match=r"data/checkpoint: listed_brokers\.json can't be"):
-        ListedBrokers(folder, lambda: NO_BROKERS)
+        listed_brokers(folder, lambda: NO_BROKERS)
