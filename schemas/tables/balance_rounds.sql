@@ -9,6 +9,7 @@ CREATE TABLE balance_rounds (
   strategy STRING NOT NULL COMMENT 'quotaplane, or Pulsar\'s class',
   settings STRING NOT NULL COMMENT 'JSON: options and policies in force',
   brokers ARRAY<STRING> NOT NULL COMMENT 'the brokers of the round',
+  not_made STRING NOT NULL COMMENT 'JSON: orders that the executor has not carried out',
   first BOOLEAN NOT NULL COMMENT 'the first round of its epoch: all memories are empty',
   every_broker BOOLEAN NOT NULL COMMENT 'the table load has a row for each broker',
   bundles BIGINT NOT NULL COMMENT 'bundles on these brokers',
