@@ -171,12 +171,13 @@ class _Check:
         for rules in now.rules:
             pools = pools.within(rules.pools)
         usable = pools.open_to & stays
-        load = np.bincount(pools.of_bundle, now.load.throughput(), len(usable))
+        load = np.bincount(pools.of_bundle, now.load.throughput(), len(usable)).astype(np.float64)
         load[~usable.any(axis=1)] = 0.0
         mean = np.full(len(stays), load.sum() / max(float(self._capacity[stays].sum()), 1e-9))
         if stays.any():
             mean[stays] = pool_means(load, usable[:, stays], self._capacity[stays])
-        return np.maximum(mean, 1e-9)
+        positive: FloatArray = np.maximum(mean, 1e-9)
+        return positive
 
     def _shares(self, carried: FloatArray) -> FloatArray:
         shares: FloatArray = carried / self._capacity / self._mean

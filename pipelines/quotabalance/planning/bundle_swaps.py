@@ -85,8 +85,9 @@ class SwapPlanner:
     def _roomiest(self, source: int, column: int) -> list[int]:
         """Brokers with most room."""
         room = self._board.room(self._options.stop_below)
-        open_ = self._board.takes & self._mover.rules.neighbours(source)
-        open_ = np.flatnonzero(open_ & (np.arange(len(room)) != source))
+        others = self._board.takes & self._mover.rules.neighbours(source)
+        others[source] = False
+        open_ = np.flatnonzero(others)
         nearest: list[int] = open_[np.argsort(-room[open_, column], kind="stable")].tolist()
         return nearest[:SWAP_TARGETS]
 

@@ -119,16 +119,16 @@ class PlacementRules:
     def neighbours(self, source: int) -> BoolArray:
         """Brokers that share a pool with ``source``; shape (B,)."""
         pools = self.pools.open_to
-        found: BoolArray = pools[pools[:, source]].any(axis=0)
-        return found
+        return np.asarray(pools[pools[:, source]].any(axis=0))
 
     def misplaced(self) -> IntArray:
         """Bundles that are where an isolation policy forbids it, though a broker that takes bundles
         is allowed; their places, those of one namespace together.
         """
         open_to, of_bundle = self.pools
-        homeless = ~(open_to & self._takes).any(axis=1)[of_bundle]
-        return np.flatnonzero(~open_to[of_bundle, self._owner] & ~homeless & ~self.pinned(False))
+        somewhere = np.asarray((open_to & self._takes).any(axis=1))
+        wrong = somewhere[of_bundle] & ~open_to[of_bundle, self._owner]
+        return np.flatnonzero(wrong & ~self.pinned(False))
 
     @cached_property
     def _domains(self) -> IntArray:

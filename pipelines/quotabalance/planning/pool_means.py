@@ -76,7 +76,8 @@ def broker_means(
     if pools.open_to[:, takes].all():
         return mean
     open_to = pools.open_to[:, takes]
-    free = counts[owner] & open_to.any(axis=1)[pools.of_bundle]
+    somewhere = np.asarray(open_to.any(axis=1))
+    free = counts[owner] & somewhere[pools.of_bundle]
     kinds, kind = np.unique(open_to, axis=1, return_inverse=True)
     alike = kind.reshape(-1) == np.arange(kinds.shape[1])[:, None]
     brokers = np.concatenate((open_to, alike))
@@ -120,7 +121,7 @@ def pool_means(load: FloatArray, pools: BoolArray, capacity: FloatArray) -> Floa
     """
     kinds, kind = np.unique(pools, axis=1, return_inverse=True)
     kind = kind.reshape(-1)  # numpy 2.0 returned another shape
-    room = np.bincount(kind, capacity, kinds.shape[1])
+    room = np.bincount(kind, capacity, kinds.shape[1]).astype(np.float64)
     mean = np.zeros(len(room))
     open_, left = np.ones(len(room), np.bool_), load > 0
     while left.any():
@@ -128,7 +129,8 @@ def pool_means(load: FloatArray, pools: BoolArray, capacity: FloatArray) -> Floa
         brokers = kinds[tight].any(axis=0) & open_
         mean[brokers] = load[tight].sum() / room[brokers].sum()
         open_ &= ~brokers
-        left &= ~tight
+        # a load without brokers now is one that rounding kept out of the tightest
+        left &= ~tight & (kinds & open_).any(axis=1)
     found: FloatArray = mean[kind]
     return found
 
