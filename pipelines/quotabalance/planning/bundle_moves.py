@@ -151,6 +151,8 @@ class MovePlanner:
             if len(left_over):
                 most = self.rules.pools.most(self.board.room(fill), left_over)
                 fits = (self._fit[left_over] <= most).all(axis=1)
+                unfit = dict.fromkeys(left_over[~fits].tolist(), "NoTarget")
+                self.why_not = unfit | self.why_not
                 left_over = left_over[fits & (self.board.need[left_over, column] > 0)]
             if not len(left_over):
                 return False

@@ -55,8 +55,10 @@ class LoadBoard:
         self.foreign = work.foreign
         self.idle = work.idle
         self.used: FloatArray = own + under_way + work.foreign
-        self.mean = broker_means(work, owner, own + under_way, gives | takes, takes, pools)
+        means = broker_means(work, owner, own + under_way, gives | takes, takes, pools)
+        self.mean = means.of_brokers
         """Shape (B,): what each broker is compared with."""
+        self.mean_of_cluster = means.of_cluster
         self._ratio: list[float] = self.ratios().tolist()
         self._heap = [(self._ratio[b], b) for b in np.flatnonzero(takes).tolist()]
         heapify(self._heap)

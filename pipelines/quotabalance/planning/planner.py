@@ -17,6 +17,7 @@ from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.policies import Policies
 from quotabalance.planning.round_reasons import (
     broker_skips,
+    held_by_policies,
     load_lost,
     misplaced_stay,
     stuck,
@@ -72,6 +73,7 @@ def _plan(
     brokers, bundles = tuple(load.brokers), tuple(load.bundles)
     skips = broker_skips(now, options)
     skips += unknown_names(policies, now.rules, brokers)
+    skips += held_by_policies(now, options)
     holds = np.bincount(board.owner, minlength=len(brokers)) > 0
     to_drain = np.flatnonzero(now.draining & holds)
     if now.takes.sum() < 1 or (now.takes.sum() < 2 and not len(to_drain)):

@@ -45,6 +45,14 @@ class Pools(NamedTuple):
         return of_pools[self.of_bundle[bundles]]
 
 
+class BrokerMeans(NamedTuple):
+    """What brokers are compared with: the mean use of the resource whose mean is highest."""
+
+    of_brokers: FloatArray
+    """Shape (B,); for brokers that take no bundles that of the cluster."""
+    of_cluster: float
+
+
 def broker_means(
     work: Workload,
     owner: IntArray,
@@ -52,8 +60,8 @@ def broker_means(
     counts: BoolArray,
     takes: BoolArray,
     pools: Pools,
-) -> FloatArray:
-    """The mean use that each broker is compared with: of the resource whose mean is highest.
+) -> BrokerMeans:
+    """The mean use that each broker could have if loads were divided as evenly as pools allow.
 
     Bundles that no broker of their pool can take stay where they are, as do foreign load and
     bundles under way: these count for all brokers of the same pools as theirs.
@@ -65,16 +73,14 @@ def broker_means(
         counts: shape (B,): brokers whose bundles count.
         takes: shape (B,): brokers that may get bundles; only their capacity counts.
         pools: of the bundles.
-
-    Returns:
-        Shape (B,); for brokers that take none the mean of all others.
     """
     room = np.where(takes[:, None], work.capacity, 0).sum(axis=0)
     all_use = carried[counts].sum(axis=0) + work.foreign[takes].sum(axis=0)
     means = np.divide(all_use, room, out=np.zeros_like(all_use), where=room > 0)
-    mean = np.full(len(takes), float(means.max()) if takes.any() else 0.0)
+    of_cluster = float(means.max()) if takes.any() else 0.0
+    mean = np.full(len(takes), of_cluster)
     if pools.open_to[:, takes].all():
-        return mean
+        return BrokerMeans(mean, of_cluster)
     open_to = pools.open_to[:, takes]
     somewhere = np.asarray(open_to.any(axis=1))
     free = counts[owner] & somewhere[pools.of_bundle]
@@ -89,7 +95,7 @@ def broker_means(
         loads = np.concatenate((load, alike @ np.maximum(fixed[takes], 0)))
         of_resources.append(pool_means(loads, brokers, work.capacity[takes, column]))
     mean[takes] = np.max(of_resources, axis=0)
-    return mean
+    return BrokerMeans(mean, of_cluster)
 
 
 def pool_means(load: FloatArray, pools: BoolArray, capacity: FloatArray) -> FloatArray:

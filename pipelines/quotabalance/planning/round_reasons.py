@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from quotabalance.planning.placement_rules import PlacementRules
     from quotabalance.planning.round_view import RoundView
 
+_NAMED: Final = 3
 _WHY: Final = {
     "Grace": "were moved less than the grace period ago",
     "InFlight": "are being moved or split, or wait until that is done",
@@ -64,6 +65,24 @@ def broker_skips(now: RoundView, options: BalanceOptions) -> list[Skip]:
                 f" above {1 + HARMLESS * float(overload.start[broker]):.3f}"
             )
             skips.append(Skip(brokers[broker], "Noise", text))
+    return skips
+
+
+def held_by_policies(now: RoundView, options: BalanceOptions) -> list[Skip]:
+    """Brokers that carry more than others because policies leave their bundles no other broker."""
+    board, brokers = now.board, now.round_.load.brokers
+    most = board.mean_of_cluster
+    above = now.takes & (board.mean > (1 + options.start_above) * most) & (most > 0)
+    skips = []
+    for mean in np.unique(board.mean[above]).tolist():
+        mine = [brokers[at] for at in np.flatnonzero(above & (board.mean == mean)).tolist()]
+        shown = ", ".join(mine[:_NAMED]) + (" ..." if len(mine) > _NAMED else "")
+        number = "1 broker" if len(mine) == 1 else f"{len(mine)} brokers"
+        text = (
+            f"policies leave some bundles only {number}, whose mean is {mean / most:.2f} x the"
+            f" cluster's: {shown}"
+        )
+        skips.append(Skip(mine[0] if len(mine) == 1 else "", "Policy", text))
     return skips
 
 

@@ -78,7 +78,13 @@ def test_a_policy_is_read_as_pulsar_prints_it() -> None:
 @pytest.mark.parametrize(("vip", "free"), [(0.1, 30.0), (30.0, 0.1), (0.0, 30.0)])
 def test_even_pools_are_left_alone_however_unequal_they_are(vip: float, free: float) -> None:
     _, decided = once(cluster(pool_of_two(vip, free)), read_policies(VIP))
-    assert labels(decided) == {"Balanced"}
+    assert not decided.moves
+    assert not decided.splits
+    (skip,) = decided.skips
+    fuller = "v0:8080, v1:8080" if vip > free else "s0:8080, s1:8080"
+    assert skip.label == "Policy"
+    assert "policies leave some bundles only 2 brokers, whose mean is" in skip.reason
+    assert skip.reason.endswith(fuller)
 
 
 def test_a_pool_is_balanced_within_itself() -> None:
