@@ -21,7 +21,7 @@ from quotabalance.pulsar_admin.bundle_actions import (
     owned_bundles,
     topic_weights,
 )
-from quotabalance.pulsar_admin.isolation import anti_affinity_group, read_isolation
+from quotabalance.pulsar_admin.namespace_policies import anti_affinity_group, read_isolation
 from quotaplane.groups.names import name_flaw
 from quotaplane.groups.pulsar_fields import PulsarFields, fields_in, read_fields
 from quotaplane.model import BASIC

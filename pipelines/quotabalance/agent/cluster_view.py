@@ -12,7 +12,7 @@ from quotabalance.planning.policies import Policies
 from quotabalance.planning.policies import read_policies as checked_policies
 from quotabalance.pulsar_admin.broker_stats import BrokerStats, read_broker_stats
 from quotabalance.pulsar_admin.bundle_actions import owned_bundles
-from quotabalance.pulsar_admin.isolation import anti_affinity_group, read_isolation
+from quotabalance.pulsar_admin.namespace_policies import anti_affinity_group, read_isolation
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError, InputError
 from quotaplane.model import FloatArray

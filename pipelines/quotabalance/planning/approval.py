@@ -52,7 +52,7 @@ class PlanCheck(NamedTuple):
     refusals: tuple[str, ...]
     """Why nothing of the plan may be done, a sentence each."""
     of_moves: tuple[str, ...]
-    """Of each move why it must not be made; "" = it may be, or is done."""
+    """The reason why each move must not be made; "" = it may be, or is done."""
     of_splits: tuple[str, ...]
     done: BoolArray
     """(moves,) the receiver has the bundle already."""
@@ -184,7 +184,7 @@ class _Check:
         return shares
 
     def _after(self, moves: IntArray) -> FloatArray:
-        """What brokers carry after these moves; (B,)."""
+        """Loads of brokers after these moves; (B,)."""
         source, target = self._ends(moves)
         rates, brokers = self._rates(moves), len(self._carried)
         after: FloatArray = (

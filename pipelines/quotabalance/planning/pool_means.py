@@ -46,7 +46,7 @@ class Pools(NamedTuple):
 
 
 class BrokerMeans(NamedTuple):
-    """What brokers are compared with: the mean use of the resource whose mean is highest."""
+    """Means that brokers are compared with: of the resource whose mean is highest."""
 
     of_brokers: FloatArray
     """Shape (B,); for brokers that take no bundles that of the cluster."""

@@ -1,4 +1,4 @@
-"""What the executor has not carried out is not under way any more."""
+"""Orders that the executor has not carried out are not under way any more."""
 
 from __future__ import annotations
 

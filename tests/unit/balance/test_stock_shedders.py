@@ -25,7 +25,7 @@ def cluster(usage: dict[str, float], bundles: dict[str, list[float]]) -> dict[st
         broker: {
             **{resource: [percent, 100] for resource in RESOURCES},
             "bundles": {
-                f"t/{broker}/0x{at:08x}_0xffffffff": [size, 0.0, size / 1000, 0.0]
+                f"t/{broker}/0x{at:08x}_0x{at + 1:08x}": [size, 0.0, size / 1000, 0.0]
                 for at, size in enumerate(bundles[broker])
             },
         }
