@@ -73,8 +73,8 @@ def check_plan(plan: Decisions, now: ClusterNow, tolerance: Tolerance) -> PlanCh
     2. a policy keeps the bundle away from the target, or it drains a broker that is not to be taken
        out;
     3. the bundle has to leave, because its broker is drained or a policy forbids it there, and the
-       target's machine would use more than ``OVERLOADED_SHARE`` of a resource; where limits are not
-       known, and for a drain, more than ``receiver_share`` times its mean;
+       target's machine would use more than ``OVERLOADED_SHARE`` of a balanced resource; where limits
+       are not known, and for a drain, more than ``receiver_share`` times its mean;
     4. it only evens out load, and all such moves together would not help any more: the highest load
        among the brokers that they touch would not go down, nor does each bundle leave a fuller
        machine for a less full one;
@@ -246,13 +246,15 @@ class _Check:
     def _bound_those_that_leave(self, leave: BoolArray) -> None:
         """Rule 3, one move after the other."""
         load = self._now.load
-        usage, known = load.usage.copy(), (load.limit > 0) & (load.usage > 0)
+        balanced = np.isin(RESOURCES, self._now.resources)  # a heap may be full of garbage
+        usage, known = load.usage.copy(), (load.limit > 0) & (load.usage > 0) & balanced
         moves = self._open()[leave[self._open()]]
         source, target = self._ends(moves)
         carried, most = self._carried.copy(), self._tolerance.receiver_share
         for move, begin, end, rate in zip(moves, source, target, self._rates(moves), strict=True):
             need = load.usage[begin] * rate / max(self._carried[begin], _LEAST_BYTES)
-            of_limit = (usage[end] + need)[known[end]] / load.limit[end][known[end]]
+            asked = known[end] & (need > 0)
+            of_limit = (usage[end] + need)[asked] / load.limit[end][asked]
             share = (carried[end] + rate) / self._capacity[end] / self._mean[end]
             name = load.brokers[end]
             if of_limit.max(initial=0.0) > OVERLOADED_SHARE:

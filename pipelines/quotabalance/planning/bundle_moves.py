@@ -278,14 +278,15 @@ class MovePlanner:
         one whose machine would use more than ``OVERLOADED_SHARE``; -1 = none.
         """
         board, options = self.board, self.options
-        share = ((board.used + board.need[bundle] + board.idle) / board.capacity).max(axis=1)
+        need = board.need[bundle]
+        shares = (board.used + need + board.idle) / board.capacity
         if board.has_limits:
-            open_ = open_ & (share <= OVERLOADED_SHARE)
+            open_ = open_ & ~((shares > OVERLOADED_SHARE) & (need > 0)).any(axis=1)
         if not open_.any():
             return -1
         for fill in (options.stop_below, options.start_above):
             fits = np.flatnonzero(open_ & (board.room(fill) >= self._fit[bundle]).all(axis=1))
             if len(fits):
-                return int(fits[board.after(board.need[bundle], fits).argmin()])
+                return int(fits[board.after(need, fits).argmin()])
         places = np.flatnonzero(open_)
-        return int(places[share[places].argmin()])
+        return int(places[shares[places].max(axis=1).argmin()])

@@ -146,7 +146,8 @@ def test_what_a_policy_demands_is_not_refused_for_the_mean() -> None:
     labelled = Decisions([back.moves[0]._replace(label="Policy")])
     assert "it would not help any more" in refusals(labelled, load)
     full = with_machines(load, [10.0, 10.0, 84.0], [100.0] * 3)
-    assert "b2 would use 94% of its machine" in refusals(back, full, policies=rule)
+    found = refusals(back, full, policies=rule, resources=("cpu",))
+    assert "b2 would use 94% of its machine" in found
 
 
 def test_a_move_that_a_policy_forbids_takes_no_other_with_it() -> None:
@@ -255,3 +256,9 @@ def test_moves_under_way_at_a_decrease_halve_once() -> None:
 def test_the_tolerance_decides(share: float) -> None:
     load = cluster([0, 0, 0, 0, 1, 2], [13, 7, 10, 10, 10, 10])
     assert bool(check_plan(PLAN, now(load), Tolerance(share)).refusals) == (share < 0.3)
+
+
+def test_a_bundle_without_traffic_may_go_to_a_full_machine() -> None:
+    load = with_machines(cluster([0, 1, 2], [0, 10, 10]), [10.0, 98.0, 98.0], [100.0] * 3)
+    drain = Decisions([move(0, 0, 1, 0)])
+    assert refusals(drain, load, drained=[True, False, False], resources=("cpu",)) == ""
