@@ -73,7 +73,7 @@ def check_plan(plan: Decisions, now: ClusterNow, tolerance: Tolerance) -> PlanCh
     2. a policy keeps the bundle away from the target, or it drains a broker that is not to be taken
        out;
     3. the bundle has to leave, because its broker is drained or a policy forbids it there, and the
-       target's machine would use more than ``OVERLOADED_SHARE`` of a balanced resource; where limits
+       target would use more than ``OVERLOADED_SHARE`` of a balanced resource; where limits
        are not known, and for a drain, more than ``receiver_share`` times its mean;
     4. it only evens out load, and all such moves together would not help any more: the highest load
        among the brokers that they touch would not go down, nor does each bundle leave a fuller
