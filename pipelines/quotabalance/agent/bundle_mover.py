@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from quotabalance.planning.decisions import Move
 from quotabalance.pulsar_admin.bundle_actions import claim, owned_bundles, unload
+from quotabalance.record.outcomes import ALREADY, DONE, FAILED, MISSED, MOVED_ON
 from quotaplane.errors import ClusterError
 from quotaplane.pulsar_admin.active_brokers import BrokerAddress
 from quotaplane.pulsar_admin.rest import RefusedError, Rest
@@ -25,12 +26,6 @@ RETRY_AFTER_S: Final = 1.0
 _CLAIM_EVERY_S: Final = 0.05
 _CLAIMS_AFTER_UNLOAD_S: Final = 5.0
 """How long a bundle without an owner is claimed after its unload has ended."""
-
-DONE: Final = "done"
-ALREADY: Final = "already there"
-MISSED: Final = "missed"
-FAILED: Final = "failed"
-MOVED_ON: Final = "moved on"
 
 
 class MoveResult(NamedTuple):

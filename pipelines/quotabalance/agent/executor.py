@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from quotabalance.agent import bundle_mover as outcomes
 from quotabalance.agent.action_record import Action, ActionRecord
 from quotabalance.agent.bundle_mover import BundleMover, MoveResult
 from quotabalance.agent.bundle_splitter import split_bundle
@@ -20,6 +19,7 @@ from quotabalance.planning.decisions import Move, Split
 from quotabalance.planning.options import read_options
 from quotabalance.planning.placement_rules import PlacementRules
 from quotabalance.planning.policies import read_policies
+from quotabalance.record import outcomes
 from quotabalance.settings import Balance
 from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.agents.conditions import Say
@@ -27,8 +27,6 @@ from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.topics.bundle_names import parse_bundle
 
-NOT_DONE: Final = "not done"
-REFUSED: Final = "refused"
 _NAMED: Final = 3
 """Reasons that a refusal of a whole plan names."""
 TOLERANCE: Final = Tolerance()
@@ -144,7 +142,7 @@ class Executor:
             plan.decisions.moves, check.done.tolist(), check.of_moves, strict=True
         ):
             if done or refusal:
-                outcome = outcomes.ALREADY if done else REFUSED
+                outcome = outcomes.ALREADY if done else outcomes.REFUSED
                 counts[outcome] += 1
                 owner = move.target if done else ""
                 await self._moved(plan, move, MoveResult(outcome, owner, 0, 0.0, refusal))
@@ -206,8 +204,8 @@ class Executor:
                 await self._moved(plan, move, result)
         why = stopped()
         for move in pending:
-            counts[NOT_DONE] += 1
-            await self._moved(plan, move, MoveResult(NOT_DONE, "", 0, 0.0, why))
+            counts[outcomes.NOT_DONE] += 1
+            await self._moved(plan, move, MoveResult(outcomes.NOT_DONE, "", 0, 0.0, why))
         if pending:
             self._say(f"plan {plan.plan_hash}: {len(pending)} moves not done: {why}")
         return counts
@@ -261,7 +259,8 @@ class Executor:
     ) -> str:
         boundaries, begun_s = split.boundaries, time.monotonic()
         if why := refusal or self._unrecorded or ended():
-            outcome, message = REFUSED if refusal else NOT_DONE, why
+            outcome = outcomes.REFUSED if refusal else outcomes.NOT_DONE
+            message = why
         else:
             try:
                 boundaries = await split_bundle(

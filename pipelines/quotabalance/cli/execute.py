@@ -118,8 +118,8 @@ async def _approved(
     settings: BalanceSettings, rest: Rest, plan: PlanMessage, stop: asyncio.Event, why: str
 ) -> int:
     from quotabalance.agent.action_record import Action, ActionRecord
-    from quotabalance.agent.bundle_mover import ALREADY, DONE
     from quotabalance.agent.executor import Executor
+    from quotabalance.record.outcomes import ALREADY, DONE
 
     record = await asyncio.to_thread(ActionRecord, settings.history, why, "manual")
     try:

@@ -215,13 +215,11 @@ class _Check:
         """Moves whose bundle may not stay where it is; the label of a plan does not count, as every
         writer to the topic can write one; (moves,).
         """
-        leave = np.zeros(len(self._plan.moves), np.bool_)
-        moves = self._open()
-        source, _ = self._ends(moves)
-        for move, bundle, broker in zip(moves, self._bundles(moves), source, strict=True):
-            leave[move] = self._now.drained[broker] or any(
-                not rules.allowed(int(bundle), int(broker))[broker] for rules in self._now.rules
-            )
+        must = self._now.drained[self._now.load.owner]
+        for rules in self._now.rules:
+            must = must | rules.forbidden()
+        leave, moves = np.zeros(len(self._plan.moves), np.bool_), self._open()
+        leave[moves] = must[self._bundles(moves)]
         return leave
 
     def _keep_to_policies(self) -> None:
@@ -248,7 +246,8 @@ class _Check:
         load = self._now.load
         balanced = np.isin(RESOURCES, self._now.resources)  # a heap may be full of garbage
         usage, known = load.usage.copy(), (load.limit > 0) & (load.usage > 0) & balanced
-        moves = self._open()[leave[self._open()]]
+        moves = self._open()
+        moves = moves[leave[moves]]
         source, target = self._ends(moves)
         carried, most = self._carried.copy(), self._tolerance.receiver_share
         for move, begin, end, rate in zip(moves, source, target, self._rates(moves), strict=True):

@@ -125,10 +125,13 @@ class PlacementRules:
         """Bundles that are where an isolation policy forbids it, though a broker that takes bundles
         is allowed; their places, those of one namespace together.
         """
-        open_to, of_bundle = self.pools
-        somewhere = np.asarray((open_to & self._takes).any(axis=1))
-        wrong = somewhere[of_bundle] & ~open_to[of_bundle, self._owner]
+        somewhere = np.asarray((self.pools.open_to & self._takes).any(axis=1))
+        wrong = somewhere[self.pools.of_bundle] & self.forbidden()
         return np.flatnonzero(wrong & ~self.pinned(False))
+
+    def forbidden(self) -> BoolArray:
+        """Bundles that are where an isolation policy forbids it; shape (N,)."""
+        return np.asarray(~self.pools.open_to[self.pools.of_bundle, self._owner])
 
     @cached_property
     def _domains(self) -> IntArray:

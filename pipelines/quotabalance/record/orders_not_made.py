@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotabalance.planning.bundle_orders import NotMade
+from quotabalance.record.outcomes import NOT_MADE
 from quotabalance.record.tables import BALANCE_ACTIONS
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
@@ -17,8 +18,6 @@ from quotaplane.history.cached_table import CachedTable
 from quotaplane.history.store import reading
 from quotaplane.settings import History
 
-OUTCOMES: Final = ("refused", "not done", "failed", "missed", "moved on")
-"""Outcomes of moves and splits after which an order is not under way any more."""
 _COLUMNS: Final = ("action", "outcome", "bundle", "decided_at", "message")
 
 
@@ -65,7 +64,7 @@ def orders_of(rows: pa.Table) -> tuple[NotMade, ...]:
     """The orders in rows of ``balance_actions``, by bundle and time."""
     wanted = pc.and_(
         pc.not_equal(rows["action"], "plan"),
-        pc.is_in(rows["outcome"], pa.array(OUTCOMES, rows["outcome"].type)),
+        pc.is_in(rows["outcome"], pa.array(NOT_MADE, rows["outcome"].type)),
     )
     found = {
         (row["bundle"], round(row["decided_at"].timestamp() * 1000)): ": ".join(

@@ -12,6 +12,7 @@ from quotabalance.planning.reported_loads import (
     RATE_COLUMNS,
     USAGE_COLUMNS,
 )
+from quotabalance.record.outcomes import ALREADY, DONE, NOT_MADE
 from quotaplane.history.table_parts import TIMESTAMP, appended, column, columns, list_of
 
 _CLUSTER: Final = column("cluster", pa.string(), "the setting balance.cluster")
@@ -102,8 +103,7 @@ BALANCE_ACTIONS: Final = appended(
         column(
             "outcome",
             pa.string(),
-            "plan: begun, ended, refused; otherwise: done, already there, missed, failed, moved on,"
-            " not done, refused",
+            f"plan: begun, ended, refused; otherwise: {', '.join((DONE, ALREADY, *NOT_MADE))}",
         ),
         column("bundle", pa.string(), "the bundle; empty for a plan"),
         column("source", pa.string(), "its owner before"),
