@@ -78,9 +78,7 @@ class _Cluster:
         if kind < 0.03:
             space = str(random.choice(["pulsar/system", "pulsar/b1:80", "pulsar/x/b1:80"]))
         elif kind < 0.05:
-            space = str(
-                random.choice(["sla-monitor/c/b1:80", "sla-monitor/b1:80", "pulsar/a b:80"])
-            )
+            space = str(random.choice(["sla-monitor/c/b1:80", "sla-monitor/b1:80"]))
         elif kind < 0.06:
             space = "tenant/näme\U0001f600"
         name = f"{space}/0x{low:08x}_0x{low + 1 + self.made % 2:08x}"

@@ -86,7 +86,9 @@ def test_ties_in_large_maps_are_in_pulsars_order() -> None:
     """Bundles with equal loads, and a table that grew nine times while it was filled."""
     random = np.random.default_rng(1)
     rates = random.integers(1, 4, (6000, 4)) * 1e6
-    names = [f"t{at % 7}/ns{at % 91}/0x{at * 65537 % 2**32:08x}_0xffffffff" for at in range(6000)]
+    names = [
+        f"t{at % 7}/ns{at % 91}/0x{at * 65537:08x}_0x{at * 65537 + 1:08x}" for at in range(6000)
+    ]
     brokers = [f"b{at}:8080" for at in range(30)]
     owner = random.integers(0, 30 * 29, 6000) % (1 + random.integers(0, 30, 6000))
     rounds = []
