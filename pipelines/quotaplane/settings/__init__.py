@@ -81,8 +81,8 @@ class Limits(Section):
     """The contents and publication of limits."""
 
     lease_s: float = Field(default=120.0, gt=0, le=4_000_000)
-    """Time for which a limit holds unless renewed; older reports are not used. Raise it if the job
-    may be down for longer; lower it for safe limits sooner."""
+    """Time for which a limit holds unless renewed; reports older than it are not used. Raise it if
+    the job may be down for longer; lower it for safe limits sooner."""
     safe_share: float | None = Field(default=None, ge=0, le=1)
     """After its lease end a broker may use this part of the quota, divided by the known brokers.
     null: 1, with ``strict`` 0. Lower it if quotas must hold then."""
