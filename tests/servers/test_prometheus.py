@@ -88,9 +88,9 @@ def test_a_running_quota_job_is_scraped_and_alerts_follow_its_end(tmp_path: Path
             assert prometheus.value('up{job="quotaplane-quota"}') == 1
             shown = {*prometheus.api("label/__name__/values")}
             absent = {metric.name for metric in PROGRAMS["quota"] if not metric.buckets} - shown
-            # On a busy machine reports are refused, and rounds are slow.
+            # On a busy machine reports are refused for a while, and rounds are slow.
             busy = {"quotaplane_refused_report_age_seconds", "quotaplane_condition"}
-            # A busy machine has slow rounds; the enforcer's conditions are invented.
+            # The enforcer's conditions are invented.
             ours = 'job="quotaplane-quota",condition!="slow rounds"'
             wrong = f"count(quotaplane_condition{{{ours}}})"
             job.wait_until(lambda: prometheus.value(wrong) is None)
