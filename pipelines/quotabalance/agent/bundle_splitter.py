@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import numpy as np
+
 from quotabalance.planning.decisions import Split
 from quotabalance.planning.split_positions import split_positions
 from quotabalance.pulsar_admin.bundle_actions import bundle_bounds, split, topic_weights
@@ -13,6 +15,8 @@ from quotaplane.pulsar_admin.active_brokers import BrokerAddress
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.topics.bundle_names import parse_bundle
 
+_BY_TOPICS: Final = ("Topics", "Sessions")
+"""Labels of splits whose parts are to have equally many topics, not bytes."""
 _LOOKS: Final = 25
 _LOOK_EVERY_S: Final = 0.2
 
@@ -37,6 +41,8 @@ async def split_bundle(
     boundaries = wanted.boundaries
     if not boundaries:
         hashes, weights = await topic_weights(rest, wanted.bundle, addresses[wanted.owner].url)
+        if wanted.label in _BY_TOPICS:
+            weights = np.ones(len(hashes))
         try:
             boundaries = split_positions(bundle, hashes, weights)
         except InputError as error:

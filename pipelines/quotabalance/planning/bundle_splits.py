@@ -1,4 +1,4 @@
-"""Bundles that no move can help with: too big for any broker, or for the room that there is."""
+"""Which bundles are split: those above a limit, and those that no move can help with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from quotabalance.planning.above_limits import AboveLimit
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Skip, Split
 from quotabalance.planning.load_board import LoadBoard
@@ -28,7 +29,7 @@ PART_OF_ROOM: Final = 0.7
 """The share of a broker's room that a part should need, as parts are unequal."""
 
 UNSURE_PART: Final = 0.1
-"""The part of a big bundle's load that may be noise when it is compared with the others."""
+"""The part of a big bundle's load, or of what a broker may carry, that may be noise."""
 
 
 class SplitPlanner:
@@ -41,30 +42,35 @@ class SplitPlanner:
         rules: PlacementRules,
         resting: Mapping[int, str],
         guessed: BoolArray,
+        above: Sequence[AboveLimit],
         options: BalanceOptions,
     ) -> None:
-        """Prepare. ``load`` is sorted by name; ``resting`` is as in ``MovePlanner``.
+        """Prepare, and ask for splits of bundles that have more than a bundle may have.
 
-        ``guessed``, shape (N,): parts of a split that were not measured yet.
+        Args:
+            board: what brokers will carry.
+            load: sorted by name.
+            rules: where bundles may be.
+            resting: as in ``HeldBack``.
+            guessed: shape (N,): parts of a split that were not measured yet.
+            above: bundles above a limit.
+            options: of the strategy.
         """
         self._board, self._load, self._rules = board, load, rules
-        self._resting, self._options = resting, options
+        self.resting, self._options = dict(resting), options
+        """Bundles that are not moved or split in this round, and the labels that say why."""
         self._more: Counter[str] = Counter()
-        self._waiting = {
-            int(load.owner[i])
-            for i, label in resting.items()
-            if label == "InFlight" and board.owner[i] == load.owner[i]
-        }
-        self._waiting |= set(load.owner[guessed].tolist())
         self._refused: set[int] = set()
         self.splits: list[Split] = []
         self.skips: list[Skip] = []
+        self._divide(above)
+        self._waits = self._are_unsure(guessed)
 
     def waits(self, source: int) -> bool:
         """Whether a bundle of the broker is being split, or its parts were not measured yet: they
         decide what is to be moved.
         """
-        return source in self._waiting
+        return bool(self._waits[source])
 
     def too_big(self, source: int) -> bool:
         """Ask for a split if the broker's biggest bundle is more than any broker may carry."""
@@ -96,7 +102,7 @@ class SplitPlanner:
         most = (1 + options.start_above) * board.mean[source] * board.capacity[source, column]
         if bundle < 0 or excess <= 0 or board.need[bundle, column] < most / 2:
             return False
-        if self._refusal(bundle, source):
+        if self._load_refusal(bundle, source):
             return False
         mine = np.flatnonzero(board.owner == source)
         room = self._rules.pools.most(board.room(options.stop_below), mine)
@@ -117,6 +123,33 @@ class SplitPlanner:
             " and no move or swap of its bundles brings it lower",
         )
 
+    def _divide(self, above: Sequence[AboveLimit]) -> None:
+        why_not: dict[tuple[str, str], list[int]] = {}
+        for bundle, times, label, text in above:
+            refusal = self._refusal(bundle)
+            if refusal:
+                why_not.setdefault(refusal, []).append(bundle)
+                continue
+            owner = self._load.brokers[self._load.owner[bundle]]
+            self._add(bundle, owner, self._parts(bundle, times), label, f"it has {text}")
+            self.resting[bundle] = "InFlight"
+        for (label, text), bundles in why_not.items():
+            name, count = self._load.bundles[bundles[0]], len(bundles)
+            reason = f"{count} bundles, as {name}, have more than a bundle may have; {text}"
+            self.skips.append(Skip("", label, reason, count))
+
+    def _are_unsure(self, guessed: BoolArray) -> BoolArray:
+        """Brokers of whose load a part is unsure; shape (B,)."""
+        board, load, unsure = self._board, self._load, guessed.copy()
+        for bundle, label in self.resting.items():
+            if label == "InFlight" and board.owner[bundle] == load.owner[bundle]:
+                unsure[bundle] = True
+        at = np.flatnonzero(unsure)
+        brokers = load.owner[at]
+        share = board.need[at] / board.capacity[brokers]
+        sums = np.bincount(brokers, share.max(axis=1, initial=0.0), len(load.brokers))
+        return np.asarray(sums > UNSURE_PART * board.mean)
+
     def _biggest(self, source: int) -> int:
         mine = np.flatnonzero(self._board.owner == source)
         column = self._board.scarcest(source)
@@ -130,25 +163,34 @@ class SplitPlanner:
         name = self._load.bundles[bundle]
         if bundle in self._refused:
             return False
-        refusal = self._refusal(bundle, source)
+        refusal = self._load_refusal(bundle, source)
         if refusal:
             self._refused.add(bundle)
             self.skips.append(Skip(name, *refusal))
             return False
-        boundaries = self._boundaries(bundle, source)
-        self.splits.append(Split(name, self._load.brokers[source], boundaries, "TooBig", reason))
-        self._more[namespace_of(name)] += max(len(boundaries), 1)
+        parts = self._parts(bundle, self._parts_that_fit(bundle, source))
+        self._add(bundle, self._load.brokers[source], parts, "TooBig", reason)
         return True
 
-    def _boundaries(self, bundle: int, source: int) -> tuple[int, ...]:
-        """Boundaries of enough equal parts that each fits on a broker; () = of two parts."""
-        board, parsed = self._board, parse_bundle(self._load.bundles[bundle])
+    def _add(
+        self, bundle: int, owner: str, boundaries: tuple[int, ...], label: str, reason: str
+    ) -> None:
+        name = self._load.bundles[bundle]
+        self.splits.append(Split(name, owner, boundaries, label, reason))
+        self._more[namespace_of(name)] += max(len(boundaries), 1)
+
+    def _parts_that_fit(self, bundle: int, source: int) -> float:
+        """How many equal parts are enough for each to fit on a broker."""
+        board = self._board
         column = board.scarcest(source)
         room = board.room(self._options.stop_below)[self._receivers(bundle, source), column]
         room = room[room > 0]
         part = PART_OF_ROOM * float(np.median(room)) if len(room) else 0.0
-        need = float(board.need[bundle, column])
-        parts = need / part if part > 0 else 2.0
+        return float(board.need[bundle, column]) / part if part > 0 else 2.0
+
+    def _parts(self, bundle: int, parts: float) -> tuple[int, ...]:
+        """Boundaries of this many equal parts, or as many as there may be; () = of two."""
+        parsed = parse_bundle(self._load.bundles[bundle])
         count = bundles_of(self._load.bundles, parsed.namespace) + self._more[parsed.namespace]
         most = min(MOST_PARTS, self._options.max_bundles_per_namespace - count + 1)
         if len(self._load.topics):
@@ -161,15 +203,19 @@ class SplitPlanner:
         open_[source] = False
         return open_
 
-    def _refusal(self, bundle: int, source: int) -> tuple[str, str] | None:
-        options, load, name = self._options, self._load, self._load.bundles[bundle]
+    def _load_refusal(self, bundle: int, source: int) -> tuple[str, str] | None:
+        """Label and reason, if the bundle is not split to relieve its broker."""
         if self._rules.restricts and not self._receivers(bundle, source).any():
-            text = f"a split would not help: policies keep its parts on {load.brokers[source]}"
-            return "Policy", text
+            broker = self._load.brokers[source]
+            return "Policy", f"a split would not help: policies keep its parts on {broker}"
+        return self._refusal(bundle)
+
+    def _refusal(self, bundle: int) -> tuple[str, str] | None:
+        options, load, name = self._options, self._load, self._load.bundles[bundle]
         if not options.allow_splits:
             return "TooBig", "a split would help, but splits are switched off"
-        if self._resting.get(bundle) in ("InFlight", "Missed"):
-            return self._resting[bundle], "a split would help, but an order for it is not settled"
+        if self.resting.get(bundle) in ("InFlight", "Missed"):
+            return self.resting[bundle], "a split would help, but an order for it is not settled"
         if len(load.topics) and load.topics[bundle] == 1:
             return "TooBig", "a split would help, but the bundle has one topic"
         try:

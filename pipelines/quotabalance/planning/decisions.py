@@ -10,6 +10,13 @@ from typing import Final, NamedTuple
 OURS: Final = "quotaplane"
 """The name of quotaplane's own strategy, beside those of Pulsar's classes."""
 
+PULSARS: Final = (
+    *("OverloadShedder", "ThresholdShedder", "UniformLoadShedder", "AvgShedder"),
+    "TransferShedder",
+)
+"""Pulsar's strategies, by the names of their classes. (``DeviationShedder`` is abstract: no broker
+can run it.)"""
+
 LABELS: Final = {
     # Pulsar's own labels (UnloadDecision.Reason), in its meaning
     "Overloaded": "the broker carries too much, so a bundle leaves it",
@@ -31,6 +38,7 @@ LABELS: Final = {
     "TooManyBundles": "the namespace has as many bundles as a namespace may have",
     "Splitting": "the bundle, or its parent, is being split",
     "Boundaries": "the split algorithm gives not exactly one boundary",
+    "SwitchedOff": "a setting of Pulsar's switches it off",
     "BelowMinimum": "less would be moved than the smallest amount that is worth an unload",
     # of quotaplane's strategy
     "Swap": "two bundles change places or one makes room for the other, as no single move fits",

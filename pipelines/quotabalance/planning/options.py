@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import Field, ValidationError, model_validator
 
+from quotabalance.planning.bundle_limits import BundleLimits
 from quotabalance.planning.cluster_load import RESOURCES
 from quotaplane.errors import InputError
 from quotaplane.parsing.decimals import OneSpelling
@@ -64,6 +66,14 @@ class BalanceOptions(OneSpelling):
 
     allow_splits: bool = True
     """false if Pulsar, or an administrator, splits bundles."""
+    max_bundle_topics: int = Field(default=1000, ge=1)
+    """A bundle with more topics is split. Set this and the next three to Pulsar's own limits."""
+    max_bundle_sessions: int = Field(default=1000, ge=0)
+    """As above, with more producers and consumers; 0: any number."""
+    max_bundle_messages_per_s: float = Field(default=30_000.0, gt=0)
+    """As above, with more messages in and out."""
+    max_bundle_bytes_per_s: float = Field(default=float(100 * 2**20), gt=0)
+    """As above, with more bytes in and out."""
     max_bundles_per_namespace: int = Field(default=128, ge=1)
     """A namespace with this many bundles is not split further. Set it to Pulsar's own limit,
     ``loadBalancerNamespaceMaximumBundles``."""
@@ -84,6 +94,16 @@ class BalanceOptions(OneSpelling):
         """A broker whose numbers are older no longer counts, and is forgotten."""
         return 3.0 * self.stale_after_s
 
+    @property
+    def bundle_limits(self) -> BundleLimits:
+        """The most of a bundle."""
+        return BundleLimits(
+            self.max_bundle_topics,
+            self.max_bundle_sessions,
+            self.max_bundle_messages_per_s,
+            self.max_bundle_bytes_per_s,
+        )
+
     def moves_in_a_round(self, brokers: int) -> int:
         """The most moves in one round of a cluster with this number of brokers."""
         if self.max_moves_per_round is not None:
@@ -91,13 +111,47 @@ class BalanceOptions(OneSpelling):
         return max(100, 3 * brokers)
 
 
+PULSARS_NAMES: Final = {
+    "loadBalancerNamespaceBundleMaxTopics": "max_bundle_topics",
+    "loadBalancerNamespaceBundleMaxSessions": "max_bundle_sessions",
+    "loadBalancerNamespaceBundleMaxMsgRate": "max_bundle_messages_per_s",
+    "loadBalancerNamespaceBundleMaxBandwidthMbytes": "max_bundle_bytes_per_s",
+    "loadBalancerNamespaceMaximumBundles": "max_bundles_per_namespace",
+}
+"""Options that Pulsar has, too, by its names. Its bytes are in MB of 2^20."""
+
+
 def read_options(values: Any) -> BalanceOptions:
     """Options from a mapping, for example of a settings file.
 
+    Limits of bundles may have Pulsar's names, too.
+
     Raises:
         InputError: a name is unknown or a value unusable; one line that names it.
+
+    >>> read_options({"loadBalancerNamespaceBundleMaxBandwidthMbytes": 1}).max_bundle_bytes_per_s
+    1048576.0
     """
+    if isinstance(values, Mapping):
+        values = with_our_names(values)
     try:
         return BalanceOptions.model_validate(values)
     except ValidationError as error:
         raise InputError(first_error(error)) from None
+
+
+def with_our_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by our names only.
+
+    Raises:
+        InputError: one is given by both names.
+    """
+    renamed: dict[str, Any] = {}
+    for name, value in values.items():
+        ours = PULSARS_NAMES.get(name, name)
+        if ours in renamed:
+            raise InputError(f"{name}: is given twice, also as {ours}")
+        if name.endswith("Mbytes") and isinstance(value, (int, float)):
+            value = value * 2**20
+        renamed[ours] = value
+    return renamed

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from quotabalance.planning.above_limits import AboveLimit, above_limits
 from quotabalance.planning.balance_state import BalanceState as BalanceState
 from quotabalance.planning.bundle_moves import HeldBack, MovePlanner, RoundBudget
 from quotabalance.planning.bundle_orders import MISSED, UNDER_WAY, Order, find
@@ -25,6 +26,7 @@ from quotabalance.planning.round_reasons import (
 )
 from quotabalance.planning.round_view import BalanceRound as BalanceRound
 from quotabalance.planning.round_view import RoundView, sorted_by_name, view_round
+from quotaplane.model import IntArray
 
 MOST_LOST: Final = 0.01
 """Overloaded brokers wait while a larger part of the load has no known broker: any broker may have
@@ -76,25 +78,28 @@ def _plan(
     skips += held_by_policies(now, options)
     holds = np.bincount(board.owner, minlength=len(brokers)) > 0
     to_drain = np.flatnonzero(now.draining & holds)
+    rules = now.rules
+    misplaced = rules.misplaced()
+    misplaced = misplaced[~now.draining[board.owner[misplaced]]]
+    held_back = _held_back(now, options)
+    above = _above_limits(now, misplaced, options)
+    guessed = now.estimates.guessed()
+    splitter = SplitPlanner(board, load, rules, held_back.why, guessed, above, options)
     if now.takes.sum() < 1 or (now.takes.sum() < 2 and not len(to_drain)):
         text = f"{int(now.takes.sum())} of {len(brokers)} brokers may get bundles"
-        return [], [], [*skips, Skip("", "NoBrokers", text)]
-    rules = now.rules
+        return [], splitter.splits, [*skips, *splitter.skips, Skip("", "NoBrokers", text)]
     orders = now.settled.orders.values()
     ordered = sum(order.status == UNDER_WAY for order in orders)
     total = float(now.estimates.mean.sum())
     budget = RoundBudget.of(options, len(brokers), total, ordered)
-    held_back = _held_back(now, options)
+    held_back = held_back._replace(why=dict(splitter.resting))
     error = min(options.noise_z, 1.0) * np.sqrt(now.estimates.squared_error())
     sizes = now.estimates.mean
     mover = MovePlanner(board, load, sizes, error, rules, held_back, budget, options)
-    misplaced = rules.misplaced()
-    mover.move_misplaced(misplaced[~now.draining[board.owner[misplaced]]])
+    mover.move_misplaced(misplaced)
     if mover.why_not:
         skips.append(misplaced_stay(mover))
-    under_way = {find(bundles, move.bundle): "InFlight" for move in mover.moves}
-    resting = {**held_back.why, **under_way}
-    splitter = SplitPlanner(board, load, rules, resting, now.estimates.guessed(), options)
+    splitter.resting |= {find(bundles, move.bundle): "InFlight" for move in mover.moves}
     ratio = now.overload.ratio
     sources = np.flatnonzero(now.verdict.watch.active & now.takes)
     if now.lost_share > MOST_LOST:
@@ -137,6 +142,15 @@ def _relieved(
     if not done and set(mover.why_not.values()) <= {"NoTarget", "Policy"}:
         done = splitter.too_coarse(source)
     return done
+
+
+def _above_limits(now: RoundView, misplaced: IntArray, options: BalanceOptions) -> list[AboveLimit]:
+    """Those that are not about to be moved, and are ours to split."""
+    ours = now.takes[now.round_.load.owner] & ~now.rules.pinned(False)
+    ours[misplaced] = False
+    return [
+        each for each in above_limits(now.round_.load, now.estimates, options) if ours[each.bundle]
+    ]
 
 
 def _held_back(now: RoundView, options: BalanceOptions) -> HeldBack:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
+from quotabalance.planning.bundle_limits import LIMIT_LABELS, WITHIN, BundleLimits
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions, Skip, Split
 from quotabalance.stock.interface import StockRound
@@ -15,22 +15,12 @@ from quotabalance.stock.java import ConcurrentMapOrder
 from quotabalance.stock.leader_maps import LeaderMaps
 from quotabalance.stock.split_algorithms import most_bytes_of_triggers
 from quotabalance.stock.stock_settings import StockSettings
-from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.model import FloatArray, IntArray
 from quotaplane.topics.bundle_names import BundleName, namespace_of, parse_bundle
 
-_NONE = 4
-_REASONS = ("Topics", "Sessions", "MsgRate", "Bandwidth")
 
-
-class _Limits(NamedTuple):
-    topics: int
-    sessions: int
-    messages: int
-    bytes: int
-
-
-def _limits(settings: StockSettings) -> _Limits:
-    return _Limits(
+def _limits(settings: StockSettings) -> BundleLimits:
+    return BundleLimits(
         settings.loadBalancerNamespaceBundleMaxTopics,
         settings.loadBalancerNamespaceBundleMaxSessions,
         settings.loadBalancerNamespaceBundleMaxMsgRate,
@@ -38,32 +28,25 @@ def _limits(settings: StockSettings) -> _Limits:
     )
 
 
-def _why(reason: int, settings: StockSettings) -> tuple[str, str]:
+def _why(limit: int, settings: StockSettings) -> tuple[str, str]:
     """Label and text of a reason."""
-    if reason == _NONE:
+    if limit == WITHIN:
         return "Unknown", "the threshold of hits is below 0"
-    unit = ("topics", "sessions", "messages/s", "bytes/s")[reason]
-    return _REASONS[reason], f"more than {_limits(settings)[reason]} {unit}"
+    return LIMIT_LABELS[limit], _limits(settings).text(limit)
 
 
 def _column(counts: IntArray, bundles: int) -> IntArray:
     return counts if len(counts) else np.zeros(bundles, np.int64)
 
 
-def trigger_reasons(load: ClusterLoad, rates: FloatArray, settings: StockSettings) -> IntArray:
-    """The first limit that each bundle exceeds; shape (N,), 4 = none, or fewer than two
-    topics. ``rates``, shape (N, 4), is what messages and bytes are counted from.
+def exceeded_limits(load: ClusterLoad, rates: FloatArray, settings: StockSettings) -> IntArray:
+    """The first limit that each bundle exceeds, as ``BundleLimits.exceeded``. ``rates``, shape
+    (N, 4), is what messages and bytes are counted from.
     """
-    limits, bundles = _limits(settings), len(load.bundles)
+    bundles = len(load.bundles)
     topics, sessions = _column(load.topics, bundles), _column(load.sessions, bundles)
-    conditions: list[BoolArray] = [
-        topics > limits.topics,
-        (sessions > limits.sessions) & (limits.sessions > 0),
-        rates[:, 2] + rates[:, 3] > limits.messages,
-        rates[:, 0] + rates[:, 1] > limits.bytes,
-    ]
-    found = np.select(conditions, range(_NONE), _NONE)
-    return np.where(topics < 2, _NONE, found).astype(np.int64)
+    sizes, messages = rates[:, 0] + rates[:, 1], rates[:, 2] + rates[:, 3]
+    return _limits(settings).exceeded(topics, sessions, sizes, messages)
 
 
 def bundle_counts(bundles: Iterable[str]) -> Counter[str]:
@@ -95,8 +78,8 @@ class BundleSplitterTask:
         """
         load, settings = round_.load, self._settings
         self._maps.begin(load)
-        reasons = trigger_reasons(load, round_.long_term, settings)
-        hot = np.flatnonzero(reasons < _NONE)
+        reasons = exceeded_limits(load, round_.long_term, settings)
+        hot = np.flatnonzero(reasons < WITHIN)
         place = np.empty(len(load.brokers), np.int64)
         place[self._maps.brokers()] = np.arange(len(load.brokers))
         hot = hot[np.argsort(place[load.owner[hot]], kind="stable")]
@@ -157,7 +140,7 @@ class ExtensibleSplitter:
         present = {load.bundles[index] for index in own.tolist()}
         for bundle in [bundle for bundle in self._hits if bundle not in present]:
             del self._hits[bundle]
-        reasons = trigger_reasons(load, load.rates, settings)
+        reasons = exceeded_limits(load, load.rates, settings)
         topics = _column(load.topics, len(load.bundles))
         known = {**bundle_counts(load.bundles), **(counts or {})}
         cycle = _SplitCycle(settings, known, splitting)
@@ -180,7 +163,7 @@ class ExtensibleSplitter:
         return Decisions((), cycle.splits, cycle.skips)
 
     def _is_hit(self, bundle: str, reason: int, cycle: _SplitCycle) -> bool:
-        if reason == _NONE:
+        if reason == WITHIN:
             self._hits.pop(bundle, None)
         else:
             self._hits[bundle] += 1
