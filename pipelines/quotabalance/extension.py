@@ -9,6 +9,10 @@ from quotaplane.extensions import Extension
 EXTENSION: Final = Extension(
     commands={
         "balance": ("quotabalance.cli.balance", "decide which bundles leave which broker, and why"),
+        "balance bundles": (
+            "quotabalance.cli.bundles",
+            "list namespaces that have many idle bundles, and what can be done",
+        ),
         "balance collect": ("quotabalance.cli.collect", "publish the load of Pulsar's brokers"),
         "balance execute": ("quotabalance.cli.execute", "show or execute the balancer's plans"),
         "balance replay": (

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from quotabalance.planning.decisions import OURS, PULSARS
 from quotaplane.errors import ConfigError
 from quotaplane.settings import Settings, load_settings
 from quotaplane.settings.section import NamedTopic, Section, TopicName
@@ -59,6 +60,12 @@ class Balance(Senders):
     round_interval_s: float = Field(default=60.0, gt=0, le=86_400)
     """Time between decisions, and from the first report to the first decision. Raise it if brokers
     report less often."""
+    strategy: str = OURS
+    """``quotaplane``, or a shedder of Pulsar's (``UniformLoadShedder``, ...), which decides as your
+    brokers would. Begin with theirs, and set quotaplane after a what-if."""
+    broker_conf: str | None = None
+    """Your brokers' ``broker.conf``: settings of Pulsar's strategies, limits of bundles for all.
+    null: Pulsar's defaults. Set it if you changed them."""
     options: dict[str, Any] = Field(default={})
     """Options of the strategy, by name (docs/explain/balance.md). Set them after a what-if; what is
     left out has its default."""
@@ -70,6 +77,13 @@ class Balance(Senders):
     where others may write to ``plans_topic``."""
     collect: Collect = Collect()
     execute: Execute = Execute()
+
+    @field_validator("strategy")
+    @classmethod
+    def _known_strategy(cls, name: str) -> str:
+        if name != OURS and name not in PULSARS:
+            raise ValueError(f"there is no such strategy; expected {OURS}, {', '.join(PULSARS)}")
+        return name
 
     @field_validator("broker_from")
     @classmethod

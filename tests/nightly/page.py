@@ -32,6 +32,8 @@ def page(rows: Rows) -> str:
 
 def _line(part: Part, rows: list[Row]) -> str:
     passed = f"{sum(row.passed for row in rows)} of {len(part.items)}"
+    waiting = len(set(part.items).difference(row.item for row in rows))
+    passed += f", {waiting} not run yet" if waiting else ""
     count = f"{sum(row.count for row in rows):,} {part.unit}"
     hours = f"{sum(row.minutes for row in rows) / 60:.1f}"
     return f"| `{part.name}` | {part.does} | {passed} | {count} | {hours} |"

@@ -14,9 +14,10 @@ from quotabalance.planning.bundle_orders import SEEN, Order
 from quotabalance.planning.cases import BalanceCase, in_rounds, loads_of, parse_balance_case
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import OURS, Decisions
-from quotabalance.planning.options import read_options
+from quotabalance.planning.options import read_options, with_our_names
 from quotabalance.planning.planner import BalanceRound, BalanceState, decide
 from quotabalance.planning.policies import read_policies
+from quotabalance.stock.broker_conf import BrokerConf
 from quotabalance.stock.leader import decide_rounds, stock_case
 from quotabalance.stock.place_cases import PlaceCase, answer_places
 from quotabalance.stock.placements import PLACEMENTS
@@ -28,7 +29,9 @@ from quotabalance.stock.split_cases import (
     TriggersCase,
     answer_splits,
 )
+from quotabalance.strategy_settings import alternative_to_ours, limits_in
 from quotaplane.console.answers import JSON, add_answer_options, answer_form
+from quotaplane.console.terminal import inform
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.parsing.strict_json import CaseModel, parse_json, read_text, source_name
 
@@ -49,7 +52,7 @@ CASES is a JSON object, or JSON lines of many; - reads stdin. A case of two brok
             of the strategy decides all rounds
   topics, sessions  by bundle, where known
   cls       the strategy, if no option names it
-  conf      Pulsar's settings by their own names, for its strategies
+  conf      Pulsar's settings by their own names, for its strategies; before --broker-conf
   options   of quotaplane's strategy: start_above, stop_below, ...
   policies  for quotaplane's strategy: isolation, anti_affinity, capacity_weights, ...
   recent    bundles that were unloaded shortly before
@@ -98,6 +101,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"where a bundle is split: {', '.join(ALGORITHMS)}; or which: {', '.join(TRIGGERS)}",
     )
     parser.add_argument(
+        "--broker-conf",
+        metavar="FILE",
+        help="Pulsar's settings, as the brokers have them; the default strategy is then theirs",
+    )
+    parser.add_argument(
         "--explain", action="store_true", help="also labels and reasons; with --shed or alone"
     )
     add_answer_options(parser, csv=False)
@@ -134,18 +142,26 @@ def run(args: argparse.Namespace) -> int:
 def _answerer(args: argparse.Namespace) -> Callable[[object, str], tuple[Any, Callable[[], str]]]:
     """The function that answers a case: as JSON, and as a table on request."""
     wanted = args.shed or args.place or args.split
+    default, conf, lines = alternative_to_ours(args.broker_conf, args.shed)
+    for line in lines:
+        inform(line)
 
     def place(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
-        placed = answer_places(_of_class(raw, wanted, PlaceCase), source=source)
+        placed = answer_places(_of_class(raw, wanted, conf, PlaceCase), source=source)
         return placed, lambda: placements_table(placed)
 
     def split(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
-        found = answer_splits(_of_class(raw, wanted, TriggersCase, BoundariesCase), source=source)
+        found = answer_splits(
+            _of_class(raw, wanted, conf, TriggersCase, BoundariesCase), source=source
+        )
         return found, lambda: splits_table(found)
 
     def shed(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
         case = parse_balance_case(raw, source)
-        name = (wanted or case.cls or OURS).rpartition(".")[2]  # without its package
+        own = _named("options.", source, lambda: with_our_names(case.options))
+        given = {"conf": {**conf.given, **case.conf}, "options": {**limits_in(conf.given), **own}}
+        case = case.model_copy(update=given)
+        name = (wanted or case.cls or default).rpartition(".")[2]  # without its package
         strategy = _strategy(name) if wanted else _named("cls: ", source, lambda: _strategy(name))
         decided = list(strategy(case, source))
         answer = [_answer(name, each, explain=args.explain) for _, each in decided]
@@ -154,10 +170,13 @@ def _answerer(args: argparse.Namespace) -> Callable[[object, str], tuple[Any, Ca
     return place if args.place else split if args.split else shed
 
 
-def _of_class(raw: object, name: str, *models: type[CaseModel]) -> object:
-    """A case of these models, with another strategy."""
+def _of_class(raw: object, name: str, conf: BrokerConf, *models: type[CaseModel]) -> object:
+    """A case of these models, with another strategy, and settings of a file besides its own."""
     raw = in_rounds(raw, *models)
-    return {**raw, "cls": name} if isinstance(raw, dict) else raw
+    if not isinstance(raw, dict):
+        return raw
+    own = raw.get("conf", {})
+    return {**raw, "cls": name, "conf": {**conf.given, **own} if isinstance(own, dict) else own}
 
 
 def _texts(path: str) -> Iterator[tuple[str, str]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from datetime import datetime, timezone
 
-from quotabalance.planning.options import BalanceOptions, read_options
-from quotabalance.planning.policies import Policies, read_policies
 from quotabalance.record.recorded_rounds import RecordedRound, read_record
 from quotaplane.cli.history_options import add_history_options, history_of
 from quotaplane.console.answers import add_answer_options
@@ -24,6 +22,19 @@ def add_record_options(parser: argparse.ArgumentParser) -> None:
     add_answer_options(parser)
 
 
+def times_of(args: argparse.Namespace) -> tuple[datetime | None, datetime | None]:
+    """Since and until.
+
+    Raises:
+        InputError: one is no time, or they are the wrong way round.
+    """
+    now = datetime.now(timezone.utc)
+    since = parse_since(args.since, now) if args.since is not None else None
+    until = parse_until(args.until, now) if args.until is not None else None
+    check_order(since, until)
+    return since, until
+
+
 def recorded_rounds(args: argparse.Namespace) -> list[RecordedRound]:
     """The rounds that the options name.
 
@@ -32,26 +43,10 @@ def recorded_rounds(args: argparse.Namespace) -> list[RecordedRound]:
     """
     history = history_of(args)
     require_history(history, "the balance job creates one")
-    now = datetime.now(timezone.utc)
-    since = parse_since(args.since, now) if args.since is not None else None
-    until = parse_until(args.until, now) if args.until is not None else None
-    check_order(since, until)
-    found = list(read_record(history, args.cluster, since, until))
+    found = list(read_record(history, args.cluster, *times_of(args)))
     if not found:
         raise InputError(
             "the record has no rounds in that time from one on that has all brokers' loads "
             "(there is one each hour, and at the start of a run)"
         )
     return found
-
-
-def settings_in_force(each: RecordedRound) -> tuple[BalanceOptions, Policies]:
-    """Options and policies of a recorded round.
-
-    Raises:
-        InputError: they were recorded by a version with others.
-    """
-    try:
-        return read_options(each.settings["options"]), read_policies(each.settings["policies"])
-    except InputError as error:
-        raise InputError(f"the recorded settings are of another version: {error}") from None

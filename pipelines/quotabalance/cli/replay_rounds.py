@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from quotabalance.cli.record_options import add_record_options, recorded_rounds, settings_in_force
+from quotabalance.cli.record_options import add_record_options, recorded_rounds
 from quotabalance.planning.decisions import Decisions
-from quotabalance.planning.planner import BalanceState, decide, fitting
+from quotabalance.planning.planner import fitting
 from quotabalance.planning.reports_intake import GONE, round_of
 from quotabalance.record.recorded_rounds import RecordedRound
+from quotabalance.record.strategies import StrategyInForce
 from quotaplane.console.answers import print_answer
 from quotaplane.console.terminal import one_line
 from quotaplane.history.damage import round_of_record
@@ -55,18 +56,17 @@ def _lines(rounds: int, differences: Sequence[Mapping[str, Any]], *, exact: bool
 def differences_of(recorded: Sequence[RecordedRound]) -> list[dict[str, Any]]:
     """The rounds that a replay decides differently from the record, with the differences."""
     found = []
-    state, epoch = BalanceState.empty(), None
+    memory, run = None, None
     for each in recorded:
-        if each.epoch != epoch:
-            state, epoch = BalanceState.empty(), each.epoch
+        if (each.epoch, each.strategy) != run:
+            memory, run = None, (each.epoch, each.strategy)
         with round_of_record("balance_rounds", each.epoch, each.seq):
-            options, policies = settings_in_force(each)
+            in_force = StrategyInForce.of_record(each.strategy, each.settings)
             seen = round_of(each.loads, each.now_ms, each.not_made)
             # The job stores its memory as bytes after each round.
-            state = BalanceState.from_bytes(state.to_bytes())
-            state, decided = decide(state, seen.round, options, policies)
-            if each.mode == "propose":
-                state = state.as_proposed()
+            strategy = in_force.run(memory)
+            decided = strategy.decide(seen.round, proposed=each.mode == "propose")
+            memory = strategy.to_bytes()
             decisions = fitting(decided._replace(skips=(*decided.skips, *seen.skips)))
             differences = _differences(each, decisions)
         for what in differences:

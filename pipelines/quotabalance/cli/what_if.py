@@ -5,23 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from quotabalance.cli.record_options import add_record_options, recorded_rounds, settings_in_force
+from quotabalance.cli.record_options import add_record_options, recorded_rounds
 from quotabalance.planning.decisions import OURS, Decisions, Move, Split
-from quotabalance.planning.options import read_options
+from quotabalance.planning.options import read_options, with_our_names
 from quotabalance.planning.planner import BalanceRound
 from quotabalance.planning.reports_intake import round_of
-from quotabalance.record.alternatives import (
-    Strategy,
-    StrategyOutcome,
-    our_strategy,
-    run_alternative,
-    stock_strategy,
-)
+from quotabalance.record.alternatives import StrategyOutcome, run_alternative
 from quotabalance.record.recorded_rounds import RecordedRound
-from quotabalance.stock.stock_settings import stock_setting_of_text, stock_settings
+from quotabalance.record.strategies import StrategyInForce
+from quotabalance.stock.stock_settings import stock_setting_of_text
+from quotabalance.strategy_settings import alternative_to_ours, limits_in
 from quotaplane.console.answers import print_answer
+from quotaplane.console.terminal import inform
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.parsing.strict_yaml import read_value
 
@@ -54,8 +52,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy",
         metavar="S",
-        default=OURS,
         help=f"{OURS} (default) or a shedder of Pulsar's, for example AvgShedder",
+    )
+    parser.add_argument(
+        "--broker-conf",
+        metavar="FILE",
+        help="Pulsar's settings, as the brokers have them; the default strategy is then theirs",
     )
 
 
@@ -67,11 +69,11 @@ def run(args: argparse.Namespace) -> int:
         HistoryError: the record can't be read.
     """
     recorded = recorded_rounds(args)
-    strategy = _strategy(args.strategy, args.changes, recorded[0])
+    name, in_force = _alternative(args, recorded[0])
     rounds = {(each.epoch, each.seq): round_of(each.loads, each.now_ms).round for each in recorded}
     columns: dict[str, Any] = {
         "recorded": _recorded(recorded, rounds).figures(),
-        _title(args.strategy, args.changes): run_alternative(rounds, strategy).figures(),
+        _title(name, args.changes): run_alternative(rounds, in_force.run()).figures(),
     }
     span = {"since_ms": recorded[0].now_ms, "until_ms": recorded[-1].now_ms}
     print_answer(
@@ -113,25 +115,36 @@ def _recorded(
     return outcome
 
 
-def _strategy(name: str, changes: Sequence[str], first: RecordedRound) -> Strategy:
+def _alternative(args: argparse.Namespace, first: RecordedRound) -> tuple[str, StrategyInForce]:
+    name, conf, lines = alternative_to_ours(args.broker_conf, args.strategy)
+    for line in lines:
+        inform(line)
+    recorded = StrategyInForce.of_record(first.strategy, first.settings)
+    pairs = _pairs(args.changes)
+    if name != OURS:
+        try:
+            changes: dict[str, Any] = {
+                key: stock_setting_of_text(key, text) for key, text in pairs.items()
+            }
+        except InputError as error:
+            raise ConfigError(f"--set {str(error).removeprefix('conf: ')}") from None
+        stock = replace(conf.settings if args.broker_conf else recorded.stock, **changes)
+        return name, replace(recorded, name=name, stock=stock)
+    try:
+        given = with_our_names({key: read_value(text, key) for key, text in pairs.items()})
+        options = read_options(recorded.options.model_dump() | limits_in(conf.given) | given)
+    except InputError as error:
+        raise ConfigError(f"--set {error}") from None
+    return name, replace(recorded, name=name, options=options)
+
+
+def _pairs(changes: Sequence[str]) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for key, text in map(_pair, changes):
         if key in pairs or not text.strip():
             raise ConfigError(f"--set {key}: {'is given twice' if text else 'has no value'}")
         pairs[key] = text
-    if name != OURS:
-        try:
-            values = {key: stock_setting_of_text(key, text) for key, text in pairs.items()}
-            settings = stock_settings(values)
-        except InputError as error:
-            raise ConfigError(f"--set {str(error).removeprefix('conf: ')}") from None
-        return stock_strategy(name, settings)
-    options, policies = settings_in_force(first)
-    try:
-        changed = options.model_dump() | {key: read_value(text, key) for key, text in pairs.items()}
-        return our_strategy(read_options(changed), policies)
-    except InputError as error:
-        raise ConfigError(f"--set {error}") from None
+    return pairs
 
 
 def _pair(text: str) -> tuple[str, str]:

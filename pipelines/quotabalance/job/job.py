@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,10 @@ from quotabalance.job.plan_finisher import COUNTERS, GAUGES, BalanceFinisher
 from quotabalance.job.program import NOT_MADE, BalanceProgram, balance_program
 from quotabalance.job.reports_held import BalanceJobState
 from quotabalance.planning.bundle_orders import not_made_of, not_made_text
-from quotabalance.planning.decisions import OURS
 from quotabalance.record.orders_not_made import OrdersNotMade
 from quotabalance.record.tables import BALANCE_DECISIONS, BALANCE_ROUNDS, LOAD
 from quotabalance.settings import BalanceSettings
+from quotabalance.strategy_settings import notices_of
 from quotabalance.wire.load_batch import LoadBounds, decode_load_reports, pack_loads
 from quotaplane.arrow import pack
 from quotaplane.history.tables import REJECTED_REPORTS
@@ -42,12 +43,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def load_bounds(settings: BalanceSettings) -> LoadBounds:
-    """Which load reports are used."""
+def load_bounds(settings: BalanceSettings, gone_after_s: float) -> LoadBounds:
+    """Which load reports are used; ``gone_after_s``: older ones are not."""
     return LoadBounds(
         max_report_bytes=settings.reports.max_report_bytes,
         max_clock_skew_s=settings.reports.max_clock_skew_s,
-        gone_after_s=balance_program(settings.balance, 0).options.gone_after_s,
+        gone_after_s=gone_after_s,
     )
 
 
@@ -79,7 +80,9 @@ class BalanceSpec(JobSpec):
         """A folder beside the quota job's checkpoint."""
         self._listed: NewestList | None = None
         self._not_made: OrdersNotMade | None = None
-        self.oldest_s = self.program(0).options.gone_after_s
+        most_brokers = settings.reports.max_brokers
+        self._program = balance_program(settings.balance, 0, most_brokers)
+        self._gone_after_s = self.oldest_s = self._program.options.gone_after_s
         self.most_per_batch = getattr(settings.transport, "max_reports_per_trigger", None)
         self.max_message_bytes = settings.reports.max_report_bytes
 
@@ -92,9 +95,8 @@ class BalanceSpec(JobSpec):
     @contextmanager
     def beside(self, lines: JobLines) -> Iterator[None]:
         """Follow the executor's actions, and the cluster's list of brokers, if it counts."""
-        keep_s = self.program(0).options.gone_after_s
         note = partial(lines.conditions.note, ACTIONS, "")
-        self._not_made = OrdersNotMade(self.settings.history, note, keep_s)
+        self._not_made = OrdersNotMade(self.settings.history, note, self._gone_after_s)
         allowed = self.settings.balance.allowed_brokers
         with listed_by(self.settings, allowed, lines.conditions, as_listed=True) as self._listed:
             yield
@@ -116,11 +118,11 @@ class BalanceSpec(JobSpec):
 
     def program(self, epoch: int) -> BalanceProgram:
         """The program that decides."""
-        return balance_program(self.settings.balance, epoch, self.settings.reports.max_brokers)
+        return replace(self._program, epoch=epoch)
 
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
         """Decoded load reports."""
-        bounds = load_bounds(self.settings)
+        bounds = load_bounds(self.settings, self._gone_after_s)
         return decoded_events(
             arriving,
             load_decoder(bounds),
@@ -134,7 +136,7 @@ class BalanceSpec(JobSpec):
 
     def finisher(self, folder: CheckpointFolder) -> BalanceFinisher:
         """Rows, the plan, counts."""
-        stale_after_s = self.program(0).options.stale_after_s
+        stale_after_s = self._program.options.stale_after_s
         return BalanceFinisher(self.settings.balance, stale_after_s, folder.positions)
 
     def letters(
@@ -148,7 +150,7 @@ class BalanceSpec(JobSpec):
     def status(self) -> JobStatus:
         """Counters and gauges of the status line."""
         status = JobStatus(COUNTERS, (*GAUGES, "backlog"), time.monotonic)
-        status.set_gauge("stale_after_s", self.program(0).options.stale_after_s)
+        status.set_gauge("stale_after_s", self._program.options.stale_after_s)
         return status
 
     def in_words(self) -> Sequence[str]:
@@ -157,6 +159,7 @@ class BalanceSpec(JobSpec):
         return (
             transport_in_words(self.settings.transport, [balance.loads_topic], balance.plans_topic),
             f"balances the cluster {balance.cluster} every {balance.round_interval_s:g} s",
-            f"strategy {OURS}, mode {balance.mode}",
+            f"strategy {balance.strategy}, mode {balance.mode}",
+            *notices_of(balance),
             *([] if signing is None else [f"signs plans with the key {signing.sign_with}"]),
         )

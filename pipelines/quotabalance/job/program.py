@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,10 +14,9 @@ import pyarrow as pa
 from quotabalance.job.reports_held import BalanceJobState
 from quotabalance.job.round_rows import decision_rows, load_rows, round_row
 from quotabalance.planning.bundle_orders import NotMade, not_made_of, not_made_text
-from quotabalance.planning.decisions import OURS, Decisions
-from quotabalance.planning.options import BalanceOptions, read_options
-from quotabalance.planning.planner import BalanceRound, BalanceState, decide, fitting
-from quotabalance.planning.policies import Policies, read_policies
+from quotabalance.planning.decisions import Decisions
+from quotabalance.planning.options import BalanceOptions
+from quotabalance.planning.planner import BalanceRound, fitting
 from quotabalance.planning.report_choice import (
     MOST_BUNDLES,
     NOT_NEWER,
@@ -26,11 +25,13 @@ from quotabalance.planning.report_choice import (
 )
 from quotabalance.planning.reported_loads import ReportedLoads
 from quotabalance.planning.reports_intake import RoundOfReports, gone_skip, round_of
+from quotabalance.record.strategies import StrategyInForce
 from quotabalance.settings import Balance
+from quotabalance.strategy_settings import strategy_in_force
 from quotabalance.wire.balance_plans import encode_plan
 from quotabalance.wire.load_batch import unpack_loads
 from quotaplane.arrow import pack
-from quotaplane.errors import ConfigError, InputError
+from quotaplane.errors import ConfigError
 from quotaplane.model import Round
 from quotaplane.streams.letters import letters_of, letters_of_senders, refused_reports
 from quotaplane.streams.new_brokers import beyond_max_brokers
@@ -56,11 +57,15 @@ class BalanceProgram:
 
     epoch: int
     balance: Balance
-    options: BalanceOptions
-    policies: Policies
+    strategy: StrategyInForce
     max_brokers: int | None = None
     name: str = "balance"
     has_timer: bool = True
+
+    @property
+    def options(self) -> BalanceOptions:
+        """Options of the job and of quotaplane's strategy."""
+        return self.strategy.options
 
     def load(self, blob: bytes | None) -> BalanceJobState:
         """Decode a state."""
@@ -170,22 +175,18 @@ class BalanceProgram:
             full_hour=hour if every else state.full_hour,
             rounds=state.rounds + 1,
             strategy=after,
+            strategy_name=self.strategy.name,
         )
         return state, outputs, self._seen(seen.round.age_s, decisions, tables["balance_rounds"])
 
     def _decided(self, state: BalanceJobState, seen: RoundOfReports) -> tuple[bytes, Decisions]:
-        """The strategy's new state, and its decisions with the job's skips."""
-        before = (
-            BalanceState.empty()
-            if state.strategy is None
-            else BalanceState.from_bytes(state.strategy)
-        )
-        after, decided = decide(before, seen.round, self.options, self.policies)
-        if self.balance.mode == "propose":
-            after = after.as_proposed()
+        """The strategy's new memory, and its decisions with the job's skips."""
+        memory = state.strategy if state.strategy_name == self.strategy.name else None
+        strategy = self.strategy.run(memory)
+        decided = strategy.decide(seen.round, proposed=self.balance.mode == "propose")
         forgotten = [gone_skip(name, self.options.gone_after_s) for name in state.gone]
         skips = (*decided.skips, *seen.skips, *forgotten)
-        return after.to_bytes(), fitting(decided._replace(skips=skips))
+        return strategy.to_bytes(), fitting(decided._replace(skips=skips))
 
     def _rows(
         self,
@@ -210,8 +211,8 @@ class BalanceProgram:
                 round_.load,
                 decisions,
                 cluster=balance.cluster,
-                strategy=OURS,
-                settings=self._settings_text(),
+                strategy=self.strategy.name,
+                settings=self.strategy.settings_text(),
                 first=state.rounds == 0,
                 every_broker=every_broker,
                 oldest_s=float(round_.age_s.max(initial=0.0)),
@@ -239,28 +240,15 @@ class BalanceProgram:
             "imbalance_pct": round(100 * (row["max_mean"][0].as_py() - 1)),
         }
 
-    def _settings_text(self) -> str:
-        """Options and policies as JSON, the same text for the same settings."""
-        policies = self.policies.model_dump(mode="json")
-        policies["drained_brokers"] = sorted(policies["drained_brokers"])
-        settings = {"options": self.options.model_dump(mode="json"), "policies": policies}
-        return json.dumps(settings, sort_keys=True)
-
 
 def balance_program(balance: Balance, epoch: int, max_brokers: int | None = None) -> BalanceProgram:
     """The program of the settings.
 
     Raises:
-        ConfigError: an option or a policy is unknown or wrong.
+        ConfigError: the strategy, or one of its options, policies or settings, is unknown or wrong.
     """
-    made: dict[str, Any] = {}
-    readers: Mapping[str, Any] = {"options": read_options, "policies": read_policies}
-    for key, read in readers.items():
-        try:
-            made[key] = read(getattr(balance, key))
-        except InputError as error:
-            raise ConfigError(f"balance.{key}.{error}") from None
-    gone_after_s = made["options"].gone_after_s
+    strategy = strategy_in_force(balance)
+    gone_after_s = strategy.options.gone_after_s
     if gone_after_s <= balance.round_interval_s:
         raise ConfigError(
             f"balance.round_interval_s: {balance.round_interval_s:g} s is too long: numbers that "
@@ -268,4 +256,4 @@ def balance_program(balance: Balance, epoch: int, max_brokers: int | None = None
         )
     # The program goes to Spark's executors; the driver signs.
     unsigned = balance.model_copy(update={"signing": None})
-    return BalanceProgram(epoch, unsigned, made["options"], made["policies"], max_brokers)
+    return BalanceProgram(epoch, unsigned, strategy, max_brokers)

@@ -8,11 +8,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from quotabalance.planning.decisions import OURS
 from quotabalance.planning.reported_loads import ReportedLoads
 from quotaplane.arrow import pack, unpack
 from quotaplane.errors import ConfigError
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _HEAD: Final = pa.schema(
     [
         pa.field("format", pa.int64(), nullable=False),
@@ -21,6 +22,7 @@ _HEAD: Final = pa.schema(
         pa.field("rounds", pa.int64(), nullable=False),
         pa.field("gone", pa.list_(pa.string()), nullable=False),
         pa.field("strategy", pa.binary()),
+        pa.field("strategy_name", pa.string(), nullable=False),
     ]
 )
 
@@ -42,7 +44,9 @@ class BalanceJobState:
     rounds: int = 0
     """Rounds so far."""
     strategy: bytes | None = None
-    """The strategy's own state; None: nothing yet."""
+    """The strategy's memory; None: there was no round yet."""
+    strategy_name: str = OURS
+    """The strategy that remembers it; another one begins without memories."""
 
     def to_bytes(self) -> bytes:
         """The state as bytes."""
@@ -55,6 +59,7 @@ class BalanceJobState:
             "rounds": self.rounds,
             "gone": list(self.gone),
             "strategy": self.strategy,
+            "strategy_name": self.strategy_name,
         }
         return pack(
             pa.Table.from_pylist([head], schema=_HEAD),
@@ -88,4 +93,5 @@ class BalanceJobState:
             full_hour=values["full_hour"],
             rounds=values["rounds"],
             strategy=values["strategy"],
+            strategy_name=values["strategy_name"],
         )

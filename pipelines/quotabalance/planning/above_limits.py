@@ -21,6 +21,7 @@ class AboveLimit(NamedTuple):
     """Its amount divided by the limit."""
     label: str
     text: str
+    """Its amount and the limit, for a reason."""
 
 
 def above_limits(
@@ -41,9 +42,9 @@ def above_limits(
     at = np.flatnonzero(found < WITHIN)
     amounts = np.stack([topics, sessions, messages, sizes])[found[at], at]
     times = amounts / np.array(limits)[found[at]]
-    return [
-        AboveLimit(
-            int(at[i]), float(times[i]), LIMIT_LABELS[found[at[i]]], limits.text(found[at[i]])
-        )
-        for i in np.argsort(-times, kind="stable").tolist()
-    ]
+    above = []
+    for i in np.argsort(-times, kind="stable").tolist():
+        limit = int(found[at[i]])
+        text = f"{amounts[i]:.6g}, {limits.text(limit)}"
+        above.append(AboveLimit(int(at[i]), float(times[i]), LIMIT_LABELS[limit], text))
+    return above

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -10,66 +10,12 @@ import numpy as np
 
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions
-from quotabalance.planning.options import BalanceOptions
-from quotabalance.planning.planner import BalanceRound, BalanceState, decide
-from quotabalance.planning.policies import Policies
-from quotabalance.stock.average_shedder import AvgShedder
-from quotabalance.stock.interface import ForgetsBrokers
-from quotabalance.stock.leader import Leader
-from quotabalance.stock.leader_placement import LeaderPlacement
-from quotabalance.stock.placements import AvgPlacement, PlacementStrategy, new_placement
-from quotabalance.stock.shedders import new_shedder
-from quotabalance.stock.stock_settings import StockSettings
+from quotabalance.planning.planner import BalanceRound
+from quotabalance.record.strategies import Strategy
 from quotaplane.model import FloatArray
-
-Strategy = Callable[[BalanceRound], Decisions]
-"""Decides one round after the other; an instance keeps memories. Every move has a target."""
 
 REPEAT_S: Final = 1800.0
 """A move of a bundle that was moved less than this ago is a repeat move: Pulsar's grace period."""
-
-
-def our_strategy(options: BalanceOptions, policies: Policies) -> Strategy:
-    """Quotaplane's strategy with empty memories."""
-    state = BalanceState.empty()
-
-    def next_round(round_: BalanceRound) -> Decisions:
-        nonlocal state
-        state, decisions = decide(state, round_, options, policies)
-        return decisions
-
-    return next_round
-
-
-def stock_strategy(name: str, settings: StockSettings) -> Strategy:
-    """A strategy of Pulsar's, with the placement of the settings for what it sheds.
-
-    Raises:
-        InputError: Pulsar has no such strategy or placement.
-    """
-    shedder, leader = new_shedder(name, settings), Leader(settings)
-    if isinstance(shedder, AvgShedder):
-        chooser: PlacementStrategy = AvgPlacement(settings, shedder.targets)
-    else:
-        chooser = new_placement(settings.loadBalancerLoadPlacementStrategy, settings)
-    placement = LeaderPlacement(chooser, settings)
-
-    def next_round(round_: BalanceRound) -> Decisions:
-        seen = leader.round(round_.load, round_.now_s)._replace(report_age_s=round_.age_s)
-        if isinstance(shedder, ForgetsBrokers):
-            shedder.active_brokers(round_.load.brokers)
-        if len(round_.load.brokers) < 2:  # Pulsar's leader does not ask then
-            return Decisions()
-        decided = shedder.shed(seen)
-        leader.note_unloaded([move.bundle for move in decided.moves], round_.now_s)
-        placement.begin(seen)
-        moves = [
-            move if move.target else move._replace(target=placement.place(move.bundle) or "")
-            for move in decided.moves
-        ]
-        return decided._replace(moves=moves)
-
-    return next_round
 
 
 @dataclass
@@ -191,7 +137,7 @@ def run_alternative(
     owners, outcome = OtherOwners(), StrategyOutcome()
     for round_ in rounds.values():
         load = owners.of(round_.load)
-        decisions = strategy(round_._replace(load=load))
+        decisions = strategy.decide(round_._replace(load=load))
         outcome.add(load, round_.now_s, decisions)
         owners.move(decisions)
     return outcome

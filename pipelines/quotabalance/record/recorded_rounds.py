@@ -65,10 +65,10 @@ def read_record(
         InputError: there is no such cluster, or none is named and there are several.
         HistoryError: the tables are missing or can't be read, or a round is damaged.
     """
-    rounds = _read(history, "balance_rounds", since, until)
-    rounds = _of_cluster(rounds, cluster)
-    load = _read(history, "load", since, until)
-    decisions = _read(history, "balance_decisions", since, until)
+    rounds = rows_between(history, "balance_rounds", since, until)
+    rounds = of_cluster(rounds, cluster)
+    load = rows_between(history, "load", since, until)
+    decisions = rows_between(history, "balance_decisions", since, until)
     if not rounds.num_rows:
         return
     name = rounds["cluster"][0].as_py()
@@ -127,7 +127,14 @@ def loads_of_rows(rows: pa.Table) -> ReportedLoads:
     return ReportedLoads(reports, bundles.cast(BUNDLES).combine_chunks())
 
 
-def _read(history: History, name: str, since: datetime | None, until: datetime | None) -> pa.Table:
+def rows_between(
+    history: History, name: str, since: datetime | None, until: datetime | None
+) -> pa.Table:
+    """The rows of a table whose rounds were in a time; None: from the first, or to the last.
+
+    Raises:
+        HistoryError: the table is missing or can't be read.
+    """
     conditions = [
         f"date {sign} '{at:%Y-%m-%d}'" for sign, at in ((">=", since), ("<=", until)) if at
     ]
@@ -141,7 +148,12 @@ def _read(history: History, name: str, since: datetime | None, until: datetime |
     return rows
 
 
-def _of_cluster(rounds: pa.Table, cluster: str | None) -> pa.Table:
+def of_cluster(rounds: pa.Table, cluster: str | None) -> pa.Table:
+    """The rows of one cluster; None: there is only one.
+
+    Raises:
+        InputError: there is no such cluster, or none is named and there are several.
+    """
     names = sorted(rounds["cluster"].unique().to_pylist())
     if cluster is None and len(names) > 1:
         raise InputError(f"the record has several clusters, name one of {', '.join(names)}")

@@ -37,6 +37,10 @@ class ExtensiblePlacement:
         self._settings, self._policies = settings, policies
         self._averages = BrokerAverages()
 
+    def __getstate__(self) -> dict[str, object]:
+        """Without the round."""
+        return {name: self.__dict__[name] for name in ("_settings", "_policies", "_averages")}
+
     def begin(self, round_: StockRound) -> None:
         """New reports have arrived."""
         load, settings = round_.load, self._settings

@@ -9,7 +9,7 @@ import numpy as np
 
 from quotabalance.planning.cases import BalanceCase, loads_of
 from quotabalance.planning.cluster_load import ClusterLoad
-from quotabalance.planning.decisions import Decisions
+from quotabalance.planning.decisions import Decisions, Skip
 from quotabalance.stock.averages import BundleAverages
 from quotabalance.stock.interface import ForgetsBrokers, Shedder, StockRound
 from quotabalance.stock.report_rule import is_recent
@@ -80,14 +80,32 @@ def decide_rounds(
 ) -> Iterator[tuple[StockRound, Decisions]]:
     """Feed a case's rounds to an instance; the rounds are ``round_s`` seconds apart.
 
-    The strategy is called even for a single broker; Pulsar's leader does not call it then.
+    The strategy is called even for a single broker; Pulsar's leader does not call it then. Nor does
+    it if its settings switch shedding off.
     """
+    off = switched_off(case.settings, "loadBalancerSheddingEnabled", "nothing is moved")
     leader = Leader(case.settings, case.recent)
     for number, load in enumerate(case.rounds):
         round_ = leader.round(load, number * round_s)
+        if off:
+            yield round_, Decisions(skips=(off,))
+            continue
         if isinstance(shedder, ForgetsBrokers):
             shedder.active_brokers(load.brokers)
         yield round_, shedder.shed(round_)
+
+
+def switched_off(settings: StockSettings, switch: str, effect: str) -> Skip | None:
+    """Why nothing is done, if a switch or that of the whole balancer is off.
+
+    >>> switched_off(StockSettings(loadBalancerEnabled=False), "preferLaterVersions", "-").reason
+    'loadBalancerEnabled is false: nothing is moved or split'
+    """
+    if not settings.loadBalancerEnabled:
+        switch, effect = "loadBalancerEnabled", "nothing is moved or split"
+    if getattr(settings, switch):
+        return None
+    return Skip("", "SwitchedOff", f"{switch} is false: {effect}")
 
 
 def stock_case(case: BalanceCase, source: str = "case") -> StockCase:

@@ -95,6 +95,11 @@ class LeaderPlacement:
         self._policies = policies or Policies()
         self._set, self._primary, self._secondary = CandidateSet(), CandidateSet(), CandidateSet()
 
+    def __getstate__(self) -> dict[str, object]:
+        """Without the round."""
+        lasting = ("_strategy", "_settings", "_policies", "_set", "_primary", "_secondary")
+        return {name: self.__dict__[name] for name in lasting}
+
     def begin(self, round_: StockRound) -> None:
         """New reports have arrived: what was placed before is forgotten."""
         load = round_.load
@@ -165,6 +170,25 @@ class LeaderPlacement:
             count = int(topics[asked.at]) if len(topics) else 0
             self._placed.add(bundle, broker, float(messages[0] + messages[1]), count)
         return self._brokers[broker]
+
+    def may_leave(self, bundle: str, source: str) -> bool:
+        """Whether policies let a bundle that is shed leave its broker.
+
+        ``shouldNamespacePoliciesUnload``: another broker is allowed; and
+        ``shouldAntiAffinityNamespaceUnload``: another one has fewer namespaces of its group.
+        """
+        self._set.clear()
+        self._allow(bundle)
+        allowed, broker = self._set.mask(), self._brokers.index(source)
+        if not allowed.any() or (allowed[broker] and allowed.sum() < 2):
+            return False
+        held = self._held_of_group(namespace_of(bundle))
+        if held is None or not held.any():
+            return True
+        counts = held[allowed]
+        here = int(held[broker]) if allowed[broker] else 0
+        least = int(counts.min())
+        return bool(least == 0 or here > least or (counts != least).any())
 
     def _choose(self, asked: BundleAsked, draw: Draw) -> int | None:
         if not len(self._set.brokers):
@@ -240,13 +264,18 @@ class LeaderPlacement:
 
     def _apart(self, namespace: str, candidates: BoolArray) -> BoolArray:
         """Brokers with the fewest *namespaces* of the namespace's anti-affinity group."""
+        held = self._held_of_group(namespace)
+        return candidates if held is None else apart(candidates, held, self._domains)
+
+    def _held_of_group(self, namespace: str) -> IntArray | None:
+        """How many namespaces of its anti-affinity group each broker has, (B,); None: no group."""
         group = self._policies.group_of(namespace)
         if not group:
-            return candidates
-        held = np.zeros(len(self._brokers), np.int64)
+            return None
+        held: IntArray = np.zeros(len(self._brokers), np.int64)
         for member in self._policies.namespaces_of(group):
             held += self._bundles.held(member, self._placed.of_namespace(member)) > 0
-        return apart(candidates, held, self._domains)
+        return held
 
 
 def _with_assumed(round_: StockRound, bundle: str, rates: FloatArray) -> StockRound:

@@ -15,7 +15,7 @@ from quotabalance.planning.cases import (
     loads_of,
 )
 from quotabalance.planning.decisions import Split
-from quotabalance.stock.leader import Leader, case_settings
+from quotabalance.stock.leader import Leader, case_settings, switched_off
 from quotabalance.stock.split_algorithms import (
     TopicRates,
     default_boundaries,
@@ -126,6 +126,8 @@ def _boundaries(case: BoundariesCase, cls: str, source: str) -> list[int]:
 
 def _triggered(case: TriggersCase, cls: str, source: str) -> list[Splits]:
     settings = case_settings(case.conf, source)
+    if switched_off(settings, "loadBalancerAutoBundleSplitEnabled", "nothing is split"):
+        return [{} for _ in case.rounds]
     extensible = settings.loadManagerClassName.endswith("ExtensibleLoadManagerImpl")
     name = (case.cls or cls or TRIGGERS[extensible]).rpartition(".")[2]
     if name in ALGORITHMS:

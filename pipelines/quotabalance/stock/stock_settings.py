@@ -27,11 +27,13 @@ _ALGORITHMS: Final = (
 )
 
 
-def _of(default: Any, used_by: str, *, java: str = "") -> Any:
-    """A setting; ``java`` is its type in Pulsar where the default does not show it."""
+def _of(default: Any, used_by: str, *, java: str = "", replaced: bool = False) -> Any:
+    """A setting; ``java`` is its type in Pulsar where the default does not show it. ``replaced``:
+    brokers do it, or the balance job has a setting of its own for it.
+    """
     guess = {bool: "boolean", int: "int", float: "double", str: "String", tuple: "List<String>"}
-    declared = java or guess[type(default)]
-    return field(default=default, metadata={"java": declared, "used_by": used_by})
+    metadata = {"java": java or guess[type(default)], "used_by": used_by, "replaced": replaced}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -44,27 +46,27 @@ class StockSettings:
 
     loadBalancerEnabled: bool = _of(True, BOTH)
     loadManagerClassName: str = _of(_IMPL + "ModularLoadManagerImpl", BOTH)
-    loadBalancerPlacementStrategy: str = _of("leastLoadedServer", SIMPLE)
+    loadBalancerPlacementStrategy: str = _of("leastLoadedServer", SIMPLE, replaced=True)
     loadBalancerDebugModeEnabled: bool = _of(False, EXTENSIBLE)
-    statsUpdateFrequencyInSecs: int = _of(60, BOTH)
-    defaultNumberOfNamespaceBundles: int = _of(4, BOTH)
+    statsUpdateFrequencyInSecs: int = _of(60, BOTH, replaced=True)
+    defaultNumberOfNamespaceBundles: int = _of(4, BOTH, replaced=True)
     topicBundleAssignmentStrategy: str = _of(
-        "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner", BOTH
+        "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner", BOTH, replaced=True
     )
     # load reports
-    loadBalancerReportUpdateThresholdPercentage: int = _of(10, "report rule")
-    loadBalancerReportUpdateMinIntervalMillis: int = _of(5000, "report rule")
-    loadBalancerReportUpdateMaxIntervalMinutes: int = _of(15, "report rule")
-    loadBalancerHostUsageCheckIntervalMinutes: int = _of(1, BOTH)
-    loadBalancerResourceQuotaUpdateIntervalMinutes: int = _of(15, MODULAR)
+    loadBalancerReportUpdateThresholdPercentage: int = _of(10, "report rule", replaced=True)
+    loadBalancerReportUpdateMinIntervalMillis: int = _of(5000, "report rule", replaced=True)
+    loadBalancerReportUpdateMaxIntervalMinutes: int = _of(15, "report rule", replaced=True)
+    loadBalancerHostUsageCheckIntervalMinutes: int = _of(1, BOTH, replaced=True)
+    loadBalancerResourceQuotaUpdateIntervalMinutes: int = _of(15, MODULAR, replaced=True)
     loadBalancerMaxNumberOfBundlesInBundleLoadReport: int = _of(10, "load reports")
     loadBalancerOverrideBrokerNicSpeedGbps: float | None = _of(
-        None, "load reports", java="Optional<Double>"
+        None, "load reports", java="Optional<Double>", replaced=True
     )
     # shedding
     loadBalancerSheddingEnabled: bool = _of(True, BOTH)
     loadBalancerLoadSheddingStrategy: str = _of(_IMPL + "ThresholdShedder", BOTH)
-    loadBalancerSheddingIntervalMinutes: int = _of(1, BOTH)
+    loadBalancerSheddingIntervalMinutes: int = _of(1, BOTH, replaced=True)
     loadBalancerSheddingGracePeriodMinutes: int = _of(30, SHEDDERS, java="long")
     loadBalancerCPUResourceWeight: float = _of(1.0, SHEDDERS)
     loadBalancerMemoryResourceWeight: float = _of(0.0, EXTENSIBLE)
@@ -101,8 +103,8 @@ class StockSettings:
     loadBalanceSheddingDelayInSeconds: int = _of(180, "TransferShedder", java="long")
     loadBalancerBrokerLoadDataTTLInSeconds: int = _of(1800, "TransferShedder", java="long")
     loadBalancerSheddingBundlesWithPoliciesEnabled: bool = _of(False, "TransferShedder")
-    loadBalancerBrokerUnderloadedThresholdPercentage: int = _of(50, SIMPLE)
-    loadBalancerBrokerComfortLoadLevelPercentage: int = _of(65, SIMPLE)
+    loadBalancerBrokerUnderloadedThresholdPercentage: int = _of(50, SIMPLE, replaced=True)
+    loadBalancerBrokerComfortLoadLevelPercentage: int = _of(65, SIMPLE, replaced=True)
     # placement
     loadBalancerLoadPlacementStrategy: str = _of(_IMPL + "LeastLongTermMessageRate", MODULAR)
     loadBalancerAverageResourceUsageDifferenceThresholdPercentage: int = _of(
@@ -114,34 +116,38 @@ class StockSettings:
     failureDomainsEnabled: bool = _of(False, "filters of placement")
     # splits
     loadBalancerAutoBundleSplitEnabled: bool = _of(True, BOTH)
-    loadBalancerAutoUnloadSplitBundlesEnabled: bool = _of(True, BOTH)
+    loadBalancerAutoUnloadSplitBundlesEnabled: bool = _of(True, BOTH, replaced=True)
     loadBalancerNamespaceBundleMaxTopics: int = _of(1000, "splits")
     loadBalancerNamespaceBundleMaxSessions: int = _of(1000, "splits")
     loadBalancerNamespaceBundleMaxMsgRate: int = _of(30000, "splits")
     loadBalancerNamespaceBundleMaxBandwidthMbytes: int = _of(100, "splits")
     loadBalancerNamespaceMaximumBundles: int = _of(128, "splits")
-    supportedNamespaceBundleSplitAlgorithms: tuple[str, ...] = _of(_ALGORITHMS, "splits")
+    supportedNamespaceBundleSplitAlgorithms: tuple[str, ...] = _of(
+        _ALGORITHMS, "splits", replaced=True
+    )
     defaultNamespaceBundleSplitAlgorithm: str = _of("range_equally_divide", "splits")
     flowOrQpsDifferenceThresholdPercentage: int = _of(10, "splits")
-    loadBalancerSplitIntervalMinutes: int = _of(1, EXTENSIBLE)
+    loadBalancerSplitIntervalMinutes: int = _of(1, EXTENSIBLE, replaced=True)
     loadBalancerMaxNumberOfBundlesToSplitPerCycle: int = _of(10, EXTENSIBLE)
     loadBalancerNamespaceBundleSplitConditionHitCountThreshold: int = _of(3, EXTENSIBLE)
     # unloading, and the extensible manager's record of owners
-    namespaceBundleUnloadingTimeoutMs: int = _of(60000, BOTH, java="long")
-    loadBalancerMultiPhaseBundleUnload: bool = _of(True, EXTENSIBLE)
+    namespaceBundleUnloadingTimeoutMs: int = _of(60000, BOTH, java="long", replaced=True)
+    loadBalancerMultiPhaseBundleUnload: bool = _of(True, EXTENSIBLE, replaced=True)
     loadBalancerInFlightServiceUnitStateWaitingTimeInMillis: int = _of(
-        30000, EXTENSIBLE, java="long"
+        30000, EXTENSIBLE, java="long", replaced=True
     )
-    loadBalancerServiceUnitStateMonitorIntervalInSeconds: int = _of(60, EXTENSIBLE, java="long")
+    loadBalancerServiceUnitStateMonitorIntervalInSeconds: int = _of(
+        60, EXTENSIBLE, java="long", replaced=True
+    )
     loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds: int = _of(
-        3600, EXTENSIBLE, java="long"
+        3600, EXTENSIBLE, java="long", replaced=True
     )
-    loadBalancerServiceUnitStateMaxConcurrentOverrides: int = _of(64, EXTENSIBLE)
+    loadBalancerServiceUnitStateMaxConcurrentOverrides: int = _of(64, EXTENSIBLE, replaced=True)
     loadManagerServiceUnitStateTableViewClassName: str = _of(
-        _CHANNEL + "ServiceUnitStateTableViewImpl", EXTENSIBLE
+        _CHANNEL + "ServiceUnitStateTableViewImpl", EXTENSIBLE, replaced=True
     )
     loadBalancerServiceUnitTableViewSyncer: str = _of(
-        "None", EXTENSIBLE, java="ServiceUnitTableViewSyncerType"
+        "None", EXTENSIBLE, java="ServiceUnitTableViewSyncerType", replaced=True
     )
 
     @property
@@ -162,6 +168,8 @@ class StockSettings:
 
 
 DECLARED: Final = {setting.name: setting for setting in fields(StockSettings)}
+REPLACED: Final = frozenset(name for name in DECLARED if DECLARED[name].metadata["replaced"])
+"""Settings that no strategy reads here."""
 
 _WHOLE: Final = {"int": 2**31, "long": 2**63}
 _DIGITS: Final = re.compile("[-+]?[0-9]+")

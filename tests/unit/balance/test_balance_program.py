@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from quotabalance.job.reports_held import BalanceJobState
 from quotabalance.planning.decisions import LABELS, Decisions, Move, Split
 from quotabalance.planning.planner import fitting
 from quotabalance.settings import Balance
+from quotabalance.strategy_settings import notices_of
 from quotabalance.wire.balance_plans import decode_plan, encode_plan
 from quotabalance.wire.broker_loads import BrokerLoad
 from quotabalance.wire.load_batch import pack_loads
@@ -198,8 +200,8 @@ def test_a_batch_that_runs_again_gives_the_same_bytes() -> None:
 def test_a_state_of_another_version_is_refused_by_name() -> None:
     head, *tables = unpack(BalanceJobState().to_bytes())
     at = head.column_names.index("format")
-    newer = head.set_column(at, head.schema.field(at), pa.array([2]))
-    with pytest.raises(ConfigError, match="in format 2, this version reads format 1"):
+    newer = head.set_column(at, head.schema.field(at), pa.array([3]))
+    with pytest.raises(ConfigError, match="in format 3, this version reads format 2"):
         BalanceJobState.from_bytes(pack(newer, *tables))
 
 
@@ -303,6 +305,53 @@ def test_the_settings_file_shows_the_defaults() -> None:
     shown = yaml.safe_load((ROOT / "conf" / "balance.yaml").read_text())
     assert shown["balance"].keys() == Balance.model_fields.keys()
     balance_program(settings.balance, EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "error"),
+    [
+        (
+            {"broker_conf": "/nowhere/broker.conf"},
+            None,
+            "/nowhere/broker.conf: can't be read: No such",
+        ),
+        ({}, "minUnloadMessage=ten", r"broker.conf line 1: minUnloadMessage is 'ten'"),
+        (
+            {"strategy": "ThresholdShedder"},
+            "loadBalancerLoadPlacementStrategy=Best",
+            r"balance.broker_conf: Pulsar has no placement 'Best'",
+        ),
+        ({"options": {"max_bundle_topics": 0}}, "", "balance.options.max_bundle_topics: Input"),
+    ],
+)
+def test_a_wrong_broker_conf_is_named_in_one_line(
+    tmp_path: Path, changes: dict[str, Any], text: str | None, error: str
+) -> None:
+    (tmp_path / "broker.conf").write_text(text or "")
+    given = {"broker_conf": str(tmp_path / "broker.conf"), **changes}
+    with pytest.raises(ConfigError, match=error):
+        balance_program(Balance(**given), EPOCH)
+
+
+def test_limits_of_a_broker_conf_are_options_unless_these_are_given(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        "loadBalancerNamespaceBundleMaxTopics=100\nloadBalancerNamespaceMaximumBundles=512\n"
+        "maxUnloadPercentage=0.5\nloadBalancerNamespaceBundleMaxSessions=-1\n"
+    )
+    balance = Balance(broker_conf=str(file), options={"max_bundle_topics": 7})
+    options = balance_program(balance, EPOCH).options
+    assert (options.max_bundle_topics, options.max_bundles_per_namespace) == (7, 512)
+    assert options.max_bundle_sessions == 0
+    (line,) = notices_of(balance)
+    assert line == f"{file}: without effect on quotaplane here: maxUnloadPercentage"
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="there is no such strategy; expected quotaplane, Overload"
+    ):
+        Balance(strategy="DeviationShedder")
 
 
 def test_the_program_that_goes_to_executors_has_no_secret() -> None:

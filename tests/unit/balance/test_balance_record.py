@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ import pytest
 from quotabalance.cli import replay_rounds, what_if
 from quotabalance.job.job import BalanceSpec
 from quotabalance.job.plan_finisher import BalanceFinisher
-from quotabalance.job.program import NOT_MADE
+from quotabalance.job.program import NOT_MADE, balance_program
 from quotabalance.job.reports_held import BalanceJobState
 from quotabalance.planning.bundle_orders import NotMade, not_made_text
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions, Move, Split
 from quotabalance.record.alternatives import OtherOwners, StrategyOutcome
 from quotabalance.record.recorded_rounds import read_record
+from quotabalance.record.strategies import OurStrategy
 from quotabalance.settings import Balance
 from quotabalance.stock.shedders import SHEDDERS
 from quotabalance.wire.load_batch import pack_loads
@@ -126,13 +128,13 @@ def test_a_replay_gives_the_recorded_decisions(
 def test_a_replay_says_what_differs(
     record: History, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    decide = replay_rounds.decide
+    decide = OurStrategy.decide
 
-    def other(*given: Any) -> Any:
-        state, decisions = decide(*given)
-        return state, decisions._replace(moves=decisions.moves[1:])
+    def other(*given: Any, proposed: bool) -> Decisions:
+        decisions = decide(*given, proposed=proposed)
+        return decisions._replace(moves=decisions.moves[1:])
 
-    monkeypatch.setattr(replay_rounds, "decide", other)
+    monkeypatch.setattr(OurStrategy, "decide", other)
     args = options_of(replay_rounds, "--history", record.path, "--table")
     assert replay_rounds.run(args) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -146,6 +148,69 @@ def test_a_record_that_begins_in_the_middle_says_so(
     words = ("--history", record.path, "--since", since, "--table")
     replay_rounds.run(options_of(replay_rounds, *words))
     assert "begins in the middle of a run" in capsys.readouterr().out
+
+
+CONF = """
+loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder
+minUnloadMessageThroughput=1*1024
+minUnloadMessage=10
+loadBalancerSplitIntervalMinutes=5
+"""
+"""A ``broker.conf`` with which small clusters are balanced, too."""
+
+
+def test_a_replay_gives_what_strategies_of_pulsar_decided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broker.conf").write_text(CONF)
+    history = History(path=str(tmp_path / "history"))
+    ensure_tables(history)
+    now_ms = 0
+    for epoch, name in enumerate(SHEDDERS, 1):
+        given = {"strategy": name, "broker_conf": str(tmp_path / "broker.conf")}
+        mode = "auto" if epoch % 2 else "propose"
+        job = Recording(BALANCE.model_copy(update=given | {"mode": mode}), epoch)
+        job.now_ms = max(job.now_ms, now_ms)
+        with HistoryWriter(history, name, BalanceSpec.tables, BalanceSpec.last_table) as writer:
+            job.run(writer, 8)
+            if name == "ThresholdShedder":  # the job goes on with ours, which begins anew
+                job.job.program = balance_program(BALANCE, epoch)
+                job.run(writer, 3)
+        now_ms = job.now_ms
+    rounds = list(read_record(history))
+    assert {each.strategy for each in rounds} == {*SHEDDERS, "quotaplane"}
+    assert {each.settings.get("stock", {}).get("minUnloadMessage") for each in rounds} == {10, None}
+    assert sum(row["kind"] == "move" for each in rounds for row in each.decisions) > 10
+    code = replay_rounds.run(options_of(replay_rounds, "--history", history.path, "--json"))
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["differences"]) == (0, []), told["differences"][:3]
+    assert told["rounds"] == len(rounds)
+
+
+def test_what_if_takes_a_broker_conf(
+    record: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(CONF)
+    args = options_of(what_if, "--history", record.path, "--json", "--broker-conf", str(file))
+    assert what_if.run(args) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["UniformLoadShedder"]["moves"] > 0
+    assert "minUnloadMessageThroughput=1*1024 is no number for Pulsar" in told.err
+    assert "without effect on UniformLoadShedder here: loadBalancerSplitInterval" in told.err
+    off = ("--broker-conf", str(file), "--set", "loadBalancerSheddingEnabled=false")
+    told_off = shown(capsys, record, *off)
+    assert told_off["UniformLoadShedder loadBalancerSheddingEnabled=false"]["moves"] == 0
+
+
+def test_splits_of_a_what_if_are_those_of_the_managers_own_splitter(
+    record: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ("--set", "loadBalancerNamespaceBundleMaxTopics=2")
+    for name in ("OverloadShedder", "TransferShedder", "quotaplane"):
+        told = shown(capsys, record, "--strategy", name, *few)
+        assert told[f"{name} {few[1]}"]["splits"] > 0, name
+        assert shown(capsys, record, "--strategy", name)[name]["splits"] == 0
 
 
 def shown(capsys: pytest.CaptureFixture[str], history: History, *words: str) -> dict[str, Any]:

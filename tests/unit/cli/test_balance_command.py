@@ -104,6 +104,33 @@ def test_explain_is_refused_where_there_are_no_reasons(ask: Ask, option: str, va
     )
 
 
+def test_a_broker_conf_chooses_strategy_and_settings(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    shedder = "org.apache.pulsar.broker.loadbalance.impl.OverloadShedder"
+    file.write_text(f"loadBalancerLoadSheddingStrategy={shedder}\nzookeeperServers=zk\n")
+    given = ("--broker-conf", str(file))
+    assert ask({"rounds": [HOT]}, *given) == (0, json.dumps([{"b1": [FIRST]}]) + "\n", "")
+    assert json.loads(ask({"rounds": [HOT], "cls": "AvgShedder"}, *given)[1]) == [{}]
+    file.write_text(f"{file.read_text()}loadBalancerSheddingEnabled=no\n")
+    code, out, err = ask({"rounds": [HOT]}, *given)
+    assert (code, json.loads(out)) == (0, [{}])
+    assert "broker.conf line 3: loadBalancerSheddingEnabled=no is false: only 'true' is true" in err
+    on = {"rounds": [HOT], "conf": {"loadBalancerSheddingEnabled": True}}
+    assert json.loads(ask(on, *given)[1]) == [{"b1": [FIRST]}]
+    file.write_text("loadBalancerNamespaceBundleMaxMsgRate=1000\n")
+    hot = {**hot_with(), "topics": {FIRST: 5, SECOND: 5}}
+    split = [{FIRST: [0x40000000], SECOND: [0xBFFFFFFF]}]
+    assert json.loads(ask(hot, "--split", "BundleSplitterTask", *given)[1]) == split
+    ours = json.loads(ask(hot, "--shed", "quotaplane", *given)[1])
+    assert [line.partition(" at ")[0] for line in ours[0]] == [f"split {FIRST}", f"split {SECOND}"]
+    own = {**hot, "options": {"loadBalancerNamespaceBundleMaxMsgRate": 5000}}
+    assert json.loads(ask(own, "--shed", "quotaplane", *given)[1]) == json.loads(
+        ask(own, "--shed", "quotaplane")[1]
+    )
+    file.write_text("loadBalancerAutoBundleSplitEnabled=false\n")
+    assert json.loads(ask(hot, "--split", "BundleSplitterTask", *given)[1]) == [{}]
+
+
 def test_a_terminal_gets_a_table(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     table = ask({"rounds": [HOT]}, "--shed", "OverloadShedder")[1]
