@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 
 from quotabalance.job.job import BalanceSpec
 from quotabalance.job.plan_finisher import BalanceFinisher
@@ -19,7 +16,6 @@ from quotabalance.job.reports_held import BalanceJobState
 from quotabalance.planning.decisions import LABELS, Decisions, Move, Split
 from quotabalance.planning.planner import fitting
 from quotabalance.settings import Balance
-from quotabalance.strategy_settings import notices_of
 from quotabalance.wire.balance_plans import decode_plan, encode_plan
 from quotabalance.wire.broker_loads import BrokerLoad
 from quotabalance.wire.load_batch import pack_loads
@@ -32,7 +28,7 @@ from quotaplane.history.tables import TABLES
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.exposition import registry_of
 from quotaplane.model import Round
-from quotaplane.settings import History, load_settings, parse_settings
+from quotaplane.settings import History, load_settings
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.wire.reasons import TOO_MANY_BROKERS
 from tests.unit.agents.condition_cases import Printed
@@ -46,12 +42,6 @@ EPOCH = 7
 
 def payload(*reports: BrokerLoad, now_ms: int = NOW_MS) -> dict[str, list[bytes]]:
     return {"loads": [pack_loads(decoded(*map(encode_load_report, reports), now_ms=now_ms).loads)]}
-
-
-def test_reports_that_are_gone_before_the_next_round_are_refused() -> None:
-    assert balance_program(Balance(round_interval_s=3599.0), EPOCH)
-    with pytest.raises(ConfigError, match=r"balance.round_interval_s: 3600 s is too long"):
-        balance_program(Balance(round_interval_s=3600.0), EPOCH)
 
 
 class Run:
@@ -256,37 +246,6 @@ def test_a_round_is_written_and_read_back(history: History) -> None:
     assert load["b2"]["bundles"] == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"options": {"start": 1}}, "balance.options.start: unknown key"),
-        ({"options": {"start_above": -1}}, "balance.options.start_above: Input should be greater"),
-        ({"policies": {"isolation": [{}]}}, "balance.policies.isolation.0.namespaces: Field"),
-    ],
-)
-def test_wrong_settings_are_found_before_anything_starts(
-    changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
-        balance_program(Balance(**changes), EPOCH)
-
-
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"loads_topic": "reports"}, "balance.loads_topic: the topic 'reports' is already used"),
-        ({"plans_topic": "load-reports"}, "already used as balance.loads_topic"),
-        ({"plans_topic": ".."}, "balance.plans_topic: '..' can't be the name of a topic"),
-        ({"mode": "yes"}, "balance.mode: must be 'propose' or 'auto'"),
-    ],
-)
-def test_topics_and_times_must_fit_together(section: dict[str, Any], message: str) -> None:
-    raw = {"transport": {"kind": "delta", "path": "t"}, "history": {"path": "h"}, "checkpoint": "c"}
-    with pytest.raises(ConfigError) as error:
-        parse_settings(raw | {"balance": section})
-    assert message in str(error.value)
-
-
 def test_a_plan_that_is_too_large_loses_its_last_moves() -> None:
     moves = [Move(bundle_of(n), "b1", "b2", 1.0, "Overloaded", "x" * 100) for n in range(100)]
     splits = [Split(bundle_of(200), "b1", (5,), "TooBig", "")]
@@ -297,69 +256,6 @@ def test_a_plan_that_is_too_large_loses_its_last_moves() -> None:
     assert not cut.splits
     assert cut.skips[0].bundles == 101 - len(cut.moves)
     assert len(encode_plan(cut, epoch=1, seq=1, decided_at_ms=1, mode="auto")) <= 5_000
-
-
-def test_the_settings_file_shows_the_defaults() -> None:
-    settings = load_settings(ROOT / "conf" / "balance.yaml")
-    assert settings.balance == Balance()
-    shown = yaml.safe_load((ROOT / "conf" / "balance.yaml").read_text())
-    assert shown["balance"].keys() == Balance.model_fields.keys()
-    balance_program(settings.balance, EPOCH)
-
-
-@pytest.mark.parametrize(
-    ("changes", "text", "error"),
-    [
-        (
-            {"broker_conf": "/nowhere/broker.conf"},
-            None,
-            "/nowhere/broker.conf: can't be read: No such",
-        ),
-        ({}, "minUnloadMessage=ten", r"broker.conf line 1: minUnloadMessage is 'ten'"),
-        (
-            {"strategy": "ThresholdShedder"},
-            "loadBalancerLoadPlacementStrategy=Best",
-            r"balance.broker_conf: Pulsar has no placement 'Best'",
-        ),
-        ({"options": {"max_bundle_topics": 0}}, "", "balance.options.max_bundle_topics: Input"),
-    ],
-)
-def test_a_wrong_broker_conf_is_named_in_one_line(
-    tmp_path: Path, changes: dict[str, Any], text: str | None, error: str
-) -> None:
-    (tmp_path / "broker.conf").write_text(text or "")
-    given = {"broker_conf": str(tmp_path / "broker.conf"), **changes}
-    with pytest.raises(ConfigError, match=error):
-        balance_program(Balance(**given), EPOCH)
-
-
-def test_limits_of_a_broker_conf_are_options_unless_these_are_given(tmp_path: Path) -> None:
-    file = tmp_path / "broker.conf"
-    file.write_text(
-        "loadBalancerNamespaceBundleMaxTopics=100\nloadBalancerNamespaceMaximumBundles=512\n"
-        "maxUnloadPercentage=0.5\nloadBalancerNamespaceBundleMaxSessions=-1\n"
-    )
-    balance = Balance(broker_conf=str(file), options={"max_bundle_topics": 7})
-    options = balance_program(balance, EPOCH).options
-    assert (options.max_bundle_topics, options.max_bundles_per_namespace) == (7, 512)
-    assert options.max_bundle_sessions == 0
-    (line,) = notices_of(balance)
-    assert line == f"{file}: without effect on quotaplane here: maxUnloadPercentage"
-
-
-def test_an_unknown_strategy_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="there is no such strategy; expected quotaplane, Overload"
-    ):
-        Balance(strategy="DeviationShedder")
-
-
-def test_the_program_that_goes_to_executors_has_no_secret() -> None:
-    signing = {"keys": {"a": "0123456789abcdef" * 2}, "sign_with": "a"}
-    balance = Balance.model_validate({"signing": signing})
-    assert balance.signing is not None
-    assert balance_program(balance, EPOCH).balance.signing is None
-    assert b"0123456789abcdef" not in pickle.dumps(balance_program(balance, EPOCH))
 
 
 def test_a_clock_that_was_set_back_delays_no_round() -> None:
