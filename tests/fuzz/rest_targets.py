@@ -21,7 +21,11 @@ from quotabalance.pulsar_admin.bundle_actions import (
     owned_bundles,
     topic_weights,
 )
-from quotabalance.pulsar_admin.namespace_policies import anti_affinity_group, read_isolation
+from quotabalance.pulsar_admin.namespace_policies import (
+    anti_affinity_group,
+    read_failure_domains,
+    read_isolation,
+)
 from quotaplane.groups.names import name_flaw
 from quotaplane.groups.pulsar_fields import PulsarFields, fields_in, read_fields
 from quotaplane.model import BASIC
@@ -266,6 +270,10 @@ def _isolation(value: bytes) -> None:
     isolation_policies(done(read_isolation(with_answers(value), "standalone")))
 
 
+def _failure_domains(value: bytes) -> None:
+    done(read_failure_domains(with_answers(value), "standalone"))
+
+
 def _lists(value: bytes) -> None:
     done(anti_affinity_group(with_answers(value), "acme/orders"))
     for name in done(read_names(with_answers(value), "/admin/v2/tenants")):
@@ -345,6 +353,7 @@ TARGETS = {
     "rest-lookups": Target(_json(LOOKUP), _lookups),
     "rest-configurations": Target(_json(CONFIGURATION), _configurations),
     "rest-isolation": Target(_json(ISOLATION), _isolation),
+    "rest-failure-domains": Target(_json({"rack": {"brokers": ["b1:80"]}}), _failure_domains),
     "rest-names": Target(_json(["acme", "public"], ["acme/orders"]), _lists),
     "rest-bundles": Target(_json({BUNDLE: {"broker_assignment": "shared"}}), _bundles),
     "rest-bounds": Target(_json(POLICIES["bundles"]), _bounds),

@@ -14,13 +14,15 @@ from quotabalance.stock.leader import Leader
 from quotabalance.stock.leader_placement import LeaderPlacement
 from quotabalance.stock.placements import PLACEMENTS, AvgPlacement, new_placement
 from quotabalance.stock.stock_settings import stock_settings
-from tests.jvm.transfer_cases import random_policies, stock_round
+from tests.jvm.transfer_cases import RandomPolicies, stock_round
 
 Json = dict[str, Any]
 
 
-def random_place_case(seed: int) -> Json:
-    """A cluster through some rounds; after each, bundles are placed, known ones and new ones."""
+def random_place_case(seed: int, policies_of: RandomPolicies) -> Json:
+    """A cluster through some rounds; after each, bundles are placed, known ones and new ones, and
+    asked whether they may leave their brokers.
+    """
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 30)) if rng.random() < 0.8 else int(rng.integers(90, 200))
     brokers = [f"10.{rng.integers(3)}.{n // 20}.{n}:8080" for n in range(count)]
@@ -31,13 +33,25 @@ def random_place_case(seed: int) -> Json:
     bundles += ["pulsar/system/0x00000000_0xffffffff"]
     whole = rng.random() < 0.4
     rounds = [_round(rng, brokers, bundles, bool(whole)) for _ in range(rng.integers(1, 5))]
+    for round_ in rounds:
+        _ask_to_leave(np.random.default_rng(seed), round_)
     return {
         "kind": "place",
         "strategy": str(rng.choice(list(PLACEMENTS))),
         "conf": _settings(rng),
-        "policies": random_policies(rng, brokers) if rng.random() < 0.6 else {},
+        "policies": policies_of(rng, brokers) if rng.random() < 0.6 else {},
         "rounds": rounds,
     }
+
+
+def _ask_to_leave(rng: np.random.Generator, round_: Json) -> None:
+    """Put bundles and brokers, mostly theirs, between what is placed."""
+    owned = [(name, broker) for broker, one in round_["brokers"].items() for name in one["bundles"]]
+    for at in rng.integers(0, len(owned), 10 * bool(owned)):
+        name, broker = owned[at]
+        if rng.random() < 0.2:
+            broker = str(rng.choice(list(round_["brokers"])))
+        round_["place"].insert(rng.integers(len(round_["place"]) + 1), [name, broker])
 
 
 def _settings(rng: np.random.Generator) -> Json:
@@ -113,6 +127,10 @@ def place_difference(case: Json, said: list[list[Json]]) -> str:
             shedder.shed(view)
         placement.begin(view)
         for (bundle, lookup), answer in zip(round_["place"], answers, strict=True):
+            if isinstance(lookup, str):
+                if placement.may_leave(bundle, lookup) != answer:
+                    return f"round {number}: {bundle} may leave {lookup}: Pulsar's {answer}"
+                continue
             choices = placement.choices(bundle)
             replay = _Replay(answer)
             found = placement.place(bundle, replay, remember=lookup)

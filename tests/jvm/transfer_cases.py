@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ Json = dict[str, Any]
 ROUNDS = 12
 
 
-def random_case(seed: int) -> Json:
+RandomPolicies = Callable[[np.random.Generator, list[str]], Json]
+
+
+def random_case(seed: int, policies_of: RandomPolicies) -> Json:
     """A cluster through 12 rounds, with settings that make TransferShedder act."""
     rng = np.random.default_rng(seed)
     brokers = [f"10.0.{rng.integers(9)}.{n}:8080" for n in range(rng.integers(1, 14))]
-    policies = random_policies(rng, brokers) if rng.random() < 0.6 else None
+    policies = policies_of(rng, brokers) if rng.random() < 0.6 else None
     bundles = _bundles(rng, int(rng.integers(0, 25)) * len(brokers))
     sizes = rng.lognormal(13, rng.choice([0.3, 1.0, 2.0]), (len(bundles), 4)) / [1, 1, 1e3, 1e3]
     sizes[rng.random(len(bundles)) < 0.1] = 0

@@ -219,6 +219,8 @@ def test_the_clusters_policies_are_printed(rig: Rig, capsys: pytest.CaptureFixtu
     }
     path = "clusters/quotaplane/namespaceIsolationPolicies/alone"
     rig.cluster.rest().call("POST", path, policy)
+    rack = "clusters/quotaplane/failureDomains/rack"
+    rig.cluster.rest().call("POST", rack, {"brokers": rig.brokers[:1]})
     try:
         capsys.readouterr()
         assert rig.run("collect", "--policies") == 0
@@ -234,11 +236,13 @@ def test_the_clusters_policies_are_printed(rig: Rig, capsys: pytest.CaptureFixtu
                         }
                     },
                     "anti_affinity": {namespace: "group-1"},
+                    "failure_domains": {"rack": rig.brokers[:1]},
                 }
             }
         }
     finally:
         rig.cluster.rest().call("DELETE", path)
+        rig.cluster.rest().call("DELETE", rack)
 
 
 def test_a_bundle_is_split_at_its_topics(rig: Rig) -> None:

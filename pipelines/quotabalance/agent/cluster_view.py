@@ -12,7 +12,11 @@ from quotabalance.planning.policies import Policies
 from quotabalance.planning.policies import read_policies as checked_policies
 from quotabalance.pulsar_admin.broker_stats import BrokerStats, read_broker_stats
 from quotabalance.pulsar_admin.bundle_actions import owned_bundles
-from quotabalance.pulsar_admin.namespace_policies import anti_affinity_group, read_isolation
+from quotabalance.pulsar_admin.namespace_policies import (
+    anti_affinity_group,
+    read_failure_domains,
+    read_isolation,
+)
 from quotaplane.agents.pace import Pace, at_once
 from quotaplane.errors import ClusterError, InputError
 from quotaplane.model import FloatArray
@@ -56,7 +60,8 @@ async def read_cluster(rest: Rest, cluster: str) -> ClusterView:
 
 
 async def read_policies(rest: Rest, cluster: str) -> dict[str, Any]:
-    """A cluster's isolation policies and anti-affinity groups, as the setting balance.policies.
+    """A cluster's isolation policies, anti-affinity groups and failure domains, as the setting
+    balance.policies.
 
     One request for each namespace, at most ``READS_PER_S``.
 
@@ -77,8 +82,11 @@ async def read_policies(rest: Rest, cluster: str) -> dict[str, Any]:
             groups[namespace] = group
 
     await at_once(_AT_ONCE, read, namespaces)
-    isolation = policies.model_dump(mode="json")["isolation"]
-    return {"isolation": isolation, "anti_affinity": dict(sorted(groups.items()))}
+    return {
+        "isolation": policies.model_dump(mode="json")["isolation"],
+        "anti_affinity": dict(sorted(groups.items())),
+        "failure_domains": await read_failure_domains(rest, cluster),
+    }
 
 
 def joined(
@@ -116,7 +124,8 @@ def isolation_policies(policies: Mapping[str, Mapping[str, Any]]) -> Policies:
     """A cluster's isolation policies, checked.
 
     Raises:
-        ClusterError: one has another form, or an expression that Python does not understand.
+        ClusterError: one has another form, or an expression that Python may read otherwise than
+            Java.
     """
     try:
         return checked_policies({"isolation": policies})

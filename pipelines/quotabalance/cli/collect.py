@@ -15,7 +15,8 @@ from quotaplane.settings import PulsarTransport
 _EPILOG = """\
 Runs until SIGTERM or Ctrl-C, and prints its status every 10 s as a line of JSON. --once reads and
 publishes each broker once, prints what it published, and ends. --policies prints the cluster's
-isolation policies and anti-affinity groups as the setting balance.policies, and publishes nothing.
+isolation policies, anti-affinity groups and failure domains as the setting balance.policies, and
+publishes nothing.
 See docs/operate/balance-executor.md.
 """
 

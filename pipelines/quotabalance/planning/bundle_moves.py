@@ -186,14 +186,18 @@ class MovePlanner:
         return True
 
     def target(self, bundle: int, source: int, fill: float) -> int:
-        """The least used broker of those that the bundle fits on; -1 = none."""
+        """The least used broker of those that the bundle fits on; -1 = none.
+
+        A bundle with an anti-affinity group goes where Pulsar would place it, if it fits there.
+        """
         need = self._fit[bundle]
         room = self.board.room(fill)
         open_: BoolArray | None = None
         if self.rules.restricts or bundle in self.avoids:
             open_ = self.open_to(bundle, source)
         needs = need.tolist()
-        for target in self.board.least_used(NEAREST):
+        nearest = () if self.rules.group_of(bundle) else self.board.least_used(NEAREST)
+        for target in nearest:
             if target != source and (open_ is None or open_[target]):
                 free = room[target].tolist()
                 if all(one <= other for one, other in zip(needs, free, strict=True)):
@@ -205,7 +209,7 @@ class MovePlanner:
             fits[source] = False
             self.why_not[bundle] = "Policy" if (fits & ~open_).any() else "NoTarget"
             return -1
-        places = np.flatnonzero(fits & open_)
+        places = np.flatnonzero(self.rules.apart(bundle, fits & open_))
         return int(places[self.board.after(need, places).argmin()])
 
     def open_to(self, bundle: int, source: int) -> BoolArray:
@@ -285,7 +289,8 @@ class MovePlanner:
         if not open_.any():
             return -1
         for fill in (options.stop_below, options.start_above):
-            fits = np.flatnonzero(open_ & (board.room(fill) >= self._fit[bundle]).all(axis=1))
+            room = (board.room(fill) >= self._fit[bundle]).all(axis=1)
+            fits = np.flatnonzero(self.rules.apart(bundle, open_ & room))
             if len(fits):
                 return int(fits[board.after(need, fits).argmin()])
         places = np.flatnonzero(open_)

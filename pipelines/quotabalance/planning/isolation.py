@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from quotabalance.planning.java_expressions import java_expression
 from quotaplane.model import BoolArray
 from quotaplane.parsing.decimals import OneSpelling
-from quotaplane.parsing.strict_json import check_expressions
 
 _KIND: Final = "min_available"
 """The only kind of failover that Pulsar has."""
@@ -32,11 +32,11 @@ class IsolationPolicy(OneSpelling):
     """
 
     namespaces: tuple[str, ...] = Field(min_length=1)
-    """Regular expressions of tenant/namespace."""
+    """Java's regular expressions of tenant/namespace."""
     primary: tuple[str, ...] = Field(min_length=1)
     """Regular expressions of brokers' hosts. Namespaces without a policy never get onto these
-    brokers. An expression that ends with a port, which matches nothing in Pulsar, is compared with
-    host:port."""
+    brokers. An expression that ends with a port is compared with host:port, too, which Pulsar never
+    does."""
     secondary: tuple[str, ...] = ()
     """Brokers that are used while fewer than ``min_primary`` primary ones are there."""
     min_primary: int = Field(default=1, ge=0)
@@ -54,7 +54,7 @@ class IsolationPolicy(OneSpelling):
             raise ValueError('auto_failover_policy: policy_type must be "min_available"')
         parameters = failover.get("parameters")
         limit = parameters.get("min_limit") if isinstance(parameters, dict) else None
-        if not re.fullmatch(r"[+-]?\d{1,9}", str(limit)):
+        if not re.fullmatch(r"[+-]?[0-9]{1,10}", str(limit)):
             raise ValueError("auto_failover_policy: parameters.min_limit must be a whole number")
         rest = {name: value for name, value in given.items() if name != "auto_failover_policy"}
         return {**rest, "min_primary": max(int(str(limit)), 0)}
@@ -62,12 +62,13 @@ class IsolationPolicy(OneSpelling):
     @field_validator("namespaces", "primary", "secondary")
     @classmethod
     def _are_expressions(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        check_expressions(texts)
+        for text in texts:
+            java_expression(text)
         return texts
 
     def holds_for(self, namespace: str) -> bool:
         """Whether the namespace is one of the policy's."""
-        return any(re.fullmatch(text, namespace) for text in self.namespaces)
+        return any(java_expression(text).fullmatch(namespace) for text in self.namespaces)
 
 
 class IsolatedBrokers:
@@ -153,6 +154,8 @@ class IsolatedBrokers:
 def _matches(texts: Sequence[str], hosts: Sequence[str], names: Sequence[str]) -> BoolArray:
     found = np.zeros(len(hosts), np.bool_)
     for text in texts:
-        compared = names if _PORT.search(text) else hosts
-        found |= np.array([bool(re.fullmatch(text, name)) for name in compared], np.bool_)
+        matches = java_expression(text).fullmatch
+        found |= np.array([bool(matches(host)) for host in hosts], np.bool_)
+        if _PORT.search(text):
+            found |= np.array([bool(matches(name)) for name in names], np.bool_)
     return found

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from quotabalance.planning.isolation import IsolatedBrokers
-from quotabalance.planning.policies import Policies, domain_codes
+from quotabalance.planning.policies import Policies, apart, domain_codes
 from quotabalance.planning.pool_means import Pools
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.topics.bundle_names import PULSARS_OWN, SYSTEM_NAMESPACE
@@ -93,27 +93,53 @@ class PlacementRules:
         return self._pinned[drained]
 
     def allowed(self, bundle: int, source: int) -> BoolArray:
-        """Brokers that a bundle may go to from its ``source``; shape (B,)."""
-        mask: BoolArray = self.pools.open_to[self.pools.of_bundle[bundle]]
-        namespace = namespace_of(self._bundles[bundle])
-        group = self._policies.group_of(namespace)
+        """Brokers that a bundle may go to from its ``source``; shape (B,).
+
+        On none of them, nor in its failure domain, are more other namespaces of its anti-affinity
+        group than at the source.
+        """
+        mask, group = self._open_to(bundle), self.group_of(bundle)
         if not group:
             return mask
-        held = self._groups[group].copy()
-        held.pop(namespace)
-        others = np.sum([count > 0 for count in held.values()], axis=0, initial=0)
-        others = np.zeros(len(self._brokers), np.int64) + others
+        others = self._held(group, without=namespace_of(self._bundles[bundle]))
         spread: BoolArray = mask & (others <= others[source])
         if len(self._domains):
             together = np.bincount(self._domains, others)[self._domains]
             spread &= together <= together[source]
         return spread
 
+    def apart(self, bundle: int, among: BoolArray) -> BoolArray:
+        """Those of some brokers that Pulsar's filter leaves of all that take bundles, for a bundle
+        with an anti-affinity group; all if it leaves none of them; shapes (B,).
+        """
+        group = self.group_of(bundle)
+        if not group:
+            return among
+        candidates = self._open_to(bundle) & self._takes
+        left: BoolArray = among & apart(candidates, self._held(group), self._domains)
+        return left if left.any() else among
+
+    def group_of(self, bundle: int) -> str:
+        """The anti-affinity group of a bundle; "" = none."""
+        return self._policies.group_of(namespace_of(self._bundles[bundle]))
+
+    def _open_to(self, bundle: int) -> BoolArray:
+        mask: BoolArray = self.pools.open_to[self.pools.of_bundle[bundle]]
+        return mask
+
+    def _held(self, group: str, without: str = "") -> IntArray:
+        """How many namespaces of an anti-affinity group each broker has; shape (B,)."""
+        held: IntArray = np.zeros(len(self._brokers), np.int64)
+        for namespace, count in self._groups[group].items():
+            if namespace != without:
+                held += count > 0
+        return held
+
     def moved(self, bundle: int, source: int, target: int) -> None:
         """A move was decided."""
-        namespace = namespace_of(self._bundles[bundle])
-        group = self._policies.group_of(namespace)
+        group = self.group_of(bundle)
         if group:
+            namespace = namespace_of(self._bundles[bundle])
             self._groups[group][namespace][[source, target]] += [-1, 1]
 
     def neighbours(self, source: int) -> BoolArray:

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from quotabalance.planning.isolation import IsolationPolicy
 from quotaplane.errors import InputError
-from quotaplane.model import FloatArray, IntArray
+from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.parsing.decimals import OneSpelling
 from quotaplane.parsing.strict_json import check_expressions, first_error
 
@@ -115,3 +115,28 @@ def domain_codes(brokers: Sequence[str], domains: Mapping[str, Sequence[str]]) -
     codes: dict[str, int] = {}
     names = (of_broker.get(broker, "default") for broker in brokers)
     return np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
+
+
+def apart(candidates: BoolArray, held: IntArray, domains: IntArray) -> BoolArray:
+    """The candidates with the least of an anti-affinity group; shapes (B,).
+
+    First only the failure domains are kept whose candidates together hold the least, then only the
+    brokers that hold the least (``LoadManagerShared.filterAntiAffinityGroupOwnedBrokers``).
+
+    Args:
+        candidates: brokers that may be chosen.
+        held: how much of the group each broker holds.
+        domains: ``domain_codes``; (0,) = none.
+
+    >>> held, domains = np.array([2, 1, 2, 1, 2, 2]), np.array([0, 0, 1, 1, 2, 2])
+    >>> apart(np.ones(6, bool), held, domains).tolist()
+    [False, True, False, True, False, False]
+    """
+    if not candidates.any():
+        return candidates
+    if len(domains):
+        together = np.bincount(domains[candidates], held[candidates], domains.max() + 1)
+        least = together[domains[candidates]].min()
+        candidates = candidates & (together[domains] == least)
+    found: BoolArray = candidates & (held == held[candidates].min())
+    return found

@@ -9,13 +9,13 @@ import numpy as np
 
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.isolation import IsolatedBrokers
-from quotabalance.planning.policies import Policies, domain_codes
+from quotabalance.planning.policies import Policies, apart, domain_codes
 from quotabalance.stock.averages import DEFAULT_RATES
+from quotabalance.stock.broker_versions import newest
 from quotabalance.stock.bundle_ranking import max_usage, traffic_of
 from quotabalance.stock.interface import StockRound
 from quotabalance.stock.java import HashArray, HashMapOrder, spread, string_hashes
 from quotabalance.stock.leader_maps import NamespaceBundles, Preallocated
-from quotabalance.stock.placement_filters import apart, newest
 from quotabalance.stock.placements import BundleAsked, MessageRates, PlacementStrategy
 from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.model import BoolArray, FloatArray, IntArray

@@ -6,9 +6,9 @@ import numpy as np
 
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.isolation import IsolatedBrokers
-from quotabalance.planning.policies import Policies, domain_codes
+from quotabalance.planning.policies import Policies, apart, domain_codes
+from quotabalance.stock.broker_versions import newest
 from quotabalance.stock.leader_maps import is_never_shed
-from quotabalance.stock.placement_filters import apart, newest
 from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.model import BoolArray, IntArray
 from quotaplane.topics.bundle_names import SYSTEM_NAMESPACE, namespace_of

@@ -176,14 +176,14 @@ def check_expressions(texts: Iterable[str]) -> None:
 
     Raises:
         ValueError: the first text that is none, or that Java and later Pythons read differently
-            than this one, which only warns: sets of characters within each other (``[a[b]]``).
+            than this one, which only warns: sets of characters within each other (``[[a]b]``).
     """
     for text in texts:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", FutureWarning)
                 re.compile(text)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"{text!r} is not a regular expression: {error}") from None
         except FutureWarning as warning:
             raise ValueError(

@@ -1,6 +1,7 @@
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -8,11 +9,10 @@ import org.apache.pulsar.broker.resources.LocalPoliciesResources;
 import org.apache.pulsar.broker.resources.NamespaceResources;
 import org.apache.pulsar.broker.resources.PulsarResources;
 import org.apache.pulsar.common.naming.NamespaceName;
-import org.apache.pulsar.common.policies.data.AutoFailoverPolicyDataImpl;
-import org.apache.pulsar.common.policies.data.AutoFailoverPolicyType;
 import org.apache.pulsar.common.policies.data.LocalPolicies;
 import org.apache.pulsar.common.policies.data.NamespaceIsolationDataImpl;
 import org.apache.pulsar.common.policies.impl.NamespaceIsolationPolicies;
+import org.apache.pulsar.common.util.ObjectMapperFactory;
 
 /** Isolation policies and anti-affinity groups, without a metadata store. */
 final class FakeResources extends PulsarResources {
@@ -27,7 +27,10 @@ final class FakeResources extends PulsarResources {
         var resources = FakePulsar.make(FakeResources.class);
         resources.namespaces = FakePulsar.make(Namespaces.class);
         resources.namespaces.isolation = FakePulsar.make(Isolation.class);
-        resources.namespaces.isolation.policies = isolation(policies);
+        resources.namespaces.isolation.policies =
+                Optional.of(isolation(policies))
+                        .filter(all -> !all.isEmpty())
+                        .map(NamespaceIsolationPolicies::new);
         resources.local = FakePulsar.make(Local.class);
         resources.local.groups = new HashMap<>();
         policies.path("anti_affinity")
@@ -46,33 +49,17 @@ final class FakeResources extends PulsarResources {
         return local;
     }
 
-    private static Optional<NamespaceIsolationPolicies> isolation(JsonNode policies) {
-        var all = new LinkedHashMap<String, NamespaceIsolationDataImpl>();
-        policies.path("isolation")
-                .fields()
-                .forEachRemaining(
-                        e -> {
-                            var failover = e.getValue().get("auto_failover_policy");
-                            var parameters = new HashMap<String, String>();
-                            failover.get("parameters")
-                                    .fields()
-                                    .forEachRemaining(
-                                            p -> parameters.put(p.getKey(), p.getValue().asText()));
-                            all.put(
-                                    e.getKey(),
-                                    NamespaceIsolationDataImpl.builder()
-                                            .namespaces(FakePulsar.texts(e.getValue().get("namespaces")))
-                                            .primary(FakePulsar.texts(e.getValue().get("primary")))
-                                            .secondary(FakePulsar.texts(e.getValue().get("secondary")))
-                                            .autoFailoverPolicy(
-                                                    new AutoFailoverPolicyDataImpl(
-                                                            AutoFailoverPolicyType.min_available,
-                                                            parameters))
-                                            .build());
-                        });
-        return all.isEmpty()
-                ? Optional.empty()
-                : Optional.of(new NamespaceIsolationPolicies(all));
+    /** The policies as Pulsar's brokers read them from the metadata store. */
+    static Map<String, NamespaceIsolationDataImpl> isolation(JsonNode policies) {
+        var given = policies.path("isolation");
+        try {
+            return ObjectMapperFactory.getMapper()
+                    .reader()
+                    .forType(new TypeReference<Map<String, NamespaceIsolationDataImpl>>() {})
+                    .readValue(given.isObject() ? given.toString() : "{}");
+        } catch (JsonProcessingException e) {
+            throw new IllegalArgumentException(e);
+        }
     }
 
     static final class Namespaces extends NamespaceResources {

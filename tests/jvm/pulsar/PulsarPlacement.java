@@ -21,6 +21,8 @@ public final class PulsarPlacement {
                         case "boundaries" -> StockSplits.boundaries(given);
                         case "split modular" -> StockSplits.modular(given);
                         case "split extensible" -> StockSplits.extensible(given);
+                        case "policies" -> StockPolicies.answer(given);
+                        case "matches" -> StockPolicies.matches(given);
                         case "report" -> StockSplits.reports(given);
                         default -> throw new IllegalArgumentException(line);
                     };

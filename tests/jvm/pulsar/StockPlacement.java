@@ -83,6 +83,10 @@ final class StockPlacement {
             placement.read(round.get("brokers"));
             ArrayNode placed = answers.addArray();
             for (JsonNode asked : round.get("place")) {
+                if (asked.get(1).isTextual()) {
+                    placed.add(placement.mayLeave(asked.get(0).asText(), asked.get(1).asText()));
+                    continue;
+                }
                 placement.place(asked.get(0).asText(), asked.get(1).asBoolean(), placed.addObject());
             }
         }
@@ -129,6 +133,15 @@ final class StockPlacement {
         Method method = ModularLoadManagerImpl.class.getDeclaredMethod(name, types);
         method.setAccessible(true);
         method.invoke(manager, parameter == null ? new Object[0] : new Object[] {argument});
+    }
+
+    /** Whether policies let a bundle leave its broker, as doLoadShedding asks. */
+    private boolean mayLeave(String bundle, String broker) {
+        int slash = bundle.lastIndexOf('/');
+        String namespace = bundle.substring(0, slash);
+        String range = bundle.substring(slash + 1);
+        return manager.shouldNamespacePoliciesUnload(namespace, range, broker)
+                && manager.shouldAntiAffinityNamespaceUnload(namespace, range, broker);
     }
 
     private void place(String bundle, boolean lookup, ObjectNode answer) throws Exception {

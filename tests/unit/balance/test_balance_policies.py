@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotabalance.planning.isolation import IsolatedBrokers
+from quotabalance.planning.placement_rules import PlacementRules
 from quotabalance.planning.policies import read_policies
 from quotabalance.planning.pool_means import pool_means
+from quotabalance.pulsar_admin.namespace_policies import read_failure_domains
 from quotaplane.errors import InputError
 from tests.examples import examples
+from tests.fuzz.rest_targets import done, with_answers
 from tests.unit.balance.balance_cases import applied, bundle, cluster, labels, once
 
 FEW = examples(0.2)
@@ -60,10 +63,54 @@ def test_an_expression_with_a_port_tells_brokers_of_one_host_apart_but_not_in_pu
     assert pulsars.without_brokers == ("reserved",)
 
 
+def test_an_expression_with_a_port_at_its_end_may_mean_a_host_elsewhere() -> None:
+    rule = {"namespaces": ["acme/.*"], "primary": ["b1|b2:81"]}
+    isolation = read_policies({"isolation": {"p": rule}}).isolation
+    ours = IsolatedBrokers(isolation, ("b1:80", "b1:81", "b2:80", "b2:81"))
+    assert ours.open_to("acme/a", np.ones(4, np.bool_)).tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        (r"\Qb.1\E|b\d", {"b.1", "b2"}),
+        (r"\\Q|b\.\Q1", {r"\Q", "b.1"}),
+        ("(?i)B2|[^b]", {"b2"}),
+        ("b[-.]?[1-9]{1,2}?", {"b.1", "b2"}),
+        ("b[1[2]]", None),
+        ("[]b]2", None),
+        ("[^][^]2", None),
+        ("b[a-z&&[^x]]", None),
+        ("b2++", None),
+        (r"b\062", None),
+        (r"(b)\12", None),
+        (r"\bb2", None),
+        ("(?x)b 2", None),
+        ("(?P<n>b)2", None),
+        ("b{,2}2", None),
+        ("b{99999999999}", None),
+        ("(" * 3000 + ")" * 3000, None),
+    ],
+)
+def test_expressions_are_javas_or_refused(expression: str, names: set[str] | None) -> None:
+    rule = {"namespaces": ["acme/.*"], "primary": [expression]}
+    if names is None:
+        with pytest.raises(InputError, match=r"^isolation\.p\.primary: .* regular expression"):
+            read_policies({"isolation": {"p": rule}})
+        return
+    hosts = ("b.1", "b2", r"\Q")
+    isolated = IsolatedBrokers(read_policies({"isolation": {"p": rule}}).isolation, hosts)
+    allowed = isolated.open_to("acme/a", np.ones(3, np.bool_)).tolist()
+    assert allowed == [host in names for host in hosts]
+
+
 def test_a_policy_is_read_as_pulsar_prints_it() -> None:
     printed = {"namespaces": ["a/b"], "primary": ["b1"], "auto_failover_policy": FAILOVER}
     policies = read_policies({"isolation": {"p": printed}, "anti_affinity": {"a/b": " "}})
     assert policies.isolation["p"].min_primary == 2
+    always = {"parameters": {"min_limit": "2147483647"}}  # Java's highest number
+    secondaries = read_policies({"isolation": {"p": printed | {"auto_failover_policy": always}}})
+    assert secondaries.isolation["p"].min_primary == 2**31 - 1
     assert not policies.group_of("a/b")
     assert read_policies(policies.model_dump(mode="json")) == policies
     for failover, wrong in (
@@ -143,6 +190,30 @@ def test_failure_domains_keep_a_group_apart() -> None:
     policies = {"anti_affinity": {"a/one": "g", "a/two": "g"}, "failure_domains": racks}
     _, decided = once(cluster(held), read_policies(policies))
     assert {move.target for move in decided.moves} == {"b2"}
+
+
+@pytest.mark.parametrize("draining", [[], ["b1"]])
+def test_a_group_goes_where_it_is_apart_if_there_is_room(draining: list[str]) -> None:
+    """One namespace of the group is with ``a/one`` already, so ``b2`` would not be worse, and it is
+    the least used broker; ``b3`` has none of them.
+    """
+    group = {"anti_affinity": {f"a/{name}": "g" for name in ("one", "two", "three")}}
+    held: dict[str, Any] = {
+        "b1": evenly("a/one", 6, 10.0) | evenly("a/two", 1, 0.1),
+        "b2": evenly("a/three", 1, 1.0),
+        "b3": evenly("free/a", 1, 12.0),
+    }
+    _, decided = once(cluster(held), read_policies(group), draining=draining)
+    assert decided.moves[0].target == "b3"
+    held["b3"] |= evenly("free/b", 6, 12.0)
+    _, full = once(cluster(held), read_policies(group), draining=draining)
+    assert next(move.target for move in full.moves if move.source == "b1") == "b2"
+
+
+def test_failure_domains_are_read_as_pulsar_answers() -> None:
+    answer = b'{"rack-2": {"brokers": ["b2:80", "b1:80"]}, "rack-1": {"brokers": []}}'
+    domains = done(read_failure_domains(with_answers(answer), "blue"))
+    assert domains == {"rack-1": [], "rack-2": ["b1:80", "b2:80"]}
 
 
 def test_a_drain_overloads_no_machine() -> None:
@@ -233,3 +304,28 @@ def test_no_move_breaks_a_policy_and_no_receiver_sheds(
     _, again = once(after, policies, state, now_s=60.0)
     relieved = {move.source for move in again.moves if move.label != "Policy"}
     assert not relieved & {move.target for move in decided.moves if move.label == "Overloaded"}
+
+
+@FEW
+@given(HELD, st.lists(st.sampled_from("gG "), min_size=4, max_size=4), st.booleans())
+def test_no_move_brings_more_of_a_group_together(
+    held: list[list[float]], groups: list[str], racks: bool
+) -> None:
+    names = [f"t/n{n}" for n in range(4)]
+    domains = {"x": ["b0", "b1"], "y": ["b2"]} if racks else {}
+    policies = read_policies(
+        {"anti_affinity": dict(zip(names, groups, strict=True)), "failure_domains": domains}
+    )
+    load = cluster(
+        {
+            f"b{n}": {bundle(16 * n + 2 * i, names[(n + i) % 4]): size for i, size in enumerate(on)}
+            for n, on in enumerate(held)
+        }
+    )
+    _, decided = once(load, policies)
+    owner, there = load.owner.copy(), np.ones(len(load.brokers), np.bool_)
+    for move in decided.moves:
+        at, target = load.bundles.index(move.bundle), load.brokers.index(move.target)
+        rules = PlacementRules(policies, load.brokers, there, load.bundles, owner)
+        assert rules.allowed(at, int(owner[at]))[target]
+        owner[at] = target

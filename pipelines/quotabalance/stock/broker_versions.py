@@ -1,4 +1,4 @@
-"""Filters that both of Pulsar's managers use before they choose a broker."""
+"""Pulsar's filter of the brokers with the newest version."""
 
 from __future__ import annotations
 
@@ -9,33 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quotaplane.model import BoolArray, IntArray
-
-
-def apart(candidates: BoolArray, held: IntArray, domains: IntArray) -> BoolArray:
-    """The candidates with the least of an anti-affinity group; shapes (B,).
-
-    First only the failure domains are kept whose candidates together hold the least, then only the
-    brokers that hold the least (``LoadManagerShared.filterAntiAffinityGroupOwnedBrokers``).
-
-    Args:
-        candidates: brokers that may be chosen.
-        held: how much of the group each broker holds.
-        domains: ``domain_codes``; (0,) = none.
-
-    >>> held, domains = np.array([2, 1, 2, 1, 2, 2]), np.array([0, 0, 1, 1, 2, 2])
-    >>> apart(np.ones(6, bool), held, domains).tolist()
-    [False, True, False, True, False, False]
-    """
-    if not candidates.any():
-        return candidates
-    if len(domains):
-        together = np.bincount(domains[candidates], held[candidates], domains.max() + 1)
-        least = together[domains[candidates]].min()
-        candidates = candidates & (together[domains] == least)
-    found: BoolArray = candidates & (held == held[candidates].min())
-    return found
-
+from quotaplane.model import BoolArray
 
 _NUMBER: Final = r"(?:0|[1-9]\d*)"
 _PART: Final = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
