@@ -49,7 +49,7 @@ class RoundBudget:
 
 
 TRIES: Final = 12
-"""How often bundles of one broker are chosen again because some found no target."""
+"""How often bundles are chosen again because some found no target."""
 
 NEAREST: Final = 8
 """Number of least used brokers that are tried before all are."""
@@ -249,6 +249,15 @@ class MovePlanner:
         The next one always leaves the most loaded of these brokers. So those that gain and lose
         bundles by a new policy stay even, wherever the round's budget ends.
         """
+        for _ in range(TRIES):
+            moved = len(self.moves)
+            self._move_each(bundles)
+            if len(self.moves) == moved:
+                return
+            # those that found no room may find that of others that have left
+            bundles = bundles[[self.why_not.get(one) == "NoTarget" for one in bundles.tolist()]]
+
+    def _move_each(self, bundles: IntArray) -> None:
         waiting: dict[int, list[int]] = {}
         for bundle in bundles.tolist():
             if self.resting.get(bundle, "Grace") == "Grace" and not self._moved[bundle]:

@@ -152,6 +152,24 @@ def test_a_new_rule_overloads_no_broker_though_a_round_can_not_move_all() -> Non
     assert (reserved[owners] == isolated).all()
 
 
+def test_a_new_rule_is_followed_at_once_though_machines_are_nearly_full() -> None:
+    """Most bundles find no room before others have left."""
+    rng = np.random.default_rng(1)
+    brokers = [*(f"v{n}" for n in range(3)), *(f"w{n}" for n in range(7))]
+    held: dict[str, dict[str, float]] = {}
+    for broker in brokers:
+        size = rng.lognormal(0.0, 0.7, 20)
+        names = [bundle(2 * n, f"{'vip' if n < 6 else 'free'}/{broker}") for n in range(20)]
+        size[:6] *= 28 / size[:6].sum()
+        size[6:] *= 72 / size[6:].sum()
+        held[broker] = dict(zip(names, size.tolist(), strict=True))
+    policies, load = read_policies(VIP), cluster(held, cpu=dict.fromkeys(brokers, (82.0, 100.0)))
+    _, decided = once(load, policies)
+    assert len(decided.moves) > 0.9 * (3 * 14 + 7 * 6)
+    carried = applied(load, decided).throughput_of_brokers()
+    assert carried.max() * 0.82 <= 85
+
+
 def test_failure_domains_keep_a_group_apart() -> None:
     held: dict[str, Any] = {
         "b1": evenly("a/one", 6, 10.0),
