@@ -85,7 +85,7 @@ class SampledBundles:
         """Shape (N,): at most 1000; 0 = the leader does not know the bundle."""
 
     def take(self, bundles: IntArray, rates: FloatArray, times: int) -> None:
-        """So many samples of each bundle that is listed; the leader forgets all others."""
+        """Samples of each bundle that is listed, ``times`` each; the leader forgets all others."""
         more = int(bundles.max(initial=-1)) + 1 - len(self.samples)
         if more > 0:
             self.short, self.long = (
