@@ -89,7 +89,7 @@ soak-day: env ## a day of churn, kills, maintenance and a full disk in half an h
 arena: env ## every law on every scenario, no JVM (some five minutes; the results page is docs/measured/arena.md)
 	$(PYTHON) -m benchmarks.arena --jobs $(or $(JOBS),2)
 
-balance-arena: env ## our balancer beside Pulsar's own classes (five minutes; the results page is docs/measured/balance-arena.md)
+balance-arena: env ## our balancer beside Pulsar's strategies (half an hour; the results page is docs/measured/balance-arena.md)
 	$(PYTHON) -m benchmarks.balance_arena
 
 pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback until Ctrl-C

@@ -13,12 +13,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from benchmarks.balance_arena.contenders import ours
-from benchmarks.balance_arena.stock_leader import Jvm, Report, StockLeader
 from benchmarks.balance_arena.telemetry import Noise, Stats
-from benchmarks.balance_arena.world import World, build
+from benchmarks.balance_arena.world import build
 from benchmarks.machine import machine
 from benchmarks.prose import wrapped
-from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.cluster_load import RESOURCES, ClusterLoad
 from quotabalance.planning.planner import BalanceRound, BalanceState, decide
 from quotabalance.planning.policies import Policies
 from quotabalance.stock.interface import ForgetsBrokers
@@ -27,6 +26,7 @@ from quotabalance.stock.shedders import new_shedder
 from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.streams.script import run_job
+from tests.jvm.pulsar_classes import FAST, Json, ask_pulsar
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs/measured/balance-benchmarks.md"
 SHEDDERS: Final = {
@@ -44,7 +44,7 @@ _OURS: Final = "quotaplane"
 
 
 class Took(NamedTuple):
-    """Seconds of a strategy's slowest round, and its moves (Pulsar's: brokers that shed)."""
+    """Seconds of a strategy's slowest round, and its moves."""
 
     seconds: float
     decided: int
@@ -52,7 +52,7 @@ class Took(NamedTuple):
     """Checks and averages, before the strategy is asked; of Pulsar's classes not measured."""
 
 
-def large(brokers: int, bundles: int) -> tuple[World, list[ClusterLoad]]:
+def large(brokers: int, bundles: int) -> list[ClusterLoad]:
     """A cluster whose brokers carry very different loads, and the samples of seven minutes."""
     rng = np.random.default_rng(3)
     world = build(rng, brokers, bundles // 4, 4, topics_each=2, use=0.5)
@@ -75,7 +75,7 @@ def large(brokers: int, bundles: int) -> tuple[World, list[ClusterLoad]]:
                 world.topics(),
             )
         )
-    return world, loads
+    return loads
 
 
 def time_ours(loads: Sequence[ClusterLoad]) -> Took:
@@ -108,32 +108,43 @@ def time_reproduced(name: str, loads: Sequence[ClusterLoad]) -> Took:
     return max(found)
 
 
-def time_stock(name: str, world: World, load: ClusterLoad, jvm: Jvm) -> Took:
-    """The slowest round of Pulsar's class; nothing is carried out between the rounds."""
-    leader = StockLeader(jvm, name, "AvgShedder" if name == "AvgShedder" else _PLACEMENT, 1)
-    leader.brokers(world.brokers)
-    leader.bundles(world.names)
-    leader.active(range(len(world.brokers)))
-    order = np.argsort(load.owner, kind="stable")
-    edges = np.searchsorted(load.owner[order], np.arange(len(world.brokers) + 1))
-    reports = [
-        Report(broker, load.usage[broker], load.limit[broker], held, load.rates[held], topics)
-        for broker in range(len(world.brokers))
-        for held in [order[edges[broker] : edges[broker + 1]]]
-        for topics in [load.topics[held]]
+def time_stock(loads: Sequence[ClusterLoad]) -> dict[str, Took]:
+    """The slowest round of each of Pulsar's classes; nothing is carried out between the rounds."""
+    rounds = {name: loads[: _STOCK_ROUNDS.get(name, most)] for name, most in SHEDDERS.items()}
+    extensible: Json = {"kind": "transfer", "conf": {}, "policies": None}
+    extensible["rounds"] = [
+        {"brokers": _reports(load, True), "recent": [], "missing": []}
+        for load in rounds.pop("TransferShedder")
     ]
-    if name == "TransferShedder":
-        for report in reports:
-            leader.check(report, 1, 0, True, True)
-    else:
-        leader.reports(reports, 1)
-    return max(
-        Took(seconds, count)
-        for seconds, count in leader.timed(_STOCK_ROUNDS.get(name, SHEDDERS[name]), 1000)
-    )
+    # one JVM, so that only the first of them is measured before it is compiled
+    cases = [
+        {"classes": [name], "conf": {}, "recent": [], "timed": True}
+        | {"rounds": [_reports(load, False) for load in given]}
+        for name, given in rounds.items()
+    ]
+    found = {}
+    for answer in ask_pulsar("PulsarShedders", cases, FAST):
+        found |= answer
+    (found["TransferShedder"],) = ask_pulsar("PulsarPlacement", [extensible], FAST)
+    return {
+        name: max(Took(answer["seconds"], len(answer["moves"])) for answer in answers)
+        for name, answers in found.items()
+    }
 
 
-_PLACEMENT: Final = "LeastLongTermMessageRate"
+def _reports(load: ClusterLoad, extensible: bool) -> Json:
+    """Each broker's report, in the form of one of the two programs."""
+    found: Json = {}
+    for broker, name in enumerate(load.brokers):
+        usage, limit = load.usage[broker].tolist(), load.limit[broker].tolist()
+        pairs = dict(zip(RESOURCES, zip(usage, limit, strict=True), strict=True))
+        found[name] = {"usage": usage, "limit": limit} if extensible else pairs
+        found[name]["bundles"] = {}
+    topics = [[count, 0] if extensible else [] for count in load.topics.tolist()]
+    owners, rates = load.owner.tolist(), load.rates.tolist()
+    for bundle, owner, rate, more in zip(load.bundles, owners, rates, topics, strict=True):
+        found[load.brokers[owner]]["bundles"][bundle] = rate + more
+    return found
 
 
 def page(brokers: int, bundles: int, mine: dict[str, Took], stock: dict[str, Took]) -> str:
@@ -176,12 +187,10 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--brokers", type=int, default=1000)
     parser.add_argument("--bundles", type=int, default=100_000)
     chosen = parser.parse_args(argv)
-    world, loads = large(chosen.brokers, chosen.bundles)
+    loads = large(chosen.brokers, chosen.bundles)
     mine = {_OURS: time_ours(loads)}
     mine |= {name: time_reproduced(name, loads) for name in SHEDDERS}
-    jvm = Jvm()
-    stock = {name: time_stock(name, world, loads[0], jvm) for name in SHEDDERS}
-    jvm.close()
+    stock = time_stock(loads)
     PAGE.write_text(page(chosen.brokers, chosen.bundles, mine, stock), encoding="utf-8")
     print(f"written: {PAGE}")
 

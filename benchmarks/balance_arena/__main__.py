@@ -49,9 +49,9 @@ def page_of(folder: Path) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Some ten minutes on two cores."""
+    """Some half an hour on two cores."""
     parser = OptionParser(prog="make balance-arena", description=__doc__)
-    parser.add_argument("--processes", type=int, default=2, help="each has a JVM beside it")
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=99, help="at most so many of a scenario")
     parser.add_argument("--page", action="store_true", help="write the page of the last run again")
     chosen = parser.parse_args(argv)

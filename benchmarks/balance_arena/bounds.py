@@ -10,11 +10,13 @@ import highspy
 import numpy as np
 
 from benchmarks.balance_arena.figures import LEVELS
-from benchmarks.balance_arena.scenarios import Scenario, beginning, named
+from benchmarks.balance_arena.reach import forbidden, mean_use, pools
+from benchmarks.balance_arena.scenario import Scenario
+from benchmarks.balance_arena.scenarios import beginning, named
 from benchmarks.balance_arena.verdicts import Bounds
-from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S
+from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S, World
 from quotaplane.errors import QuotaplaneError
-from quotaplane.model import FloatArray, IntArray
+from quotaplane.model import FloatArray
 
 _GAP: Final = 0.01
 _WITHIN_S: Final = 60.0
@@ -38,41 +40,36 @@ def _of_start(job: tuple[str, int]) -> tuple[float, ...]:
     if factors:
         world.rates = world.rates * factors(0)[:, None]
     size = world.bundle_rates()[:, :2].sum(axis=1)
-    capacity = CAPACITY_BYTES_PER_S * world.size
+    world.policies = scene.policies_at(scene.minutes)
+    capacity, mean = CAPACITY_BYTES_PER_S * world.size, mean_use(world, size, pools(world))
     return tuple(
-        float(least(size, world.owner, capacity, world.foreign * capacity, level) / size.sum())
-        for level in LEVELS
+        float(least(world, size, level * mean * capacity) / size.sum()) for level in LEVELS
     )
 
 
-def least(
-    size: FloatArray, owner: IntArray, capacity: FloatArray, foreign: FloatArray, level: float
-) -> float:
-    """Bytes that must be moved so that no broker's use exceeds ``level`` times the mean use.
+def least(world: World, size: FloatArray, most: FloatArray) -> float:
+    """Bytes that must be moved so that isolation policies hold, and no broker carries too much.
 
-    Minimises the sum of moved sizes, with a variable for each bundle and each other broker; at most
-    1 % above the true minimum.
+    Minimises the sum of moved sizes, with a variable for each bundle and each other broker that it
+    may be on; at most 1 % above the true minimum. Anti-affinity is left out.
 
     Args:
+        world: The cluster.
         size: Bytes per second of each bundle; shape (N,).
-        owner: Its broker; shape (N,).
-        capacity: Bytes per second that each broker can carry; shape (B,).
-        foreign: The part of it that other programs use; shape (B,).
-        level: At least 1.
+        most: Bytes per second that each broker may carry, with foreign load; shape (B,).
 
     Raises:
         QuotaplaneError: there is no such placement, or it was not found in a minute.
-
-    >>> size, owner = np.array([3.0, 2.0, 1.0]), np.array([0, 0, 0])
-    >>> round(least(size, owner, np.full(2, 10.0), np.zeros(2), 1.0), 6)
-    3.0
     """
-    brokers, bundles = len(capacity), len(size)
+    owner, allowed = world.owner, pools(world)
+    brokers, bundles = len(most), len(size)
+    foreign = world.foreign * CAPACITY_BYTES_PER_S * world.size
     carried = foreign + np.bincount(owner, size, brokers)
-    most = level * carried.sum() / capacity.sum() * capacity
-    if (carried <= most).all():
+    must = forbidden(world, allowed)
+    if (carried <= most).all() and not must.any():
         return 0.0
-    bundle, target = np.nonzero(owner[:, None] != np.arange(brokers))
+    open_to = allowed.open_to[allowed.of_bundle]
+    bundle, target = np.nonzero(open_to & (owner[:, None] != np.arange(brokers)))
     scale = size.mean()
     count = len(bundle)
     # A move out takes from its owner's row, adds to its target's, and a bundle moves at most once.
@@ -84,7 +81,7 @@ def least(
     lp.num_col_, lp.num_row_ = count, brokers + bundles
     lp.col_cost_ = weight
     lp.col_lower_, lp.col_upper_ = np.zeros(count), np.ones(count)
-    lp.row_lower_ = np.full(brokers + bundles, -highspy.kHighsInf)
+    lp.row_lower_ = np.concatenate([np.full(brokers, -highspy.kHighsInf), must])
     # Rounding must not make a balanced cluster infeasible.
     slack = (most - carried) / scale + 1e-9
     lp.row_upper_ = np.concatenate([slack, np.ones(bundles)])
@@ -99,5 +96,5 @@ def least(
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         status = solver.modelStatusToString(solver.getModelStatus())
-        raise QuotaplaneError(f"the least bytes for {level:.2f} were not found: {status}")
+        raise QuotaplaneError(f"the least bytes were not found: {status}")
     return float(solver.getInfo().objective_function_value * scale)

@@ -1,4 +1,4 @@
-"""The strategies: Pulsar's pairs of shedder and placement on its own classes, and ours."""
+"""The strategies: Pulsar's pairs of shedder and placement, and ours."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from benchmarks.balance_arena.execution import Handover, Order
-from benchmarks.balance_arena.stock_leader import Jvm, Report, StockLeader
-from benchmarks.balance_arena.telemetry import ReportRule, Stats
+from benchmarks.balance_arena.modular_manager import ModularManager
+from benchmarks.balance_arena.telemetry import Stats
 from benchmarks.balance_arena.world import RETIRED, World
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions
 from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.planner import BalanceRound, BalanceState, decide
-from quotabalance.planning.policies import Policies
 from quotaplane.model import BoolArray
 
-ALL_AT_ONCE: Final = 100_000
 START: Final = 0.97
 """``start_above`` of ours by the wanted imbalance."""
 STOP: Final = 0.92
@@ -33,13 +31,9 @@ class Contender(NamedTuple):
     name: str
     shedder: str = ""
     """Pulsar's class; "" = ours."""
-    placement: str = "LeastLongTermMessageRate"
+    placement: str = ""
+    """Pulsar's class."""
     options: BalanceOptions | None = None
-
-    @property
-    def extensible(self) -> bool:
-        """Whether it belongs to Pulsar's extensible load manager."""
-        return self.shedder == "TransferShedder"
 
 
 def ours(eps: float) -> BalanceOptions:
@@ -47,23 +41,21 @@ def ours(eps: float) -> BalanceOptions:
     return BalanceOptions(start_above=round(START * eps, 6), stop_below=round(STOP * eps, 6))
 
 
+def _stock(shedder: str, placement: str) -> Contender:
+    """Named by both classes, unless one comes only with the other."""
+    fixed = shedder in ("AvgShedder", "TransferShedder")
+    return Contender(shedder if fixed else f"{shedder} + {placement}", shedder, placement)
+
+
 STOCK: Final = (
     # Pulsar 4.0's default
-    Contender("Threshold + LeastLongTerm", "ThresholdShedder"),
+    _stock("ThresholdShedder", "LeastLongTermMessageRate"),
     # the documentation's pair
-    Contender(
-        "Threshold + LeastResourceUsage",
-        "ThresholdShedder",
-        "LeastResourceUsageWithWeight",
-    ),
-    Contender("Uniform + LeastLongTerm", "UniformLoadShedder"),
-    Contender("Overload + LeastLongTerm", "OverloadShedder"),
-    Contender("AvgShedder", "AvgShedder", "AvgShedder"),
-    Contender(
-        "TransferShedder",
-        "TransferShedder",
-        "LeastResourceUsageWithWeight",
-    ),
+    _stock("ThresholdShedder", "LeastResourceUsageWithWeight"),
+    _stock("UniformLoadShedder", "LeastLongTermMessageRate"),
+    _stock("OverloadShedder", "LeastLongTermMessageRate"),
+    _stock("AvgShedder", "AvgShedder"),
+    _stock("TransferShedder", "LeastResourceUsageWithWeight"),
 )
 EPS: Final = (0.15, 0.10, 0.05)
 MORE_EPS: Final = (1.2, 0.9, 0.6, 0.4, 0.3, 0.2)
@@ -98,98 +90,6 @@ class Player(Protocol):
         """Brokers came or went."""
 
 
-class StockPlayer:
-    """Pulsar's load managers: the modular one, or with TransferShedder the extensible one."""
-
-    def __init__(
-        self,
-        contender: Contender,
-        world: World,
-        stats: Stats,
-        jvm: Jvm,
-        seed: int,
-    ) -> None:
-        self._world, self._stats = world, stats
-        self._extensible = contender.extensible
-        self._sheds = bool(contender.shedder)
-        # doLoadShedding of the modular manager waits for each unload
-        self.handover = Handover(ALL_AT_ONCE if self._extensible else 1, self._extensible)
-        self._leader = StockLeader(jvm, contender.shedder, contender.placement, seed)
-        self._leader.brokers(world.brokers)
-        self._leader.bundles(world.names)
-        self._rule = ReportRule(len(world.brokers))
-        self._bundles_due = np.zeros(len(world.brokers), dtype=np.bool_)
-        self._updates = np.zeros(len(world.brokers), dtype=np.int64)
-        self._online = np.zeros(len(world.brokers), dtype=np.bool_)
-        self.registered()
-
-    def registered(self) -> None:
-        """A new broker reports at once."""
-        for broker in np.flatnonzero(self._world.alive & ~self._online):
-            self._rule.void(int(broker))
-        self._online = self._world.alive.copy()
-        self._leader.active(np.flatnonzero(self._online).tolist())
-
-    def measured(self, due: BoolArray, now_s: float) -> None:
-        """New numbers of bundles go out at the next check of the extensible manager."""
-        self._bundles_due |= due
-
-    def check(self, now_s: float) -> None:
-        """Brokers whose load changed enough report."""
-        self._leader.bundles(self._world.names)
-        usage, limit = self._stats.usage(self._world)
-        percent = 100.0 * (usage / limit)[:, [0, 2, 3, 4]].max(axis=1)
-        sums = self._stats.sums(len(self._world.brokers))
-        due = self._rule.due(now_s, sums, percent) & self._online
-        self._rule.reported(due, now_s, sums, percent)
-        if self._extensible:
-            self._updates += 1
-            bundles_due = self._bundles_due & self._online
-            for broker in np.flatnonzero(due | bundles_due):
-                report = self._report(int(broker), usage[broker], limit[broker])
-                self._leader.check(
-                    report,
-                    int(self._updates[broker]),
-                    int(1000 * now_s),
-                    bool(due[broker]),
-                    bool(bundles_due[broker]),
-                )
-                self._updates[broker] = 0
-            self._bundles_due &= ~bundles_due
-        else:
-            reports = [self._report(int(b), usage[b], limit[b]) for b in np.flatnonzero(due)]
-            # Each report is a notification, and the leader takes a sample of everybody at each.
-            self._leader.reports(reports, len(reports))
-
-    def round(self, now_s: float) -> tuple[list[Order], list[tuple[int, tuple[int, ...]]]]:
-        """A minute's shedding, and the splits before it."""
-        if not self._sheds:
-            return [], []
-        splits = [] if self._extensible else [(b, ()) for b in self._leader.splits()]
-        return [Order(*move) for move in self._leader.shed(int(1000 * now_s))], list(splits)
-
-    def wish(self, bundle: int, broker: int) -> None:
-        """Kept by the bundle's range only."""
-        self._leader.wish(bundle, broker)
-
-    def place(self, bundle: int) -> int:
-        """By the placement's class."""
-        self._leader.bundles(self._world.names)
-        return self._leader.place(bundle)
-
-    def touched(self, bundle: int, broker: int) -> None:
-        """The extensible manager's brokers void their numbers."""
-        if self._extensible:
-            self._leader.clear(broker)
-            self._rule.void(broker)
-            self._updates[broker] = 0
-
-    def _report(self, broker: int, usage: np.ndarray, limit: np.ndarray) -> Report:
-        held = self._stats.held_by(broker)
-        topics = self._world.topics()[held]
-        return Report(broker, usage, limit, held, self._stats.rates[held], topics)
-
-
 class OurPlayer:
     """``planner.decide`` once a minute on the numbers of the brokers' REST interface.
 
@@ -199,7 +99,7 @@ class OurPlayer:
     handover = Handover(8, keeps_target=True, one_of_a_range=True)
 
     def __init__(
-        self, options: BalanceOptions, world: World, stats: Stats, elsewhere: StockPlayer | None
+        self, options: BalanceOptions, world: World, stats: Stats, elsewhere: ModularManager | None
     ) -> None:
         self._options, self._world, self._stats = options, world, stats
         self._elsewhere = elsewhere
@@ -232,7 +132,7 @@ class OurPlayer:
             self._state,
             BalanceRound(load, now_s, age_s, np.zeros(len(brokers), dtype=np.bool_)),
             self._options,
-            Policies(),
+            self._world.policies,
         )
         self.seconds.append(time.perf_counter() - begun)
         self.decisions.append(decided)

@@ -32,6 +32,8 @@ class Order(NamedTuple):
     bundle: int
     source: int
     target: int
+    forced: bool = False
+    """An isolation policy forbids its broker."""
 
 
 class Handover(NamedTuple):
@@ -62,6 +64,8 @@ class Moved(NamedTuple):
     target: int
     bytes_per_s: float
     """True rate, in and out together, when it left."""
+    forced: bool = False
+    """As of the order."""
 
 
 class Outage(NamedTuple):
@@ -223,7 +227,7 @@ class Execution:
         if begun:
             ordered_s, order, left = begun
             self.moved.append(
-                Moved(ordered_s, at, bundle, order.source, order.target, target, left)
+                Moved(ordered_s, at, bundle, order.source, order.target, target, left, order.forced)
             )
 
     def _handling_s(self, bundle: int) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.balance_arena.execution import Moved
 from benchmarks.balance_arena.play import Run
-from benchmarks.balance_arena.scenarios import Scenario
+from benchmarks.balance_arena.scenario import Scenario
 from quotaplane.model import FloatArray
 
 LEVELS: Final = (1.15, 1.10, 1.05)
@@ -27,11 +27,12 @@ class Figures:
     """Figures of one run. Times are in minutes, which are rounds."""
 
     imbalance: FloatArray
-    """Shape (M,): the most used broker's use by the mean's, weighted by capacity."""
+    """Shape (M,): the highest use of a broker by the mean that it is compared with."""
     final: float
     """Mean imbalance of the last ten minutes."""
     rounds: tuple[float, ...]
-    """Until the imbalance is first at most each of ``LEVELS``; inf = never."""
+    """Until the imbalance is first at most each of ``LEVELS``, and no bundle is where policies
+    forbid it; inf = never."""
     moves: int
     moved: float
     """Bytes per second of the moved bundles, as part of the cluster's; parts of split bundles that
@@ -41,7 +42,8 @@ class Figures:
     again: int
     """Moves of a bundle that was moved before, however long ago."""
     receivers_shed: int
-    """Moves to a broker that itself shed within ten minutes, though nothing happened between."""
+    """Moves to a broker that itself shed within ten minutes, though nothing happened between, and
+    no policy demanded it."""
     elsewhere: int
     """Moves that ended on another broker than the strategy wanted."""
     offline_bundle_s: float
@@ -53,31 +55,39 @@ class Figures:
     full_minutes: int
     """Broker-minutes above 85 % of the capacity."""
     splits: int
+    forbidden: int
+    """Bundle-minutes on brokers that isolation policies forbid."""
+    together: int
+    """Minutes of namespaces that are with others of their group, beyond what is unavoidable."""
+
+    @property
+    def actions(self) -> int:
+        """Moves and splits."""
+        return self.moves + self.splits
 
 
-def imbalance(use: FloatArray, size: FloatArray) -> FloatArray:
-    """Maximum by capacity-weighted mean of each minute; shape (M,).
+def imbalance(use: FloatArray, mean: FloatArray) -> FloatArray:
+    """The highest use by its mean, of each minute; shape (M,).
 
-    >>> imbalance(np.array([[0.5, 0.25], [0.6, np.nan]]), np.array([1.0, 2.0])).round(3).tolist()
-    [1.5, 1.0]
+    >>> use, mean = np.array([[0.5, 0.25], [0.6, np.nan]]), np.array([[0.4, 0.4], [0.6, np.nan]])
+    >>> imbalance(use, mean).tolist()
+    [1.25, 1.0]
     """
-    weight = np.where(np.isnan(use), 0.0, size)
-    mean = (np.nan_to_num(use) * weight).sum(axis=1) / weight.sum(axis=1)
-    found: FloatArray = np.nanmax(use, axis=1) / mean
+    found: FloatArray = np.nanmax(use / mean, axis=1)
     return found
 
 
 def figures(run: Run, scenario: Scenario) -> Figures:
     """The figures of a run."""
-    over = imbalance(run.use, run.size)
-    judged = over[scenario.judged_from :]
+    over = imbalance(run.use, run.mean)
+    judged, wrong = over[scenario.judged_from :], run.forbidden[scenario.judged_from :]
     moved = [*run.moved, *run.parted]
     minute = [min(int(move.ordered_s // 60), len(over) - 1) for move in moved]
     ordered = [outage for outage in run.outages if outage.ordered]
     return Figures(
         imbalance=over,
         final=float(over[-_END_MIN:].mean()),
-        rounds=tuple(_first(judged <= level) for level in LEVELS),
+        rounds=tuple(_first((judged <= level) & (wrong == 0)) for level in LEVELS),
         moves=len(run.moved),
         moved=sum(
             move.bytes_per_s / float(run.cluster_bytes[at])
@@ -95,6 +105,8 @@ def figures(run: Run, scenario: Scenario) -> Figures:
         over_minutes=int((judged > LEVELS[0]).sum()),
         full_minutes=int((run.use[scenario.judged_from :] > _FULL).sum()),
         splits=run.splits,
+        forbidden=int(run.forbidden.sum()),
+        together=run.together,
     )
 
 
@@ -127,7 +139,8 @@ def _receivers_shed(moves: list[Moved], happened_min: Sequence[int]) -> int:
     """
     sheds: dict[int, list[float]] = {}
     for move in moves:
-        sheds.setdefault(move.source, []).append(move.ordered_s)
+        if not move.forced:
+            sheds.setdefault(move.source, []).append(move.ordered_s)
     return sum(
         any(
             0 < at - move.ordered_s <= SOON_S

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.balance_arena.contenders import Contender
 from benchmarks.balance_arena.figures import LEVELS, Figures, figures
 from benchmarks.balance_arena.play import play
-from benchmarks.balance_arena.scenarios import Scenario, named
-from benchmarks.balance_arena.stock_leader import Jvm
+from benchmarks.balance_arena.scenario import Scenario
+from benchmarks.balance_arena.scenarios import named
 from quotaplane.model import FloatArray
-
-_JVM: Final[list[Jvm]] = []
 
 
 class Key(NamedTuple):
@@ -62,7 +59,7 @@ def fill(
     processes: int,
     most_seeds: int = 99,
 ) -> Table:
-    """Run everything; each process has a JVM of its own."""
+    """Run everything."""
     jobs = [
         (contender, scene.name, seed)
         for scene in sorted(scenes, key=lambda scene: scene.seeds)  # the biggest first
@@ -79,14 +76,7 @@ def fill(
 def _run(job: tuple[Contender, str, int]) -> Figures:
     contender, name, seed = job
     (scene,) = named([name])
-    return figures(play(contender, scene, seed, _jvm()), scene)
-
-
-def _jvm() -> Jvm:
-    if not _JVM:
-        _JVM.append(Jvm())
-        atexit.register(_JVM[0].close)
-    return _JVM[0]
+    return figures(play(contender, scene, seed), scene)
 
 
 def rows(table: Table) -> Iterable[dict[str, Any]]:

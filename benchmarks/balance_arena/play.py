@@ -11,14 +11,17 @@ from benchmarks.balance_arena.contenders import (
     Contender,
     OurPlayer,
     Player,
-    StockPlayer,
 )
 from benchmarks.balance_arena.execution import SESSION_S, Execution, Moved, Outage
-from benchmarks.balance_arena.scenarios import Event, Scenario, beginning
-from benchmarks.balance_arena.stock_leader import Jvm
+from benchmarks.balance_arena.extensible_manager import ExtensibleManager
+from benchmarks.balance_arena.modular_manager import ModularManager
+from benchmarks.balance_arena.reach import forbidden, mean_use, pools, together
+from benchmarks.balance_arena.scenario import Event, Scenario
+from benchmarks.balance_arena.scenarios import beginning
 from benchmarks.balance_arena.telemetry import CHECK_EVERY_S, STATS_EVERY_S, Noise, Stats
 from benchmarks.balance_arena.world import World
-from quotaplane.model import FloatArray
+from quotabalance.planning.isolation import IsolatedBrokers
+from quotaplane.model import FloatArray, IntArray
 
 _TICKS = STATS_EVERY_S // CHECK_EVERY_S
 
@@ -29,8 +32,8 @@ class Run:
 
     use: FloatArray
     """Shape (M, B): part of the capacity that is used, with foreign load; nan = not alive."""
-    size: FloatArray
-    """Shape (B,): capacities."""
+    mean: FloatArray
+    """Shape (M, B): the mean use that a broker's is compared with; nan = not alive."""
     cluster_bytes: FloatArray
     """Shape (M,): bytes per second of all bundles."""
     moved: list[Moved]
@@ -39,14 +42,16 @@ class Run:
     outages: list[Outage]
     refused: int
     splits: int
+    forbidden: IntArray
+    """Shape (M,): bundles on brokers that isolation policies forbid."""
+    together: int
+    """Minutes of namespaces that are together beyond what is unavoidable."""
     seconds: list[float] = field(default_factory=list)
     """Ours: what each round took."""
 
 
 class _Simulation:
-    def __init__(
-        self, contender: Contender, scenario: Scenario, seed: int, jvm: Jvm | None
-    ) -> None:
+    def __init__(self, contender: Contender, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario
         rng = beginning(seed)
         self.world, self.factors = scenario.make(rng)
@@ -57,15 +62,16 @@ class _Simulation:
         for event in scenario.events:
             if event.what == "starts" and not _before(scenario, event):
                 self.world.alive[event.broker] = False
-        self.set_rates(0)
-        self.player = _player(contender, scenario, self.world, self.stats, jvm, seed)
+        self.begin_minute(0)
+        self.player = _player(contender, scenario, self.world, self.stats, seed)
         self.execution = Execution(
             self.world, self.player.handover, self.player.wish, self.player.place, self.touched
         )
         self.splits = 0
         self.registrations: list[float] = []
 
-    def set_rates(self, minute: int) -> None:
+    def begin_minute(self, minute: int) -> None:
+        self.world.policies = self.scenario.policies_at(minute)
         if self.factors:
             self.world.rates = self.base * self.factors(minute)[:, None]
 
@@ -88,6 +94,13 @@ class _Simulation:
         self.player.check(now_s)
 
     def happens(self, event: Event, now_s: int) -> None:
+        if event.what == "isolated unloads":
+            isolated = IsolatedBrokers(self.world.policies.isolation, self.world.brokers)
+            names = [bundle.namespace for bundle in self.world.bundles]
+            mine = np.array([isolated.is_isolated(name) for name in names])
+            bundles = np.flatnonzero(mine & (self.world.owner >= 0)).tolist()
+            self.execution.release(bundles, now_s + 1.0, now_s)
+            return
         if event.what == "starts":
             self.world.alive[event.broker] = True
             self.stats.measured_s[event.broker] = -np.inf
@@ -113,20 +126,23 @@ class _Simulation:
             self.base = self.world.rates if not self.factors else self.base
             self.stats.forget(bundle)
             self.splits += 1
-            if isinstance(self.player, StockPlayer):
-                self.execution.part(parts, now_s + 1.0, now_s)
-            else:
+            if self.player.handover.keeps_target:
                 self.player.touched(bundle, broker)
+            else:  # the modular manager unloads them
+                self.execution.part(parts, now_s + 1.0, now_s)
+        wrong = forbidden(self.world, pools(self.world))
+        orders = [order._replace(forced=bool(wrong[order.bundle])) for order in orders]
         self.execution.order(orders, now_s)
 
 
-def play(contender: Contender, scenario: Scenario, seed: int, jvm: Jvm | None) -> Run:
-    """Run it; equal arguments give equal runs (but where Pulsar draws without a seed)."""
-    sim = _Simulation(contender, scenario, seed, jvm)
+def play(contender: Contender, scenario: Scenario, seed: int) -> Run:
+    """Run it; equal arguments give equal runs."""
+    sim = _Simulation(contender, scenario, seed)
     use = np.full((scenario.minutes, len(sim.world.brokers)), np.nan)
+    mean, wrong, close = use.copy(), np.zeros(scenario.minutes, np.int64), 0
     cluster = np.zeros(scenario.minutes)
     for minute in range(scenario.minutes):
-        sim.set_rates(minute)
+        sim.begin_minute(minute)
         for event in scenario.events:
             if event.minute == minute:
                 sim.happens(event, 60 * minute)
@@ -135,34 +151,30 @@ def play(contender: Contender, scenario: Scenario, seed: int, jvm: Jvm | None) -
         sizes = sim.world.bundle_rates()[:, :2].sum(axis=1)
         sim.execution.run_until(60 * (minute + 1) - 1)
         use[minute] = np.where(sim.world.alive, sim.world.use(sizes), np.nan)
+        allowed = pools(sim.world)
+        mean[minute] = mean_use(sim.world, sizes, allowed)
+        wrong[minute] = forbidden(sim.world, allowed).sum()
+        close += together(sim.world)
         cluster[minute] = sizes.sum()
         sim.round(60 * (minute + 1) - 1)
     done = sim.execution
     seconds = sim.player.seconds if isinstance(sim.player, OurPlayer) else []
     return Run(
-        use, sim.world.size, cluster, done.moved, done.parted, done.outages, done.refused,
-        sim.splits, seconds,
+        use, mean, cluster, done.moved, done.parted, done.outages, done.refused,
+        sim.splits, wrong, close, seconds,
     )  # fmt: skip
 
 
 def _player(
-    contender: Contender,
-    scenario: Scenario,
-    world: World,
-    stats: Stats,
-    jvm: Jvm | None,
-    seed: int,
+    contender: Contender, scenario: Scenario, world: World, stats: Stats, seed: int
 ) -> Player:
-    # Beside ours, Pulsar's manager is only asked where brokers go: there lookups have no target.
-    if contender.options and not scenario.events:
-        return OurPlayer(contender.options, world, stats, None)
-    if jvm is None:
-        raise ValueError(f"{contender.name} needs a JVM for {scenario.name}")
+    if contender.shedder == "TransferShedder":
+        return ExtensibleManager(world, stats, seed)
     if contender.options is None:
-        return StockPlayer(contender, world, stats, jvm, seed)
-    beside = contender._replace(placement=BESIDE_OURS)
-    elsewhere = StockPlayer(beside, world, stats, jvm, seed)
-    return OurPlayer(contender.options, world, stats, elsewhere)
+        return ModularManager(world, stats, contender.shedder, contender.placement, seed)
+    # Beside ours, Pulsar's manager is only asked where brokers go: there lookups have no target.
+    beside = ModularManager(world, stats, "", BESIDE_OURS, seed) if scenario.events else None
+    return OurPlayer(contender.options, world, stats, beside)
 
 
 def _before(scenario: Scenario, event: Event) -> bool:

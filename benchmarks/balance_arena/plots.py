@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.arena.svg import GRID, INK, QUIET, Picture
 from benchmarks.balance_arena.contenders import EPS, MORE_EPS, OURS, STOCK, Contender
 from benchmarks.balance_arena.grid import Key, Table
-from benchmarks.balance_arena.scenarios import Scenario
+from benchmarks.balance_arena.scenario import Scenario
 
 _COLOURS: Final = ("#e8a317", "#b5651d", "#2f9e62", "#9aa5b1", "#d9483b", "#8b5cc7")
 """Colours of Pulsar's pairs, in the order of ``STOCK``."""
@@ -17,6 +17,7 @@ _BLUES: Final = ("#9dbcf5", "#3b6fd4", "#16357a")
 """Colours of ours, in the order of ``EPS``."""
 _LEFT, _TOP, _WIDTH, _HEIGHT = 52, 24, 600, 250
 _PANEL_W, _PANEL_H, _PER_ROW = 300, 210, 3
+_LEGEND_W, _LEGENDS = 400, 2
 _HIGHEST: Final = 2.2
 
 
@@ -28,7 +29,7 @@ def _styles() -> list[tuple[Contender, str, float]]:
 
 def story(table: Table, scene: Scenario) -> str:
     """Imbalance of each strategy over the minutes of a scenario, mean of the seeds."""
-    picture = Picture(_LEFT + _WIDTH + 270, _TOP + _HEIGHT + 40)
+    picture = Picture(_LEFT + _WIDTH + _LEGEND_W, _TOP + _HEIGHT + 40)
     drawn = [
         (law, colour, width, table[Key(law.name, scene.name)].series())
         for law, colour, width in _styles()
@@ -68,7 +69,7 @@ def story(table: Table, scene: Scenario) -> str:
 def planes(table: Table, scenes: Sequence[Scenario]) -> str:
     """Bytes moved against final imbalance: a panel for each scenario; lower left is better."""
     rows = -(-len(scenes) // _PER_ROW)
-    picture = Picture(_PANEL_W * _PER_ROW + 20, (_PANEL_H + 30) * rows + 80)
+    picture = Picture(_PANEL_W * _PER_ROW + 20, (_PANEL_H + 30) * rows + 100)
     for number, scene in enumerate(scenes):
         corner = (
             44 + _PANEL_W * (number % _PER_ROW),
@@ -77,10 +78,10 @@ def planes(table: Table, scenes: Sequence[Scenario]) -> str:
         _plane(picture, table, scene, corner)
     y = (_PANEL_H + 30) * rows + 24
     for number, (law, colour) in enumerate(zip(STOCK, _COLOURS, strict=True)):
-        x, low = 20.0 + _PANEL_W * (number % _PER_ROW), y + 20 * (number // _PER_ROW)
+        x, low = 20.0 + _LEGEND_W * (number % _LEGENDS), y + 20 * (number // _LEGENDS)
         picture.rect(x, low - 9, 9, 9, colour)
         picture.text(x + 14, low, law.name, size=11)
-    y += 20 * (len(STOCK) // _PER_ROW)
+    y += 20 * (len(STOCK) // _LEGENDS)
     picture.line([(20, y - 4), (42, y - 4)], _BLUES[1], 2.2)
     picture.text(48, y, f"ours, wanted {min(EPS):.2f} to {max(MORE_EPS):.2f}", size=11)
     return picture.render()

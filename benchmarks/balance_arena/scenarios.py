@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
+from benchmarks.balance_arena.policy_scenarios import policy_scenarios
+from benchmarks.balance_arena.scenario import Event, Made, Scenario
 from benchmarks.balance_arena.world import (
     CAPACITY_BYTES_PER_S,
     World,
@@ -21,42 +22,6 @@ _BROKERS, _NAMESPACES, _EACH = 10, 75, 4
 _RESTART_EVERY_MIN, _RESTART_FROM_MIN = 6, 10
 _STEP_MIN: Final = 20
 _DAY_MIN: Final = 240
-
-
-class Event(NamedTuple):
-    """Something happens to a broker."""
-
-    minute: int
-    what: str
-    """``dies``, ``stops`` (its bundles are unloaded first) or ``starts``."""
-    broker: int
-
-
-Factors = Callable[[int], FloatArray]
-"""From the minute to the factor of each topic's true rates; shape (T,)."""
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A cluster and its story."""
-
-    name: str
-    make: Callable[[np.random.Generator], tuple[World, Factors | None]]
-    minutes: int = 180
-    sigma: float = 0.1
-    events: tuple[Event, ...] = ()
-    judged_from: int = 0
-    """Rounds are counted from this minute on."""
-    seeds: int = 3
-    bound: bool = False
-    """Whether the exact minimum of bytes of the beginning is worked out."""
-    balanced: bool = False
-    """It begins balanced and stays so: every move is one too many."""
-    changes: tuple[int, ...] = ()
-    """Minutes in which true rates jump."""
-
-
-Made = tuple[World, Factors | None]
 
 
 def _hot(rng: np.random.Generator) -> Made:
@@ -289,6 +254,7 @@ def scenarios() -> list[Scenario]:
             _steps,
             changes=tuple(range(_STEP_MIN, 180, _STEP_MIN)),
         ),
+        *policy_scenarios(NOISE),
     ]
 
 

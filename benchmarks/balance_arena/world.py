@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from quotabalance.planning.policies import Policies
 from quotaplane.model import BoolArray, FloatArray, IntArray
 from quotaplane.topics.bundle_names import FULL_RANGE, BundleName
 
@@ -60,6 +61,8 @@ class World:
     """The same as Pulsar writes them."""
     owner: IntArray
     """Shape (N,): broker, ``OFFLINE`` or ``RETIRED``."""
+    policies: Policies = field(default_factory=Policies)
+    """The policies in force; to be replaced, not changed."""
     _sums: _Sums | None = None
 
     def bundle_rates(self) -> FloatArray:
@@ -117,6 +120,7 @@ def build(
     topics_each: int = 12,
     spread: float = 0.5,
     use: float = 0.5,
+    tenants: Sequence[str] = ("acme",),
 ) -> World:
     """A cluster whose bundles' rates are log-normal; nothing is placed yet: broker 0 owns all.
 
@@ -128,12 +132,14 @@ def build(
         topics_each: Topics of each bundle, on average.
         spread: Sigma of the logarithm of bundles' rates.
         use: Mean part of the capacity that is used.
+        tenants: Of the namespaces, in turn.
     """
     names, all_bundles = [], []
     for namespace in range(namespaces):
         edges = [FULL_RANGE * part // bundles_each for part in range(bundles_each)] + [FULL_RANGE]
         for low, high in pairwise(edges):
-            all_bundles.append(BundleName(f"acme/app{namespace:04d}", low, high))
+            name = f"{tenants[namespace % len(tenants)]}/app{namespace:04d}"
+            all_bundles.append(BundleName(name, low, high))
     names = [str(bundle) for bundle in all_bundles]
     count = len(all_bundles)
     total = rng.lognormal(0.0, spread, count)
@@ -165,11 +171,14 @@ def build(
     )
 
 
-def place_balanced(world: World, brokers: Sequence[int]) -> None:
-    """The biggest bundle first, each to the broker that is then used least."""
+def place_balanced(
+    world: World, brokers: Sequence[int], bundles: IntArray | slice = slice(None)
+) -> None:
+    """The biggest bundle first, each to the one of these brokers that is then used least."""
     size = world.bundle_rates()[:, :2].sum(axis=1)
     use = world.foreign[list(brokers)].copy()
-    for bundle in np.argsort(-size):
+    chosen = np.arange(len(size))[bundles]
+    for bundle in chosen[np.argsort(-size[chosen])]:
         target = int(np.argmin(use))
         world.owner[bundle] = brokers[target]
         use[target] += size[bundle] / (CAPACITY_BYTES_PER_S * world.size[brokers[target]])

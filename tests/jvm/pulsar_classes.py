@@ -21,7 +21,11 @@ _OPTIONS: Final = (
 Json = dict[str, Any]
 
 
-def ask_pulsar(program: str, cases: Iterable[Json]) -> list[Any]:
+FAST: Final = ("-XX:TieredStopAtLevel=4", "-Xmx3g")
+"""Options for measurements: all of the compiler, and room for large cases."""
+
+
+def ask_pulsar(program: str, cases: Iterable[Json], options: Iterable[str] = ()) -> list[Any]:
     """Answers to all cases by one JVM; the program's file says what is asked.
 
     Raises:
@@ -29,7 +33,7 @@ def ask_pulsar(program: str, cases: Iterable[Json]) -> list[Any]:
     """
     asked = "".join(f"{json.dumps(case)}\n" for case in cases).encode()
     classpath = f"{_compiled()}:{pulsar_home()}/lib/*"
-    answers = run_jdk("java", *_OPTIONS, "-cp", classpath, program, asked=asked)
+    answers = run_jdk("java", *_OPTIONS, *options, "-cp", classpath, program, asked=asked)
     return [json.loads(line) for line in answers.decode().splitlines()]
 
 

@@ -49,7 +49,7 @@ class RoundBudget:
 
 
 TRIES: Final = 12
-"""How often bundles of one broker are chosen again because some found no target."""
+"""How often bundles are chosen again because some found no target."""
 
 NEAREST: Final = 8
 """Number of least used brokers that are tried before all are."""
@@ -248,16 +248,42 @@ class MovePlanner:
         return stay
 
     def move_misplaced(self, bundles: IntArray) -> None:
-        """Move bundles off brokers where the policies forbid them, to wherever they may be."""
+        """Move bundles off brokers where the policies forbid them, to wherever they may be.
+
+        The next one always leaves the most loaded of these brokers. So those that gain and lose
+        bundles by a new policy stay even, wherever the round's budget ends.
+        """
+        for _ in range(TRIES):
+            moved = len(self.moves)
+            self._move_each(bundles)
+            if len(self.moves) == moved:
+                return
+            # those that found no room may find that of others that have left
+            bundles = bundles[[self.why_not.get(one) == "NoTarget" for one in bundles.tolist()]]
+
+    def _move_each(self, bundles: IntArray) -> None:
+        waiting: dict[int, list[int]] = {}
         for bundle in bundles.tolist():
             if self.resting.get(bundle, "Grace") == "Grace" and not self._moved[bundle]:
-                source = self.brokers[self.board.owner[bundle]]
-                text = f"an isolation policy forbids it on {source}"
-                if self.budget.moves <= 0:
-                    self.why_not[bundle] = "Budget"
-                    self.budget.refused += 1
-                else:
-                    self._move_out(bundle, "Policy", text)
+                waiting.setdefault(int(self.board.owner[bundle]), []).append(bundle)
+        ratio = np.full(len(self.brokers), -np.inf)
+        ratio[list(waiting)] = [self.board.ratio(source) for source in waiting]
+        for left in waiting.values():
+            left.reverse()
+        while waiting:
+            source = int(ratio.argmax())
+            bundle = waiting[source].pop()
+            if self.budget.moves <= 0:
+                self.why_not[bundle] = "Budget"
+                self.budget.refused += 1
+            else:
+                text = f"an isolation policy forbids it on {self.brokers[source]}"
+                self._move_out(bundle, "Policy", text)
+            if not waiting[source]:
+                del waiting[source]
+                ratio[source] = -np.inf
+            for broker in {source, int(self.board.owner[bundle])} & waiting.keys():
+                ratio[broker] = self.board.ratio(broker)
 
     def _move_out(self, bundle: int, label: str, why: str) -> bool:
         """Move a bundle that must leave, wherever it fits best; returns whether it was moved."""

@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from quotabalance.planning.policies import Policies
-from quotabalance.stock.bundle_ranking import traffic_of
 from quotabalance.stock.interface import StockRound
 from quotabalance.stock.java import spread, string_hashes
 from quotabalance.stock.placements import below_mean
 from quotabalance.stock.stock_settings import StockSettings
-from quotabalance.stock.transfer_loads import BrokerAverages, weighted_max
+from quotabalance.stock.transfer_loads import BrokerAverages
 from quotabalance.stock.transfer_policies import TransferRules
 from quotaplane.model import FloatArray, IntArray
 
@@ -44,11 +43,7 @@ class ExtensiblePlacement:
     def begin(self, round_: StockRound) -> None:
         """New reports have arrived."""
         load, settings = round_.load, self._settings
-        history = settings.loadBalancerHistoryResourcePercentage
-        throughput = traffic_of(load).bytes_per_s
-        self._usage: FloatArray = self._averages.update(
-            load.brokers, weighted_max(load, settings), throughput, history
-        )[0]
+        self._usage: FloatArray = self._averages.reported(round_, settings).use
         self._brokers = list(load.brokers)
         self._rules = TransferRules(load, settings, self._policies)
         self._order = _map_order(self._brokers)

@@ -10,6 +10,17 @@ from quotabalance.planning.decisions import Decisions
 from quotaplane.model import BoolArray, FloatArray, IntArray
 
 
+class BrokerLoads(NamedTuple):
+    """Brokers' loads as they report them to the extensible manager. Shapes (B,)."""
+
+    use: FloatArray
+    """Moving average of the greatest weighted use; 1 = the whole limit."""
+    smooth_throughput: FloatArray
+    """Moving average of ``throughput``."""
+    throughput: FloatArray
+    """Bytes per second of its bundles when it reported."""
+
+
 class StockRound(NamedTuple):
     """The leader's view of the cluster when it calls a strategy. N bundles."""
 
@@ -31,6 +42,8 @@ class StockRound(NamedTuple):
     below 0: after it); None = no broker did. Only TransferShedder looks."""
     missing: Sequence[str] = ()
     """Brokers that are in the cluster, but sent no report. Only TransferShedder looks."""
+    broker_loads: BrokerLoads | None = None
+    """Only for the extensible manager; None = each round is one measurement of every broker."""
 
 
 class Shedder(Protocol):

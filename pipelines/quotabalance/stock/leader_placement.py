@@ -154,7 +154,7 @@ class LeaderPlacement:
         Returns:
             The broker; None = no broker may have it.
         """
-        if bundle in self._placed.target:
+        if remember and bundle in self._placed.target:
             return self._brokers[self._placed.target[bundle]]
         asked = self._ask(bundle)
         self._filter(bundle)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -39,12 +40,18 @@ def _column(counts: IntArray, bundles: int) -> IntArray:
     return counts if len(counts) else np.zeros(bundles, np.int64)
 
 
-def exceeded_limits(load: ClusterLoad, rates: FloatArray, settings: StockSettings) -> IntArray:
-    """The first limit that each bundle exceeds, as ``BundleLimits.exceeded``. ``rates``, shape
-    (N, 4), is what messages and bytes are counted from.
+def exceeded_limits(
+    load: ClusterLoad,
+    rates: FloatArray,
+    settings: StockSettings,
+    rows: IntArray | slice = slice(None),
+) -> IntArray:
+    """The first limit that each bundle of ``rows`` exceeds, as ``BundleLimits.exceeded``.
+    ``rates``, shape (N, 4), is what messages and bytes are counted from.
     """
     bundles = len(load.bundles)
-    topics, sessions = _column(load.topics, bundles), _column(load.sessions, bundles)
+    topics, sessions = _column(load.topics, bundles)[rows], _column(load.sessions, bundles)[rows]
+    rates = rates[rows]
     sizes, messages = rates[:, 0] + rates[:, 1], rates[:, 2] + rates[:, 3]
     return _limits(settings).exceeded(topics, sessions, sizes, messages)
 
@@ -140,15 +147,14 @@ class ExtensibleSplitter:
         present = {load.bundles[index] for index in own.tolist()}
         for bundle in [bundle for bundle in self._hits if bundle not in present]:
             del self._hits[bundle]
-        reasons = exceeded_limits(load, load.rates, settings)
         topics = _column(load.topics, len(load.bundles))
-        known = {**bundle_counts(load.bundles), **(counts or {})}
-        cycle = _SplitCycle(settings, known, splitting)
-        for index in own[topics[own] >= 2].tolist():
+        cycle = _SplitCycle(settings, load.bundles, counts or {}, splitting)
+        own = own[topics[own] >= 2]
+        reasons = exceeded_limits(load, load.rates, settings, own)
+        for index, reason in zip(own.tolist(), reasons.tolist(), strict=True):
             name = parse_bundle(load.bundles[index])
             if name.high - name.low < 2:
                 continue
-            reason = int(reasons[index])
             if not self._is_hit(load.bundles[index], reason, cycle):
                 continue
             boundaries = cycle.may_split(name, load.bundles[index], self._boundaries)
@@ -181,12 +187,22 @@ class _SplitCycle:
     """The decisions of one cycle of a broker."""
 
     def __init__(
-        self, settings: StockSettings, counts: Mapping[str, int], splitting: Collection[str]
+        self,
+        settings: StockSettings,
+        bundles: Sequence[str],
+        counts: Mapping[str, int],
+        splitting: Collection[str],
     ) -> None:
-        self._settings, self._counts, self._splitting = settings, counts, splitting
+        self._settings, self._splitting = settings, splitting
+        self._bundles, self._given = bundles, counts
         self._chosen: Counter[str] = Counter()
         self.splits: list[Split] = []
         self.skips: list[Skip] = []
+
+    @cached_property
+    def _counts(self) -> Mapping[str, int]:
+        """Only for a bundle that is to be split: most cycles of most brokers have none."""
+        return {**bundle_counts(self._bundles), **self._given}
 
     def may_split(
         self, name: BundleName, bundle: str, algorithm: Callable[[BundleName], tuple[int, ...]]

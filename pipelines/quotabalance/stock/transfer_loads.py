@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from quotabalance.planning.cluster_load import RESOURCES, ClusterLoad
+from quotabalance.stock.bundle_ranking import traffic_of
+from quotabalance.stock.interface import BrokerLoads, StockRound
 from quotabalance.stock.java import percent_usage
 from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.model import FloatArray
@@ -40,6 +42,15 @@ class BrokerAverages:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, float]] = {}
+
+    def reported(self, round_: StockRound, settings: StockSettings) -> BrokerLoads:
+        """The loads that brokers report; if the round has none, it is one measurement."""
+        if round_.broker_loads:
+            return round_.broker_loads
+        load, history = round_.load, settings.loadBalancerHistoryResourcePercentage
+        throughput = traffic_of(load).bytes_per_s
+        use, smooth = self.update(load.brokers, weighted_max(load, settings), throughput, history)
+        return BrokerLoads(use, smooth, throughput)
 
     def update(
         self, brokers: Sequence[str], use: FloatArray, throughput: FloatArray, history: float

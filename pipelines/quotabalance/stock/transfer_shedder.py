@@ -36,7 +36,8 @@ class TransferShedder:
 
     def __init__(self, settings: StockSettings, policies: Policies | None = None) -> None:
         self._settings = settings
-        self._policies = policies
+        self.policies = policies
+        """May be replaced between rounds."""
         self._averages = BrokerAverages()
         self._map = ConcurrentMapOrder()
         self._hits = 0
@@ -47,7 +48,7 @@ class TransferShedder:
         With ``loadBalancerTransferEnabled`` = false moves have no target.
         """
         map_order = self._map.replace(round_.load.brokers)
-        view = TransferView(round_, self._averages, self._settings, self._policies, map_order)
+        view = TransferView(round_, self._averages, self._settings, self.policies, map_order)
         fresh, skip = self._fresh_brokers(view, round_)
         if skip:
             return Decisions(skips=(skip,))

@@ -9,11 +9,10 @@ import numpy as np
 
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.policies import Policies
-from quotabalance.stock.bundle_ranking import traffic_of
 from quotabalance.stock.interface import StockRound
 from quotabalance.stock.java import ConcurrentMapOrder, HashArray, spread, string_hashes
 from quotabalance.stock.stock_settings import StockSettings
-from quotabalance.stock.transfer_loads import BrokerAverages, weighted_max
+from quotabalance.stock.transfer_loads import BrokerAverages
 from quotabalance.stock.transfer_policies import TransferRules
 from quotaplane.model import FloatArray, IntArray
 
@@ -119,14 +118,8 @@ class TransferView:
         load = round_.load
         self.load, self.settings, self.recent = load, settings, round_.recent
         self.rules = TransferRules(load, settings, policies)
-        self.throughput = traffic_of(load).bytes_per_s
         self.bytes_per_s = load.throughput()
-        self.use, self.smooth_throughput = averages.update(
-            load.brokers,
-            weighted_max(load, settings),
-            self.throughput,
-            settings.loadBalancerHistoryResourcePercentage,
-        )
+        self.use, self.smooth_throughput, self.throughput = averages.reported(round_, settings)
         self.map_order = map_order
         self._classes: FloatArray | None = None
         self._spreads: HashArray = np.zeros(0, np.uint32)

@@ -2,9 +2,12 @@
 // answer a line on stdout. The class path has the jars of Pulsar's distribution.
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.google.common.collect.Multimap;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -28,6 +31,7 @@ import org.apache.pulsar.policies.data.loadbalancer.SystemResourceUsage;
 
 public class PulsarShedders {
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     private static final String PACKAGE = "org.apache.pulsar.broker.loadbalance.impl.";
 
     public static void main(String[] args) throws Exception {
@@ -88,7 +92,11 @@ public class PulsarShedders {
             strategy.onActiveBrokersChange(round.keySet());
             updateBrokers(loadData, round);
             updateBundles(loadData);
-            answers.add(answer(strategy, loadData, conf));
+            Map<String, Object> answer = answer(strategy, loadData, conf);
+            if (!asked.containsKey("timed")) {
+                answer.remove("seconds");
+            }
+            answers.add(answer);
         }
         return answers;
     }
@@ -97,7 +105,11 @@ public class PulsarShedders {
             LoadSheddingStrategy strategy, LoadData loadData, ServiceConfiguration conf) throws Exception {
         List<Object> moves = new ArrayList<>();
         Map<String, Object> targets = new LinkedHashMap<>();
-        strategy.findBundlesForUnloading(loadData, conf).asMap().forEach(
+        Map<String, Object> answer = new LinkedHashMap<>();
+        long begun = THREADS.getCurrentThreadCpuTime();
+        Multimap<String, String> found = strategy.findBundlesForUnloading(loadData, conf);
+        answer.put("seconds", (THREADS.getCurrentThreadCpuTime() - begun) / 1e9);
+        found.asMap().forEach(
                 (broker, bundles) -> bundles.forEach(bundle -> moves.add(List.of(broker, bundle))));
         Map<String, Object> planned = new LinkedHashMap<>();
         if (strategy instanceof AvgShedder) {
@@ -117,7 +129,6 @@ public class PulsarShedders {
                 }
             }
         }
-        Map<String, Object> answer = new LinkedHashMap<>();
         answer.put("moves", moves);
         answer.put("targets", targets);
         answer.put("planned", planned);

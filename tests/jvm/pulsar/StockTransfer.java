@@ -1,5 +1,6 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.lang.management.ManagementFactory;
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -95,7 +96,11 @@ final class StockTransfer {
             choices(bundle.asText()).stream().sorted().forEach(names::add);
         }
         var moves = new ArrayList<String>();
-        for (var decision : shedder.findBundlesForUnloading(context(), recent, unloadedBrokers)) {
+        var threads = ManagementFactory.getThreadMXBean();
+        long begun = threads.getCurrentThreadCpuTime();
+        var decisions = shedder.findBundlesForUnloading(context(), recent, unloadedBrokers);
+        answer.put("seconds", (threads.getCurrentThreadCpuTime() - begun) / 1e9);
+        for (var decision : decisions) {
             var unload = decision.getUnload();
             moves.add(
                     String.join(

@@ -179,6 +179,44 @@ def test_a_reserved_namespace_leaves_its_secondary_brokers_when_primary_ones_are
     assert not short.moves
 
 
+def test_a_new_rule_overloads_no_broker_though_a_round_can_not_move_all() -> None:
+    """Ten even brokers, of which three are reserved: 42 % of the load have to move."""
+    brokers = [*(f"v{n}" for n in range(3)), *(f"w{n}" for n in range(7))]
+    held: dict[str, dict[str, float]] = {
+        broker: evenly(f"free/{broker}", 14, 10.0) | evenly(f"vip/{broker}", 6, 10.0)
+        for broker in brokers
+    }
+    policies, load = read_policies(VIP), cluster(held)
+    state, decided = once(load, policies, max_bytes_share_per_round=0.3)
+    assert {move.label for move in decided.moves} == {"Policy"}
+    after = applied(load, decided)
+    carried = np.bincount(after.owner, after.throughput(), len(brokers))
+    assert carried.max() <= 1.15 * carried.mean()
+    _, rest = once(after, policies, state, now_s=60.0)
+    owners = applied(after, rest).owner
+    reserved = np.array([broker.startswith("v") for broker in load.brokers])
+    isolated = np.array([name.startswith("vip") for name in load.bundles])
+    assert (reserved[owners] == isolated).all()
+
+
+def test_a_new_rule_is_followed_at_once_though_machines_are_nearly_full() -> None:
+    """Most bundles find no room before others have left."""
+    rng = np.random.default_rng(1)
+    brokers = [*(f"v{n}" for n in range(3)), *(f"w{n}" for n in range(7))]
+    held: dict[str, dict[str, float]] = {}
+    for broker in brokers:
+        size = rng.lognormal(0.0, 0.7, 20)
+        names = [bundle(2 * n, f"{'vip' if n < 6 else 'free'}/{broker}") for n in range(20)]
+        size[:6] *= 28 / size[:6].sum()
+        size[6:] *= 72 / size[6:].sum()
+        held[broker] = dict(zip(names, size.tolist(), strict=True))
+    policies, load = read_policies(VIP), cluster(held, cpu=dict.fromkeys(brokers, (82.0, 100.0)))
+    _, decided = once(load, policies)
+    assert len(decided.moves) > 0.9 * (3 * 14 + 7 * 6)
+    carried = applied(load, decided).throughput_of_brokers()
+    assert carried.max() * 0.82 <= 85
+
+
 def test_failure_domains_keep_a_group_apart() -> None:
     held: dict[str, Any] = {
         "b1": evenly("a/one", 6, 10.0),

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotabalance.planning.cases import parse_balance_case
+from quotabalance.stock.leader import Leader, stock_case
+from quotabalance.stock.leader_placement import LeaderPlacement
 from quotabalance.stock.place_cases import answer_places
+from quotabalance.stock.placements import RoundRobinBrokerSelector
 from quotabalance.stock.report_rule import BrokerSummary, needs_report
 from quotabalance.stock.split_algorithms import (
     TopicRates,
@@ -53,6 +57,16 @@ def test_policies_hold_for_every_strategy(cls: str) -> None:
         "policies": {"isolation": {"acme": policy}},
     }
     assert answer_places(case, cls) == [{NEW: ["10.0.0.2:8080"]}]
+
+
+def test_what_a_lookup_chose_is_kept_for_lookups_only() -> None:
+    settings = StockSettings()
+    case = stock_case(parse_balance_case({"rounds": [_brokers(50, 10, 99)]}, "case"))
+    placement = LeaderPlacement(RoundRobinBrokerSelector(settings), settings)
+    placement.begin(Leader(settings).round(case.rounds[0], 0.0))
+    looked_up = placement.place(NEW)
+    assert placement.place(NEW) == looked_up
+    assert placement.place(NEW, remember=False) != looked_up  # as ``doLoadShedding`` asks
 
 
 def test_the_extensible_manager_places_by_use_whatever_the_setting_is() -> None:

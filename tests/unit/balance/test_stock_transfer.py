@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import LABELS
 from quotabalance.planning.policies import Policies
-from quotabalance.stock.interface import StockRound
+from quotabalance.stock.extensible_placement import ExtensiblePlacement
+from quotabalance.stock.interface import BrokerLoads, StockRound
 from quotabalance.stock.stock_settings import StockSettings
 from quotabalance.stock.transfer_shedder import TransferShedder
 
@@ -71,6 +72,25 @@ def test_a_cluster_in_which_nothing_can_move(
     use: list[float], sizes: list[list[float]], label: str
 ) -> None:
     assert TransferShedder(_at_once()).shed(_round(use, sizes)).skips[-1].label == label
+
+
+def test_what_brokers_report_counts_more_than_this_rounds_measurement() -> None:
+    full = np.array([0.9, 0.1])
+    throughput = np.array([9e6, 5e5])
+    of_hot = BrokerLoads(full, throughput, throughput)
+    even = _round([50.0, 50.0], HOT[1], broker_loads=of_hot)
+    assert TransferShedder(_at_once()).shed(even).moves
+    hot = _round(*HOT, broker_loads=of_hot._replace(use=full[::-1], smooth_throughput=throughput))
+    assert not TransferShedder(_at_once()).shed(hot).moves
+    placement = ExtensiblePlacement(StockSettings())
+    placement.begin(even)
+    assert placement.choices("t/n/0xf0000000_0xffffffff") == ["10.0.0.1:8080"]
+
+
+def test_policies_may_change_between_rounds() -> None:
+    shedder = TransferShedder(_at_once())
+    shedder.policies = Policies(isolation=ISOLATED)
+    assert not shedder.shed(_round(*HOT)).moves
 
 
 def test_bundles_with_policies_are_not_reported() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.balance_arena.__main__ import DOCS, FOLDER, page_of
 from benchmarks.balance_arena.bounds import least
-from benchmarks.balance_arena.contenders import OURS
+from benchmarks.balance_arena.contenders import OURS, STOCK, Contender
 from benchmarks.balance_arena.execution import (
     CLAIM_AFTER_S,
     CLOSE_S,
@@ -20,13 +20,22 @@ from benchmarks.balance_arena.execution import (
     Handover,
     Order,
 )
-from benchmarks.balance_arena.figures import figures
+from benchmarks.balance_arena.figures import figures, imbalance
+from benchmarks.balance_arena.modular_manager import Report, SampledBundles, listing
 from benchmarks.balance_arena.play import play
 from benchmarks.balance_arena.plots import planes
+from benchmarks.balance_arena.reach import forbidden, mean_use, pools, together
 from benchmarks.balance_arena.results import read_table
+from benchmarks.balance_arena.scenario import Event
 from benchmarks.balance_arena.scenarios import named, scenarios
 from benchmarks.balance_arena.telemetry import Noise, Stats
-from benchmarks.balance_arena.world import OFFLINE, World, build, place_random
+from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S, OFFLINE, World, build, place_random
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.planning.isolation import IsolationPolicy
+from quotabalance.planning.policies import Policies
+from quotabalance.stock.averages import BundleAverages
+
+RESERVED = IsolationPolicy(namespaces=(".*0",), primary=("b000",))
 
 
 def a_world() -> World:
@@ -82,12 +91,12 @@ def test_moved_bundles_are_off_line_for_as_long_as_said(kept: bool, found_s: flo
 def test_one_lane_unloads_one_after_the_other() -> None:
     world = a_world()
     orders = [to_the_next(world, bundle) for bundle in range(4)]
-    for lanes, together in ((1, False), (4, True)):
+    for lanes, at_once in ((1, False), (4, True)):
         again = a_world()
         cluster = carry_out(again, Handover(lanes, keeps_target=True))
         cluster.order(orders, now_s=0.0)
         cluster.run_until(0.0)
-        assert (again.owner[:4] == OFFLINE).sum() == (4 if together else 1)
+        assert (again.owner[:4] == OFFLINE).sum() == (4 if at_once else 1)
         cluster.run_until(60.0)
         assert (again.owner[:4] == [order.target for order in orders]).all()
 
@@ -201,7 +210,7 @@ def test_few_messages_are_counted_as_poisson() -> None:
 def test_a_run_of_ours_loses_nothing_and_repeats() -> None:
     (scene,) = named(["foreign load"])
     scene = replace(scene, minutes=12)
-    first, second = (play(OURS[0], scene, 0, None) for _ in range(2))
+    first, second = (play(OURS[0], scene, 0) for _ in range(2))
     assert first.cluster_bytes == pytest.approx(np.full(12, first.cluster_bytes[0]))
     assert first.moved == second.moved
     assert len(first.outages) == len(first.moved)
@@ -209,27 +218,135 @@ def test_a_run_of_ours_loses_nothing_and_repeats() -> None:
     assert found.moves > 0
     assert found.final < found.imbalance[0]
     # With nothing off line at the end, all load is on some broker.
-    used = (first.use[-1] * first.size).sum() - 0.5
+    used = first.use[-1].sum() - 0.5
     assert used * 400e6 == pytest.approx(first.cluster_bytes[-1])
 
 
 def test_the_least_bytes_are_those_of_trying_everything() -> None:
     random = np.random.default_rng(5)
-    for _ in range(5):
-        size, owner = random.uniform(1, 5, 6), random.integers(0, 3, 6)
-        capacity = np.array([1.0, 1.0, 2.0]) * size.sum()
-        most = 1.15 * size.sum() / capacity.sum() * capacity
+    for number in range(8):
+        world = build(random, brokers=3, namespaces=6, bundles_each=1)
+        if number % 2:  # two namespaces may be on one broker or two, and the others on the rest
+            reserved = IsolationPolicy(
+                namespaces=(".*[01]",), primary=(f"b00[0-{number % 4 // 2}]",)
+            )
+            world.policies = Policies(isolation={"reserved": reserved})
+        size, world.owner = random.uniform(1, 5, 6), random.integers(0, 3, 6)
+        world.size = np.array([1.0, 1.0, 2.0])
+        allowed = pools(world)
+        open_to = allowed.open_to[allowed.of_bundle]
+        most = 1.15 * mean_use(world, size, allowed) * CAPACITY_BYTES_PER_S * world.size
         best = min(
             (
-                size[np.array(plan) != owner].sum()
+                size[np.array(plan) != world.owner].sum()
                 for plan in product(range(3), repeat=6)
                 if (np.bincount(plan, size, 3) <= most + 1e-9).all()
+                and open_to[np.arange(6), plan].all()
             ),
             default=np.inf,
         )
         if np.isfinite(best):
-            found = least(size, owner, capacity, np.zeros(3), 1.15)
+            found = least(world, size, most)
             assert best - 1e-6 <= found <= 1.01 * best + 1e-6
+
+
+def test_only_bundles_on_forbidden_brokers_must_move_in_an_even_cluster() -> None:
+    world = build(np.random.default_rng(1), brokers=2, namespaces=2, bundles_each=2)
+    world.policies = Policies(isolation={"one": RESERVED})
+    size, world.owner = np.full(4, 5.0), np.array([0, 1, 0, 1])
+    assert forbidden(world, pools(world)).tolist() == [False, True, True, False]
+    assert least(world, size, np.full(2, 10.0)) == pytest.approx(10.0)
+
+
+def test_brokers_are_compared_with_what_their_pools_could_reach() -> None:
+    world = build(np.random.default_rng(1), brokers=3, namespaces=2, bundles_each=2)
+    world.policies = Policies(isolation={"one": RESERVED})
+    world.owner = np.array([0, 0, 1, 1])
+    size = np.array([0.3, 0.3, 0.1, 0.1]) * CAPACITY_BYTES_PER_S
+    mean = mean_use(world, size, pools(world))
+    assert mean.tolist() == pytest.approx([0.6, 0.1, 0.1])
+    assert imbalance(world.use(size)[None], mean[None]) == pytest.approx([2.0])
+    world.policies = Policies()
+    assert mean_use(world, size, pools(world)).tolist() == pytest.approx([0.8 / 3] * 3)
+    world.alive[2] = False
+    assert mean_use(world, size, pools(world))[:2].tolist() == pytest.approx([0.4] * 2)
+
+
+def test_a_sample_is_taken_of_each_report_that_lists_a_bundle() -> None:
+    """A bundle that has moved is in its old broker's report until that broker reports again."""
+    old = Report(0.0, np.zeros(5), np.zeros(5), np.array([0, 1]), np.full((2, 4), 1.0))
+    new = Report(9.0, np.zeros(5), np.zeros(5), np.array([1, 2]), np.full((2, 4), 4.0))
+    listed = listing({0: old, 1: new, 2: old}, np.array([True, True, False]))
+    assert listed.newest.tolist() == [True, False, True, True]
+    sampled = SampledBundles()
+    sampled.take(listed.bundles, listed.rates, times=1)
+    assert sampled.samples.tolist() == [1, 2, 1]
+    assert sampled.long[:, 0].tolist() == [1.0, 2.5, 4.0]
+    sampled.take(np.array([2]), np.full((1, 4), 4.0), times=3)
+    assert sampled.samples.tolist() == [0, 0, 4]
+
+
+def test_averages_are_those_that_the_reproduced_leader_keeps() -> None:
+    random, names = (
+        np.random.default_rng(3),
+        tuple(f"acme/a/0x{n:08x}_0x{n + 1:08x}" for n in range(5)),
+    )
+    sampled, leader = SampledBundles(), BundleAverages()
+    for _ in range(15):
+        rates = random.uniform(0, 1e6, (5, 4))
+        sampled.take(np.arange(5), rates, times=1)
+        no = np.zeros(5, np.int64)
+        kept = leader.update(
+            ClusterLoad(("b",), np.zeros((1, 5)), np.ones((1, 5)), names, no, rates)
+        )
+    assert (sampled.short == kept.short_term).all()
+    assert (sampled.long == kept.long_term).all()
+    assert (sampled.samples == kept.samples).all()
+
+
+@pytest.mark.parametrize("law", STOCK, ids=lambda law: law.name)
+def test_a_run_of_pulsars_loses_nothing_and_repeats(law: Contender) -> None:
+    (scene,) = named(["dead broker"])
+    scene = replace(scene, minutes=9, events=(Event(2, "dies", 3), Event(5, "starts", 3)))
+    first, second = (play(law, scene, 0) for _ in range(2))
+    assert first.moved == second.moved
+    assert (first.use[-1] == second.use[-1]).all()
+    assert first.outages  # those of the dead broker
+    assert first.use[-1].sum() * CAPACITY_BYTES_PER_S == pytest.approx(first.cluster_bytes[-1])
+
+
+def test_a_new_rule_is_followed_by_ours_and_not_by_pulsars() -> None:
+    (scene,) = named(["rule added under load"])
+    scene = replace(scene, minutes=8, policies=((2, scene.policies[0][1]),))
+    ours, stock = (play(law, scene, 0) for law in (OURS[0], STOCK[0]))
+    assert ours.forbidden[:2].tolist() == [0, 0]
+    assert ours.forbidden[2] > 100
+    assert not ours.forbidden[-1]
+    assert all(move.forced for move in ours.moved)
+    assert (stock.forbidden[2:] == ours.forbidden[2]).all()
+
+
+def test_pulsar_unloads_a_tenant_and_lookups_follow_the_rule() -> None:
+    (scene,) = named(["rule added, unloaded"])
+    scene = replace(
+        scene,
+        minutes=6,
+        policies=((2, scene.policies[0][1]),),
+        events=(Event(2, "isolated unloads"),),
+    )
+    run = play(STOCK[0]._replace(shedder="OverloadShedder"), scene, 0)
+    # the tenant's bundles have all come; of the others those stay that were on its three brokers
+    unloaded = [outage for outage in run.outages if not outage.ordered]
+    assert len(unloaded) == 100
+    assert 40 < run.forbidden[-1] < 80
+
+
+def test_groups_are_not_brought_together() -> None:
+    (scene,) = named(["anti-affinity"])
+    scene = replace(scene, minutes=20)
+    ours = play(OURS[0], scene, 0)
+    assert ours.moved
+    assert ours.together == 0
 
 
 def test_scenarios_begin_as_they_say() -> None:
@@ -237,14 +354,30 @@ def test_scenarios_begin_as_they_say() -> None:
         if scene.name == "100 hot + 100 new":
             continue
         world, factors = scene.make(np.random.default_rng(0))
+        world.policies = scene.policies_at(0)
         if factors:
             world.rates = world.rates * factors(0)[:, None]
-        use = world.use(world.bundle_rates()[:, :2].sum(axis=1))
+        size, allowed = world.bundle_rates()[:, :2].sum(axis=1), pools(world)
+        (begin,) = imbalance(world.use(size)[None], mean_use(world, size, allowed)[None])
         assert (world.owner >= 0).all(), scene.name
+        assert not forbidden(world, allowed).any(), scene.name
+        assert not together(world), scene.name
         if scene.balanced:
-            assert use.max() / use.mean() < 1.02, scene.name
+            assert begin < 1.02, scene.name
         elif not scene.events and not scene.changes:
-            assert use.max() / np.average(use, weights=world.size) > 1.2, scene.name
+            assert begin > 1.2, scene.name
+
+
+def test_a_pool_that_runs_full_stays_even() -> None:
+    (scene,) = named(["pool runs full"])
+    world, factors = scene.make(np.random.default_rng(0))
+    assert factors
+    world.policies = scene.policies_at(0)
+    world.rates = world.rates * factors(scene.minutes)[:, None]
+    size = world.bundle_rates()[:, :2].sum(axis=1)
+    assert world.use(size).max() == pytest.approx(0.95, abs=0.02)
+    (end,) = imbalance(world.use(size)[None], mean_use(world, size, pools(world))[None])
+    assert end < 1.02
 
 
 def test_the_page_and_the_plot_of_all_scenarios_are_what_their_tables_give() -> None:
