@@ -50,7 +50,11 @@ class Rig:
         topic = "persistent://public/quotaplane/limits"
         transport = pulsar_transport(cluster.service_urls[0], cluster.admin_urls[0], topic)
         self.brokers = [url.partition("://")[2] for url in cluster.admin_urls]
-        balance = {"policies": {"drained_brokers": self.brokers[:1]}}
+        balance = {
+            "policies": {"drained_brokers": self.brokers[:1]},
+            # All brokers are on one machine and report its processors: only bytes tell them apart.
+            "options": {"resources": []},
+        }
         self.conf = write_conf(folder, transport, balance=balance)
         self.settings: Settings = load_settings(self.conf)
         ensure_tables(self.settings.history)
