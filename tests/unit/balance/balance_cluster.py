@@ -67,7 +67,7 @@ class FakeBundles(RestServer):
             return Answer(200, {name: {} for name, owner in self.owned.items() if owner == broker})
         if path.endswith("/metrics/"):
             start_s = self.started_at_ms / 1000.0
-            return Answer(200, f'process_start_time_seconds{{cluster="blue"}} {start_s:E}\n')
+            return Answer(200, f'process_start_time_seconds{{cluster="blue"}} {start_s:.12E}\n')
         if "broker-stats/" in path:
             before, _, asked = path.partition("broker-stats/")
             return self._stats(f"h:{before[-1]}", asked)
