@@ -98,7 +98,7 @@ pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback u
 pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (half an hour; the results page is docs/measured/pulsar-proof.md)
 	$(PYTHON) -m benchmarks.pulsar_proof
 
-balance-proof: env ## stock Pulsar's balancing and ours on a real cluster (twenty minutes; the results page is docs/measured/balance-proof.md)
+balance-proof: env ## stock Pulsar's balancing and ours on a real cluster (an hour; the results page is docs/measured/balance-proof.md)
 	$(PYTHON) -m benchmarks.balance_proof
 
 site: env ## the documentation as a site in build/site; read it at http://127.0.0.1:8000

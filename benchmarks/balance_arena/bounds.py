@@ -19,7 +19,7 @@ from quotaplane.errors import QuotaplaneError
 from quotaplane.model import FloatArray
 
 _GAP: Final = 0.01
-_WITHIN_S: Final = 60.0
+_WITHIN_S: Final = 600.0
 
 
 def least_bytes(scenes: Sequence[Scenario], most_seeds: int, processes: int) -> Bounds:
@@ -59,7 +59,7 @@ def least(world: World, size: FloatArray, most: FloatArray) -> float:
         most: Bytes per second that each broker may carry, with foreign load; shape (B,).
 
     Raises:
-        QuotaplaneError: there is no such placement, or it was not found in a minute.
+        QuotaplaneError: there is no such placement, or it was not found in ten minutes.
     """
     owner, allowed = world.owner, pools(world)
     brokers, bundles = len(most), len(size)

@@ -1,6 +1,6 @@
 """Run the proof and write docs/measured/balance-proof.md and its plots: ``make balance-proof``.
 
-Each contender has a fresh cluster of its own; about nine minutes each. The records are kept in
+Each contender has a fresh cluster of its own; about 14 minutes each. The records are kept in
 data/balance-proof, and the page can be written from them again.
 """
 

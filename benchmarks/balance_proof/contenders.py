@@ -1,10 +1,14 @@
-"""Both contenders: the stock brokers alone, and our collector, job and executor beside them."""
+"""The contenders: the stock brokers alone, and our collector, job and executor beside them; each
+with the modular and with the extensible load manager.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,10 +16,10 @@ from typing import Any, Final
 import yaml
 
 from benchmarks.program import ROOT, Program
-from tests.servers.pulsar_cluster import PulsarCluster
+from tests.servers.pulsar_cluster import MANAGERS, PulsarCluster
 
 _NAMESPACE: Final = "public/quotaplane"
-_READY_WITHIN_S: Final = 240.0
+_READY_WITHIN_S: Final = 600.0
 
 
 @dataclass(frozen=True)
@@ -25,42 +29,79 @@ class Contender:
     name: str
     title: str
     broker_settings: Mapping[str, str]
-    control: Callable[[PulsarCluster, Path], Any]
-    """A context manager: in control from its beginning to its end."""
+    control: Callable[[PulsarCluster, Path], AbstractContextManager[Callable[[], None]]]
+    """In control from its beginning to its end; the function is called when the cluster's policies
+    have changed."""
 
 
 @contextmanager
-def _nothing(cluster: PulsarCluster, folder: Path) -> Iterator[None]:
-    yield
+def _nothing(cluster: PulsarCluster, folder: Path) -> Iterator[Callable[[], None]]:
+    yield lambda: None
 
 
 @contextmanager
-def _ours(cluster: PulsarCluster, folder: Path) -> Iterator[None]:
+def _ours(cluster: PulsarCluster, folder: Path) -> Iterator[Callable[[], None]]:
     rest = cluster.rest()
     rest.create_namespace(_NAMESPACE)
     for topic in ("load-reports", "balance-plans", "limits"):
         rest.create_topic(f"persistent://{_NAMESPACE}/{topic}")
-    conf = folder / "balance.yaml"
-    conf.write_text(yaml.safe_dump(our_settings(cluster, folder)))
-    command = [sys.executable, "-m", "quotaplane", "balance"]
-    running = [
-        Program([*command, "collect", "--conf", str(conf)], folder / "collector.log"),
-        Program(
-            [str(ROOT / "spark-submit.sh"), "balance", "--conf", str(conf)], folder / "job.log"
-        ),
-    ]
+    programs = _OurPrograms(our_settings(cluster, folder), folder)
     try:
-        running[1].wait_for("ready", _READY_WITHIN_S)
-        execute = [*command, "execute", "--auto", "--conf", str(conf)]
-        running.append(Program(execute, folder / "executor.log"))
+        programs.start()
         # Spark's first batches take longest; a job that runs has them behind it.
-        running[1].wait_for("decided=1", _READY_WITHIN_S)
-        yield
-        for program in running:
-            program.check()
+        programs.wait_for_a_decision()
+        yield programs.follow_policies
+        programs.check()
     finally:
-        for program in reversed(running):
-            program.stop()
+        programs.stop()
+
+
+class _OurPrograms:
+    """Collector, job and executor, which take the cluster's policies from their settings."""
+
+    def __init__(self, settings: dict[str, Any], folder: Path) -> None:
+        self._settings, self._folder = settings, folder
+        self._conf = folder / "balance.yaml"
+        self._command = [sys.executable, "-m", "quotaplane", "balance"]
+        self._running: dict[str, Program] = {}
+        self._starts = 0
+
+    def start(self) -> None:
+        """Start all; returns when the job is ready."""
+        self._conf.write_text(yaml.safe_dump(self._settings))
+        conf = ["--conf", str(self._conf)]
+        self._starts += 1
+        self._start("collector", [*self._command, "collect", *conf])
+        self._start("job", [str(ROOT / "spark-submit.sh"), "balance", *conf])
+        self._running["job"].wait_for("ready", _READY_WITHIN_S)
+        self._start("executor", [*self._command, "execute", "--auto", *conf])
+
+    def _start(self, name: str, command: list[str]) -> None:
+        self._running[name] = Program(command, self._folder / f"{name}-{self._starts}.log")
+
+    def wait_for_a_decision(self) -> None:
+        self._running["job"].wait_for("decided=1", _READY_WITHIN_S)
+
+    def follow_policies(self) -> None:
+        """Put the cluster's policies into the settings and start again, as the pages say."""
+        print_policies = [*self._command, "collect", "--policies", "--conf", str(self._conf)]
+        printed = subprocess.run(
+            print_policies, cwd=ROOT, check=True, capture_output=True, text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "pipelines")},
+        ).stdout  # fmt: skip
+        policies = yaml.safe_load(printed)["balance"]["policies"]
+        balance = self._settings["balance"]
+        balance["policies"] = {**OUR_BALANCE["policies"], **policies}
+        self.stop()
+        self.start()
+
+    def check(self) -> None:
+        for program in self._running.values():
+            program.check()
+
+    def stop(self) -> None:
+        for name in reversed([*self._running]):
+            self._running.pop(name).stop()
 
 
 OUR_BALANCE: Final[Mapping[str, Any]] = {
@@ -89,8 +130,19 @@ STOCK_SETTINGS: Final[Mapping[str, str]] = {
 }
 """Stock's settings that differ from the shipped ``broker.conf``."""
 
+EXTENSIBLE_SETTINGS: Final[Mapping[str, str]] = {
+    **MANAGERS["extensible"],
+    "loadBalancerSheddingEnabled": "true",
+    "loadBalancerAutoBundleSplitEnabled": "true",
+    "loadBalancerLoadSheddingStrategy": (
+        "org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder"
+    ),
+    "loadBalancerNamespaceBundleMaxMsgRate": "1000",
+}
+"""The same with the extensible load manager."""
 
-def our_settings(cluster: PulsarCluster, folder: Path) -> dict[str, object]:
+
+def our_settings(cluster: PulsarCluster, folder: Path) -> dict[str, Any]:
     """Settings of our three programs."""
     return {
         "transport": {
@@ -106,5 +158,11 @@ def our_settings(cluster: PulsarCluster, folder: Path) -> dict[str, object]:
 
 
 STOCK: Final = Contender("stock", "Stock Pulsar", STOCK_SETTINGS, _nothing)
+STOCK_EXTENSIBLE: Final = Contender(
+    "stock-extensible", "Stock Pulsar, extensible", EXTENSIBLE_SETTINGS, _nothing
+)
 OURS: Final = Contender("ours", "quotaplane", {}, _ours)
-CONTENDERS: Final = (STOCK, OURS)
+OURS_EXTENSIBLE: Final = Contender(
+    "ours-extensible", "quotaplane, extensible", MANAGERS["extensible"], _ours
+)
+CONTENDERS: Final = (STOCK, STOCK_EXTENSIBLE, OURS, OURS_EXTENSIBLE)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.balance_proof.contenders import OUR_BALANCE, STOCK_SETTINGS, Contender
+from benchmarks.balance_proof.contenders import (
+    EXTENSIBLE_SETTINGS,
+    OUR_BALANCE,
+    STOCK_SETTINGS,
+    Contender,
+)
 from benchmarks.balance_proof.figures import GOALS, STAYS_S, Figures, figures
 from benchmarks.balance_proof.plots import picture
 from benchmarks.balance_proof.record import SceneRecord
@@ -41,6 +46,13 @@ _DESCRIPTIONS: Final = {
     "hot": (
         f"The {HOT_TOPICS} topics of one bundle want {HOT_SHARE:.0%} of all traffic: more than any "
         "broker should carry, so that only a split helps."
+    ),
+    "policy": (
+        "While the load stays, an isolation policy leaves one broker to the namespace of the hot "
+        "bundle alone. A broker's mean is now what its namespaces want, divided by their brokers. "
+        "Pulsar itself unloads the bundles of a namespace that a new policy names, but not those "
+        "of others on the policy's brokers. quotaplane's settings get the policy, too; the time "
+        "begins when its programs, which are started again for that, are ready."
     ),
 }
 
@@ -75,7 +87,8 @@ def page(records: Sequence[SceneRecord], contenders: Sequence[Contender]) -> str
         "",
         *wrapped(
             f"How soon load is balanced on a real cluster of {BROKERS} stock Pulsar brokers: with "
-            "the brokers' own balancing, and with [quotaplane's](../operate/balance-executor.md). "
+            "the brokers' own balancing, and with [quotaplane's](../operate/balance-executor.md), "
+            "each with the modular and the extensible load manager. "
             "[The arena](balance-arena.md) has more scenarios and strategies. `make balance-proof` "
             "writes this page; do not edit it."
         ),
@@ -106,10 +119,11 @@ def page(records: Sequence[SceneRecord], contenders: Sequence[Contender]) -> str
         "## Method",
         "",
         *wrapped(
-            "One ZooKeeper, one bookie and the brokers (4.0.8, modular load manager) on one "
-            "machine, started anew for each contender. *quotaplane*: the brokers' shedding and "
-            "splitting are off, and beside them run `quotaplane balance collect`, "
-            "`./spark-submit.sh balance` and `quotaplane balance execute --auto`. "
+            "One ZooKeeper, one bookie and the brokers (4.0.8; the modular load manager, where "
+            "*extensible* is not said) on one machine, started anew for each contender. "
+            "*quotaplane*: the brokers' shedding and splitting are off, and beside them run "
+            "`quotaplane balance collect`, `./spark-submit.sh balance` and "
+            "`quotaplane balance execute --auto`. "
             f"{BUNDLES} bundles with one topic each and one bundle with {HOT_TOPICS} topics begin "
             f"on the same brokers. Producers want {TOTAL_PER_S:.0f} messages of {MESSAGE_BYTES} "
             "bytes a second in total, by a fixed lognormal draw. Scenarios run one after the "
@@ -118,15 +132,16 @@ def page(records: Sequence[SceneRecord], contenders: Sequence[Contender]) -> str
         ),
         *wrapped(
             "Settings other than the defaults: "
-            f"`statsUpdateFrequencyInSecs={STATS_INTERVAL_S}` for both (60 by default); for stock "
-            f"{', '.join(f'`{name}={value}`' for name, value in STOCK_SETTINGS.items())}; "
+            f"`statsUpdateFrequencyInSecs={STATS_INTERVAL_S}` for all (60 by default); for stock "
+            f"{_listed(STOCK_SETTINGS)}; for stock, extensible {_listed(EXTENSIBLE_SETTINGS)}; "
             f"for quotaplane a round each {OUR_BALANCE['round_interval_s']:g} s, and bytes as the "
             "only resource (`OUR_BALANCE` in `benchmarks/balance_proof/contenders.py`)."
         ),
         *wrapped(
             "Limits of the comparison: ThresholdShedder (the default), AvgShedder and "
-            "TransferShedder compare machines' processors and network cards, which are the same "
-            "for all brokers here, and would do nothing. UniformLoadShedder compares the bundles' "
+            "TransferShedder (the only one of the extensible manager) compare machines' processors "
+            "and network cards, which are the same for all brokers here, and do nothing. "
+            "UniformLoadShedder compares the bundles' "
             "traffic; its minimums are lowered to fit the load of one machine, and it sheds once a "
             "minute, the shortest interval that its setting allows."
         ),
@@ -139,6 +154,10 @@ def page(records: Sequence[SceneRecord], contenders: Sequence[Contender]) -> str
         ),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _listed(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}={value}`" for name, value in settings.items())
 
 
 def results_csv(records: Sequence[SceneRecord]) -> str:

@@ -1,4 +1,4 @@
-"""Two pictures per scene: the imbalance, and the longest publish, of both contenders."""
+"""Two pictures per scene: the imbalance, and the longest publish, of all contenders."""
 
 from __future__ import annotations
 

@@ -42,11 +42,15 @@ class SceneRecord:
     changes: tuple[OwnerChange, ...]
     bundles: int
     """At the end: 33 at the start, more after splits."""
+    shares: tuple[float, ...]
+    """The part of all that each broker should carry."""
 
     def max_mean(self) -> FloatArray:
-        """The busiest broker's load by the mean, for each second."""
+        """The busiest broker's load by its mean, for each second."""
         wanted = np.asarray(self.wanted)
-        return wanted.max(axis=1) / np.maximum(wanted.mean(axis=1), 1e-9)
+        means = wanted.sum(axis=1, keepdims=True) * np.asarray(self.shares)
+        busiest: FloatArray = (wanted / np.maximum(means, 1e-9)).max(axis=1)
+        return busiest
 
 
 def changes_in(

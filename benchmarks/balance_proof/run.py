@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -18,8 +20,9 @@ from benchmarks.balance_proof.record import SceneRecord, changes_in
 from benchmarks.balance_proof.scenes import (
     BROKERS,
     BUNDLES,
-    HOT,
+    HOT_BROKER,
     MESSAGE_BYTES,
+    POLICY,
     RESTARTED,
     SCENES,
     STATS_INTERVAL_S,
@@ -28,7 +31,8 @@ from benchmarks.balance_proof.scenes import (
     first_owners,
     first_rates,
     hash_of,
-    hot_rates,
+    rates_in,
+    shares_in,
 )
 from quotaplane.topics.bundle_names import parse_bundle
 from tests.servers.pulsar_cluster import PulsarCluster
@@ -44,7 +48,7 @@ Owners = dict[str, tuple[int, str]]
 
 
 def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[SceneRecord]:
-    """Measure all scenes; some nine minutes.
+    """Measure all scenes; some 14 minutes.
 
     Args:
         contender: balances the cluster.
@@ -61,6 +65,7 @@ def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[
                 "statsUpdateInitialDelayInSecs": str(STATS_INTERVAL_S),
                 **contender.broker_settings,
             },
+            own_hosts=True,  # policies name hosts
         )
         held.enter_context(cluster)
         _create(cluster)
@@ -74,14 +79,17 @@ def run(contender: Contender, folder: Path, say: Callable[[str], None]) -> list[
         say(f"{contender.title}: topics are placed, clients connected")
         watch = _Watch(cluster)
         held.callback(watch.stop)
-        held.enter_context(contender.control(cluster, folder))
+        policies_changed = held.enter_context(contender.control(cluster, folder))
         records = []
         for scene in SCENES:
             say(f"{contender.title}: {scene.title}")
-            rates = hot_rates() if scene is HOT else first_rates()
+            rates = rates_in(scene)
             if scene is RESTARTED:
                 cluster.stop_broker(_RESTARTED_BROKER)
                 cluster.start_broker(_RESTARTED_BROKER)
+            if scene is POLICY:
+                _isolate(cluster)
+                policies_changed()
             begun_s = time.time()
             loads["produce"].want(rates)
             time.sleep(scene.watch_s)
@@ -101,6 +109,21 @@ def _create(cluster: PulsarCluster) -> None:
         rest.create_topic(topic)
     for topic, broker in owners.items():
         cluster.move(topic, broker)
+
+
+def _isolate(cluster: PulsarCluster) -> None:
+    """Leave a broker to the namespace ``hot``, as an administrator does."""
+    host = urlsplit(cluster.admin_urls[HOT_BROKER]).hostname or ""
+    policy = {
+        "namespaces": [f"{TENANT}/hot"],
+        "primary": [re.escape(host)],
+        "secondary": [],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": "1", "usage_threshold": "100"},
+        },
+    }
+    cluster.rest().call("POST", f"clusters/{CLUSTER}/namespaceIsolationPolicies/hot", policy)
 
 
 def _connect(loads: Mapping[str, LoadProcess]) -> None:
@@ -197,4 +220,5 @@ def _record(
         lost=tuple(line["dropped"] + line["failed"] for line in seconds),
         changes=tuple(changes_in([*earlier, *within], bytes_of)),
         bundles=len({bundle for _, bundle in last.values()}),
+        shares=shares_in(scene),
     )

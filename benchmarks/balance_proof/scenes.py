@@ -1,6 +1,6 @@
-"""The scenes for both contenders: bundles, rates that their topics want, and three events.
+"""The scenes for all contenders: bundles, rates that their topics want, and four events.
 
-Everything is the same for both: topics, rates, first owners, and how often brokers measure.
+Everything is the same for all: topics, rates, first owners, and how often brokers measure.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ HOT_SHARE: Final = 0.55
 """The hot bundle's share of the new total: more than any broker should carry."""
 FIRST_SHARES: Final = (0.6, 0.3, 0.1)
 """The brokers' shares of the load at the start, which are skewed."""
+HOT_BROKER: Final = 2
+"""The broker that a policy leaves to the namespace ``hot`` alone at the end."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Scene:
 SKEWED: Final = Scene("skewed", "Skewed load", 180.0)
 RESTARTED: Final = Scene("restarted", "A broker is restarted", 150.0)
 HOT: Final = Scene("hot", "A hot bundle", 150.0)
-SCENES: Final = (SKEWED, RESTARTED, HOT)
+POLICY: Final = Scene("policy", "An isolation policy is set", 150.0)
+SCENES: Final = (SKEWED, RESTARTED, HOT, POLICY)
 
 
 def hash_of(topic: str) -> int:
@@ -75,6 +78,19 @@ def hot_rates() -> dict[str, float]:
     rates = first_rates()
     hot = TOTAL_PER_S * HOT_SHARE / (1.0 - HOT_SHARE)
     return rates | dict.fromkeys(hot_topics(), hot / HOT_TOPICS)
+
+
+def rates_in(scene: Scene) -> dict[str, float]:
+    """Messages per second of each topic in a scene."""
+    return hot_rates() if scene in (HOT, POLICY) else first_rates()
+
+
+def shares_in(scene: Scene) -> tuple[float, ...]:
+    """The part of all that is wanted that each broker should carry."""
+    if scene is not POLICY:
+        return (1.0 / BROKERS,) * BROKERS
+    others = (1.0 - HOT_SHARE) / (BROKERS - 1)
+    return tuple(HOT_SHARE if broker == HOT_BROKER else others for broker in range(BROKERS))
 
 
 def first_owners() -> dict[str, int]:

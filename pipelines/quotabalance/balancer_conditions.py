@@ -18,6 +18,9 @@ REFUSED_PLANS: Final = Condition(
 ACTIONS: Final = Condition(
     "actions of the executor", "the table balance_actions can't be read, so orders wait longer"
 )
+OWN_BALANCING: Final = Condition(
+    "own balancing", "brokers that move or split bundles by themselves, besides the plans"
+)
 CHECK_OF_PLAN: Final = Condition("check of the plan", "a plan can't be compared with the cluster")
 
 CONDITIONS: Final = tuple(each for each in globals().values() if isinstance(each, Condition))

@@ -104,8 +104,7 @@ def _load_report(value: bytes) -> object:
 
 
 def _load_by_topics(value: bytes) -> object:
-    rest = with_answers(value, refuses=("load-report",))
-    return done(read_broker_stats(rest, "http://b1"))
+    return done(read_broker_stats(with_answers(value), "http://b1", extensible=True))
 
 
 def _names(value: bytes) -> object:

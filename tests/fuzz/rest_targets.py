@@ -42,7 +42,7 @@ from quotaplane.pulsar_admin.namespace_rates import namespace_rates
 from quotaplane.pulsar_admin.placement import tenant_bundle
 from quotaplane.pulsar_admin.quota_proposals import ConfiguredNamespace, propose
 from quotaplane.pulsar_admin.resource_groups import group_of, has_zero, rates_of, read_runtime
-from quotaplane.pulsar_admin.rest import NotFoundError, Rest
+from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.pulsar_admin.topic_rates import own_rate, read_rate
 from quotaplane.pulsar_admin.topic_usage import Counters, Snapshots, stats_exposure
 from tests.fuzz.mutators import changed_json, joined, parts_of, texts
@@ -120,9 +120,14 @@ METRICS = (
     'pulsar_in_bytes_total{cluster="c",topic="persistent://a/b/c"} 700\n'
     'pulsar_out_bytes_total{topic="persistent://a/b/c",partition="3",subscription="s"} 6E2\n'
     'pulsar_out_messages_total{topic="persistent://a/b/c",consumer_name="x"} 1\n',
-    '# TYPE pulsar_lb_cpu_usage gauge\npulsar_lb_cpu_usage{cluster="c"} 12.5\n'
-    'pulsar_lb_bandwidth_in_usage{cluster="c"} 0.0\npulsar_lb_memory_usage{} -1\n',
 )
+_MACHINE = [
+    {
+        "metrics": {"brk_lb_cpu_usage": 12.5, "brk_lb_bandwidth_in_usage": 0.0},
+        "dimensions": {"broker": "b1", "metric": "loadBalancing"},
+    },
+    {"metrics": {"brk_active_connections": 3}, "dimensions": {}},
+]
 _METRIC_TOKENS = (
     *("{", "}", '"', "\\", '\\"', "\n", ",", "=", " ", "} ", "1e999", "1.2.3", "e", "NaN", "-5"),
     *('topic="', 'partition="', 'partition="5"', "\0", "é", "pulsar_in_bytes_total{", "9" * 400),
@@ -135,7 +140,6 @@ class FakeRest(Rest):
     def __init__(self) -> None:
         super().__init__(transport_to("http://127.0.0.1:1"))
         self.answers: Sequence[bytes] = ()
-        self.refuses: tuple[str, ...] = ()
         self._turn = 0
 
     async def _answer(
@@ -147,9 +151,6 @@ class FakeRest(Rest):
         timeout_s: float | None = None,
         lines: ChosenLines | None = None,
     ) -> HttpAnswer:
-        for part in self.refuses:
-            if part in path:
-                raise NotFoundError("no such path", 404)
         content = self.answers[self._turn % len(self.answers)]
         self._turn += 1
         if lines is not None:
@@ -180,9 +181,9 @@ def done(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("the coroutine waits")
 
 
-def with_answers(*answers: bytes, refuses: tuple[str, ...] = ()) -> FakeRest:
-    """A cluster that gives these answers in turn, and has no path with a part in ``refuses``."""
-    _REST.answers, _REST.refuses, _REST._turn = answers, refuses, 0
+def with_answers(*answers: bytes) -> FakeRest:
+    """A cluster that gives these answers in turn."""
+    _REST.answers, _REST._turn = answers, 0
     return _REST
 
 
@@ -210,9 +211,9 @@ def _metrics(value: bytes) -> None:
     assert not np.isinf(sample.usage).any()
 
 
-def _load(*answers: bytes, refuses: tuple[str, ...] = ()) -> None:
-    rest = with_answers(*answers, refuses=refuses)
-    stats = done(read_broker_stats(rest, "http://b1"))
+def _load(*answers: bytes) -> None:
+    extensible = len(answers) > 1
+    stats = done(read_broker_stats(with_answers(*answers), "http://b1", extensible=extensible))
     assert np.isfinite(stats.rates).all()
     assert np.isfinite(stats.usage).all()
 
@@ -344,8 +345,10 @@ TARGETS = {
     ),
     "rest-load-report": Target(_json(local_broker_data(bundles=2)), _load),
     "rest-load-by-topics": Target(
-        lambda random: joined([changed_json(random, [STATISTICS]), _metric_text(random)]),
-        lambda value: _load(*parts_of(value), refuses=("load-report",)),
+        lambda random: joined(
+            [changed_json(random, [STATISTICS]), changed_json(random, [_MACHINE])]
+        ),
+        lambda value: _load(*parts_of(value)),
     ),
     "rest-policies": Target(_json(POLICIES), _policies),
     "rest-groups": Target(_json(*GROUPS), _groups),

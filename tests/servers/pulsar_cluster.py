@@ -34,6 +34,16 @@ from tests.servers.tools import free_ports
 SESSION_TIMEOUT_S: Final = 10
 """How long a dead broker keeps its topics."""
 
+MANAGERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "modular": {},
+    "extensible": {
+        "loadManagerClassName": (
+            "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+        )
+    },
+}
+"""Settings of the brokers for each load manager."""
+
 _ZOOKEEPER_HEAP_MB, _BOOKIE_HEAP_MB, _BROKER_HEAP_MB = 256, 512, 640
 _MOVES_WITHIN_S: Final = 60.0
 
@@ -50,6 +60,7 @@ class PulsarCluster:
         stats_interval_s: int = 5,
         broker_settings: Mapping[str, str] | None = None,
         proxied: bool = False,
+        own_hosts: bool = False,
     ) -> None:
         """Not started yet.
 
@@ -61,13 +72,17 @@ class PulsarCluster:
             broker_settings: more lines of broker.conf.
             proxied: each broker listens at one more port, whose clients are sent on to the
                 addresses in ``proxy_ports``: where a broker's proxy must listen, and the broker.
+            own_hosts: each broker has an address of its own, 127.0.0.2 and so on, as isolation
+                policies name hosts.
         """
         zookeeper, bookie, *ports = free_ports(2 + 2 * brokers)
         self._folder = folder
         self._zookeeper_port = zookeeper
         self._metadata = f"zk:127.0.0.1:{zookeeper}"
-        self.service_urls = [f"pulsar://127.0.0.1:{port}" for port in ports[:brokers]]
-        self.admin_urls = [f"http://127.0.0.1:{port}" for port in ports[brokers:]]
+        hosts = [f"127.0.0.{place + 2 if own_hosts else 1}" for place in range(brokers)]
+        places = list(zip(hosts, ports[:brokers], ports[brokers:], strict=True))
+        self.service_urls = [f"pulsar://{host}:{port}" for host, port, _ in places]
+        self.admin_urls = [f"http://{host}:{port}" for host, _, port in places]
         conf = write_conf(folder / "zookeeper.conf", _zookeeper_conf(folder, zookeeper))
         self._zookeeper = Role(folder, "zookeeper", _ZOOKEEPER_HEAP_MB, conf)
         bookies = bookie_conf(folder, self._metadata, bookie)
@@ -75,10 +90,9 @@ class PulsarCluster:
         self._bookie = Role(folder, "bookie", _BOOKIE_HEAP_MB, conf)
         self.proxy_ports: list[tuple[int, int]] = []
         self._brokers: list[Role] = []
-        for place, (port, web_port) in enumerate(
-            zip(ports[:brokers], ports[brokers:], strict=True)
-        ):
+        for place, (host, port, web_port) in enumerate(places):
             settings = broker_conf(self._metadata, port, web_port)
+            settings |= {"bindAddress": host, "advertisedAddress": host}
             settings |= usage_transport(report_interval_s, stats_interval_s)
             settings |= {
                 "loadBalancerSheddingEnabled": "false",

@@ -1,4 +1,6 @@
-"""Collect, plan and execute on a stock cluster of two brokers, through the commands themselves."""
+"""Collect, plan and execute on stock clusters of two brokers, one with the modular and one with the
+extensible load manager, through the commands themselves.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message, Topics
 from tests.job import ROOT, write_conf
 from tests.servers.pulsar_clients import pulsar_transport, quiet_client
-from tests.servers.pulsar_cluster import PulsarCluster
+from tests.servers.pulsar_cluster import MANAGERS, PulsarCluster
 
 pytestmark = pytest.mark.nightly
 
@@ -48,7 +50,11 @@ class Rig:
         topic = "persistent://public/quotaplane/limits"
         transport = pulsar_transport(cluster.service_urls[0], cluster.admin_urls[0], topic)
         self.brokers = [url.partition("://")[2] for url in cluster.admin_urls]
-        balance = {"policies": {"drained_brokers": self.brokers[:1]}}
+        balance = {
+            "policies": {"drained_brokers": self.brokers[:1]},
+            # All brokers are on one machine and report its processors: only bytes tell them apart.
+            "options": {"resources": []},
+        }
         self.conf = write_conf(folder, transport, balance=balance)
         self.settings: Settings = load_settings(self.conf)
         ensure_tables(self.settings.history)
@@ -107,12 +113,12 @@ def topics_in(namespace: str, part: int) -> list[str]:
     return [name for name in names if zlib.crc32(name.encode()) >> 31 == part][:2]
 
 
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+@pytest.fixture(scope="module", params=MANAGERS)
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     folder = tmp_path_factory.mktemp("balance")
-    soon = {"statsUpdateInitialDelayInSecs": "1"}
+    settings = {"statsUpdateInitialDelayInSecs": "1", **MANAGERS[request.param]}
     with PulsarCluster(
-        folder / "cluster", brokers=2, stats_interval_s=1, broker_settings=soon
+        folder / "cluster", brokers=2, stats_interval_s=1, broker_settings=settings
     ) as cluster:
         yield Rig(cluster, folder)
 
@@ -254,13 +260,14 @@ def test_a_bundle_is_split_at_its_topics(rig: Rig) -> None:
     bounds = rig.cluster.rest().call("GET", f"namespaces/{namespace}/bundles")["boundaries"]
     assert len(bounds) == 4
     assert hashes[0] < int(bounds[1], 16) <= hashes[1]
-    given = (0xC0000000,)
+    given = (0xA0000000, 0xC0000000, 0xE0000000)
     plan = rig.propose(
         Decisions([], [Split(f"{namespace}/{RANGES[1]}", rig.brokers[0], given, "TooBig", "")])
     )
     assert rig.run("execute", "--plan", plan, "--why", "test") == 0
     bounds = rig.cluster.rest().call("GET", f"namespaces/{namespace}/bundles")["boundaries"]
-    assert "0xc0000000" in bounds
+    assert {f"0x{bound:08x}" for bound in given} <= set(bounds)
+    assert rig.owner(f"{namespace}/0xc0000000_0xe0000000") == rig.brokers[0]
     assert rig.run("execute", "--plan", plan, "--why", "again") == 8  # it is not there any more
 
 

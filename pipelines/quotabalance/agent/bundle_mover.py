@@ -35,7 +35,7 @@ class MoveResult(NamedTuple):
     """``DONE``, ``ALREADY``, ``MISSED`` (another broker has it), ``FAILED``, or ``MOVED_ON`` (it
     was not at the source when its turn came, so nothing was done)."""
     owner: str
-    """The broker that has the bundle; "" = none, or not known."""
+    """The broker that has the bundle afterwards; "" = none, or not known."""
     attempts: int
     took_s: float
     """From the begin of the last unload until the owner answered."""
@@ -75,14 +75,35 @@ class BundleMover:
                     return MoveResult(DONE, owner, attempt, took_s)
                 outcome, message = MISSED, f"{owner or 'no broker'} has it"
             except ClusterError as error:
-                outcome, message, owner = FAILED, str(error), ""
+                outcome, message = FAILED, str(error)
                 if isinstance(error, RefusedError) and error.status in (401, 403, 404, 412):
-                    return MoveResult(outcome, owner, attempt, took_s, message)
+                    break
             if attempt == ATTEMPTS or not may_retry():
                 break
             await asyncio.sleep(pause_s)
             pause_s *= 2
-        return MoveResult(outcome, owner, attempt, took_s, message)
+        owners = await self.owners([move.bundle])
+        return MoveResult(outcome, owners.get(move.bundle, ""), attempt, took_s, message)
+
+    async def owners(self, bundles: Sequence[str]) -> dict[str, str]:
+        """The brokers that have these bundles now, by bundle; "" = none. A bundle whose owner may
+        be a broker that can't be asked is left out.
+        """
+        if not bundles:
+            return {}
+        answers = await asyncio.gather(
+            *(owned_bundles(self._rest, self._cluster, broker) for broker in self._addresses),
+            return_exceptions=True,
+        )
+        owned = dict(zip(self._addresses, answers, strict=True))
+        found = {
+            bundle: broker
+            for broker, names in owned.items()
+            if not isinstance(names, BaseException)
+            for bundle in names.intersection(bundles)
+        }
+        all_answered = not any(isinstance(answer, BaseException) for answer in answers)
+        return dict.fromkeys(bundles, "") | found if all_answered else found
 
     async def owner(self, bundle: str, first: Sequence[str] = ()) -> str:
         """The broker that has the bundle now; "" = none. The question changes no owner.

@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from quotabalance.agent.cluster_view import ClusterView
 from quotabalance.planning.decisions import Split
 from quotabalance.planning.split_positions import split_positions
 from quotabalance.pulsar_admin.bundle_actions import bundle_bounds, split, topic_weights
 from quotaplane.errors import ClusterError, InputError
-from quotaplane.pulsar_admin.active_brokers import BrokerAddress
 from quotaplane.pulsar_admin.rest import Rest
-from quotaplane.topics.bundle_names import parse_bundle
+from quotaplane.topics.bundle_names import BundleName, parse_bundle
 
 _BY_TOPICS: Final = ("Topics", "Sessions")
 """Labels of splits whose parts are to have equally many topics, not bytes."""
@@ -22,7 +22,7 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 async def split_bundle(
-    rest: Rest, wanted: Split, addresses: dict[str, BrokerAddress], timeout_s: float
+    rest: Rest, wanted: Split, view: ClusterView, timeout_s: float
 ) -> tuple[int, ...]:
     """Split a bundle, and check that the new bundles are there; returns the boundaries.
 
@@ -40,7 +40,7 @@ async def split_bundle(
         raise ClusterError(f"bundle {wanted.bundle}: was split or merged already")
     boundaries = wanted.boundaries
     if not boundaries:
-        hashes, weights = await topic_weights(rest, wanted.bundle, addresses[wanted.owner].url)
+        hashes, weights = await topic_weights(rest, wanted.bundle, view.addresses[wanted.owner].url)
         if wanted.label in _BY_TOPICS:
             weights = np.ones(len(hashes))
         try:
@@ -51,9 +51,25 @@ async def split_bundle(
             raise ClusterError(
                 f"bundle {wanted.bundle}: has fewer than two topics, so no split divides it"
             )
-    await split(rest, wanted.bundle, boundaries, timeout_s)
+    # The extensible manager refuses to make more than two bundles at once.
+    one_by_one = view.settings[wanted.owner].extensible
+    steps = [(boundary,) for boundary in sorted(boundaries)] if one_by_one else [boundaries]
+    for made, step in enumerate(steps):
+        try:
+            await _split_and_look(rest, bundle, step, timeout_s)
+        except ClusterError as error:
+            done = f"{made} of {len(steps)} boundaries made: " if made else ""
+            raise ClusterError(f"{done}{error}") from None
+        bundle = bundle._replace(low=step[-1])
+    return boundaries
+
+
+async def _split_and_look(
+    rest: Rest, bundle: BundleName, boundaries: tuple[int, ...], timeout_s: float
+) -> None:
+    await split(rest, str(bundle), boundaries, timeout_s)
     for _ in range(_LOOKS):
         if set(boundaries) <= set(await bundle_bounds(rest, bundle.namespace)):
-            return boundaries
+            return
         await asyncio.sleep(_LOOK_EVERY_S)
-    raise ClusterError(f"bundle {wanted.bundle}: Pulsar accepted the split, but did not make it")
+    raise ClusterError(f"bundle {bundle}: Pulsar accepted the split, but did not make it")

@@ -10,6 +10,7 @@ import numpy as np
 from quotabalance.planning.cluster_load import RATES, RESOURCES, ClusterLoad
 from quotabalance.planning.policies import Policies
 from quotabalance.planning.policies import read_policies as checked_policies
+from quotabalance.pulsar_admin.broker_settings import BrokerSettings, read_broker_settings
 from quotabalance.pulsar_admin.broker_stats import BrokerStats, read_broker_stats
 from quotabalance.pulsar_admin.bundle_actions import owned_bundles
 from quotabalance.pulsar_admin.namespace_policies import (
@@ -35,6 +36,8 @@ class ClusterView(NamedTuple):
     load: ClusterLoad
     policies: Policies
     """Its isolation policies."""
+    settings: dict[str, BrokerSettings]
+    """By broker."""
 
 
 async def read_cluster(rest: Rest, cluster: str) -> ClusterView:
@@ -47,16 +50,21 @@ async def read_cluster(rest: Rest, cluster: str) -> ClusterView:
     addresses: dict[str, BrokerAddress] = {}
     owned: dict[str, set[str]] = {}
     stats: dict[str, BrokerStats] = {}
+    settings: dict[str, BrokerSettings] = {}
 
     async def read(broker: str) -> None:
         addresses[broker] = await look_up_broker(rest, broker)
         owned[broker] = await owned_bundles(rest, cluster, broker)
-        stats[broker] = await read_broker_stats(rest, addresses[broker].url)
+        url = addresses[broker].url
+        settings[broker] = await read_broker_settings(rest, url)
+        extensible = settings[broker].extensible
+        stats[broker] = await read_broker_stats(rest, url, extensible=extensible)
 
     await at_once(_AT_ONCE, read, brokers)
     rules = await read_isolation(rest, cluster)
     load = joined(brokers, [owned[name] for name in brokers], [stats[name] for name in brokers])
-    return ClusterView({name: addresses[name] for name in brokers}, load, isolation_policies(rules))
+    policies = isolation_policies(rules)
+    return ClusterView({name: addresses[name] for name in brokers}, load, policies, settings)
 
 
 async def read_policies(rest: Rest, cluster: str) -> dict[str, Any]:

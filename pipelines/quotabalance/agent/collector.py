@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from quotabalance.balancer_conditions import LOAD_OF_BROKERS, LOADS_TOPIC
+from quotabalance.pulsar_admin.broker_settings import read_broker_settings
 from quotabalance.pulsar_admin.broker_stats import BrokerStats, read_broker_stats
 from quotabalance.settings import Collect
 from quotabalance.wire.broker_loads import BrokerLoad
@@ -50,6 +51,8 @@ class Collector:
         self._started_at_ms = now_ms()
         self._sequence = 0
         self._addresses: dict[str, BrokerAddress] = {}
+        self._extensible: dict[str, bool] = {}
+        """By broker: whether it has the extensible load manager."""
         self._bundles_of: dict[str, set[str]] = {}
         self._published = 0
         self._bundles = 0
@@ -93,6 +96,7 @@ class Collector:
             try:
                 loads.append(await self._read(broker))
             except QuotaplaneError as error:
+                self._extensible.pop(broker, None)  # it may have another one after a restart
                 self._conditions.note(LOAD_OF_BROKERS, broker, error)
             else:
                 self._conditions.note(LOAD_OF_BROKERS, broker, None)
@@ -105,6 +109,9 @@ class Collector:
     async def _read(self, broker: str) -> BrokerLoad:
         if broker not in self._addresses:
             self._addresses[broker] = await look_up_broker(self._rest, broker)
+        if broker not in self._extensible:
+            settings = await read_broker_settings(self._rest, self._addresses[broker].url)
+            self._extensible[broker] = settings.extensible
         stats = await self._stats_of(broker)
         load = BrokerLoad(
             broker=broker,
@@ -126,18 +133,18 @@ class Collector:
         return load
 
     async def _stats_of(self, broker: str) -> BrokerStats:
-        url = self._addresses[broker].url
-        stats = await read_broker_stats(self._rest, url)
+        url, extensible = self._addresses[broker].url, self._extensible[broker]
+        stats = await read_broker_stats(self._rest, url, extensible=extensible)
         if self._bundles_of.get(broker, set()) - set(stats.bundles):
             # A broker empties its statistics before it fills them again, so bundles may be missing
             # because we came in between. The second answer counts.
             await asyncio.sleep(_AGAIN_AFTER_S)
-            stats = await read_broker_stats(self._rest, url)
+            stats = await read_broker_stats(self._rest, url, extensible=extensible)
         running_ms = self._now_ms() - stats.started_at_ms
         if not stats.bundles and running_ms < self._first_stats_after_ms:
             raise ClusterError(
-                f"it started {running_ms / 1000.0:.0f} s ago and has not measured its bundles yet"
-                " (statsUpdateInitialDelayInSecs)"
+                f"it started {max(running_ms, 0) / 1000.0:.0f} s ago and has not measured its"
+                " bundles yet (statsUpdateInitialDelayInSecs)"
             )
         self._bundles_of[broker] = set(stats.bundles)
         return stats
@@ -159,6 +166,7 @@ class Collector:
     def _forget_all_but(self, brokers: set[str]) -> None:
         for gone in self._addresses.keys() - brokers:
             del self._addresses[gone]
+            self._extensible.pop(gone, None)
             self._bundles_of.pop(gone, None)
             self._times.forget(gone)
         self._conditions.retain(LOAD_OF_BROKERS, brokers.__contains__)

@@ -14,6 +14,7 @@ from quotabalance.agent.action_record import Action, ActionRecord
 from quotabalance.agent.bundle_mover import BundleMover, MoveResult
 from quotabalance.agent.bundle_splitter import split_bundle
 from quotabalance.agent.cluster_view import ClusterView, read_cluster
+from quotabalance.balancer_conditions import OWN_BALANCING
 from quotabalance.planning.approval import ClusterNow, PlanCheck, Tolerance, check_plan
 from quotabalance.planning.decisions import Move, Split
 from quotabalance.planning.options import read_options
@@ -25,6 +26,7 @@ from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.agents.conditions import Say
 from quotaplane.errors import ClusterError, HistoryError
 from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.texts import first_few
 from quotaplane.topics.bundle_names import parse_bundle
 
 _NAMED: Final = 3
@@ -99,6 +101,7 @@ class Executor:
             ClusterError: the cluster can't be read, so nothing may be done.
         """
         view = await read_cluster(self._rest, self._cluster)
+        self._note_own_balancing(view)
         check = check_plan(plan.decisions, self._now(view), self._tolerance)
         refusals = list(check.refusals)
         age_s = (self._now_ms() - plan.decided_at_ms) / 1000.0
@@ -106,6 +109,17 @@ class Executor:
             limit = self._settings.max_plan_age_s
             refusals.insert(0, f"it is {age_s:.0f} s old; at most {limit:g} s are allowed")
         return PlanVerdict(view, check, tuple(refusals))
+
+    def _note_own_balancing(self, view: ClusterView) -> None:
+        on = {name: one.switched_on for name, one in view.settings.items() if one.switched_on}
+        switches = sorted(set().union(*on.values()))
+        self._rest.conditions.set(
+            OWN_BALANCING,
+            on,
+            f"brokers {first_few(sorted(on))} move or split bundles themselves"
+            f" ({', '.join(f'{name}=true' for name in switches)}), so that moves may be undone or"
+            " missed; set it to false",
+        )
 
     def _now(self, view: ClusterView) -> ClusterNow:
         load = view.load
@@ -180,6 +194,7 @@ class Executor:
             self._rest, self._cluster, view.addresses, self._settings.unload_timeout_s
         )
         counts: Counter[str] = Counter()
+        made: list[Move] = []
         under_way: dict[asyncio.Task[MoveResult], Move] = {}
         self.pace.failures_in_a_row = 0
 
@@ -201,14 +216,38 @@ class Executor:
             for task in finished:
                 move, result = under_way.pop(task), task.result()
                 counts[result.outcome] += 1
+                if result.outcome == outcomes.DONE:
+                    made.append(move)
                 await self._moved(plan, move, result)
+        undone = await self._undone(plan, made, mover)
+        counts[outcomes.DONE] -= undone
+        counts[outcomes.MOVED_ON] += undone
         why = stopped()
         for move in pending:
             counts[outcomes.NOT_DONE] += 1
             await self._moved(plan, move, MoveResult(outcomes.NOT_DONE, "", 0, 0.0, why))
         if pending:
             self._say(f"plan {plan.plan_hash}: {len(pending)} moves not done: {why}")
-        return counts
+        return +counts
+
+    async def _undone(self, plan: PlanMessage, made: list[Move], mover: BundleMover) -> int:
+        """Look once more where the moved bundles are, and record those that somebody else has
+        moved since; returns their number.
+        """
+        owners = await mover.owners([move.bundle for move in made])
+        undone = [move for move in made if owners.get(move.bundle, move.target) != move.target]
+        for move in undone:
+            owner = owners[move.bundle]
+            where = f"is at {owner}" if owner else "has no owner"
+            why = f"it {where} by now: somebody else unloaded it after this move"
+            await self._moved(plan, move, MoveResult(outcomes.MOVED_ON, owner, 0, 0.0, why))
+        if undone:
+            names = first_few(move.bundle for move in undone)
+            self._say(
+                f"plan {plan.plan_hash}: {len(undone)} of {len(made)} moved bundles were unloaded"
+                f" by somebody else since: {names}; they are left where they are"
+            )
+        return len(undone)
 
     def _next(self, pending: list[Move], under_way: Any) -> Move | None:
         """The first move that may begin now, if any.
@@ -264,7 +303,7 @@ class Executor:
         else:
             try:
                 boundaries = await split_bundle(
-                    self._rest, split, view.addresses, self._settings.unload_timeout_s
+                    self._rest, split, view, self._settings.unload_timeout_s
                 )
                 outcome, message = outcomes.DONE, ""
             except ClusterError as error:

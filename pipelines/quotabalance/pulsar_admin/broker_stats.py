@@ -1,8 +1,8 @@
 """Reads one broker's load: its machine's resources, and what each of its bundles carries.
 
 Brokers of the modular load manager answer with a load report. Those of the extensible one have
-none: their statistics of topics are added up by bundle, and the machine's usage comes from their
-metrics.
+none (they answer 500): their statistics of topics are added up by bundle, and the machine's usage
+comes from their metrics, in per cent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import marshal
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -19,20 +18,34 @@ import numpy as np
 from quotaplane.errors import ClusterError
 from quotaplane.model import FloatArray, IntArray
 from quotaplane.parsing.bounded_json import MALFORMED, parse_bounded
-from quotaplane.pulsar_admin.rest import RefusedError, Rest
+from quotaplane.pulsar_admin.rest import METRICS_PATH, Rest
 from quotaplane.pulsar_admin.topic_usage import MOST_TOPICS
 from quotaplane.topics.bundle_names import is_of_one_broker
 
 _REPORT: Final = Rest.path("broker-stats", "load-report")
 _TOPICS: Final = Rest.path("broker-stats", "topics")
+_METRICS: Final = Rest.path("broker-stats", "metrics")
+"""Metrics as JSON, without those of topics: ``/metrics/`` costs seconds if there are many."""
 _RESOURCES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
-_GAUGES: Final = ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out")
-_METRICS: Final = tuple(f"pulsar_lb_{name}_usage".encode() for name in _GAUGES)
-_GAUGE: Final = re.compile(rb"^pulsar_lb_(\w+)_usage\{[^\n]*\} ([0-9.eE+-]+)", re.MULTILINE)
+_GAUGES: Final = tuple(
+    f"brk_lb_{name}_usage"
+    for name in ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out")
+)
+_STARTED: Final = b"process_start_time_seconds"
+_STARTING_MS: Final = 20_000
+"""How long a process needs until it is a broker; the metrics have its start only."""
+_OF_LEADER: Final = tuple(
+    f"{domain}://pulsar/system/loadbalancer-{name}"
+    for domain, name in (
+        ("persistent", "service-unit-state"),
+        ("non-persistent", "broker-load-data"),
+        ("non-persistent", "top-bundles-load-data"),
+    )
+)
+"""Topics of the extensible manager that its leader has, not the owner of their bundles."""
 _RATES: Final = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
 MOST_BUNDLES: Final = 100_000
 """Most bundles of a broker."""
-_NO_REPORT: Final = (404, 405, 500, 501)
 
 
 class BrokerStats(NamedTuple):
@@ -56,23 +69,40 @@ class BrokerStats(NamedTuple):
     """When the broker started; 0 = it does not say."""
 
 
-async def read_broker_stats(rest: Rest, broker_url: str) -> BrokerStats:
+async def read_broker_stats(
+    rest: Rest, broker_url: str, *, extensible: bool = False
+) -> BrokerStats:
     """Read a broker's load from the broker itself.
 
     The statistics of bundles are empty for ``statsUpdateInitialDelayInSecs`` after its start.
 
+    Args:
+        rest: client of the cluster.
+        broker_url: of this broker.
+        extensible: it has the extensible load manager.
+
     Raises:
         ClusterError: it can't be read, or the answer has no load.
     """
-    try:
-        report = await rest.get_bytes(_REPORT, broker_url)
-    except RefusedError as error:
-        if error.status not in _NO_REPORT:
-            raise
+    if extensible:
         topics = await rest.get_bytes(_TOPICS, broker_url)
-        metrics = await rest.get_metrics(broker_url, _METRICS)
-        return await _parsed(broker_url, _TOPICS, lambda: stats_of_topics(topics, metrics))
+        metrics = await rest.get_bytes(_METRICS, broker_url)
+        stats = await _parsed(broker_url, _TOPICS, lambda: stats_of_topics(topics, metrics))
+        # All metrics are cheap only without topics, and its start matters only then.
+        return (
+            stats if stats.bundles else stats._replace(started_at_ms=await _start(rest, broker_url))
+        )
+    report = await rest.get_bytes(_REPORT, broker_url)
     return await _parsed(broker_url, _REPORT, lambda: stats_in_report(report))
+
+
+async def _start(rest: Rest, broker_url: str) -> int:
+    """When a broker started, by its metrics; 0: they do not say."""
+    found = (await rest.get_metrics(broker_url, [_STARTED])).split()
+    try:
+        return int(float(found[-1]) * 1000) + _STARTING_MS if found else 0
+    except MALFORMED:
+        raise rest.failure(f"GET {METRICS_PATH}: the process's start is no time") from None
 
 
 def stats_in_report(report: bytes) -> BrokerStats:
@@ -115,11 +145,23 @@ def stats_of_topics(topics: bytes, metrics: bytes) -> BrokerStats:
 
     The metrics have usage in per cent, so the limits are 100; 0 where the metric is missing.
 
+    >>> import json
+    >>> one = {"msgThroughputIn": 5.0, "producerCount": 1}
+    >>> metrics = b'[{"metrics": {"brk_lb_cpu_usage": 50.0}, "dimensions": {}}]'
+    >>> found = stats_of_topics(json.dumps({"acme/orders": {"0x00000000_0xffffffff": {
+    ...     "persistent": {"persistent://acme/orders/a": one}}}}).encode(), metrics)
+    >>> found.bundles, found.rates.tolist(), found.topics.tolist(), found.sessions.tolist()
+    (['acme/orders/0x00000000_0xffffffff'], [[5.0, 0.0, 0.0, 0.0]], [1], [1])
+    >>> found.usage.tolist(), found.limit.tolist()
+    ([50.0, 0.0, 0.0, 0.0, 0.0], [100.0, 0.0, 0.0, 0.0, 0.0])
+
     Raises:
         MALFORMED: it is something else.
     """
-    gauges = {name.decode(): float(value) for name, value in _GAUGE.findall(metrics)}
-    usage = np.array([max(gauges.get(name, 0.0), 0.0) for name in _GAUGES])
+    gauges: dict[str, Any] = {}
+    for one in parse_bounded(metrics):
+        gauges |= {name: one["metrics"][name] for name in _GAUGES if name in one["metrics"]}
+    usage = np.array([max(float(gauges.get(name, 0.0)), 0.0) for name in _GAUGES])
     limit = np.array([100.0 if name in gauges else 0.0 for name in _GAUGES])
     bundles, rows, counts, sessions, found = [], [], [], [], 0
     for namespace, ranges in sorted(parse_bounded(topics).items()):
@@ -127,10 +169,13 @@ def stats_of_topics(topics: bytes, metrics: bytes) -> BrokerStats:
             name = f"{namespace}/{range_}"
             if is_of_one_broker(name):
                 continue
-            stats = [one for domain in domains.values() for one in domain.values()]
-            found += len(stats)
+            topics_here = [(topic, one) for d in domains.values() for topic, one in d.items()]
+            found += len(topics_here)
             if found > MOST_TOPICS:
                 raise ValueError(f"more than {MOST_TOPICS} topics")
+            stats = [one for topic, one in topics_here if not topic.startswith(_OF_LEADER)]
+            if topics_here and not stats:
+                continue
             bundles.append(name)
             rows.append([sum(float(one.get(key, 0.0)) for one in stats) for key in _RATES])
             counts.append(len(stats))

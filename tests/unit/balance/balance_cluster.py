@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import time
 import zlib
@@ -16,6 +18,8 @@ BROKERS: Final = ("h:0", "h:1", "h:2")
 HALVES: Final = ("0x00000000_0x80000000", "0x80000000_0xffffffff")
 _LOOKUP: Final = re.compile(r"/b(\d)/lookup/v2/topic/(non-)?persistent/(.+)\?authoritative=true")
 _UNLOAD: Final = re.compile(r"namespaces/(.+)/unload\?destinationBroker=(.+)")
+_SPLIT: Final = re.compile(r"namespaces/(.+)/split\?.*specified_positions_divide")
+_BOUNDS: Final = re.compile(r"namespaces/(.+)/bundles")
 
 
 class FakeBundles(RestServer):
@@ -40,32 +44,74 @@ class FakeBundles(RestServer):
         self.started_at_ms = 0
         self.stats_interval_s = stats_interval_s
         self.policies: dict[str, Any] = {}
+        self.extensible = False
+        """The brokers have the extensible load manager."""
+        self.refuse_splits_after = 1000
+        self.settings: dict[str, dict[str, str]] = {}
+        """Further settings by broker."""
+        self.moved_after: dict[str, str] = {}
+        """By bundle: where somebody else moves it as soon as another bundle is unloaded."""
 
     def find(self, method: str, path: str) -> Answer:
         path = path.replace("/admin/v2/", "")
         if path == "brokers":
             return Answer(200, list(BROKERS))
-        if path == "brokers/configuration/runtime":
-            interval = str(self.stats_interval_s)
-            return Answer(200, {"clusterName": "blue", "statsUpdateFrequencyInSecs": interval})
+        if path.endswith("brokers/configuration/runtime"):
+            broker = f"h:{path[2]}" if path.startswith("/b") else BROKERS[0]
+            return Answer(200, self._runtime(broker))
         if path.endswith("/healthcheck"):
             number = path.split("/")[-2][-1]
             return Answer(200, self._urls(f"h:{number}"))
         if path.endswith("/ownedNamespaces"):
             broker = path.split("/")[2]
             return Answer(200, {name: {} for name, owner in self.owned.items() if owner == broker})
-        if path.endswith("broker-stats/load-report"):
-            return self._report(f"h:{path.split('broker-stats')[0][-1]}")
+        if path.endswith("/metrics/"):
+            start_s = self.started_at_ms / 1000.0
+            return Answer(200, f'process_start_time_seconds{{cluster="blue"}} {start_s:.12E}\n')
+        if "broker-stats/" in path:
+            before, _, asked = path.partition("broker-stats/")
+            return self._stats(f"h:{before[-1]}", asked)
         if path.endswith("/namespaceIsolationPolicies"):
             return Answer(200, self.policies) if self.policies else Answer(404, {"reason": "no"})
         if found := _LOOKUP.fullmatch(path):
             return self._claim(f"h:{found[1]}", f"{found[2] or ''}persistent://{found[3]}")
         if method == "PUT" and (found := _UNLOAD.fullmatch(path)):
             return self._unload(found[1], found[2])
+        if method == "PUT" and (found := _SPLIT.fullmatch(path)):
+            return self._split(found[1], json.loads(self.asked[-1].body))
+        if found := _BOUNDS.fullmatch(path):
+            ranges = [name.rpartition("/")[2] for name in self.owned if name.startswith(found[1])]
+            bounds = {bound for one in ranges for bound in one.split("_")}
+            return Answer(200, {"boundaries": sorted(bounds)})
         return super().find(method, path)
 
     def _urls(self, broker: str) -> dict[str, str]:
         return {"brokerUrl": f"pulsar://{broker}", "httpUrl": f"{self.url}/b{broker[-1]}"}
+
+    def _runtime(self, broker: str) -> dict[str, str]:
+        manager = "Extensible" if self.extensible else "Modular"
+        return {
+            "clusterName": "blue",
+            "statsUpdateFrequencyInSecs": str(self.stats_interval_s),
+            "loadManagerClassName": f"{manager}LoadManagerImpl",
+            **self.settings.get(broker, {}),
+        }
+
+    def _split(self, bundle: str, boundaries: list[int]) -> Answer:
+        self.refuse_splits_after -= 1
+        if self.refuse_splits_after < 0:
+            return Answer(500, {"reason": "broken"})
+        if self.extensible and len(boundaries) > 1:
+            return Answer(412, {"reason": "Split bundle failed due to invalid request"})
+        namespace, _, range_ = bundle.rpartition("/")
+        owner = self.owned.pop(bundle, None)
+        if owner is None:
+            return Answer(412, {"reason": "Invalid upper boundary"})
+        low, high = range_.split("_")
+        edges = [low, *(f"0x{bound:08x}" for bound in boundaries), high]
+        for lower, upper in itertools.pairwise(edges):
+            self.owned[f"{namespace}/{lower}_{upper}"] = owner
+        return Answer(204)
 
     def _unload(self, bundle: str, target: str) -> Answer:
         if self.refuse_unloads:
@@ -82,6 +128,8 @@ class FakeBundles(RestServer):
             self.snatched[bundle] -= snatched
             self.owned[bundle] = "h:2" if snatched else ""
             self.under_way.discard(range_)
+            for other in self.moved_after.keys() - {bundle}:
+                self.owned[other] = self.moved_after.pop(other)
 
         return Answer(204, delay_s=self.unload_s, then=unloaded)
 
@@ -95,9 +143,29 @@ class FakeBundles(RestServer):
                 return Answer(200, self._urls(self.owned[bundle]))
         return Answer(404, {"reason": "no bundle"})
 
-    def _report(self, broker: str) -> Answer:
+    def _stats(self, broker: str, asked: str) -> Answer:
         if broker in self.silent:
             return Answer(503, {"reason": "busy"})
+        if asked == "load-report":
+            return Answer(500, {"reason": "no"}) if self.extensible else self._report(broker)
+        if asked == "metrics":
+            metrics = {"brk_lb_cpu_usage": 10.0}
+            return Answer(200, [{"metrics": metrics, "dimensions": {"broker": broker}}])
+        topics: dict[str, Any] = {}
+        for bundle, owner in self.owned.items():
+            if owner == broker:
+                namespace, _, range_ = bundle.rpartition("/")
+                stats = {"msgThroughputIn": self.rates.get(bundle, 0.0), "producerCount": 1}
+                one = {"persistent": {f"persistent://{namespace}/{range_}": stats}}
+                topics.setdefault(namespace, {})[range_] = one
+        leaders = {"persistent://pulsar/system/loadbalancer-service-unit-state": {}}
+        others = {"persistent://pulsar/system/resource-usage": {"msgThroughputIn": 1.0}}
+        if broker in BROKERS[:2]:
+            there = {"persistent": leaders if broker == BROKERS[0] else others}
+            topics["pulsar/system"] = {"0x40000000_0x50000000": there}
+        return Answer(200, topics)
+
+    def _report(self, broker: str) -> Answer:
         resource = {"usage": 10.0, "limit": 100.0}
         names = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
         stats = {

@@ -114,7 +114,7 @@ def refused(
         ),
         pytest.param("h:0", {"snatched": 3}, ("missed", "h:2", 3), id="snatched"),
         pytest.param("h:0", {"refuse_unloads": 1}, ("done", "h:1", 2), id="refused once"),
-        pytest.param("h:0", {"refuse_unloads": 9}, ("failed", "", 3), id="refused"),
+        pytest.param("h:0", {"refuse_unloads": 9}, ("failed", "h:0", 3), id="refused"),
         pytest.param("h:2", {}, ("moved on", "h:2", 0), id="it left its source"),
         pytest.param("h:1", {}, ("already there", "h:1", 0), id="somebody else moved it"),
     ],

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from quotabalance.pulsar_admin import broker_stats
+from quotabalance.pulsar_admin.broker_settings import read_broker_settings
 from quotabalance.pulsar_admin.broker_stats import read_broker_stats
 from quotabalance.pulsar_admin.bundle_actions import topic_weights
 from quotaplane.errors import ClusterError
@@ -213,6 +214,34 @@ ODD: list[tuple[Callable[[Any], object], str, list[Any]]] = [
         ],
     ),
     (
+        lambda metrics: done(
+            read_broker_stats(
+                with_answers(b"{}", json.dumps(metrics).encode()), B1, extensible=True
+            )
+        ),
+        "the answer has no usable load",
+        [
+            {"metrics": 1},
+            [1],
+            [{}],
+            [{"metrics": 1}],
+            [{"metrics": {"brk_lb_cpu_usage": "NaN"}}],
+            [{"metrics": {"brk_lb_cpu_usage": HUGE}}],
+        ],
+    ),
+    (
+        lambda start: done(
+            read_broker_stats(with_answers(b"{}", b"[]", start), B1, extensible=True)
+        ),
+        "the process's start is no time",
+        [b"process_start_time_seconds{} x\n", b"process_start_time_seconds 1e999\n"],
+    ),
+    (
+        lambda settings: done(read_broker_settings(rest(settings), B1)),
+        "the answer has no settings",
+        [5, "x", [1]],
+    ),
+    (
         lambda names: done(read_names(rest(names), "/admin/v2/tenants")),
         "not a list of names",
         [["a", 1], {"a": 1}, "a", ["\ud800"], [["a"]]],
@@ -251,9 +280,9 @@ def test_statistics_of_more_topics_than_a_broker_has(monkeypatch: pytest.MonkeyP
     answer = {"a/b": {"0x00000000_0xffffffff": {"persistent": topics}}}
     with pytest.raises(ClusterError, match="more than 5 topics"):
         done(Snapshots(60.0).read(rest(answer), "http://b1", 0.0))
-    by_topics = with_answers(json.dumps(answer).encode(), refuses=("load-report",))
+    by_topics = with_answers(json.dumps(answer).encode(), b"[]")
     with pytest.raises(ClusterError, match="more than 5 topics"):
-        done(read_broker_stats(by_topics, "http://b1"))
+        done(read_broker_stats(by_topics, "http://b1", extensible=True))
 
 
 def test_counters_that_cost_more_than_they_say() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,16 @@ from benchmarks.balance_proof.scenes import (
     BROKERS,
     BUNDLES,
     FIRST_SHARES,
+    HOT_BROKER,
     HOT_SHARE,
+    POLICY,
     SCENES,
     TOTAL_PER_S,
     first_owners,
     first_rates,
     hot_rates,
     hot_topics,
+    shares_in,
 )
 from benchmarks.proof_command import read_records, write_records
 from quotabalance.planning.options import read_options
@@ -46,6 +50,7 @@ def record(contender: str, scene: str, better_from: int | None) -> SceneRecord:
         lost=(0,) * 60,
         changes=(change, change),
         bundles=BUNDLES + 2,
+        shares=(1 / 3, 1 / 3, 1 / 3),
     )
 
 
@@ -91,6 +96,17 @@ def test_scenes_are_what_the_page_says() -> None:
     assert hot / sum(later.values()) == pytest.approx(HOT_SHARE, abs=0.01)
 
 
+def test_with_a_policy_each_broker_has_a_mean_of_its_own() -> None:
+    shares = shares_in(POLICY)
+    assert sum(shares) == pytest.approx(1.0)
+    assert shares[HOT_BROKER] == HOT_SHARE
+    wanted = tuple(100.0 * share for share in shares)
+    one = replace(record("ours", "policy", None), shares=shares)
+    assert replace(one, wanted=(wanted,)).max_mean().tolist() == [1.0]
+    misplaced = tuple(100.0 * share for share in (*shares[1:], shares[0]))
+    assert replace(one, wanted=(misplaced,)).max_mean()[0] > 2.0
+
+
 def test_our_settings_are_valid() -> None:
     balance = Balance.model_validate(dict(OUR_BALANCE))
     assert read_options(balance.options).resources == ()
@@ -102,8 +118,8 @@ def test_records_and_the_page(tmp_path: Path) -> None:
     records = read_records(tmp_path, SceneRecord)
     assert records == ALL
     text = page(records, CONTENDERS)
-    assert "- quotaplane reached 1.15 in 3 of 3 scenarios." in text
-    assert "- Stock Pulsar reached 1.15 in 0 of 3 scenarios; not in: Skewed load (1.50" in text
+    assert "- quotaplane reached 1.15 in 4 of 4 scenarios." in text
+    assert "- Stock Pulsar reached 1.15 in 0 of 4 scenarios; not in: Skewed load (1.50" in text
     assert "| Skewed load | Stock Pulsar | 1.50 → 1.50 | never | never | 2 (1) | 2.00 |" in text
     assert results_csv(records).count("\n") == 1 + 60 * len(ALL)
     write(tmp_path, records, CONTENDERS)
@@ -112,9 +128,11 @@ def test_records_and_the_page(tmp_path: Path) -> None:
 
 
 def test_one_contender_is_a_page_too() -> None:
-    assert "Stock Pulsar reached" not in page(ALL[3:], CONTENDERS)
+    assert "Stock Pulsar reached" not in page(ALL[len(SCENES) :], CONTENDERS)
 
 
 def test_unknown_contenders_are_refused() -> None:
-    with pytest.raises(ConfigError, match="must be one of stock, ours, none"):
+    with pytest.raises(
+        ConfigError, match="must be one of stock, stock-extensible, ours, ours-extensible, none"
+    ):
         command.main(["theirs"])

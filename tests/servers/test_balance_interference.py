@@ -1,0 +1,250 @@
+"""The executor on stock clusters of three brokers while others unload, look up and restart."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import httpx
+import pulsar
+import pytest
+
+from quotabalance.agent.bundle_mover import ATTEMPTS
+from quotabalance.planning.decisions import Decisions, Move
+from quotabalance.record import outcomes
+from tests.servers.pulsar_clients import quiet_client
+from tests.servers.pulsar_cluster import MANAGERS, PulsarCluster
+from tests.servers.pulsar_rest import PulsarRest
+from tests.servers.test_balance_pulsar import Rig
+from tests.waiting import meanwhile, wait_until
+
+pytestmark = pytest.mark.nightly
+
+_BITS = 3
+BUNDLES = 1 << _BITS
+
+
+@pytest.fixture(scope="module", params=MANAGERS)
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    folder = tmp_path_factory.mktemp("interference")
+    settings = {"statsUpdateInitialDelayInSecs": "1", **MANAGERS[request.param]}
+    with PulsarCluster(
+        folder / "cluster", brokers=3, stats_interval_s=1, broker_settings=settings
+    ) as cluster:
+        yield Rig(cluster, folder)
+
+
+class Traffic:
+    """Producers and consumers of some topics, that know whether all arrives."""
+
+    def __init__(self, cluster: PulsarCluster, topics: list[str]) -> None:
+        self._client = quiet_client(cluster.service_url)
+        self._acknowledged: set[bytes] = set()
+        self._received: set[bytes] = set()
+        for topic in topics:
+            self._client.subscribe(topic, "all", message_listener=self._receive)
+        self._producers = [
+            self._client.create_producer(topic, send_timeout_millis=0) for topic in topics
+        ]
+
+    def _receive(self, consumer: Any, message: Any) -> None:
+        self._received.add(message.data())
+        consumer.acknowledge(message)
+
+    def _send(self, producer: Any, payload: bytes) -> None:
+        def sent(result: Any, _: Any) -> None:
+            if result == pulsar.Result.Ok:
+                self._acknowledged.add(payload)
+
+        producer.send_async(payload, sent)
+
+    def run(self, over: threading.Event) -> None:
+        """Send until then."""
+        numbers = itertools.count()
+        while not over.wait(0.05):
+            for producer in self._producers:
+                self._send(producer, b"%d" % next(numbers))
+
+    def wait_for_all(self) -> None:
+        """Wait until all is acknowledged and received; more of it than the first moments' came."""
+        for producer in self._producers:
+            producer.flush()
+        assert len(self._acknowledged) > 10 * len(self._producers)
+        wait_until(lambda: self._acknowledged <= self._received)
+        self._client.close()
+
+
+def namespace_on_first(rig: Rig, name: str) -> tuple[list[str], list[str]]:
+    """Bundles of a namespace, all on the first broker, and a topic in each."""
+    namespace = rig.cluster.rest().create_namespace(f"public/{name}", bundles=BUNDLES)
+    topics: dict[int, str] = {}
+    for number in range(400):
+        topic = f"persistent://{namespace}/topic-{number}"
+        topics.setdefault(zlib.crc32(topic.encode()) >> (32 - _BITS), topic)
+    for topic in topics.values():
+        rig.cluster.rest().create_topic(topic)
+        rig.cluster.move(topic, 0)
+    edges = [f"0x{place << (32 - _BITS):08x}" for place in range(BUNDLES)] + ["0xffffffff"]
+    bundles = [f"{namespace}/{low}_{high}" for low, high in itertools.pairwise(edges)]
+    return bundles, [topics[place] for place in range(BUNDLES)]
+
+
+def drained(rig: Rig, bundles: list[str]) -> str:
+    """Propose a plan that takes the bundles off the first broker; returns its hash."""
+    rates: dict[str, float] = {}
+
+    def measured() -> bool:
+        assert rig.run("collect", "--once") == 0
+        load = rig.loads()[rig.brokers[0]]
+        rates.update(zip(load.bundles, load.rates[:, :2].sum(axis=1).tolist(), strict=True))
+        return all(rates.get(bundle, 0.0) > 0 for bundle in bundles)
+
+    wait_until(measured, every_s=1.0)
+    moves = [
+        Move(bundle, rig.brokers[0], rig.brokers[1 + place % 2], rates[bundle], "Drain", "")
+        for place, bundle in enumerate(bundles)
+    ]
+    return rig.propose(Decisions(moves))
+
+
+def take_off(rig: Rig, bundles: list[str]) -> tuple[str, int]:
+    """Plan and execute until a plan is not refused as the rates of a second differ too much;
+    returns the plan and the exit code.
+    """
+    while True:
+        plan = drained(rig, bundles)
+        code = rig.run("execute", "--plan", plan, "--why", "interference")
+        if code != 8 or "traffic has changed" not in rig.actions()[-1]["message"]:
+            return plan, code
+
+
+def last_rows(rig: Rig, plan: str, bundles: list[str]) -> dict[str, dict[str, Any]]:
+    """The last row of each bundle in the record; all rows are as the executor promises."""
+    rows = [row for row in rig.actions() if row["plan_hash"] == plan and row["action"] == "move"]
+    assert {row["bundle"] for row in rows} == set(bundles)
+    for row in rows:
+        there = row["outcome"] in (outcomes.DONE, outcomes.ALREADY)
+        assert (row["owner"] == row["target"]) == there, row
+        assert there or row["message"], row
+        assert row["attempts"] <= ATTEMPTS
+    return {row["bundle"]: row for row in rows}
+
+
+def each_has_one_owner(rig: Rig, bundles: list[str]) -> bool:
+    lists = [
+        rig.cluster.rest(place).call("GET", f"brokers/quotaplane/{broker}/ownedNamespaces")
+        for place, broker in enumerate(rig.brokers)
+    ]
+    return all(sum(bundle in owned for owned in lists) == 1 for bundle in bundles)
+
+
+def sheds(rest: PulsarRest) -> bool:
+    runtime = rest.call("GET", "brokers/configuration/runtime")
+    return bool(runtime["loadBalancerSheddingEnabled"] == "true")
+
+
+def first_has_moved(rig: Rig, bundles: list[str], over: threading.Event) -> bool:
+    """Wait until a bundle is at the second broker; False: it is over before."""
+    while not over.wait(0.02):
+        if any(rig.owner(bundle) == rig.brokers[1] for bundle in bundles):
+            return True
+    return False
+
+
+def again_and_again(ask: Callable[[], object], every_s: float) -> Callable[[threading.Event], None]:
+    def run(over: threading.Event) -> None:
+        while not over.wait(every_s):
+            with suppress(RuntimeError, httpx.HTTPError):
+                ask()
+
+    return run
+
+
+def test_a_storm_of_unloads(rig: Rig) -> None:
+    bundles, topics = namespace_on_first(rig, "storm")
+    namespace = bundles[0].rpartition("/")[0]
+    other = PulsarRest(rig.cluster.admin_urls[2])
+    storm = again_and_again(lambda: other.call("PUT", f"namespaces/{namespace}/unload"), 0.2)
+
+    def once_it_moves(over: threading.Event) -> None:
+        if first_has_moved(rig, bundles, over):
+            storm(over)
+
+    traffic = Traffic(rig.cluster, topics)
+    with meanwhile(traffic.run):
+        with meanwhile(once_it_moves):
+            plan, code = take_off(rig, bundles)
+        wait_until(lambda: each_has_one_owner(rig, bundles))
+    traffic.wait_for_all()
+    rows = last_rows(rig, plan, bundles)
+    there = {row["outcome"] for row in rows.values()} <= {outcomes.DONE, outcomes.ALREADY}
+    assert code == (0 if there else 1)
+
+
+def test_lookups_by_another_broker(rig: Rig) -> None:
+    bundles, topics = namespace_on_first(rig, "looked-up")
+    clients = [PulsarRest(rig.cluster.admin_urls[2]) for _ in range(3)]
+
+    def look_up(client: PulsarRest) -> Callable[[], object]:
+        turns = itertools.cycle(topics)
+        return lambda: client.owner(next(turns))
+
+    traffic = Traffic(rig.cluster, topics)
+    with meanwhile(traffic.run, *(again_and_again(look_up(client), 0.01) for client in clients)):
+        plan, code = take_off(rig, bundles)
+    traffic.wait_for_all()
+    rows = last_rows(rig, plan, bundles)
+    assert {rig.owner(bundle) for bundle in bundles} <= set(rig.brokers)
+    # Nobody unloads now, so each bundle is where its row says.
+    assert {bundle: rig.owner(bundle) for bundle in bundles} == {
+        bundle: row["owner"] for bundle, row in rows.items() if row["outcome"] != outcomes.NOT_DONE
+    } | {
+        bundle: rig.brokers[0]
+        for bundle, row in rows.items()
+        if row["outcome"] == outcomes.NOT_DONE
+    }
+    assert code in (0, 1)
+
+
+def test_a_target_that_restarts_in_the_middle(rig: Rig) -> None:
+    bundles, topics = namespace_on_first(rig, "restart")
+
+    def restart(over: threading.Event) -> None:
+        if first_has_moved(rig, bundles, over):
+            rig.cluster.stop_broker(1)
+
+    traffic = Traffic(rig.cluster, topics)
+    with meanwhile(traffic.run):
+        with meanwhile(restart):
+            plan, code = take_off(rig, bundles)
+        rig.cluster.stop_broker(1)  # if the plan ended too soon
+        rig.cluster.start_broker(1)
+        wait_until(lambda: each_has_one_owner(rig, bundles))
+    traffic.wait_for_all()
+    assert code in (0, 1)
+    last_rows(rig, plan, bundles)
+
+
+def test_the_brokers_own_balancing_is_said(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    rig.propose(
+        Decisions([Move("public/own/0x00000000_0xffffffff", *rig.brokers[:2], 0.0, "Drain", "")])
+    )
+    switch = "brokers/configuration/loadBalancerSheddingEnabled"
+    capsys.readouterr()
+    assert rig.run("execute") == 0
+    assert "own balancing" not in capsys.readouterr().err
+    rig.cluster.rest().call("POST", f"{switch}/true")
+    try:
+        for place in range(3):
+            wait_until(partial(sheds, rig.cluster.rest(place)))
+        assert rig.run("execute") == 0
+        said = capsys.readouterr().err
+        assert said.count("own balancing:") == 1
+        assert all(broker in said for broker in rig.brokers)
+    finally:
+        rig.cluster.rest().call("DELETE", switch)
