@@ -118,7 +118,7 @@ def test_the_same_holds_for_load_reports() -> None:
     allowed = AllowedBrokers("a, b", patterns=("a", "b"))
     rules = SenderRules(keys, "key", allowed)
     messages = Undecoded(values, np.full(3, LOADED_MS), list("012"), LOADED_MS, rules)
-    payloads, letters, bundles = load_decoder(load_bounds(settings))(messages)
+    payloads, letters, bundles = load_decoder(load_bounds(settings, 3600.0))(messages)
     loads = unpack_loads([payload for _, payload in payloads])
     assert (loads.reports["broker"].to_pylist(), bundles) == (["a"], 1)
     assert letters["reason"].to_pylist() == ["other_broker", "broker_not_allowed"]
