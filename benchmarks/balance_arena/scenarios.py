@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -258,7 +257,6 @@ def scenarios() -> list[Scenario]:
     ]
 
 
-def named(names: Sequence[str]) -> list[Scenario]:
-    """These scenarios; all if there are no names."""
-    known = {scenario.name: scenario for scenario in scenarios()}
-    return [known[name] for name in names] if names else scenarios()
+def named(name: str) -> Scenario:
+    """The scenario with this name."""
+    return next(scenario for scenario in scenarios() if scenario.name == name)

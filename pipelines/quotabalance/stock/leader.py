@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions, Skip
 from quotabalance.stock.averages import BundleAverages
 from quotabalance.stock.interface import ForgetsBrokers, Shedder, StockRound
-from quotabalance.stock.report_rule import is_recent
 from quotabalance.stock.stock_settings import StockSettings, stock_settings
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray
+
+_MINUTE_S: Final = 60
 
 
 class StockCase(NamedTuple):
@@ -73,6 +74,16 @@ class Leader:
         if not names:
             return np.zeros(len(bundles), np.bool_)
         return np.fromiter((name in names for name in bundles), np.bool_, len(bundles))
+
+
+def is_recent(unloaded_s: float, now_s: float, settings: StockSettings) -> bool:
+    """Whether a bundle was unloaded less than the grace period ago, or exactly as long.
+
+    >>> is_recent(0, 1800, StockSettings()), is_recent(0, 1800.001, StockSettings())
+    (True, False)
+    """
+    grace_s = settings.loadBalancerSheddingGracePeriodMinutes * _MINUTE_S
+    return unloaded_s >= now_s - grace_s
 
 
 def decide_rounds(

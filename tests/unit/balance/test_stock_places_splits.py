@@ -1,4 +1,4 @@
-"""Placements, splits and load reports of stock Pulsar, without a JVM: cases and properties."""
+"""Placements and splits of stock Pulsar, without a JVM: cases and properties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from quotabalance.stock.leader import Leader, stock_case
 from quotabalance.stock.leader_placement import LeaderPlacement
 from quotabalance.stock.place_cases import answer_places
 from quotabalance.stock.placements import RoundRobinBrokerSelector
-from quotabalance.stock.report_rule import BrokerSummary, needs_report
 from quotabalance.stock.split_algorithms import (
     TopicRates,
     flow_or_qps_equally_divide,
@@ -161,12 +160,3 @@ def test_specified_positions_are_inside(positions: list[int]) -> None:
     if positions:
         found = specified_positions_divide(BundleName("a/b", 100, 200), 2, positions)
         assert list(found) == sorted(at for at in positions if 100 < at < 200)
-
-
-def test_a_broker_reports_large_changes_and_every_15_minutes() -> None:
-    last = BrokerSummary(0.0, 0.0, 0, 0.5)
-    settings = StockSettings()
-    assert not needs_report(last, last, 900, settings)
-    assert needs_report(last, last, 900.001, settings)
-    assert needs_report(last, last._replace(bundles=1), 0, settings)
-    assert not needs_report(last, last._replace(usage=0.6), 0, settings)
