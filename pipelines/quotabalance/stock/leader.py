@@ -91,19 +91,27 @@ def decide_rounds(
 ) -> Iterator[tuple[StockRound, Decisions]]:
     """Feed a case's rounds to an instance; the rounds are ``round_s`` seconds apart.
 
-    The strategy is called even for a single broker; Pulsar's leader does not call it then. Nor does
-    it if its settings switch shedding off.
+    The strategy is called even for a single broker; Pulsar's leader does not call it then.
     """
-    off = switched_off(case.settings, "loadBalancerSheddingEnabled", "nothing is moved")
     leader = Leader(case.settings, case.recent)
     for number, load in enumerate(case.rounds):
         round_ = leader.round(load, number * round_s)
-        if off:
-            yield round_, Decisions(skips=(off,))
-            continue
-        if isinstance(shedder, ForgetsBrokers):
-            shedder.active_brokers(load.brokers)
-        yield round_, shedder.shed(round_)
+        yield round_, shed_round(shedder, round_, case.settings)
+
+
+def shed_round(
+    shedder: Shedder, round_: StockRound, settings: StockSettings, fewest: int = 0
+) -> Decisions:
+    """Call a strategy, unless settings switch it off or there are fewer brokers than ``fewest``."""
+    off = switched_off(settings, "loadBalancerSheddingEnabled", "nothing is moved")
+    if off:
+        return Decisions(skips=(off,))
+    brokers = round_.load.brokers
+    if isinstance(shedder, ForgetsBrokers):
+        shedder.active_brokers(brokers)
+    if len(brokers) < fewest:
+        return Decisions(skips=(Skip("", "NoBrokers", f"{len(brokers)} broker"),))
+    return shedder.shed(round_)
 
 
 def switched_off(settings: StockSettings, switch: str, effect: str) -> Skip | None:
