@@ -187,3 +187,13 @@ def place_balanced(
 def place_random(world: World, brokers: Sequence[int], rng: np.random.Generator) -> None:
     """Every bundle anywhere, whatever it carries."""
     world.owner[:] = rng.choice(np.asarray(brokers), len(world.bundles))
+
+
+def heat(rng: np.random.Generator, world: World, pool: Sequence[int], to: float) -> None:
+    """Bundles of a pool come to its first broker until it carries so many times the pool's mean."""
+    size = world.bundle_rates()[:, :2].sum(axis=1)
+    for bundle in rng.permutation(np.flatnonzero(np.isin(world.owner, pool))):
+        use = world.use(size)[list(pool)]
+        if use[0] >= to * use.mean():
+            return
+        world.owner[bundle] = pool[0]

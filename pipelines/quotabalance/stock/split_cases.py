@@ -7,13 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from quotabalance.planning.cases import (
-    Count,
-    Rates,
-    RoundCase,
-    check_bundle,
-    loads_of,
-)
+from quotabalance.planning.cases import Count, Rates, RoundCase, check_bundle, loads_of
 from quotabalance.planning.decisions import Split
 from quotabalance.stock.leader import Leader, case_settings, switched_off
 from quotabalance.stock.split_algorithms import (
