@@ -25,7 +25,7 @@ _BOUNDS: Final = re.compile(r"namespaces/(.+)/bundles")
 class FakeBundles(RestServer):
     """Brokers ``h:0`` to ``h:2``; ``owned`` says which bundle is where."""
 
-    def __init__(self, owned: dict[str, str], stats_interval_s: int = 60) -> None:
+    def __init__(self, owned: dict[str, str]) -> None:
         super().__init__()
         self.owned = dict(owned)
         self.rates: dict[str, float] = {}
@@ -42,7 +42,6 @@ class FakeBundles(RestServer):
         """Ranges that were unloaded twice at once."""
         self.silent: set[str] = set()
         self.started_at_ms = 0
-        self.stats_interval_s = stats_interval_s
         self.policies: dict[str, Any] = {}
         self.extensible = False
         """The brokers have the extensible load manager."""
@@ -92,7 +91,7 @@ class FakeBundles(RestServer):
         manager = "Extensible" if self.extensible else "Modular"
         return {
             "clusterName": "blue",
-            "statsUpdateFrequencyInSecs": str(self.stats_interval_s),
+            "statsUpdateFrequencyInSecs": "60",
             "loadManagerClassName": f"{manager}LoadManagerImpl",
             **self.settings.get(broker, {}),
         }

@@ -45,17 +45,14 @@ def _brokers(*cpu: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("cls", MODULAR)
 def test_policies_hold_for_every_strategy(cls: str) -> None:
-    policy = {
-        "namespaces": ["acme/.*"],
-        "primary": [r"10\.0\.0\.2"],
-        "auto_failover_policy": {"parameters": {"min_limit": "1"}},
-    }
+    policy = {"namespaces": ["acme/.*"], "primary": [r"10\.0\.0\.2"]}
     case = {
         "rounds": [_brokers(50, 10, 99)],
         "place": [NEW],
         "policies": {"isolation": {"acme": policy}},
+        "cls": cls,
     }
-    assert answer_places(case, cls) == [{NEW: ["10.0.0.2:8080"]}]
+    assert answer_places(case) == [{NEW: ["10.0.0.2:8080"]}]
 
 
 def test_what_a_lookup_chose_is_kept_for_lookups_only() -> None:
@@ -76,7 +73,7 @@ def test_the_extensible_manager_places_by_use_whatever_the_setting_is() -> None:
 
 def test_a_cluster_without_brokers() -> None:
     for cls in MODULAR:
-        assert answer_places({"rounds": [{}], "place": [NEW]}, cls) == [{NEW: []}]
+        assert answer_places({"rounds": [{}], "place": [NEW], "cls": cls}) == [{NEW: []}]
 
 
 @pytest.mark.parametrize(
@@ -116,17 +113,17 @@ def test_the_limit_of_bytes_overflows() -> None:
 
 def test_the_extensible_trigger_needs_four_hits() -> None:
     case = _split_case(loadBalancerNamespaceBundleMaxMsgRate=100)
-    found = answer_splits(case, "DefaultNamespaceBundleSplitStrategyImpl")
+    found = answer_splits(case | {"cls": "DefaultNamespaceBundleSplitStrategyImpl"})
     assert found == [{}, {}, {}, {OLD: [0x40000000]}, {}]
 
 
 def test_triggers_and_algorithms_have_names() -> None:
     with pytest.raises(InputError, match="split trigger"):
-        answer_splits(_split_case(), "x")
+        answer_splits(_split_case() | {"cls": "x"})
     with pytest.raises(InputError, match="split algorithm"):
-        answer_splits({"bundle": OLD}, "x")
+        answer_splits({"bundle": OLD, "cls": "x"})
     with pytest.raises(InputError, match="positions can't be empty"):
-        answer_splits({"bundle": OLD}, "specified_positions_divide")
+        answer_splits({"bundle": OLD, "cls": "specified_positions_divide"})
 
 
 TOPICS = st.lists(st.text("abc/é-", min_size=1, max_size=8), unique=True, max_size=12)
