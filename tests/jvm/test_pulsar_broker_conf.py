@@ -52,9 +52,9 @@ def test_every_file_is_read_as_pulsar_reads_it() -> None:
     files = [random_file(chance) for _ in range(3000)]
     stock = Path(pulsar_home(), "conf", "broker.conf").read_text("latin-1")
     files += [stock, f"{stock}\nloadBalancerSheddingEnabled=false\n"]
-    asked = [{"file": file, "names": _NAMES} for file in files]
+    asked = [{"kind": "broker.conf", "file": file, "names": _NAMES} for file in files]
     refused = 0
-    for file, theirs in zip(files, ask_pulsar("PulsarBrokerConf", asked), strict=True):
+    for file, theirs in zip(files, ask_pulsar("PulsarPlacement", asked), strict=True):
         found = ours(file)
         if "error" in theirs or "error" in found:
             # Numbers that no balancer can use we refuse, too.
