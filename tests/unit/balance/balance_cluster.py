@@ -46,6 +46,9 @@ class FakeBundles(RestServer):
         self.extensible = False
         """The brokers have the extensible load manager."""
         self.refuse_splits_after = 1000
+        self.unknown_yet = 0
+        """Splits that are refused, as their bundle was made a moment ago."""
+        self._first = frozenset(owned)
         self.settings: dict[str, dict[str, str]] = {}
         """Further settings by broker."""
         self.moved_after: dict[str, str] = {}
@@ -100,6 +103,9 @@ class FakeBundles(RestServer):
         self.refuse_splits_after -= 1
         if self.refuse_splits_after < 0:
             return Answer(500, {"reason": "broken"})
+        if bundle not in self._first and self.unknown_yet:
+            self.unknown_yet -= 1
+            return Answer(500, {"reason": "Bundle not found under namespace"})
         if self.extensible and len(boundaries) > 1:
             return Answer(412, {"reason": "Split bundle failed due to invalid request"})
         namespace, _, range_ = bundle.rpartition("/")
