@@ -160,7 +160,7 @@ class ModularManager(Player):
             return
         self._rule.reported(due, now_s, sums, percent)
         for broker in np.flatnonzero(due).tolist():
-            held = stats.held_by(broker)
+            held = np.flatnonzero(stats.holder == broker)
             rates = stats.rates[held]
             self._published[broker] = Report(now_s, usage[broker], limit[broker], held, rates)
         self._listed = listing(self._published, self._online)

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S, NIC_BYTES_PER_S, World
 from quotabalance.stock.stock_settings import StockSettings
-from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotaplane.model import BoolArray, FloatArray
 
 STATS_EVERY_S: Final = 60
 """``statsUpdateFrequencyInSecs`` and ``loadBalancerHostUsageCheckIntervalMinutes``."""
@@ -146,10 +146,6 @@ class Stats:
             ],
             axis=1,
         )
-
-    def held_by(self, broker: int) -> IntArray:
-        """The bundles in a broker's numbers."""
-        return np.flatnonzero(self.holder == broker)
 
     def _grow(self, bundles: int) -> None:
         more = bundles - len(self.holder)

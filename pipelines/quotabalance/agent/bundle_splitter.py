@@ -67,8 +67,8 @@ async def split_bundle(
 async def _split_and_look(
     rest: Rest, bundle: BundleName, boundaries: tuple[int, ...], timeout_s: float, tries: int
 ) -> None:
-    """One step; in several ``tries``, as a broker may not know a bundle yet that the step before has
-    made, though the namespace has its bounds.
+    """One step; in several ``tries``, as a broker may not know a bundle yet that the step before
+    has made, though the namespace has its bounds.
     """
     for left in reversed(range(tries)):
         try:

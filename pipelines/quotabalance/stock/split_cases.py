@@ -145,10 +145,6 @@ def _topics(case: TriggersCase) -> tuple[dict[str, int], dict[str, dict[str, Top
     return counts, known
 
 
-def _of_splits(splits: list[Split]) -> Splits:
-    return {split.bundle: list(split.boundaries) for split in sorted(splits)}
-
-
 def _modular(case: TriggersCase, settings: StockSettings, source: str) -> list[Splits]:
     counts, known = _topics(case)
     task, leader, answers = BundleSplitterTask(settings), Leader(settings), []
@@ -181,5 +177,5 @@ def _extensible(case: TriggersCase, settings: StockSettings, source: str) -> lis
             splitter = splitters.setdefault(broker, ExtensibleSplitter(settings, boundaries))
             found = splitter.find(load, index, case.counts or None, case.splitting)
             splits += found.splits
-        answers.append(_of_splits(splits))
+        answers.append({split.bundle: list(split.boundaries) for split in sorted(splits)})
     return answers
