@@ -35,7 +35,7 @@ def least_bytes(scenes: Sequence[Scenario], most_seeds: int, processes: int) -> 
 
 def _of_start(job: tuple[str, int]) -> tuple[float, ...]:
     name, seed = job
-    (scene,) = named([name])
+    scene = named(name)
     world, factors = scene.make(beginning(seed))
     if factors:
         world.rates = world.rates * factors(0)[:, None]

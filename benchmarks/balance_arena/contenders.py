@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.balance_arena.execution import Handover, Order
+from benchmarks.balance_arena.execution import Handover, Order, Player
 from benchmarks.balance_arena.modular_manager import ModularManager
 from benchmarks.balance_arena.telemetry import Stats
 from benchmarks.balance_arena.world import RETIRED, World
 from quotabalance.planning.cluster_load import ClusterLoad
-from quotabalance.planning.decisions import Decisions
 from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.planner import BalanceRound, BalanceState, decide
-from quotaplane.model import BoolArray
 
 START: Final = 0.97
 """``start_above`` of ours by the wanted imbalance."""
@@ -63,34 +60,7 @@ MORE_EPS: Final = (1.2, 0.9, 0.6, 0.4, 0.3, 0.2)
 OURS: Final = tuple(Contender(f"ours {eps:.2f}", options=ours(eps)) for eps in (*EPS, *MORE_EPS))
 
 
-class Player(Protocol):
-    """A contender at work in one run."""
-
-    handover: Handover
-
-    def measured(self, due: BoolArray, now_s: float) -> None:
-        """Brokers have new numbers."""
-
-    def check(self, now_s: float) -> None:
-        """Five seconds are over."""
-
-    def round(self, now_s: float) -> tuple[list[Order], list[tuple[int, tuple[int, ...]]]]:
-        """A minute is over: moves, and bundles to split with the boundaries."""
-
-    def wish(self, bundle: int, broker: int) -> None:
-        """An unload with a target begins."""
-
-    def place(self, bundle: int) -> int:
-        """A client looks a bundle up."""
-
-    def touched(self, bundle: int, broker: int) -> None:
-        """A bundle left a broker or arrived."""
-
-    def registered(self) -> None:
-        """Brokers came or went."""
-
-
-class OurPlayer:
+class OurPlayer(Player):
     """``planner.decide`` once a minute on the numbers of the brokers' REST interface.
 
     Lookups are placed by ``elsewhere``: Pulsar's manager with its shedding switched off.
@@ -104,22 +74,14 @@ class OurPlayer:
         self._options, self._world, self._stats = options, world, stats
         self._elsewhere = elsewhere
         self._state = BalanceState.empty()
-        self.decisions: list[Decisions] = []
-        self.seconds: list[float] = []
-        """The time that each round took."""
 
     def registered(self) -> None:
         """Pulsar's manager sees it; ours at the next round."""
         if self._elsewhere:
             self._elsewhere.registered()
 
-    def measured(self, due: BoolArray, now_s: float) -> None:
-        """Pulsar's manager goes on reporting."""
-        if self._elsewhere:
-            self._elsewhere.measured(due, now_s)
-
     def check(self, now_s: float) -> None:
-        """The same."""
+        """Pulsar's manager goes on reporting."""
         if self._elsewhere:
             self._elsewhere.check(now_s)
 
@@ -127,15 +89,12 @@ class OurPlayer:
         """A round of ours."""
         load, brokers, bundles = self.load()
         age_s = now_s - self._stats.measured_s[brokers]
-        begun = time.perf_counter()
         self._state, decided = decide(
             self._state,
             BalanceRound(load, now_s, age_s, np.zeros(len(brokers), dtype=np.bool_)),
             self._options,
             self._world.policies,
         )
-        self.seconds.append(time.perf_counter() - begun)
-        self.decisions.append(decided)
         bundle_of = {name: int(number) for name, number in zip(load.bundles, bundles, strict=True)}
         broker_of = {name: int(number) for name, number in zip(load.brokers, brokers, strict=True)}
         orders = [
@@ -166,12 +125,6 @@ class OurPlayer:
         )
         return load, brokers, bundles
 
-    def wish(self, bundle: int, broker: int) -> None:
-        """The executor never orders two bundles of a range at once: the target is kept."""
-
     def place(self, bundle: int) -> int:
         """By Pulsar's manager."""
         return self._elsewhere.place(bundle) if self._elsewhere else -1
-
-    def touched(self, bundle: int, broker: int) -> None:
-        """Pulsar's modular manager does nothing then."""

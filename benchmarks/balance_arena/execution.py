@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from benchmarks.balance_arena.world import OFFLINE, RETIRED, World
-from quotaplane.model import FloatArray
+from quotaplane.model import BoolArray, FloatArray
 
 CLOSE_S: Final = 0.2
 """The least time of an unload, and of loading on the other side as well."""
@@ -53,11 +53,37 @@ class Handover(NamedTuple):
         return CLAIM_AFTER_S if self.keeps_target else LOOKUP_AFTER_S
 
 
+class Player(Protocol):
+    """A contender at work in one run. By default it does nothing."""
+
+    handover: Handover
+
+    def measured(self, due: BoolArray) -> None:
+        """Brokers have new numbers."""
+
+    def check(self, now_s: float) -> None:
+        """Five seconds are over."""
+
+    def round(self, now_s: float) -> tuple[list[Order], list[tuple[int, tuple[int, ...]]]]:
+        """A minute is over: moves, and bundles to split with the boundaries."""
+
+    def wish(self, bundle: int, broker: int) -> None:
+        """An unload with a target begins."""
+
+    def place(self, bundle: int) -> int:
+        """A client looks a bundle up."""
+
+    def touched(self, bundle: int, broker: int) -> None:
+        """A bundle left a broker or arrived."""
+
+    def registered(self) -> None:
+        """Brokers came or went."""
+
+
 class Moved(NamedTuple):
     """A bundle that a strategy moved."""
 
     ordered_s: float
-    online_s: float
     bundle: int
     source: int
     wished: int
@@ -72,7 +98,6 @@ class Outage(NamedTuple):
     """A bundle that was off line."""
 
     seconds: float
-    topics: int
     bytes_per_s: float
     ordered: bool
     """Because of a strategy; otherwise because its broker was gone."""
@@ -217,17 +242,16 @@ class Execution:
         begun = self._under_way.pop(bundle, None)
         size = float(_bytes(self._world)[bundle])
         seconds = at - self._left_s.pop(bundle)
-        topics = int(self._world.topics()[bundle])
-        self.outages.append(Outage(seconds, topics, size, begun is not None))
+        self.outages.append(Outage(seconds, size, begun is not None))
         self._touched(bundle, target)
         source = self._parted.pop(bundle, target)
         if source != target:
             left_s = at - seconds
-            self.parted.append(Moved(left_s, at, bundle, source, target, target, size))
+            self.parted.append(Moved(left_s, bundle, source, target, target, size))
         if begun:
             ordered_s, order, left = begun
             self.moved.append(
-                Moved(ordered_s, at, bundle, order.source, order.target, target, left, order.forced)
+                Moved(ordered_s, bundle, order.source, order.target, target, left, order.forced)
             )
 
     def _handling_s(self, bundle: int) -> float:

@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.balance_arena.execution import Handover, Order
+from benchmarks.balance_arena.execution import Handover, Order, Player
 from benchmarks.balance_arena.telemetry import ReportRule, Stats
 from benchmarks.balance_arena.world import World
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.stock.extensible_placement import ExtensiblePlacement
 from quotabalance.stock.interface import BrokerLoads, StockRound
-from quotabalance.stock.report_rule import is_recent
+from quotabalance.stock.leader import is_recent
 from quotabalance.stock.split_algorithms import range_equally_divide
 from quotabalance.stock.split_triggers import ExtensibleSplitter
 from quotabalance.stock.stock_settings import StockSettings
@@ -24,7 +24,7 @@ from quotaplane.model import BoolArray, FloatArray, IntArray
 _ALL_AT_ONCE: Final = 100_000
 
 
-class ExtensibleManager:
+class ExtensibleManager(Player):
     """``ExtensibleLoadManagerImpl`` of all brokers. B brokers."""
 
     handover = Handover(_ALL_AT_ONCE, keeps_target=True)
@@ -38,7 +38,7 @@ class ExtensibleManager:
             ExtensibleSplitter(self._settings, range_equally_divide) for _ in range(brokers)
         ]
         self._rng = np.random.default_rng((seed, 11))
-        self._rule = ReportRule(brokers)
+        self._rule = ReportRule(brokers, self._settings)
         self._online = np.zeros(brokers, np.bool_)
         self._averages: FloatArray = np.full((brokers, 2), np.nan)
         """Use and bytes per second, of each broker itself."""
@@ -59,7 +59,7 @@ class ExtensibleManager:
         for broker in np.flatnonzero(~self._online).tolist():
             self._forget(broker)
 
-    def measured(self, due: BoolArray, now_s: float) -> None:
+    def measured(self, due: BoolArray) -> None:
         """New numbers of bundles go out at the next check."""
         self._bundles_due |= due
 
@@ -101,9 +101,6 @@ class ExtensibleManager:
             for split in self._splitters[broker].find(seen.load, place).splits
         ]
         return sorted(orders), splits
-
-    def wish(self, bundle: int, broker: int) -> None:
-        """Targets are kept."""
 
     def place(self, bundle: int) -> int:
         """As ``LeastResourceUsageWithWeight.select`` after the filters."""

@@ -117,7 +117,7 @@ def _first(reached: np.ndarray) -> float:
 def _repeats(moves: list[Moved], within_s: float) -> int:
     """Moves of a bundle that was moved shortly before.
 
-    >>> at = [Moved(t, t + 1, 5, 0, 1, 1, 1e6) for t in (0.0, 1799.0, 4000.0)]
+    >>> at = [Moved(t, 5, 0, 1, 1, 1e6) for t in (0.0, 1799.0, 4000.0)]
     >>> _repeats(at, GRACE_S), _repeats(at, math.inf)
     (1, 2)
     """
@@ -133,7 +133,7 @@ def _repeats(moves: list[Moved], within_s: float) -> int:
 def _receivers_shed(moves: list[Moved], happened_min: Sequence[int]) -> int:
     """Moves whose target shed soon after, and nothing had happened to the cluster meanwhile.
 
-    >>> moves = [Moved(0, 1, 5, 0, 1, 1, 1e6), Moved(90, 91, 6, 1, 2, 2, 1e6)]
+    >>> moves = [Moved(0, 5, 0, 1, 1, 1e6), Moved(90, 6, 1, 2, 2, 1e6)]
     >>> _receivers_shed(moves, []), _receivers_shed(moves, [1])
     (1, 0)
     """

@@ -75,7 +75,7 @@ def fill(
 
 def _run(job: tuple[Contender, str, int]) -> Figures:
     contender, name, seed = job
-    (scene,) = named([name])
+    scene = named(name)
     return figures(play(contender, scene, seed), scene)
 
 

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.balance_arena.execution import Handover, Order
+from benchmarks.balance_arena.execution import Handover, Order, Player
 from benchmarks.balance_arena.telemetry import ReportRule, Stats
 from benchmarks.balance_arena.world import World
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.stock.average_shedder import AvgShedder
-from quotabalance.stock.averages import LONG_SAMPLES, SHORT_SAMPLES
+from quotabalance.stock.averages import LONG_SAMPLES, SHORT_SAMPLES, averaged
 from quotabalance.stock.interface import ForgetsBrokers, StockRound
+from quotabalance.stock.leader import is_recent
 from quotabalance.stock.leader_placement import LeaderPlacement
 from quotabalance.stock.placements import AvgPlacement, PlacementStrategy, new_placement
-from quotabalance.stock.report_rule import is_recent
 from quotabalance.stock.shedders import new_shedder
 from quotabalance.stock.split_triggers import BundleSplitterTask
 from quotabalance.stock.stock_settings import StockSettings
@@ -72,10 +72,10 @@ class SampledBundles:
     """``BundleData`` of every bundle. N bundles.
 
     >>> sampled = SampledBundles()
-    >>> sampled.take(np.array([1]), np.full((1, 4), 8.0), times=2)
-    >>> sampled.take(np.array([1]), np.full((1, 4), 5.0), times=1)
-    >>> sampled.short[:, 0].tolist(), sampled.samples.tolist()
-    ([0.0, 7.0], [0, 3])
+    >>> sampled.take(np.array([1]), np.full((1, 4), 8.0), times=12)
+    >>> sampled.take(np.array([1]), np.full((1, 4), 21.0), times=1)
+    >>> sampled.short[:, 0].tolist(), sampled.long[:, 0].tolist(), sampled.samples.tolist()
+    ([0.0, 9.3], [0.0, 9.0], [0, 13])
     """
 
     def __init__(self) -> None:
@@ -108,11 +108,10 @@ class SampledBundles:
         count = np.minimum(self.samples[bundles] + 1, LONG_SAMPLES)
         self.samples[bundles] = count
         for average, most in ((self.short, SHORT_SAMPLES), (self.long, LONG_SAMPLES)):
-            counted = np.minimum(count, most)[:, None]
-            average[bundles] = ((counted - 1) * average[bundles] + rates) / counted
+            average[bundles] = averaged(average[bundles], rates, np.minimum(count, most))
 
 
-class ModularManager:
+class ModularManager(Player):
     """``ModularLoadManagerImpl`` of all brokers, with one shedder and one placement."""
 
     # doLoadShedding waits for each unload
@@ -131,7 +130,7 @@ class ModularManager:
         self._splitter = BundleSplitterTask(self._settings)
         self._rng = np.random.default_rng((seed, 11))
         self._number = {name: broker for broker, name in enumerate(world.brokers)}
-        self._rule = ReportRule(len(world.brokers))
+        self._rule = ReportRule(len(world.brokers), self._settings)
         self._online = np.zeros(len(world.brokers), np.bool_)
         self._published: dict[int, Report] = {}
         self._bundles = SampledBundles()
@@ -150,9 +149,6 @@ class ModularManager:
         self._listed = listing(self._published, self._online)
         self._placement = None
 
-    def measured(self, due: BoolArray, now_s: float) -> None:
-        """Whether it is reported is for the check to say."""
-
     def check(self, now_s: float) -> None:
         """Brokers whose load changed enough report."""
         stats, brokers = self._stats, len(self._world.brokers)
@@ -164,7 +160,7 @@ class ModularManager:
             return
         self._rule.reported(due, now_s, sums, percent)
         for broker in np.flatnonzero(due).tolist():
-            held = stats.held_by(broker)
+            held = np.flatnonzero(stats.holder == broker)
             rates = stats.rates[held]
             self._published[broker] = Report(now_s, usage[broker], limit[broker], held, rates)
         self._listed = listing(self._published, self._online)
@@ -217,9 +213,6 @@ class ModularManager:
             return -1
         target = self._begun().place(self._world.names[bundle], self._draw)
         return -1 if target is None else self._number[target]
-
-    def touched(self, bundle: int, broker: int) -> None:
-        """The modular manager does nothing then."""
 
     def _begun(self) -> LeaderPlacement:
         """The placement with the newest reports and policies; it forgets what was placed before."""

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.balance_arena.contenders import (
-    BESIDE_OURS,
-    Contender,
-    OurPlayer,
-    Player,
-)
-from benchmarks.balance_arena.execution import SESSION_S, Execution, Moved, Outage
+from benchmarks.balance_arena.contenders import BESIDE_OURS, Contender, OurPlayer
+from benchmarks.balance_arena.execution import SESSION_S, Execution, Moved, Outage, Player
 from benchmarks.balance_arena.extensible_manager import ExtensibleManager
 from benchmarks.balance_arena.modular_manager import ModularManager
 from benchmarks.balance_arena.reach import forbidden, mean_use, pools, together
@@ -40,14 +35,11 @@ class Run:
     parted: list[Moved]
     """Parts of split bundles that lookups placed on another broker."""
     outages: list[Outage]
-    refused: int
     splits: int
     forbidden: IntArray
     """Shape (M,): bundles on brokers that isolation policies forbid."""
     together: int
     """Minutes of namespaces that are together beyond what is unavoidable."""
-    seconds: list[float] = field(default_factory=list)
-    """Ours: what each round took."""
 
 
 class _Simulation:
@@ -90,7 +82,7 @@ class _Simulation:
         if due.any():
             noisy = self.noise.measured(self.world.bundle_rates(), now_s // STATS_EVERY_S)
             self.stats.measure(self.world, noisy, due, now_s)
-            self.player.measured(due, now_s)
+            self.player.measured(due)
         self.player.check(now_s)
 
     def happens(self, event: Event, now_s: int) -> None:
@@ -158,10 +150,8 @@ def play(contender: Contender, scenario: Scenario, seed: int) -> Run:
         cluster[minute] = sizes.sum()
         sim.round(60 * (minute + 1) - 1)
     done = sim.execution
-    seconds = sim.player.seconds if isinstance(sim.player, OurPlayer) else []
     return Run(
-        use, mean, cluster, done.moved, done.parted, done.outages, done.refused,
-        sim.splits, wrong, close, seconds,
+        use, mean, cluster, done.moved, done.parted, done.outages, sim.splits, wrong, close
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.balance_arena.scenario import Event, Made, Scenario
-from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S, World, build, place_balanced
+from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S, World, build, heat, place_balanced
 from quotabalance.planning.isolation import IsolationPolicy
 from quotabalance.planning.policies import Policies
 from quotaplane.model import FloatArray, IntArray
@@ -45,16 +45,6 @@ def _two_tenants(
     return world, np.flatnonzero(is_gold), np.flatnonzero(~is_gold)
 
 
-def _heat(rng: np.random.Generator, world: World, pool: Sequence[int], to: float) -> None:
-    """Bundles of a pool come to its first broker until it carries so many times the pool's mean."""
-    size = world.bundle_rates()[:, :2].sum(axis=1)
-    for bundle in rng.permutation(np.flatnonzero(np.isin(world.owner, pool))):
-        use = world.use(size)[list(pool)]
-        if use[0] >= to * use.mean():
-            return
-        world.owner[bundle] = pool[0]
-
-
 def _balanced_pools(rng: np.random.Generator) -> Made:
     world, gold, acme = _two_tenants(rng, 4 * 0.6, 6 * 0.4)
     place_balanced(world, range(4), gold)
@@ -64,8 +54,8 @@ def _balanced_pools(rng: np.random.Generator) -> Made:
 
 def _hot_pools(rng: np.random.Generator) -> Made:
     world, _ = _balanced_pools(rng)
-    _heat(rng, world, range(4), 1.5)
-    _heat(rng, world, range(4, _BROKERS), 1.6)
+    heat(rng, world, range(4), 1.5)
+    heat(rng, world, range(4, _BROKERS), 1.6)
     return world, None
 
 

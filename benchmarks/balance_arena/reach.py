@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S, World
-from quotabalance.planning.isolation import IsolatedBrokers
 from quotabalance.planning.load_model import Workload
+from quotabalance.planning.placement_rules import PlacementRules
 from quotabalance.planning.policies import domain_codes
 from quotabalance.planning.pool_means import Pools, broker_means
 from quotaplane.model import BoolArray, FloatArray
@@ -14,17 +14,9 @@ from quotaplane.model import BoolArray, FloatArray
 
 def pools(world: World) -> Pools:
     """The brokers that isolation policies leave to each bundle, of those that are alive."""
-    isolated = IsolatedBrokers(world.policies.isolation, world.brokers, ports=False)
-    number: dict[bytes, int] = {}
-    masks: list[BoolArray] = []
-    pool_of: dict[str, int] = {}
-    for namespace in dict.fromkeys(bundle.namespace for bundle in world.bundles):
-        mask = isolated.open_to(namespace, world.alive) & world.alive
-        pool_of[namespace] = number.setdefault(mask.tobytes(), len(masks))
-        if len(number) > len(masks):
-            masks.append(mask)
-    of_bundle = np.array([pool_of[bundle.namespace] for bundle in world.bundles], np.int64)
-    return Pools(np.stack(masks), of_bundle)
+    where = (world.brokers, world.alive, world.names, world.owner)
+    found = PlacementRules(world.policies, *where, ports=False).pools
+    return found._replace(open_to=found.open_to & world.alive)
 
 
 def mean_use(world: World, size: FloatArray, allowed: Pools) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from benchmarks.balance_arena.world import (
     CAPACITY_BYTES_PER_S,
     World,
     build,
+    heat,
     place_balanced,
     place_random,
 )
@@ -25,14 +26,8 @@ _DAY_MIN: Final = 240
 
 
 def _hot(rng: np.random.Generator) -> Made:
-    world = build(rng, _BROKERS, _NAMESPACES, _EACH)
-    place_balanced(world, range(_BROKERS))
-    size = world.bundle_rates()[:, :2].sum(axis=1) / CAPACITY_BYTES_PER_S
-    for bundle in rng.permutation(len(size)):
-        use = world.use(size * CAPACITY_BYTES_PER_S)
-        if use[0] >= 1.6 * use.mean():
-            break
-        world.owner[bundle] = 0
+    world, _ = _even(0.5)(rng)
+    heat(rng, world, range(_BROKERS), 1.6)
     return world, None
 
 
@@ -42,22 +37,13 @@ def _new(rng: np.random.Generator) -> Made:
     return world, None
 
 
-def _balanced(rng: np.random.Generator) -> Made:
-    world = build(rng, _BROKERS, _NAMESPACES, _EACH)
-    place_balanced(world, range(_BROKERS))
-    return world, None
+def _even(use: float) -> Callable[[np.random.Generator], Made]:
+    def made(rng: np.random.Generator) -> Made:
+        world = build(rng, _BROKERS, _NAMESPACES, _EACH, use=use)
+        place_balanced(world, range(_BROKERS))
+        return world, None
 
-
-def _calm(rng: np.random.Generator) -> Made:
-    world = build(rng, _BROKERS, _NAMESPACES, _EACH, use=0.4)
-    place_balanced(world, range(_BROKERS))
-    return world, None
-
-
-def _full(rng: np.random.Generator) -> Made:
-    world = build(rng, _BROKERS, _NAMESPACES, _EACH, use=0.92)
-    place_balanced(world, range(_BROKERS))
-    return world, None
+    return made
 
 
 def _one_range(rng: np.random.Generator) -> Made:
@@ -73,8 +59,7 @@ def _hundred(rng: np.random.Generator) -> Made:
 
 
 def _too_big(rng: np.random.Generator) -> Made:
-    world = build(rng, _BROKERS, _NAMESPACES, _EACH)
-    place_balanced(world, range(_BROKERS))
+    world, _ = _even(0.5)(rng)
     topics = np.flatnonzero(world.bundle_of == int(np.argmax(world.topics())))
     wanted = 1.4 * 0.5 * CAPACITY_BYTES_PER_S
     parts = rng.dirichlet(np.full(len(topics), 4.0)) * wanted
@@ -135,8 +120,7 @@ def _diurnal(rng: np.random.Generator) -> Made:
 
 
 def _steps(rng: np.random.Generator) -> Made:
-    world = build(rng, _BROKERS, _NAMESPACES, _EACH, use=0.4)
-    place_balanced(world, range(_BROKERS))
+    world, _ = _even(0.4)(rng)
     namespace = _namespace_of_topics(world)
     hot = [rng.permutation(_NAMESPACES)[: _NAMESPACES // 8] for _ in range(20)]
 
@@ -181,7 +165,7 @@ def scenarios() -> list[Scenario]:
         Scenario(
             # One of ten brokers dies in minute 10 and comes back in minute 60.
             "dead broker",
-            _calm,
+            _even(0.4),
             events=(Event(10, "dies", 3), Event(60, "starts", 3)),
             judged_from=60,
         ),
@@ -215,7 +199,7 @@ def scenarios() -> list[Scenario]:
             Scenario(
                 # Nothing happens: balanced, bursts of this sigma in every bundle.
                 f"noise {sigma:g}",
-                _balanced,
+                _even(0.5),
                 sigma=sigma,
                 balanced=True,
             )
@@ -224,7 +208,7 @@ def scenarios() -> list[Scenario]:
         Scenario(
             # Each broker is empty in turn, one every 6 minutes from minute 10 on.
             "rolling restart",
-            _calm,
+            _even(0.4),
             events=_restarts(),
             judged_from=last_start,
         ),
@@ -245,7 +229,7 @@ def scenarios() -> list[Scenario]:
         Scenario(
             # Every broker is used to some 92 % and balanced: there is nowhere to go.
             "all over the threshold",
-            _full,
+            _even(0.92),
             balanced=True,
         ),
         Scenario(
@@ -258,7 +242,6 @@ def scenarios() -> list[Scenario]:
     ]
 
 
-def named(names: Sequence[str]) -> list[Scenario]:
-    """These scenarios; all if there are no names."""
-    known = {scenario.name: scenario for scenario in scenarios()}
-    return [known[name] for name in names] if names else scenarios()
+def named(name: str) -> Scenario:
+    """The scenario with this name."""
+    return next(scenario for scenario in scenarios() if scenario.name == name)

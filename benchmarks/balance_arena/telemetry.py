@@ -7,16 +7,13 @@ from typing import Final
 import numpy as np
 
 from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S, NIC_BYTES_PER_S, World
-from quotaplane.model import BoolArray, FloatArray, IntArray
+from quotabalance.stock.stock_settings import StockSettings
+from quotaplane.model import BoolArray, FloatArray
 
 STATS_EVERY_S: Final = 60
 """``statsUpdateFrequencyInSecs`` and ``loadBalancerHostUsageCheckIntervalMinutes``."""
 CHECK_EVERY_S: Final = 5
 """``loadBalancerReportUpdateMinIntervalMillis``: how often a broker may report. The tick."""
-REPORT_AFTER_S: Final = 900
-"""``loadBalancerReportUpdateMaxIntervalMinutes``."""
-REPORT_CHANGE_PERCENT: Final = 10.0
-"""``loadBalancerReportUpdateThresholdPercentage``."""
 CORE_PERCENT: Final = 1600.0
 """Limit of a machine of size 1: sixteen cores."""
 _FEW: Final = 30.0
@@ -150,10 +147,6 @@ class Stats:
             axis=1,
         )
 
-    def held_by(self, broker: int) -> IntArray:
-        """The bundles in a broker's numbers."""
-        return np.flatnonzero(self.holder == broker)
-
     def _grow(self, bundles: int) -> None:
         more = bundles - len(self.holder)
         if more > 0:
@@ -164,9 +157,10 @@ class Stats:
 class ReportRule:
     """Whether a broker reports at its five-second check: both managers have the same rule.
 
-    Source: ``ModularLoadManagerImpl.needBrokerDataUpdate`` and ``BrokerLoadDataReporter``.
+    Source: ``ModularLoadManagerImpl.needBrokerDataUpdate`` and ``BrokerLoadDataReporter``. Usage is
+    compared in points, all else in per cent; what was 0 has changed by infinitely many.
 
-    >>> rule = ReportRule(1)
+    >>> rule = ReportRule(1, StockSettings())
     >>> def report(now_s: float, rate: float, percent: float) -> bool:
     ...     sums, usage = np.array([[rate, 1e6, 10.0]]), np.array([percent])
     ...     due = rule.due(now_s, sums, usage)
@@ -178,7 +172,9 @@ class ReportRule:
     (False, True)
     """
 
-    def __init__(self, brokers: int) -> None:
+    def __init__(self, brokers: int, settings: StockSettings) -> None:
+        self._change_percent = settings.loadBalancerReportUpdateThresholdPercentage
+        self._after_s = 60 * settings.loadBalancerReportUpdateMaxIntervalMinutes
         self._sums = np.zeros((brokers, 3))
         self._usage = np.zeros(brokers)
         self._at_s = np.full(brokers, -np.inf)
@@ -189,7 +185,7 @@ class ReportRule:
             change = 100.0 * np.abs((self._sums - sums) / self._sums)
         change[(self._sums == 0) & (sums == 0)] = 0.0
         most = np.maximum(change.max(axis=1), np.abs(self._usage - usage_percent))
-        found: BoolArray = (most > REPORT_CHANGE_PERCENT) | (now_s - self._at_s > REPORT_AFTER_S)
+        found: BoolArray = (most > self._change_percent) | (now_s - self._at_s > self._after_s)
         return found
 
     def reported(

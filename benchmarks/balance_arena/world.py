@@ -118,7 +118,6 @@ def build(
     namespaces: int,
     bundles_each: int,
     topics_each: int = 12,
-    spread: float = 0.5,
     use: float = 0.5,
     tenants: Sequence[str] = ("acme",),
 ) -> World:
@@ -130,7 +129,6 @@ def build(
         namespaces: Number of namespaces.
         bundles_each: Bundles of each namespace, of equal ranges.
         topics_each: Topics of each bundle, on average.
-        spread: Sigma of the logarithm of bundles' rates.
         use: Mean part of the capacity that is used.
         tenants: Of the namespaces, in turn.
     """
@@ -142,7 +140,7 @@ def build(
             all_bundles.append(BundleName(name, low, high))
     names = [str(bundle) for bundle in all_bundles]
     count = len(all_bundles)
-    total = rng.lognormal(0.0, spread, count)
+    total = rng.lognormal(0.0, 0.5, count)
     total *= use * brokers * CAPACITY_BYTES_PER_S / total.sum()
     topics = np.maximum(rng.poisson(topics_each, count), 2)
     bundle_of = np.repeat(np.arange(count), topics)
@@ -187,3 +185,13 @@ def place_balanced(
 def place_random(world: World, brokers: Sequence[int], rng: np.random.Generator) -> None:
     """Every bundle anywhere, whatever it carries."""
     world.owner[:] = rng.choice(np.asarray(brokers), len(world.bundles))
+
+
+def heat(rng: np.random.Generator, world: World, pool: Sequence[int], to: float) -> None:
+    """Bundles of a pool come to its first broker until it carries so many times the pool's mean."""
+    size = world.bundle_rates()[:, :2].sum(axis=1)
+    for bundle in rng.permutation(np.flatnonzero(np.isin(world.owner, pool))):
+        use = world.use(size)[list(pool)]
+        if use[0] >= to * use.mean():
+            return
+        world.owner[bundle] = pool[0]

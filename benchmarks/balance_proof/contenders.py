@@ -47,9 +47,8 @@ def _ours(cluster: PulsarCluster, folder: Path) -> Iterator[Callable[[], None]]:
         rest.create_topic(f"persistent://{_NAMESPACE}/{topic}")
     programs = _OurPrograms(our_settings(cluster, folder), folder)
     try:
-        programs.start()
         # Spark's first batches take longest; a job that runs has them behind it.
-        programs.wait_for_a_decision()
+        programs.start().wait_for("decided=1", _READY_WITHIN_S)
         yield programs.follow_policies
         programs.check()
     finally:
@@ -66,8 +65,8 @@ class _OurPrograms:
         self._running: dict[str, Program] = {}
         self._starts = 0
 
-    def start(self) -> None:
-        """Start all; returns when the job is ready."""
+    def start(self) -> Program:
+        """Start all, and return the job when it is ready."""
         self._conf.write_text(yaml.safe_dump(self._settings))
         conf = ["--conf", str(self._conf)]
         self._starts += 1
@@ -75,12 +74,10 @@ class _OurPrograms:
         self._start("job", [str(ROOT / "spark-submit.sh"), "balance", *conf])
         self._running["job"].wait_for("ready", _READY_WITHIN_S)
         self._start("executor", [*self._command, "execute", "--auto", *conf])
+        return self._running["job"]
 
     def _start(self, name: str, command: list[str]) -> None:
         self._running[name] = Program(command, self._folder / f"{name}-{self._starts}.log")
-
-    def wait_for_a_decision(self) -> None:
-        self._running["job"].wait_for("decided=1", _READY_WITHIN_S)
 
     def follow_policies(self) -> None:
         """Put the cluster's policies into the settings and start again, as the pages say."""

@@ -114,16 +114,7 @@ def _create(cluster: PulsarCluster) -> None:
 def _isolate(cluster: PulsarCluster) -> None:
     """Leave a broker to the namespace ``hot``, as an administrator does."""
     host = urlsplit(cluster.admin_urls[HOT_BROKER]).hostname or ""
-    policy = {
-        "namespaces": [f"{TENANT}/hot"],
-        "primary": [re.escape(host)],
-        "secondary": [],
-        "auto_failover_policy": {
-            "policy_type": "min_available",
-            "parameters": {"min_limit": "1", "usage_threshold": "100"},
-        },
-    }
-    cluster.rest().call("POST", f"clusters/{CLUSTER}/namespaceIsolationPolicies/hot", policy)
+    cluster.rest().put_isolation("hot", f"{TENANT}/hot", [re.escape(host)])
 
 
 def _connect(loads: Mapping[str, LoadProcess]) -> None:

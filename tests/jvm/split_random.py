@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.balance_arena.telemetry import ReportRule
+from quotabalance.planning.cluster_load import ClusterLoad
+from quotabalance.stock.bundle_ranking import max_usage, traffic_of
+from quotabalance.stock.java import percent_usage
 from quotabalance.stock.leader import Leader
-from quotabalance.stock.report_rule import needs_report, summaries
 from quotabalance.stock.split_algorithms import (
     TopicRates,
     default_boundaries,
@@ -19,8 +22,9 @@ from quotabalance.stock.split_algorithms import (
     topic_hash,
 )
 from quotabalance.stock.split_triggers import BundleSplitterTask, ExtensibleSplitter
-from quotabalance.stock.stock_settings import stock_settings
+from quotabalance.stock.stock_settings import StockSettings, stock_settings
 from quotaplane.errors import InputError
+from quotaplane.model import FloatArray
 from quotaplane.topics.bundle_names import FULL_RANGE, parse_bundle
 from tests.jvm.transfer_cases import stock_round
 
@@ -201,15 +205,22 @@ def _our_boundaries(case: Json) -> Any:
 def _our_reports(case: Json) -> list[bool]:
     settings = stock_settings(case["conf"])
     last, now = (stock_round(round_).load for round_ in case["rounds"])
-    return [
-        needs_report(
-            summaries(last, settings, extensible=extensible)[0],
-            summaries(now, settings, extensible=extensible)[0],
-            case["age_s"],
-            settings,
-        )
-        for extensible in (False, True)
-    ]
+    found = []
+    for extensible in (False, True):
+        rule = ReportRule(1, settings)
+        rule.reported(np.array([True]), 0.0, *_reported(last, settings, extensible))
+        found += rule.due(case["age_s"], *_reported(now, settings, extensible)).tolist()
+    return found
+
+
+def _reported(
+    load: ClusterLoad, settings: StockSettings, extensible: bool
+) -> tuple[FloatArray, FloatArray]:
+    """The numbers that brokers compare. Only the modular manager gives resources weights."""
+    percents = percent_usage(load.usage, load.limit)[:, [0, 2, 3, 4]].max(axis=1)
+    traffic = traffic_of(load)
+    sums = np.column_stack((traffic.messages_per_s, traffic.bytes_per_s, traffic.bundles))
+    return sums, percents if extensible else 100 * max_usage(load, settings)
 
 
 def same(ours: Any, said: Any) -> bool:

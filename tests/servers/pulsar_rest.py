@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import httpx
+
+from tests.servers.pulsar_roles import CLUSTER
 
 UNLIMITED: Final = -1
 
@@ -105,6 +108,26 @@ class PulsarRest:
         }
         self.call("PUT", f"resourcegroups/{name}", quotas)
         return name
+
+    def put_isolation(
+        self,
+        name: str,
+        namespaces: str,
+        primary: Sequence[str],
+        *,
+        secondary: Sequence[str] = (),
+        min_primary: int = 1,
+        unload_scope: str | None = None,
+    ) -> None:
+        """Create an isolation policy, or change it."""
+        parameters = {"min_limit": str(min_primary), "usage_threshold": "100"}
+        policy = {
+            "namespaces": [namespaces],
+            "primary": list(primary),
+            "secondary": list(secondary),
+            "auto_failover_policy": {"policy_type": "min_available", "parameters": parameters},
+        } | ({"unload_scope": unload_scope} if unload_scope else {})
+        self.call("POST", f"clusters/{CLUSTER}/namespaceIsolationPolicies/{name}", policy)
 
     def counter(self, topic: str, name: str = "msgInCounter") -> int:
         """A counter in the topic's statistics; unlike rates it is live."""

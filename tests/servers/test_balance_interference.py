@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -17,25 +16,21 @@ import pytest
 from quotabalance.agent.bundle_mover import ATTEMPTS
 from quotabalance.planning.decisions import Decisions, Move
 from quotabalance.record import outcomes
+from tests.servers.balance_rig import Rig, quick_cluster
 from tests.servers.pulsar_clients import quiet_client
 from tests.servers.pulsar_cluster import MANAGERS, PulsarCluster
 from tests.servers.pulsar_rest import PulsarRest
-from tests.servers.test_balance_pulsar import Rig
 from tests.waiting import meanwhile, wait_until
 
 pytestmark = pytest.mark.nightly
 
-_BITS = 3
-BUNDLES = 1 << _BITS
+BUNDLES = 8
 
 
 @pytest.fixture(scope="module", params=MANAGERS)
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     folder = tmp_path_factory.mktemp("interference")
-    settings = {"statsUpdateInitialDelayInSecs": "1", **MANAGERS[request.param]}
-    with PulsarCluster(
-        folder / "cluster", brokers=3, stats_interval_s=1, broker_settings=settings
-    ) as cluster:
+    with quick_cluster(folder, request.param, brokers=3) as cluster:
         yield Rig(cluster, folder)
 
 
@@ -77,21 +72,6 @@ class Traffic:
         assert len(self._acknowledged) > 10 * len(self._producers)
         wait_until(lambda: self._acknowledged <= self._received)
         self._client.close()
-
-
-def namespace_on_first(rig: Rig, name: str) -> tuple[list[str], list[str]]:
-    """Bundles of a namespace, all on the first broker, and a topic in each."""
-    namespace = rig.cluster.rest().create_namespace(f"public/{name}", bundles=BUNDLES)
-    topics: dict[int, str] = {}
-    for number in range(400):
-        topic = f"persistent://{namespace}/topic-{number}"
-        topics.setdefault(zlib.crc32(topic.encode()) >> (32 - _BITS), topic)
-    for topic in topics.values():
-        rig.cluster.rest().create_topic(topic)
-        rig.cluster.move(topic, 0)
-    edges = [f"0x{place << (32 - _BITS):08x}" for place in range(BUNDLES)] + ["0xffffffff"]
-    bundles = [f"{namespace}/{low}_{high}" for low, high in itertools.pairwise(edges)]
-    return bundles, [topics[place] for place in range(BUNDLES)]
 
 
 def drained(rig: Rig, bundles: list[str]) -> str:
@@ -136,10 +116,7 @@ def last_rows(rig: Rig, plan: str, bundles: list[str]) -> dict[str, dict[str, An
 
 
 def each_has_one_owner(rig: Rig, bundles: list[str]) -> bool:
-    lists = [
-        rig.cluster.rest(place).call("GET", f"brokers/quotaplane/{broker}/ownedNamespaces")
-        for place, broker in enumerate(rig.brokers)
-    ]
+    lists = [rig.owned(place) for place in range(len(rig.brokers))]
     return all(sum(bundle in owned for owned in lists) == 1 for bundle in bundles)
 
 
@@ -151,7 +128,7 @@ def sheds(rest: PulsarRest) -> bool:
 def first_has_moved(rig: Rig, bundles: list[str], over: threading.Event) -> bool:
     """Wait until a bundle is at the second broker; False: it is over before."""
     while not over.wait(0.02):
-        if any(rig.owner(bundle) == rig.brokers[1] for bundle in bundles):
+        if rig.owned(1).intersection(bundles):
             return True
     return False
 
@@ -166,7 +143,7 @@ def again_and_again(ask: Callable[[], object], every_s: float) -> Callable[[thre
 
 
 def test_a_storm_of_unloads(rig: Rig) -> None:
-    bundles, topics = namespace_on_first(rig, "storm")
+    bundles, topics = rig.place("public/storm", BUNDLES)
     namespace = bundles[0].rpartition("/")[0]
     other = PulsarRest(rig.cluster.admin_urls[2])
     storm = again_and_again(lambda: other.call("PUT", f"namespaces/{namespace}/unload"), 0.2)
@@ -187,7 +164,7 @@ def test_a_storm_of_unloads(rig: Rig) -> None:
 
 
 def test_lookups_by_another_broker(rig: Rig) -> None:
-    bundles, topics = namespace_on_first(rig, "looked-up")
+    bundles, topics = rig.place("public/looked-up", BUNDLES)
     clients = [PulsarRest(rig.cluster.admin_urls[2]) for _ in range(3)]
 
     def look_up(client: PulsarRest) -> Callable[[], object]:
@@ -212,7 +189,7 @@ def test_lookups_by_another_broker(rig: Rig) -> None:
 
 
 def test_a_target_that_restarts_in_the_middle(rig: Rig) -> None:
-    bundles, topics = namespace_on_first(rig, "restart")
+    bundles, topics = rig.place("public/restart", BUNDLES)
 
     def restart(over: threading.Event) -> None:
         if first_has_moved(rig, bundles, over):

@@ -7,8 +7,8 @@ two pools. The brokers have addresses of their own, as policies name hosts.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,8 @@ from quotabalance.planning.options import read_options
 from quotabalance.planning.planner import BalanceRound, decide
 from quotabalance.planning.policies import read_policies
 from quotabalance.record import outcomes
+from tests.servers.balance_rig import Rig, quick_cluster
 from tests.servers.pulsar_clients import publishing
-from tests.servers.pulsar_cluster import MANAGERS, PulsarCluster
-from tests.servers.test_balance_pulsar import Rig
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.nightly
@@ -34,7 +33,6 @@ BUNDLES = 8
 ROUNDS = 10
 CALM = {"resources": [], "max_bytes_share_per_round": 1, "start_above": 0.4, "stop_below": 0.3}
 """Options: all brokers are on one machine, so bytes count, and the rates of a second are noisy."""
-POLICY = "clusters/quotaplane/namespaceIsolationPolicies"
 CLUSTERS = (("modular", 3), ("modular", 4), ("extensible", 4))
 
 
@@ -47,39 +45,11 @@ class Pools(Rig):
         self.pools = {"left": hosts[:2], "right": hosts[2:]}
         self.two = len(hosts) == 4
 
-    def place(self, tenant: str, name: str, on: int, bundles: int = BUNDLES) -> list[str]:
-        """A topic in each bundle of a new namespace, all on one broker; returns the topics."""
-        rest = self.cluster.rest()
-        namespace = rest.create_namespace(f"{tenant}/{name}", bundles=bundles)
-        found: dict[int, str] = {}
-        for number in range(400):
-            topic = f"persistent://{namespace}/topic-{number}"
-            found.setdefault(zlib.crc32(topic.encode()) * bundles >> 32, topic)
-        for topic in found.values():
-            rest.create_topic(topic)
-            self.cluster.move(topic, on)
-        return list(found.values())
-
-    def put_policy(self, name: str, namespaces: str, primary: Sequence[str]) -> None:
-        """Set or change a policy. Pulsar itself leaves the bundles where they are."""
-        policy = {
-            "namespaces": [namespaces],
-            "primary": list(primary),
-            "secondary": [],
-            "auto_failover_policy": {
-                "policy_type": "min_available",
-                "parameters": {"min_limit": "1", "usage_threshold": "100"},
-            },
-            "unload_scope": "none",
-        }
-        self.cluster.rest().call("POST", f"{POLICY}/{name}", policy)
-
     def owners(self, namespace: str) -> dict[str, str]:
         """Brokers by bundle."""
-        found = {}
+        found: dict[str, str] = {}
         for place, broker in enumerate(self.brokers):
-            path = f"brokers/quotaplane/{broker}/ownedNamespaces"
-            for bundle in self.cluster.rest(place).call("GET", path):
+            for bundle in self.owned(place):
                 if bundle.startswith(f"{namespace}/"):
                     assert bundle not in found, f"{broker} and {found[bundle]} have {bundle}"
                     found[bundle] = broker
@@ -134,13 +104,7 @@ def rig(
 ) -> Iterator[Pools]:
     manager, brokers = request.param
     folder = tmp_path_factory.mktemp("policies")
-    with PulsarCluster(
-        folder / "cluster",
-        brokers=brokers,
-        stats_interval_s=1,
-        broker_settings={"statsUpdateInitialDelayInSecs": "1", **MANAGERS[manager]},
-        own_hosts=True,
-    ) as cluster:
+    with quick_cluster(folder, manager, brokers, own_hosts=True) as cluster:
         for tenant in ("left", "right"):
             cluster.rest().create_tenant(tenant)
         yield Pools(cluster, folder)
@@ -165,16 +129,18 @@ def balance_until_done(rig: Pools, policies: dict[str, Any], bundles: set[str]) 
 def test_policies_are_set_changed_and_broken(
     rig: Pools, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    left, right = rig.place("left", "orders", 2), rig.place("right", "bills", 0)
-    bundles = {*rig.owners("left/orders"), *rig.owners("right/bills")}
-    assert len(bundles) == 2 * BUNDLES
-    rig.put_policy("left", "left/.*", rig.pools["left"])
+    left, topics = rig.place("left/orders", BUNDLES, on=2)
+    right, more_topics = rig.place("right/bills", BUNDLES)
+    bundles = {*left, *right}
+    # Pulsar itself leaves the bundles where they are.
+    isolate = partial(rig.cluster.rest().put_isolation, unload_scope="none")
+    isolate("left", "left/.*", rig.pools["left"])
     if rig.two:
-        rig.put_policy("right", "right/.*", rig.pools["right"])
+        isolate("right", "right/.*", rig.pools["right"])
     # All bundles stand where their policies, or those of others, forbid them.
     assert set(rig.owners("left/orders").values()) == {rig.brokers[2]}
     assert set(rig.owners("right/bills").values()) == {rig.brokers[0]}
-    with publishing(rig.cluster.service_url, *left, *right, per_s=20):
+    with publishing(rig.cluster.service_url, *topics, *more_topics, per_s=20):
         balance_until_done(rig, rig.take_policies(capsys), bundles)
         shares = list(rig.owners("left/orders").values())
         assert set(shares) == set(rig.brokers[:2])
@@ -182,12 +148,12 @@ def test_policies_are_set_changed_and_broken(
         assert max(shares.count(broker) for broker in rig.brokers[:2]) <= BUNDLES // 2 + 1
 
         # The pool is cut to one broker, which then carries far more than the mean of all.
-        rig.put_policy("left", "left/.*", rig.pools["left"][:1])
+        isolate("left", "left/.*", rig.pools["left"][:1])
         balance_until_done(rig, rig.take_policies(capsys), bundles)
         assert set(rig.owners("left/orders").values()) == {rig.brokers[0]}
 
         # A policy that matches no broker: its bundles stay, and it is named once.
-        rig.put_policy("left", "left/.*", ["10[.]9[.]9[.]9"])
+        isolate("left", "left/.*", ["10[.]9[.]9[.]9"])
         before = rig.owners("left/orders")
         plan = rig.decided(rig.take_policies(capsys), bundles)
         assert not any(move.bundle.startswith("left/") for move in plan.moves)
@@ -210,7 +176,7 @@ def test_a_bundle_with_too_many_topics_is_divided_by_topics(
     for topic in topics:
         rest.create_topic(topic)
     rig.cluster.move(topics[0], 2)
-    rig.put_policy("left", "left/.*", rig.pools["left"])
+    rig.cluster.rest().put_isolation("left", "left/.*", rig.pools["left"], unload_scope="none")
     policies = rig.take_policies(capsys)
 
     def connections() -> dict[str, list[str]]:

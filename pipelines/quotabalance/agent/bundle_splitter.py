@@ -12,7 +12,7 @@ from quotabalance.planning.decisions import Split
 from quotabalance.planning.split_positions import split_positions
 from quotabalance.pulsar_admin.bundle_actions import bundle_bounds, split, topic_weights
 from quotaplane.errors import ClusterError, InputError
-from quotaplane.pulsar_admin.rest import Rest
+from quotaplane.pulsar_admin.rest import RefusedError, Rest
 from quotaplane.topics.bundle_names import BundleName, parse_bundle
 
 _BY_TOPICS: Final = ("Topics", "Sessions")
@@ -56,7 +56,7 @@ async def split_bundle(
     steps = [(boundary,) for boundary in sorted(boundaries)] if one_by_one else [boundaries]
     for made, step in enumerate(steps):
         try:
-            await _split_and_look(rest, bundle, step, timeout_s)
+            await _split_and_look(rest, bundle, step, timeout_s, tries=_LOOKS if made else 1)
         except ClusterError as error:
             done = f"{made} of {len(steps)} boundaries made: " if made else ""
             raise ClusterError(f"{done}{error}") from None
@@ -65,9 +65,19 @@ async def split_bundle(
 
 
 async def _split_and_look(
-    rest: Rest, bundle: BundleName, boundaries: tuple[int, ...], timeout_s: float
+    rest: Rest, bundle: BundleName, boundaries: tuple[int, ...], timeout_s: float, tries: int
 ) -> None:
-    await split(rest, str(bundle), boundaries, timeout_s)
+    """One step; in several ``tries``, as a broker may not know a bundle yet that the step before
+    has made, though the namespace has its bounds.
+    """
+    for left in reversed(range(tries)):
+        try:
+            await split(rest, str(bundle), boundaries, timeout_s)
+            break
+        except RefusedError:
+            if not left:
+                raise
+            await asyncio.sleep(_LOOK_EVERY_S)
     for _ in range(_LOOKS):
         if set(boundaries) <= set(await bundle_bounds(rest, bundle.namespace)):
             return

@@ -66,7 +66,6 @@ class Executor:
         cluster: the cluster's name.
         record: where every action is recorded; None = nowhere.
         say: prints a line for the administrator.
-        now_ms: the wall clock.
         tolerance: how far the load may have moved on since a plan.
     """
 
@@ -77,7 +76,6 @@ class Executor:
         cluster: str,
         record: ActionRecord | None,
         say: Say,
-        now_ms: Callable[[], float] = lambda: time.time() * 1000.0,
         tolerance: Tolerance = TOLERANCE,
     ) -> None:
         settings = balance.execute
@@ -85,7 +83,7 @@ class Executor:
         self._resources = read_options(balance.options).resources
         self._policies = read_policies(balance.policies)
         self._drained = self._policies.drained_brokers.union(balance.collect.draining)
-        self._record, self._say, self._now_ms = record, say, now_ms
+        self._record, self._say = record, say
         self._tolerance = tolerance
         self.pace = MovePace(settings.max_moves_at_once)
         self.counts: Counter[str] = Counter()
@@ -104,7 +102,7 @@ class Executor:
         self._note_own_balancing(view)
         check = check_plan(plan.decisions, self._now(view), self._tolerance)
         refusals = list(check.refusals)
-        age_s = (self._now_ms() - plan.decided_at_ms) / 1000.0
+        age_s = time.time() - plan.decided_at_ms / 1000.0
         if age_s > self._settings.max_plan_age_s:
             limit = self._settings.max_plan_age_s
             refusals.insert(0, f"it is {age_s:.0f} s old; at most {limit:g} s are allowed")
@@ -146,7 +144,8 @@ class Executor:
         assert not verdict.whole
         counts: Counter[str] = Counter()
         self._unrecorded = ""
-        await self._note(plan, Action("plan", "begun", message=_size(plan)))
+        size = f"{len(plan.decisions.moves)} moves, {len(plan.decisions.splits)} splits"
+        await self._note(plan, Action("plan", "begun", message=size))
         # A split is no use before its time: all splits first, as moves may follow from them later.
         check = verdict.check
         for split, refusal in zip(plan.decisions.splits, check.of_splits, strict=True):
@@ -332,14 +331,10 @@ class Executor:
             self._unrecorded = "actions can't be recorded"
 
 
-def _size(plan: PlanMessage) -> str:
-    return f"{len(plan.decisions.moves)} moves, {len(plan.decisions.splits)} splits"
-
-
 class MovePace:
     """The number of moves under way at once, between 1 and ``most``.
 
-    >>> pace = MovePace(most=8, slow_s=2.0)
+    >>> pace = MovePace(most=8)
     >>> for _ in range(3):
     ...     pace.note(0.1)
     >>> pace.at_once
@@ -349,8 +344,8 @@ class MovePace:
     1
     """
 
-    def __init__(self, most: int, slow_s: float = SLOW_MOVE_S) -> None:
-        self._most, self._slow_s = most, slow_s
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._good = 0
         self._ignored = 0
         """Moves that began before the last decrease; they say nothing about the new pace."""
@@ -365,7 +360,7 @@ class MovePace:
         """
         self.failures_in_a_row = self.failures_in_a_row + 1 if took_s is None else 0
         ignored, self._ignored = self._ignored > 0, max(self._ignored - 1, 0)
-        if took_s is not None and took_s <= self._slow_s:
+        if took_s is not None and took_s <= SLOW_MOVE_S:
             self._good += 1
             if self._good >= self.at_once and self.at_once < self._most:
                 self.at_once, self._good = self.at_once + 1, 0

@@ -147,13 +147,11 @@ def _answerer(args: argparse.Namespace) -> Callable[[object, str], tuple[Any, Ca
         inform(line)
 
     def place(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
-        placed = answer_places(_of_class(raw, wanted, conf, PlaceCase), source=source)
+        placed = answer_places(_of_class(raw, wanted, conf, PlaceCase), source)
         return placed, lambda: placements_table(placed)
 
     def split(raw: object, source: str) -> tuple[Any, Callable[[], str]]:
-        found = answer_splits(
-            _of_class(raw, wanted, conf, TriggersCase, BoundariesCase), source=source
-        )
+        found = answer_splits(_of_class(raw, wanted, conf, TriggersCase, BoundariesCase), source)
         return found, lambda: splits_table(found)
 
     def shed(raw: object, source: str) -> tuple[Any, Callable[[], str]]:

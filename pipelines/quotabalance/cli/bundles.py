@@ -43,17 +43,18 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("the record has no load reports in that time")
     use = bundle_use(load, BalanceOptions().bundle_limits)
     found = too_many(use).to_pylist()
+    table = tuple(use.column_names), [tuple(row.values()) for row in found]
     total = {"namespaces": use.num_rows, "bundles": sum(use["bundles"].to_pylist())}
     print_answer(
         args,
         lambda: json.dumps({**total, "too_many": found}),
         lambda: (
-            (tuple(use.column_names), [tuple(row.values()) for row in found])
+            table
             if found
             else "none of {namespaces} namespaces with {bundles} bundles has many idle ones".format(
                 **total
             )
         ),
-        lambda: (tuple(use.column_names), [tuple(row.values()) for row in found]),
+        lambda: table,
     )
     return 0

@@ -17,12 +17,7 @@ from quotabalance.planning.bundle_orders import NotMade, not_made_of, not_made_t
 from quotabalance.planning.decisions import Decisions
 from quotabalance.planning.options import BalanceOptions
 from quotabalance.planning.planner import BalanceRound, fitting
-from quotabalance.planning.report_choice import (
-    MOST_BUNDLES,
-    NOT_NEWER,
-    TOO_MANY_BUNDLES,
-    choose,
-)
+from quotabalance.planning.report_choice import MOST_BUNDLES, NOT_NEWER, TOO_MANY_BUNDLES, choose
 from quotabalance.planning.reported_loads import ReportedLoads
 from quotabalance.planning.reports_intake import RoundOfReports, gone_skip, round_of
 from quotabalance.record.strategies import StrategyInForce

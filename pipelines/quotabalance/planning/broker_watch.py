@@ -108,7 +108,7 @@ class Overload(NamedTuple):
         margin: FloatArray = np.minimum(self.caution * self.error, (self.start - self.stop) / 2)
         return self.start - margin
 
-    def target(self, broker: int, relieved: int = 1) -> float:
+    def target(self, broker: int, relieved: int) -> float:
         """How far above the mean a relieved broker may seem to be, so that it truly is below start:
         ``stop``, or the start less its probable error, at least half of ``stop``.
 

@@ -1,4 +1,4 @@
-"""Where to split a bundle: positions that give each new bundle an equal part of the bytes."""
+"""Where to split a bundle: the position that gives both new bundles an equal part of the bytes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from quotaplane.model import FloatArray, IntArray
 from quotaplane.topics.bundle_names import BundleName
 
 
-def split_positions(
-    bundle: BundleName, hashes: IntArray, weights: FloatArray, parts: int = 2
-) -> tuple[int, ...]:
-    """The boundaries that divide a bundle's topics most evenly by weight.
+def split_positions(bundle: BundleName, hashes: IntArray, weights: FloatArray) -> tuple[int, ...]:
+    """The boundary that divides a bundle's topics most evenly by weight.
 
-    Topics with the same hash stay together. A boundary is in the middle between the hashes of the
+    Topics with the same hash stay together. The boundary is in the middle between the hashes of the
     two topics around it, so a new topic may come on either side. Idle topics don't decide, unless
     all are idle: then each topic weighs the same.
 
@@ -22,11 +20,10 @@ def split_positions(
         bundle: the bundle.
         hashes: (n,) hash of each topic, crc32 of its full name.
         weights: (n,) what is to be divided, for example bytes per second; at least 0.
-        parts: wanted number of bundles; fewer if there are fewer different hashes.
 
     Returns:
-        Ascending, strictly inside the range; the first hash of each new bundle. Empty: all topics
-        have one hash, so no split can divide them.
+        The first hash of the second bundle. Empty: all topics have one hash, so no split can divide
+        them.
 
     Raises:
         InputError: a hash is outside the bundle, or a weight is negative or not finite.
@@ -39,8 +36,6 @@ def split_positions(
     >>> split_positions(bundle, np.array([10, 10]), np.array([6.0, 3.0]))
     ()
     """
-    if parts < 2:
-        raise InputError(f"bundle {bundle}: can't be split into {parts} parts")
     _check(bundle, hashes, weights)
     places, of_topic = np.unique(hashes, return_inverse=True)
     weight = np.bincount(of_topic.reshape(-1), weights, len(places))
@@ -48,23 +43,18 @@ def split_positions(
         # No two busy ones: the idle topics decide, but a trifle against the busy one.
         weight = weight + (weight.max(initial=0.0) or 1.0) / (len(hashes) + 1)
     busy = np.flatnonzero(weight > 0)
-    parts = min(parts, len(busy))
-    if parts < 2:
+    if len(busy) < 2:
         return ()
     ends = np.cumsum(weight[busy])
-    goals = ends[-1] * np.arange(1, parts) / parts
-    # After busy topic i the running sum is ends[i]: of the two cuts around a goal, the nearer one.
-    after = np.searchsorted(ends, goals)
-    before = np.maximum(after - 1, 0)
-    nearer = np.where(goals - ends[before] <= ends[after] - goals, before, after)
-    # At least one busy topic between two cuts, and one after the last.
-    order = np.arange(len(nearer))
-    nearer = np.maximum.accumulate(np.maximum(nearer, order) - order) + order
-    nearer = np.minimum(nearer, len(busy) - 1 - order[::-1] - 1)
-    left, right = places[busy[nearer]], places[busy[nearer + 1]]
-    cuts = left + (right - left) // 2 + 1
+    half = ends[-1] / 2
+    # After busy topic i the sum is ends[i]: of the two cuts around the half, the nearer one.
+    after = int(np.searchsorted(ends, half))
+    before = max(after - 1, 0)
+    nearer = before if half - ends[before] <= ends[after] - half else after
+    left, right = places[busy[min(nearer, len(busy) - 2) :][:2]].tolist()
+    cut = left + (right - left) // 2 + 1
     # A last bundle has no hash above its highest one.
-    return tuple(cuts[cuts < bundle.high].tolist())
+    return (cut,) if cut < bundle.high else ()
 
 
 def _check(bundle: BundleName, hashes: IntArray, weights: FloatArray) -> None:

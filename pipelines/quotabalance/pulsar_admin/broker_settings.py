@@ -30,18 +30,9 @@ async def read_broker_settings(rest: Rest, broker_url: str) -> BrokerSettings:
     """
     answer = await rest.get_bytes(_RUNTIME, broker_url)
     try:
-        return settings_in(dict(parse_bounded(answer)))
+        configuration = dict(parse_bounded(answer))  # all values are texts
     except MALFORMED:
         raise rest.failure(f"GET {_RUNTIME}: the answer has no settings") from None
-
-
-def settings_in(configuration: dict[str, object]) -> BrokerSettings:
-    """The settings in a broker's configuration, all values of which are texts.
-
-    >>> settings_in({"loadManagerClassName": "x.ExtensibleLoadManagerImpl",
-    ...     "loadBalancerSheddingEnabled": "true", "loadBalancerAutoBundleSplitEnabled": "false"})
-    BrokerSettings(extensible=True, switched_on=('loadBalancerSheddingEnabled',))
-    """
     manager = str(configuration.get("loadManagerClassName", ""))
     on = [key for key in _SWITCHES if configuration.get(key) == "true"]
     if configuration.get(_ENABLED, "true") != "true":

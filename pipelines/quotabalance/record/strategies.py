@@ -11,7 +11,6 @@ from quotabalance.planning.decisions import OURS, Decisions
 from quotabalance.planning.options import BalanceOptions, read_options
 from quotabalance.planning.planner import BalanceRound, BalanceState, decide
 from quotabalance.planning.policies import Policies, read_policies
-from quotabalance.stock.leader_memory import memory_of, with_memory
 from quotabalance.stock.stock_leader import StockLeader
 from quotabalance.stock.stock_settings import StockSettings, stock_settings
 from quotaplane.errors import InputError
@@ -44,21 +43,6 @@ class OurStrategy:
         return self._state.to_bytes()
 
 
-class PulsarsStrategy:
-    """One of Pulsar's."""
-
-    def __init__(self, leader: StockLeader) -> None:
-        self._leader = leader
-
-    def decide(self, round_: BalanceRound, *, proposed: bool = False) -> Decisions:
-        """See ``Strategy``."""
-        return self._leader.decide(round_, proposed=proposed)
-
-    def to_bytes(self) -> bytes:
-        """See ``Strategy``."""
-        return memory_of(self._leader)
-
-
 @dataclass(frozen=True)
 class StrategyInForce:
     """A strategy's name and settings, as the record of a round has them."""
@@ -81,8 +65,8 @@ class StrategyInForce:
             state = BalanceState.empty() if memory is None else BalanceState.from_bytes(memory)
             return OurStrategy(self.options, self.policies, state)
         if memory is None:
-            return PulsarsStrategy(StockLeader(self.name, self.stock, self.policies))
-        return PulsarsStrategy(with_memory(memory, self.stock, self.policies))
+            return StockLeader(self.name, self.stock, self.policies)
+        return StockLeader.from_bytes(memory, self.stock, self.policies)
 
     def settings_text(self) -> str:
         """The settings as JSON, the same text for the same settings."""

@@ -58,8 +58,8 @@ class BundleAverages:
         last = self._aligned(load.bundles)
         samples = np.minimum(last.samples + 1, LONG_SAMPLES)
         self._last = Averages(
-            _averaged(last.short_term, load.rates, np.minimum(samples, SHORT_SAMPLES)),
-            _averaged(last.long_term, load.rates, samples),
+            averaged(last.short_term, load.rates, np.minimum(samples, SHORT_SAMPLES)),
+            averaged(last.long_term, load.rates, samples),
             samples,
         )
         self._names = load.bundles
@@ -78,7 +78,8 @@ class BundleAverages:
         return fresh
 
 
-def _averaged(before: FloatArray, sample: FloatArray, count: IntArray) -> FloatArray:
+def averaged(before: FloatArray, sample: FloatArray, count: IntArray) -> FloatArray:
+    """Averages of ``count`` samples, shape (N,), of which the last is this; shapes (N, 4)."""
     counted = count[:, None]
     with np.errstate(over="ignore"):
         after: FloatArray = ((counted - 1) * before + sample) / counted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions, Skip
 from quotabalance.stock.averages import BundleAverages
 from quotabalance.stock.interface import ForgetsBrokers, Shedder, StockRound
-from quotabalance.stock.report_rule import is_recent
 from quotabalance.stock.stock_settings import StockSettings, stock_settings
 from quotaplane.errors import InputError
 from quotaplane.model import BoolArray
+
+_MINUTE_S: Final = 60
 
 
 class StockCase(NamedTuple):
@@ -75,24 +76,42 @@ class Leader:
         return np.fromiter((name in names for name in bundles), np.bool_, len(bundles))
 
 
+def is_recent(unloaded_s: float, now_s: float, settings: StockSettings) -> bool:
+    """Whether a bundle was unloaded less than the grace period ago, or exactly as long.
+
+    >>> is_recent(0, 1800, StockSettings()), is_recent(0, 1800.001, StockSettings())
+    (True, False)
+    """
+    grace_s = settings.loadBalancerSheddingGracePeriodMinutes * _MINUTE_S
+    return unloaded_s >= now_s - grace_s
+
+
 def decide_rounds(
     case: StockCase, shedder: Shedder, round_s: float = 60.0
 ) -> Iterator[tuple[StockRound, Decisions]]:
     """Feed a case's rounds to an instance; the rounds are ``round_s`` seconds apart.
 
-    The strategy is called even for a single broker; Pulsar's leader does not call it then. Nor does
-    it if its settings switch shedding off.
+    The strategy is called even for a single broker; Pulsar's leader does not call it then.
     """
-    off = switched_off(case.settings, "loadBalancerSheddingEnabled", "nothing is moved")
     leader = Leader(case.settings, case.recent)
     for number, load in enumerate(case.rounds):
         round_ = leader.round(load, number * round_s)
-        if off:
-            yield round_, Decisions(skips=(off,))
-            continue
-        if isinstance(shedder, ForgetsBrokers):
-            shedder.active_brokers(load.brokers)
-        yield round_, shedder.shed(round_)
+        yield round_, shed_round(shedder, round_, case.settings)
+
+
+def shed_round(
+    shedder: Shedder, round_: StockRound, settings: StockSettings, fewest: int = 0
+) -> Decisions:
+    """Call a strategy, unless settings switch it off or there are fewer brokers than ``fewest``."""
+    off = switched_off(settings, "loadBalancerSheddingEnabled", "nothing is moved")
+    if off:
+        return Decisions(skips=(off,))
+    brokers = round_.load.brokers
+    if isinstance(shedder, ForgetsBrokers):
+        shedder.active_brokers(brokers)
+    if len(brokers) < fewest:
+        return Decisions(skips=(Skip("", "NoBrokers", f"{len(brokers)} broker"),))
+    return shedder.shed(round_)
 
 
 def switched_off(settings: StockSettings, switch: str, effect: str) -> Skip | None:

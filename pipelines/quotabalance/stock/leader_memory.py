@@ -1,13 +1,12 @@
-"""The memory of a ``StockLeader`` as bytes, for the job's state between two micro-batches."""
+"""The memory of a strategy as bytes, for the job's state between two micro-batches."""
 
 from __future__ import annotations
 
 import io
 import pickle
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from quotabalance.planning.policies import Policies
-from quotabalance.stock.stock_leader import StockLeader
 from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.errors import ConfigError
 
@@ -26,33 +25,41 @@ _OTHERS: Final = frozenset(
 _PACKAGE: Final = __name__.rpartition(".")[0]
 
 
-def memory_of(leader: StockLeader) -> bytes:
+_UNREADABLE: Final = (
+    *(pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError),
+    *(KeyError, TypeError, ValueError, OverflowError),
+)
+
+Kept = TypeVar("Kept")
+
+
+def memory_of(kept: object) -> bytes:
     """The memory; settings and policies are not in it."""
     stream = io.BytesIO()
-    _Writer(stream).dump(leader)
+    _Writer(stream).dump(kept)
     return stream.getvalue()
 
 
-def with_memory(memory: bytes, settings: StockSettings, policies: Policies) -> StockLeader:
-    """A leader that goes on with a memory, with these settings and policies.
+def with_memory(
+    kept: type[Kept], memory: bytes, settings: StockSettings, policies: Policies
+) -> Kept:
+    """An instance of ``kept`` from its memory, with these settings and policies.
 
     Only data is read: a name in the bytes that is not one of the strategies' classes is refused.
 
     Raises:
         ConfigError: these bytes are no memory, or of another version.
-
-    >>> leader = StockLeader("ThresholdShedder", StockSettings(), Policies())
-    >>> type(with_memory(memory_of(leader), StockSettings(), Policies())).__name__
-    'StockLeader'
     """
     try:
         found = _Reader(memory, settings, policies).load()
-    except (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError) as error:
-        raise _unreadable(str(error)) from None
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise _unreadable(str(error)) from None
-    if not isinstance(found, StockLeader):
-        raise _unreadable(f"it has a {type(found).__name__}")
+        if not isinstance(found, kept):
+            raise TypeError(f"it has a {type(found).__name__}")
+    except _UNREADABLE as error:
+        raise ConfigError(
+            f"the checkpoint has a memory of Pulsar's strategy that can't be read"
+            f" ({str(error)[:200]}): start with another checkpoint folder, or with the version that"
+            " wrote it"
+        ) from None
     return found
 
 
@@ -80,10 +87,3 @@ class _Reader(pickle.Unpickler):
         if found is None or (package == _PACKAGE and not isinstance(found, type)):
             raise pickle.UnpicklingError(f"{module}.{name} is not part of a memory")
         return found
-
-
-def _unreadable(why: str) -> ConfigError:
-    return ConfigError(
-        f"the checkpoint has a memory of Pulsar's strategy that can't be read ({why[:200]}): start "
-        "with another checkpoint folder, or with the version that wrote it"
-    )

@@ -49,12 +49,11 @@ class PlaceCase(CaseModel):
     for histories, plans and lookups."""
 
 
-def answer_places(case: object, cls: str = "", source: str = "case") -> list[Answer]:
+def answer_places(case: object, source: str = "case") -> list[Answer]:
     """Which brokers can be chosen for each bundle in each round.
 
     Args:
         case: parsed JSON, as ``PlaceCase``.
-        cls: the strategy, if the case names none.
         source: names the case in errors.
 
     Returns:
@@ -73,7 +72,7 @@ def answer_places(case: object, cls: str = "", source: str = "case") -> list[Ans
     for bundle in parsed.place:
         check_bundle(bundle, f"{source}: place")
     settings = case_settings(parsed.conf, source)
-    name = (parsed.cls or cls or settings.loadBalancerLoadPlacementStrategy).rpartition(".")[2]
+    name = (parsed.cls or settings.loadBalancerLoadPlacementStrategy).rpartition(".")[2]
     loads = loads_of(parsed.rounds, source, parsed.topics)
     if settings.loadManagerClassName.endswith(_EXTENSIBLE):
         return _extensible(parsed, name, settings, loads)

@@ -7,13 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from quotabalance.planning.cases import (
-    Count,
-    Rates,
-    RoundCase,
-    check_bundle,
-    loads_of,
-)
+from quotabalance.planning.cases import Count, Rates, RoundCase, check_bundle, loads_of
 from quotabalance.planning.decisions import Split
 from quotabalance.stock.leader import Leader, case_settings, switched_off
 from quotabalance.stock.split_algorithms import (
@@ -74,12 +68,11 @@ class TriggersCase(CaseModel):
     """Bundles that are being split."""
 
 
-def answer_splits(case: object, cls: str = "", source: str = "case") -> list[int] | list[Splits]:
+def answer_splits(case: object, source: str = "case") -> list[int] | list[Splits]:
     """Boundaries of one bundle, or the bundles that are split in each round.
 
     Args:
         case: parsed JSON: with ``rounds`` a ``TriggersCase``, else a ``BoundariesCase``.
-        cls: the algorithm or trigger, if the case names none.
         source: names the case in errors.
 
     Returns:
@@ -89,22 +82,23 @@ def answer_splits(case: object, cls: str = "", source: str = "case") -> list[int
     Raises:
         InputError: the case is not usable; says which field.
 
-    >>> answer_splits({"bundle": "acme/orders/0x00000000_0x80000000"}, "range_equally_divide")
+    >>> bundle = "acme/orders/0x00000000_0x80000000"
+    >>> answer_splits({"bundle": bundle, "cls": "range_equally_divide"})
     [1073741824]
     """
     if isinstance(case, dict) and "rounds" in case:
-        return _triggered(parse_case(case, TriggersCase, source), cls, source)
-    return _boundaries(parse_case(case, BoundariesCase, source), cls, source)
+        return _triggered(parse_case(case, TriggersCase, source), source)
+    return _boundaries(parse_case(case, BoundariesCase, source), source)
 
 
 def _rates(topics: Mapping[str, list[float]]) -> dict[str, TopicRates]:
     return {name: TopicRates(row[0] + row[1], row[2] + row[3]) for name, row in topics.items()}
 
 
-def _boundaries(case: BoundariesCase, cls: str, source: str) -> list[int]:
+def _boundaries(case: BoundariesCase, source: str) -> list[int]:
     settings = case_settings(case.conf, source)
     bundle = check_bundle(case.bundle, f"{source}: bundle")
-    name = case.cls or cls or settings.defaultNamespaceBundleSplitAlgorithm
+    name = case.cls or settings.defaultNamespaceBundleSplitAlgorithm
     if name == "range_equally_divide":
         found = range_equally_divide(bundle)
     elif name == "topic_count_equally_divide":
@@ -124,12 +118,12 @@ def _boundaries(case: BoundariesCase, cls: str, source: str) -> list[int]:
     return list(found)
 
 
-def _triggered(case: TriggersCase, cls: str, source: str) -> list[Splits]:
+def _triggered(case: TriggersCase, source: str) -> list[Splits]:
     settings = case_settings(case.conf, source)
     if switched_off(settings, "loadBalancerAutoBundleSplitEnabled", "nothing is split"):
         return [{} for _ in case.rounds]
     extensible = settings.loadManagerClassName.endswith("ExtensibleLoadManagerImpl")
-    name = (case.cls or cls or TRIGGERS[extensible]).rpartition(".")[2]
+    name = (case.cls or TRIGGERS[extensible]).rpartition(".")[2]
     if name in ALGORITHMS:
         raise InputError(
             f"{source}: {name} divides one bundle, so the case needs a bundle and not rounds"
@@ -149,10 +143,6 @@ def _topics(case: TriggersCase) -> tuple[dict[str, int], dict[str, dict[str, Top
     counts = {bundle: of if isinstance(of, int) else len(of) for bundle, of in case.topics.items()}
     known = {bundle: _rates(of) for bundle, of in case.topics.items() if not isinstance(of, int)}
     return counts, known
-
-
-def _of_splits(splits: list[Split]) -> Splits:
-    return {split.bundle: list(split.boundaries) for split in sorted(splits)}
 
 
 def _modular(case: TriggersCase, settings: StockSettings, source: str) -> list[Splits]:
@@ -187,5 +177,5 @@ def _extensible(case: TriggersCase, settings: StockSettings, source: str) -> lis
             splitter = splitters.setdefault(broker, ExtensibleSplitter(settings, boundaries))
             found = splitter.find(load, index, case.counts or None, case.splitting)
             splits += found.splits
-        answers.append(_of_splits(splits))
+        answers.append({split.bundle: list(split.boundaries) for split in sorted(splits)})
     return answers

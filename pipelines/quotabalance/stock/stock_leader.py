@@ -10,8 +10,9 @@ from quotabalance.planning.planner import BalanceRound
 from quotabalance.planning.policies import Policies
 from quotabalance.stock.average_shedder import AvgShedder
 from quotabalance.stock.extensible_placement import ExtensiblePlacement
-from quotabalance.stock.interface import ForgetsBrokers, StockRound
-from quotabalance.stock.leader import Leader, switched_off
+from quotabalance.stock.interface import StockRound
+from quotabalance.stock.leader import Leader, shed_round, switched_off
+from quotabalance.stock.leader_memory import memory_of, with_memory
 from quotabalance.stock.leader_placement import LeaderPlacement, draw_first
 from quotabalance.stock.placements import AvgPlacement, new_placement
 from quotabalance.stock.shedders import EXTENSIBLE_SHEDDERS, new_shedder
@@ -72,7 +73,7 @@ class StockLeader:
         self._note_carried_out(round_)
         seen = self._leader.round(load, now_s)._replace(report_age_s=round_.age_s)
         self._placement.begin(seen)
-        decided = self._shed(seen)
+        decided = shed_round(self._shedder, seen, self._settings, fewest=2)
         moves, skips = self._placed(decided.moves)
         if proposed:
             self._proposed = {move.bundle: move.source for move in moves}
@@ -85,6 +86,19 @@ class StockLeader:
             skips.append(Skip("", "Drain", text))
         return Decisions(moves, splits.splits, [*decided.skips, *skips, *splits.skips])
 
+    def to_bytes(self) -> bytes:
+        """Its memory; settings and policies are not in it."""
+        return memory_of(self)
+
+    @classmethod
+    def from_bytes(cls, memory: bytes, settings: StockSettings, policies: Policies) -> StockLeader:
+        """A leader that goes on with a memory.
+
+        Raises:
+            ConfigError: these bytes are no memory, or of another version.
+        """
+        return with_memory(cls, memory, settings, policies)
+
     def _note_carried_out(self, round_: BalanceRound) -> None:
         """Bundles that left the brokers that they were proposed to leave count as unloaded."""
         load = round_.load
@@ -95,17 +109,6 @@ class StockLeader:
             if bundle in owner and load.brokers[owner[bundle]] != source
         ]
         self._leader.note_unloaded(left, round_.now_s)
-
-    def _shed(self, seen: StockRound) -> Decisions:
-        off = switched_off(self._settings, "loadBalancerSheddingEnabled", "nothing is moved")
-        if off:
-            return Decisions(skips=(off,))
-        brokers = seen.load.brokers
-        if isinstance(self._shedder, ForgetsBrokers):
-            self._shedder.active_brokers(brokers)
-        if len(brokers) < 2:
-            return Decisions(skips=(Skip("", "NoBrokers", f"{len(brokers)} broker"),))
-        return self._shedder.shed(seen)
 
     def _placed(self, moves: Iterable[Move]) -> tuple[list[Move], list[Skip]]:
         """Moves with a target, and what stays."""

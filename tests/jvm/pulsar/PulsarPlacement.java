@@ -23,6 +23,7 @@ public final class PulsarPlacement {
                         case "split extensible" -> StockSplits.extensible(given);
                         case "policies" -> StockPolicies.answer(given);
                         case "matches" -> StockPolicies.matches(given);
+                        case "broker.conf" -> StockBrokerConf.answer(given);
                         case "report" -> StockSplits.reports(given);
                         default -> throw new IllegalArgumentException(line);
                     };

@@ -97,13 +97,6 @@ def applied(load: ClusterLoad, decided: Decisions) -> ClusterLoad:
     return replace(load, owner=owner)
 
 
-def ratio(load: ClusterLoad, weights: Sequence[float] | None = None) -> float:
-    """The most loaded broker by the mean."""
-    weight = np.ones(len(load.brokers)) if weights is None else np.array(weights)
-    carried = load.throughput_of_brokers()
-    return float((carried / weight).max() / (carried.sum() / weight.sum()))
-
-
 def labels(decided: Decisions) -> set[str]:
     """Labels of all moves, splits and skips."""
     everything = (*decided.moves, *decided.splits, *decided.skips)

@@ -25,7 +25,7 @@ _BOUNDS: Final = re.compile(r"namespaces/(.+)/bundles")
 class FakeBundles(RestServer):
     """Brokers ``h:0`` to ``h:2``; ``owned`` says which bundle is where."""
 
-    def __init__(self, owned: dict[str, str], stats_interval_s: int = 60) -> None:
+    def __init__(self, owned: dict[str, str]) -> None:
         super().__init__()
         self.owned = dict(owned)
         self.rates: dict[str, float] = {}
@@ -42,11 +42,13 @@ class FakeBundles(RestServer):
         """Ranges that were unloaded twice at once."""
         self.silent: set[str] = set()
         self.started_at_ms = 0
-        self.stats_interval_s = stats_interval_s
         self.policies: dict[str, Any] = {}
         self.extensible = False
         """The brokers have the extensible load manager."""
         self.refuse_splits_after = 1000
+        self.unknown_yet = 0
+        """Splits that are refused, as their bundle was made a moment ago."""
+        self._first = frozenset(owned)
         self.settings: dict[str, dict[str, str]] = {}
         """Further settings by broker."""
         self.moved_after: dict[str, str] = {}
@@ -92,7 +94,7 @@ class FakeBundles(RestServer):
         manager = "Extensible" if self.extensible else "Modular"
         return {
             "clusterName": "blue",
-            "statsUpdateFrequencyInSecs": str(self.stats_interval_s),
+            "statsUpdateFrequencyInSecs": "60",
             "loadManagerClassName": f"{manager}LoadManagerImpl",
             **self.settings.get(broker, {}),
         }
@@ -101,6 +103,9 @@ class FakeBundles(RestServer):
         self.refuse_splits_after -= 1
         if self.refuse_splits_after < 0:
             return Answer(500, {"reason": "broken"})
+        if bundle not in self._first and self.unknown_yet:
+            self.unknown_yet -= 1
+            return Answer(500, {"reason": "Bundle not found under namespace"})
         if self.extensible and len(boundaries) > 1:
             return Answer(412, {"reason": "Split bundle failed due to invalid request"})
         namespace, _, range_ = bundle.rpartition("/")

@@ -34,6 +34,7 @@ from tests.virtual_loop import run_virtually
 
 A, B = (f"acme/orders/{half}" for half in HALVES)
 QUICK = Execute()
+ONE_AT_ONCE = Execute(max_moves_at_once=1)
 WIDE = Tolerance(receiver_share=9.0)
 
 
@@ -78,9 +79,10 @@ def executed(
     settings: Execute = QUICK,
     ended: Callable[[], str] = lambda: "",
     say: Callable[[str], None] = print,
+    record: Any = None,
 ) -> dict[str, int]:
     async def work(rest: Rest) -> dict[str, int]:
-        executor = Executor(balance_of(settings), rest, "blue", None, say, tolerance=WIDE)
+        executor = Executor(balance_of(settings), rest, "blue", record, say, tolerance=WIDE)
         verdict = await executor.check(message(plan))
         assert verdict.whole == ()
         return dict(await executor.execute(message(plan), verdict, ended))
@@ -184,15 +186,9 @@ def test_what_cannot_be_recorded_is_not_begun() -> None:
 
     bundles = bundles_of(6)
     cluster = FakeBundles(dict.fromkeys(bundles, "h:0"))
-    plan, record, said = Decisions([move(name, 0, 1) for name in bundles]), FullDisk(), []
-
-    async def work(rest: Rest) -> dict[str, int]:
-        balance = balance_of(QUICK.model_copy(update={"max_moves_at_once": 1}))
-        executor = Executor(balance, rest, "blue", record, said.append)  # type: ignore[arg-type]
-        verdict = await executor.check(message(plan))
-        return dict(await executor.execute(message(plan), verdict, lambda: ""))
-
-    assert with_cluster(cluster, work) == {"done": 2, "not done": 4}
+    plan, said = Decisions([move(name, 0, 1) for name in bundles]), list[str]()
+    counts = executed(cluster, plan, ONE_AT_ONCE, say=said.append, record=FullDisk())
+    assert counts == {"done": 2, "not done": 4}
     assert "no space left; no further move is begun" in said[0]
     assert said[-1].endswith("4 moves not done: actions can't be recorded")
 
@@ -302,21 +298,6 @@ def test_the_collector_reports_what_brokers_answer_and_nothing_else() -> None:
     assert (status["silent_brokers"], status["reports_published"]) == ([], 5)
 
 
-def test_a_broker_that_has_not_measured_yet_is_not_reported_as_empty() -> None:
-    cluster = FakeBundles({A: "h:0"})
-    cluster.started_at_ms = int(time.time() * 1000) - 5_000
-    outbox, said = Outbox(), list[str]()
-
-    async def work(rest: Rest) -> None:
-        collector = Collector(Collect(), rest, outbox)
-        await collector.start()
-        await collector.collect()
-
-    with_cluster(cluster, work, said.append)
-    assert [load.broker for load in outbox.loads] == ["h:0"]
-    assert "has not measured its bundles yet" in said[0]
-
-
 def plan_bytes(plan: Decisions, seq: int, mode: str = "auto") -> bytes:
     now_ms = int(time.time() * 1000)
     return encode_plan(plan, epoch=1, seq=seq, decided_at_ms=now_ms, mode=mode)
@@ -416,8 +397,7 @@ def test_plans_of_mode_auto_are_followed_and_a_newer_one_replaces_the_rest(mode:
     outbox.plans = sent[:1]
 
     async def work(rest: Rest) -> dict[str, Any]:
-        settings = QUICK.model_copy(update={"max_moves_at_once": 1})
-        executor = Executor(balance_of(settings), rest, "blue", record, said.append)  # type: ignore[arg-type]
+        executor = Executor(balance_of(ONE_AT_ONCE), rest, "blue", record, said.append)  # type: ignore[arg-type]
         listener = PlansListener(outbox, Conditions(said.append), 1800.0)
         follower = PlanFollower(executor, listener, record, said.append)  # type: ignore[arg-type]
         stop = asyncio.Event()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotabalance.agent.executor import MovePace
+from quotabalance.agent.executor import SLOW_MOVE_S, MovePace
 from quotabalance.planning.approval import ClusterNow, PlanCheck, Tolerance, check_plan
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions, Move, Split
@@ -225,18 +225,18 @@ def test_a_bundle_may_leave_a_machine_that_is_full_of_something_else() -> None:
 
 @given(st.lists(st.one_of(st.none(), st.floats(0.0, 10.0)), max_size=60), st.integers(1, 10))
 def test_the_pace_stays_within_its_bounds(took: list[float | None], most: int) -> None:
-    pace = MovePace(most, slow_s=2.0)
+    pace = MovePace(most)
     for one in took:
         before = pace.at_once
         pace.note(one)
-        good = one is not None and one <= 2.0
+        good = one is not None and one <= SLOW_MOVE_S
         assert 1 <= pace.at_once <= most
         assert pace.at_once <= before + 1
         assert good or pace.at_once in (before, max(before // 2, 1))
 
 
 def test_moves_under_way_at_a_decrease_halve_once() -> None:
-    pace = MovePace(8, slow_s=1.0)
+    pace = MovePace(8)
     for _ in range(1 + 2 + 3 + 4 + 5 + 6 + 7):
         pace.note(0.1)
     assert pace.at_once == 8

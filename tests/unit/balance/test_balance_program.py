@@ -195,12 +195,12 @@ def test_a_state_of_another_version_is_refused_by_name() -> None:
         BalanceJobState.from_bytes(pack(newer, *tables))
 
 
-def finished(outputs: Sequence[Output] | dict[str, list[bytes]], seq: int = 1) -> Any:
+def finished(outputs: Sequence[Output] | dict[str, list[bytes]]) -> Any:
     assert isinstance(outputs, dict)
     finisher = BalanceFinisher(
         BALANCE.model_copy(update={"cluster": "east"}), 1200.0, lambda seq: {"loads": {"0": seq}}
     )
-    return finisher.finish(Round(EPOCH, seq, NOW_MS), outputs)
+    return finisher.finish(Round(EPOCH, 1, NOW_MS), outputs)
 
 
 def test_the_metrics_have_what_was_decided() -> None:

@@ -19,7 +19,7 @@ from quotabalance.job.program import NOT_MADE, balance_program
 from quotabalance.job.reports_held import BalanceJobState
 from quotabalance.planning.bundle_orders import NotMade, not_made_text
 from quotabalance.planning.cluster_load import ClusterLoad
-from quotabalance.planning.decisions import Decisions, Move, Split
+from quotabalance.planning.decisions import OURS, Decisions, Move, Split
 from quotabalance.record.alternatives import OtherOwners, StrategyOutcome
 from quotabalance.record.recorded_rounds import read_record
 from quotabalance.record.strategies import OurStrategy
@@ -203,14 +203,16 @@ def test_what_if_takes_a_broker_conf(
     assert told_off["UniformLoadShedder loadBalancerSheddingEnabled=false"]["moves"] == 0
 
 
-def test_splits_of_a_what_if_are_those_of_the_managers_own_splitter(
-    record: History, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", [*SHEDDERS, OURS])
+def test_what_if_runs_each_strategy_with_the_splitter_of_its_manager(
+    name: str, record: History, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few = ("--set", "loadBalancerNamespaceBundleMaxTopics=2")
-    for name in ("OverloadShedder", "TransferShedder", "quotaplane"):
-        told = shown(capsys, record, "--strategy", name, *few)
-        assert told[f"{name} {few[1]}"]["splits"] > 0, name
-        assert shown(capsys, record, "--strategy", name)[name]["splits"] == 0
+    assert shown(capsys, record, "--strategy", name, *few)[f"{name} {few[1]}"]["splits"] > 0
+    told = shown(capsys, record, "--strategy", name)
+    assert told[name]["splits"] == 0
+    assert told[name]["rounds"] == told["recorded"]["rounds"]
+    assert told[name]["imbalance_max"] >= told[name]["imbalance_mean"] >= 1.0
 
 
 def shown(capsys: pytest.CaptureFixture[str], history: History, *words: str) -> dict[str, Any]:
@@ -232,15 +234,6 @@ def test_what_if_shows_the_record_beside_another_setting(
     for form, title in (("--table", "bytes/s moved"), ("--csv", "\nmoved_bytes_per_s,")):
         assert what_if.run(options_of(what_if, "--history", record.path, form)) == 0
         assert title in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", SHEDDERS)
-def test_what_if_runs_a_strategy_of_pulsar(
-    name: str, record: History, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = shown(capsys, record, "--strategy", name)
-    assert told[name]["rounds"] == told["recorded"]["rounds"]
-    assert told[name]["imbalance_max"] >= told[name]["imbalance_mean"] >= 1.0
 
 
 def test_a_setting_of_pulsar_changes_what_its_strategy_does(

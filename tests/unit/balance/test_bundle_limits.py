@@ -9,19 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
-from quotabalance.planning.above_limits import above_limits
-from quotabalance.planning.bundle_estimates import BundleEstimates
-from quotabalance.planning.bundle_limits import LIMIT_LABELS
 from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.decisions import Decisions
 from quotabalance.planning.options import BalanceOptions, read_options
 from quotabalance.planning.planner import BalanceRound, BalanceState, decide
 from quotabalance.planning.policies import Policies
-from quotabalance.stock.split_triggers import exceeded_limits
-from quotabalance.stock.stock_settings import StockSettings
 from quotaplane.errors import InputError
 from tests.unit.balance.balance_cases import AT_ONCE, cluster, labels, once
 from tests.unit.balance.load_report_cases import bundle_of
@@ -75,39 +68,6 @@ def test_limits_have_pulsars_names_too() -> None:
         read_options({"max_bundle_topics": 1, "loadBalancerNamespaceBundleMaxTopics": 1})
     with pytest.raises(InputError, match="max_bundle_topics: Input should be greater"):
         read_options({"loadBalancerNamespaceBundleMaxTopics": 0})
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 2000),
-            st.integers(0, 2000),
-            st.integers(0, 60_000).map(float),
-            st.integers(0, 200_000_000).map(float),
-        ),
-        min_size=1,
-        max_size=8,
-    )
-)
-def test_the_same_bundles_are_above_a_limit_as_for_pulsar(rows: list[tuple[float, ...]]) -> None:
-    amounts = np.array(rows)
-    names = {bundle_of(number): 1.0 for number in range(len(rows))}
-    load = replace(
-        cluster({"b1": names}),
-        topics=amounts[:, 0].astype(np.int64),
-        sessions=amounts[:, 1].astype(np.int64),
-        rates=np.stack(
-            [amounts[:, 3] / 2, amounts[:, 3] / 2, amounts[:, 2] / 2, amounts[:, 2] / 2], 1
-        ),
-    )
-    theirs = exceeded_limits(load, load.rates, StockSettings())
-    assume(not ((theirs == 2) & (amounts[:, 3] == 0)).any())  # messages without bytes
-    estimates, _ = BundleEstimates.empty().aligned(load)
-    found = above_limits(load, estimates, BalanceOptions(confirm_samples=1, noise_z=0))
-    limits = dict(enumerate(LIMIT_LABELS))
-    expected = {i: limits[limit] for i, limit in enumerate(theirs.tolist()) if limit in limits}
-    assert {each.bundle: each.label for each in found} == expected
-    assert [each.times for each in found] == sorted((each.times for each in found), reverse=True)
 
 
 def rounds(load: ClusterLoad, seed: int, count: int, **options: Any) -> list[Decisions]:

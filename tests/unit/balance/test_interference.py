@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from quotabalance.agent.action_record import Action
 from quotabalance.agent.executor import Executor
 from quotabalance.planning.decisions import Decisions
-from quotabalance.settings import Balance
 from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.pulsar_admin.rest import Rest
 from tests.unit.balance.balance_cluster import FakeBundles, message
 from tests.unit.balance.test_balance_agent import (
-    QUICK,
-    WIDE,
+    ONE_AT_ONCE,
     A,
     B,
     balance_of,
     bundles_of,
+    executed,
     move,
     with_cluster,
 )
 
 SHEDDING = {"loadBalancerSheddingEnabled": "true", "loadBalancerAutoBundleSplitEnabled": "false"}
-ONE_AT_ONCE = balance_of(QUICK.model_copy(update={"max_moves_at_once": 1}))
 
 
 class Rows:
@@ -41,46 +41,23 @@ class Rows:
         return [(row.bundle, row.outcome, row.owner) for row in rows]
 
 
-def run(
-    cluster: FakeBundles, plan: Decisions, said: list[str], balance: Balance = ONE_AT_ONCE
-) -> tuple[dict[str, int], Rows]:
+def run(cluster: FakeBundles, plan: Decisions, said: list[str]) -> tuple[dict[str, int], Rows]:
     rows = Rows()
-
-    async def work(rest: Rest) -> dict[str, int]:
-        executor = Executor(
-            balance,
-            rest,
-            "blue",
-            rows,
-            said.append,
-            tolerance=WIDE,  # type: ignore[arg-type]
-        )
-        verdict = await executor.check(message(plan))
-        return dict(await executor.execute(message(plan), verdict, lambda: ""))
-
-    return with_cluster(cluster, work, said.append), rows
+    return executed(cluster, plan, ONE_AT_ONCE, say=said.append, record=rows), rows
 
 
-def test_a_bundle_that_somebody_else_moves_after_its_move() -> None:
+@pytest.mark.parametrize(("owner", "where"), [("h:2", "is at h:2"), ("", "has no owner")])
+def test_a_bundle_that_somebody_else_moves_after_its_move(owner: str, where: str) -> None:
     cluster, said = FakeBundles({A: "h:0", B: "h:0"}), list[str]()
-    cluster.moved_after = {A: "h:2"}
+    cluster.moved_after = {A: owner}
     counts, rows = run(cluster, Decisions([move(A, 0, 1), move(B, 0, 1)]), said)
     assert counts == {"done": 1, "moved on": 1}
-    assert rows.moves() == [(A, "done", "h:1"), (B, "done", "h:1"), (A, "moved on", "h:2")]
-    assert rows.rows[-2].message == "it is at h:2 by now: somebody else unloaded it after this move"
+    assert rows.moves() == [(A, "done", "h:1"), (B, "done", "h:1"), (A, "moved on", owner)]
+    assert rows.rows[-2].message == f"it {where} by now: somebody else unloaded it after this move"
     assert rows.rows[-1].message == "1 done, 1 moved on"
     assert len(cluster.paths("PUT")) == 2  # it is not fetched back
     assert len(said) == 1
     assert f"1 of 2 moved bundles were unloaded by somebody else since: {A}" in said[0]
-
-
-def test_a_bundle_without_an_owner_at_the_end() -> None:
-    cluster, said = FakeBundles({A: "h:0", B: "h:0"}), list[str]()
-    cluster.moved_after = {A: ""}
-    counts, rows = run(cluster, Decisions([move(A, 0, 1), move(B, 0, 1)]), said)
-    assert counts == {"done": 1, "moved on": 1}
-    assert rows.moves()[-1] == (A, "moved on", "")
-    assert "it has no owner by now" in rows.rows[-2].message
 
 
 def test_bundles_that_others_take_all_the_time_end_a_plan() -> None:

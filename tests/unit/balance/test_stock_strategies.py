@@ -16,7 +16,6 @@ from quotabalance.planning.isolation import IsolationPolicy
 from quotabalance.planning.planner import BalanceRound
 from quotabalance.planning.policies import Policies
 from quotabalance.record.strategies import StrategyInForce
-from quotabalance.stock.leader_memory import memory_of, with_memory
 from quotabalance.stock.shedders import SHEDDERS
 from quotabalance.stock.stock_leader import StockLeader
 from quotabalance.stock.stock_settings import StockSettings
@@ -87,10 +86,10 @@ def test_a_memory_goes_on_in_another_process_as_in_this_one(name: str) -> None:
         there = (
             StockLeader(name, EAGER, Policies())
             if memory is None
-            else with_memory(memory, EAGER, Policies())
+            else StockLeader.from_bytes(memory, EAGER, Policies())
         )
         assert there.decide(round_of(load, number)) == expected
-        memory = memory_of(there)
+        memory = there.to_bytes()
         for move in expected.moves:
             owner[load.bundles.index(move.bundle)] = load.brokers.index(move.target)
         moves += len(expected.moves)
@@ -109,7 +108,7 @@ class _Evil:
 )
 def test_a_memory_that_is_none_is_refused_and_never_run(memory: bytes) -> None:
     with pytest.raises(ConfigError, match=r"a memory of Pulsar's strategy that can't be read"):
-        with_memory(memory, EAGER, Policies())
+        StockLeader.from_bytes(memory, EAGER, Policies())
 
 
 def test_a_proposal_is_made_again_until_its_bundle_is_elsewhere() -> None:

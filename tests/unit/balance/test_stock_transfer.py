@@ -17,13 +17,7 @@ from quotabalance.stock.interface import BrokerLoads, StockRound
 from quotabalance.stock.stock_settings import StockSettings
 from quotabalance.stock.transfer_shedder import TransferShedder
 
-ISOLATED: dict[str, Any] = {
-    "all": {
-        "namespaces": ["t/n"],
-        "primary": [".*"],
-        "auto_failover_policy": {"parameters": {"min_limit": "1"}},
-    }
-}
+ISOLATED: dict[str, Any] = {"all": {"namespaces": ["t/n"], "primary": [".*"]}}
 
 
 def _round(use: list[float], sizes: list[list[float]], **more: Any) -> StockRound:

@@ -30,10 +30,8 @@ from benchmarks.balance_arena.scenario import Event
 from benchmarks.balance_arena.scenarios import named, scenarios
 from benchmarks.balance_arena.telemetry import Noise, Stats
 from benchmarks.balance_arena.world import CAPACITY_BYTES_PER_S, OFFLINE, World, build, place_random
-from quotabalance.planning.cluster_load import ClusterLoad
 from quotabalance.planning.isolation import IsolationPolicy
 from quotabalance.planning.policies import Policies
-from quotabalance.stock.averages import BundleAverages
 
 RESERVED = IsolationPolicy(namespaces=(".*0",), primary=("b000",))
 
@@ -208,7 +206,7 @@ def test_few_messages_are_counted_as_poisson() -> None:
 
 
 def test_a_run_of_ours_loses_nothing_and_repeats() -> None:
-    (scene,) = named(["foreign load"])
+    scene = named("foreign load")
     scene = replace(scene, minutes=12)
     first, second = (play(OURS[0], scene, 0) for _ in range(2))
     assert first.cluster_bytes == pytest.approx(np.full(12, first.cluster_bytes[0]))
@@ -286,27 +284,9 @@ def test_a_sample_is_taken_of_each_report_that_lists_a_bundle() -> None:
     assert sampled.samples.tolist() == [0, 0, 4]
 
 
-def test_averages_are_those_that_the_reproduced_leader_keeps() -> None:
-    random, names = (
-        np.random.default_rng(3),
-        tuple(f"acme/a/0x{n:08x}_0x{n + 1:08x}" for n in range(5)),
-    )
-    sampled, leader = SampledBundles(), BundleAverages()
-    for _ in range(15):
-        rates = random.uniform(0, 1e6, (5, 4))
-        sampled.take(np.arange(5), rates, times=1)
-        no = np.zeros(5, np.int64)
-        kept = leader.update(
-            ClusterLoad(("b",), np.zeros((1, 5)), np.ones((1, 5)), names, no, rates)
-        )
-    assert (sampled.short == kept.short_term).all()
-    assert (sampled.long == kept.long_term).all()
-    assert (sampled.samples == kept.samples).all()
-
-
 @pytest.mark.parametrize("law", STOCK, ids=lambda law: law.name)
 def test_a_run_of_pulsars_loses_nothing_and_repeats(law: Contender) -> None:
-    (scene,) = named(["dead broker"])
+    scene = named("dead broker")
     scene = replace(scene, minutes=9, events=(Event(2, "dies", 3), Event(5, "starts", 3)))
     first, second = (play(law, scene, 0) for _ in range(2))
     assert first.moved == second.moved
@@ -316,7 +296,7 @@ def test_a_run_of_pulsars_loses_nothing_and_repeats(law: Contender) -> None:
 
 
 def test_a_new_rule_is_followed_by_ours_and_not_by_pulsars() -> None:
-    (scene,) = named(["rule added under load"])
+    scene = named("rule added under load")
     scene = replace(scene, minutes=8, policies=((2, scene.policies[0][1]),))
     ours, stock = (play(law, scene, 0) for law in (OURS[0], STOCK[0]))
     assert ours.forbidden[:2].tolist() == [0, 0]
@@ -327,7 +307,7 @@ def test_a_new_rule_is_followed_by_ours_and_not_by_pulsars() -> None:
 
 
 def test_pulsar_unloads_a_tenant_and_lookups_follow_the_rule() -> None:
-    (scene,) = named(["rule added, unloaded"])
+    scene = named("rule added, unloaded")
     scene = replace(
         scene,
         minutes=6,
@@ -342,7 +322,7 @@ def test_pulsar_unloads_a_tenant_and_lookups_follow_the_rule() -> None:
 
 
 def test_groups_are_not_brought_together() -> None:
-    (scene,) = named(["anti-affinity"])
+    scene = named("anti-affinity")
     scene = replace(scene, minutes=20)
     ours = play(OURS[0], scene, 0)
     assert ours.moved
@@ -369,7 +349,7 @@ def test_scenarios_begin_as_they_say() -> None:
 
 
 def test_a_pool_that_runs_full_stays_even() -> None:
-    (scene,) = named(["pool runs full"])
+    scene = named("pool runs full")
     world, factors = scene.make(np.random.default_rng(0))
     assert factors
     world.policies = scene.policies_at(0)
