@@ -177,13 +177,11 @@ def test_lookups_by_another_broker(rig: Rig) -> None:
     traffic.wait_for_all()
     rows = last_rows(rig, plan, bundles)
     assert {rig.owner(bundle) for bundle in bundles} <= set(rig.brokers)
-    # Nobody unloads now, so each bundle is where its row says.
+    # Nobody unloads now, so each bundle is where its row says, or was never touched.
+    untouched = (outcomes.NOT_DONE, outcomes.REFUSED)
     assert {bundle: rig.owner(bundle) for bundle in bundles} == {
-        bundle: row["owner"] for bundle, row in rows.items() if row["outcome"] != outcomes.NOT_DONE
-    } | {
-        bundle: rig.brokers[0]
+        bundle: rig.brokers[0] if row["outcome"] in untouched else row["owner"]
         for bundle, row in rows.items()
-        if row["outcome"] == outcomes.NOT_DONE
     }
     assert code in (0, 1)
 
