@@ -222,8 +222,8 @@ def _reasons(table: Table, minimum: Sequence[Minimum]) -> list[str]:
         f"- **Foreign load**: ours moves {foreign.mean('moved'):.3f} of the bytes, down to "
         f"{foreign.mean('final'):.3f}. A strategy that stops earlier, in the last row of the "
         "table, moves less.",
-        "- **Receivers that shed** exist only at 0.05: where the load drifts, and once after a "
-        "split.",
+        "- **Receivers that shed** exist at 0.05 and 0.10 only: where the load drifts, after a "
+        "split, and while a new rule is followed.",
     )
 
 
