@@ -73,6 +73,18 @@ class Rig:
         ranges = itertools.pairwise(bounds)
         return [f"{namespace}/{low}_{high}" for low, high in ranges], topics
 
+    @property
+    def extensible(self) -> bool:
+        """Whether the cluster has the extensible load manager."""
+        settings = self.cluster.rest().call("GET", "brokers/configuration/runtime")
+        return "extensions" in settings["loadManagerClassName"]
+
+    def bounds(self, namespace: str) -> list[str]:
+        """The bounds of a namespace's bundles, as Pulsar writes them."""
+        return list(
+            self.cluster.rest().call("GET", f"namespaces/{namespace}/bundles")["boundaries"]
+        )
+
     def owned(self, place: int) -> set[str]:
         """The bundles of a broker; asking assigns nothing."""
         path = f"brokers/quotaplane/{self.brokers[place]}/ownedNamespaces"

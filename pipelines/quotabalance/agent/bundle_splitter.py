@@ -17,6 +17,8 @@ from quotaplane.topics.bundle_names import BundleName, parse_bundle
 
 _BY_TOPICS: Final = ("Topics", "Sessions")
 """Labels of splits whose parts are to have equally many topics, not bytes."""
+_UNDIVIDED: Final = "not found under namespace"
+"""The extensible manager's words if its algorithm finds no boundary, though the bundle is there."""
 _LOOKS: Final = 25
 _LOOK_EVERY_S: Final = 0.2
 
@@ -24,9 +26,10 @@ _LOOK_EVERY_S: Final = 0.2
 async def split_bundle(
     rest: Rest, wanted: Split, view: ClusterView, timeout_s: float
 ) -> tuple[int, ...]:
-    """Split a bundle, and check that the new bundles are there; returns the boundaries.
+    """Split a bundle, and check that the new bundles are there; returns the boundaries made.
 
-    Without boundaries they are computed from the topics that the owner has loaded.
+    Without boundaries they are computed from the topics that the owner has loaded. The extensible
+    manager makes no further ones as soon as the rest of the bundle has fewer than two topics.
 
     Raises:
         ClusterError: it can't be split, or it is uncertain whether it was.
@@ -54,32 +57,42 @@ async def split_bundle(
     # The extensible manager refuses to make more than two bundles at once.
     one_by_one = view.settings[wanted.owner].extensible
     steps = [(boundary,) for boundary in sorted(boundaries)] if one_by_one else [boundaries]
-    for made, step in enumerate(steps):
+    made: tuple[int, ...] = ()
+    for step in steps:
         try:
-            await _split_and_look(rest, bundle, step, timeout_s, tries=_LOOKS if made else 1)
+            await _split_and_look(rest, bundle, step, timeout_s)
+        except _TooFewTopicsError:
+            if not made:
+                raise
+            break  # the topics are apart already: further parts would be empty
         except ClusterError as error:
-            done = f"{made} of {len(steps)} boundaries made: " if made else ""
+            done = f"{len(made)} of {len(boundaries)} boundaries made: " if made else ""
             raise ClusterError(f"{done}{error}") from None
+        made += step
         bundle = bundle._replace(low=step[-1])
-    return boundaries
+    return made
 
 
 async def _split_and_look(
-    rest: Rest, bundle: BundleName, boundaries: tuple[int, ...], timeout_s: float, tries: int
+    rest: Rest, bundle: BundleName, boundaries: tuple[int, ...], timeout_s: float
 ) -> None:
-    """One step; in several ``tries``, as a broker may not know a bundle yet that the step before
-    has made, though the namespace has its bounds.
-    """
-    for left in reversed(range(tries)):
-        try:
-            await split(rest, str(bundle), boundaries, timeout_s)
-            break
-        except RefusedError:
-            if not left:
-                raise
-            await asyncio.sleep(_LOOK_EVERY_S)
+    try:
+        await split(rest, str(bundle), boundaries, timeout_s)
+    except RefusedError as error:
+        if _UNDIVIDED in str(error):
+            raise _TooFewTopicsError(
+                f"bundle {bundle}: Pulsar does not split a bundle that has fewer than two topics"
+            ) from None
+        raise
     for _ in range(_LOOKS):
         if set(boundaries) <= set(await bundle_bounds(rest, bundle.namespace)):
             return
         await asyncio.sleep(_LOOK_EVERY_S)
-    raise ClusterError(f"bundle {bundle}: Pulsar accepted the split, but did not make it")
+    raise ClusterError(
+        f"bundle {bundle}: Pulsar accepted the split, but did not make it; the modular manager "
+        f"does so if the bundle has fewer than two topics"
+    )
+
+
+class _TooFewTopicsError(ClusterError):
+    """The bundle has not two topics, so there is nothing to divide."""

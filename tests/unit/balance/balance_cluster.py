@@ -46,9 +46,8 @@ class FakeBundles(RestServer):
         self.extensible = False
         """The brokers have the extensible load manager."""
         self.refuse_splits_after = 1000
-        self.unknown_yet = 0
-        """Splits that are refused, as their bundle was made a moment ago."""
-        self._first = frozenset(owned)
+        self.topic_hashes: list[int] | None = None
+        """Bundles with fewer than two of them are not split; None = each bundle has enough."""
         self.settings: dict[str, dict[str, str]] = {}
         """Further settings by broker."""
         self.moved_after: dict[str, str] = {}
@@ -103,16 +102,19 @@ class FakeBundles(RestServer):
         self.refuse_splits_after -= 1
         if self.refuse_splits_after < 0:
             return Answer(500, {"reason": "broken"})
-        if bundle not in self._first and self.unknown_yet:
-            self.unknown_yet -= 1
-            return Answer(500, {"reason": "Bundle not found under namespace"})
         if self.extensible and len(boundaries) > 1:
             return Answer(412, {"reason": "Split bundle failed due to invalid request"})
         namespace, _, range_ = bundle.rpartition("/")
-        owner = self.owned.pop(bundle, None)
+        owner = self.owned.get(bundle)
         if owner is None:
             return Answer(412, {"reason": "Invalid upper boundary"})
         low, high = range_.split("_")
+        inside = [one for one in self.topic_hashes or [] if int(low, 16) <= one < int(high, 16)]
+        if self.topic_hashes is not None and len(inside) < 2:
+            if self.extensible:
+                return Answer(500, {"reason": f"Bundle {bundle} not found under namespace"})
+            return Answer(204)
+        del self.owned[bundle]
         edges = [low, *(f"0x{bound:08x}" for bound in boundaries), high]
         for lower, upper in itertools.pairwise(edges):
             self.owned[f"{namespace}/{lower}_{upper}"] = owner

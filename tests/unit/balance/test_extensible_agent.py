@@ -71,14 +71,34 @@ def test_a_broker_that_has_not_measured_yet_is_not_reported_as_empty(
 @pytest.mark.parametrize("manager", ["extensible", "modular"])
 def test_a_bundle_is_split_into_four(manager: str) -> None:
     cluster = managed({A: "h:0", B: "h:1"}, manager)
-    cluster.unknown_yet = 2
     plan = Decisions([], [Split(A, "h:0", EIGHTHS, "TooBig", "")])
     assert executed(cluster, plan) == {"split done": 1}
     bounds = [0, *EIGHTHS, 0x80000000]
     parts = {f"{NAMESPACE}/0x{low:08x}_0x{high:08x}" for low, high in itertools.pairwise(bounds)}
     assert {name for name, owner in cluster.owned.items() if owner == "h:0"} == parts
     # The extensible manager refuses to make more than two bundles at once.
-    assert len(cluster.paths("PUT")) == (3 + 2 if cluster.extensible else 1)
+    assert len(cluster.paths("PUT")) == (3 if cluster.extensible else 1)
+
+
+@pytest.mark.parametrize(
+    ("hashes", "made"),
+    [([1, EIGHTHS[1], EIGHTHS[2]], 3), ([1, 2, EIGHTHS[1]], 1), ([EIGHTHS[0], EIGHTHS[2]], 2)],
+)
+def test_a_split_in_steps_ends_when_the_topics_are_apart(hashes: list[int], made: int) -> None:
+    cluster = managed({A: "h:0", B: "h:1"})
+    cluster.topic_hashes = hashes
+    plan = Decisions([], [Split(A, "h:0", EIGHTHS, "TooBig", "")])
+    assert executed(cluster, plan) == {"split done": 1}
+    assert len(cluster.owned) == 2 + made
+    assert f"{NAMESPACE}/0x{EIGHTHS[made - 1]:08x}_0x80000000" in cluster.owned
+
+
+def test_a_bundle_with_one_topic_is_not_split() -> None:
+    cluster, said = managed({A: "h:0", B: "h:0"}), list[str]()
+    cluster.topic_hashes = [1]
+    plan = Decisions([], [Split(A, "h:0", EIGHTHS, "TooBig", "")])
+    assert executed(cluster, plan, say=said.append) == {"split failed": 1}
+    assert "fewer than two topics" in said[0]
 
 
 def test_a_split_that_ends_half_way_says_how_far_it_came() -> None:
