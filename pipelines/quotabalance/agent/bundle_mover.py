@@ -91,19 +91,9 @@ class BundleMover:
         """
         if not bundles:
             return {}
-        answers = await asyncio.gather(
-            *(owned_bundles(self._rest, self._cluster, broker) for broker in self._addresses),
-            return_exceptions=True,
-        )
-        owned = dict(zip(self._addresses, answers, strict=True))
-        found = {
-            bundle: broker
-            for broker, names in owned.items()
-            if not isinstance(names, BaseException)
-            for bundle in names.intersection(bundles)
-        }
-        all_answered = not any(isinstance(answer, BaseException) for answer in answers)
-        return dict.fromkeys(bundles, "") | found if all_answered else found
+        found, failures = await self._owned_at([*self._addresses])
+        known = bundles if not failures else found.keys() & set(bundles)
+        return {bundle: found.get(bundle, "") for bundle in known}
 
     async def owner(self, bundle: str, first: Sequence[str] = ()) -> str:
         """The broker that has the bundle now; "" = none. The question changes no owner.
@@ -115,21 +105,29 @@ class BundleMover:
         Raises:
             ClusterError: a broker can't be asked, and no other has it.
         """
-        rest = [broker for broker in self._addresses if broker not in first]
-        failure: BaseException | None = None
-        for brokers in (first, rest):
-            answers = await asyncio.gather(
-                *(owned_bundles(self._rest, self._cluster, broker) for broker in brokers),
-                return_exceptions=True,
-            )
-            for broker, answer in zip(brokers, answers, strict=True):
-                if isinstance(answer, BaseException):
-                    failure = answer
-                elif bundle in answer:
-                    return broker
-        if failure is not None:
-            raise failure
+        failures: list[BaseException] = []
+        for brokers in (first, [broker for broker in self._addresses if broker not in first]):
+            found, failed = await self._owned_at(brokers)
+            if bundle in found:
+                return found[bundle]
+            failures += failed
+        if failures:
+            raise failures[-1]
         return ""
+
+    async def _owned_at(self, brokers: Sequence[str]) -> tuple[dict[str, str], list[BaseException]]:
+        """The owner of each bundle that these brokers have, and why some did not answer."""
+        answers = await asyncio.gather(
+            *(owned_bundles(self._rest, self._cluster, broker) for broker in brokers),
+            return_exceptions=True,
+        )
+        found, failures = dict[str, str](), list[BaseException]()
+        for broker, answer in zip(brokers, answers, strict=True):
+            if isinstance(answer, BaseException):
+                failures.append(answer)
+            else:
+                found |= dict.fromkeys(answer, broker)
+        return found, failures
 
     async def _attempt(self, move: Move, holder: str) -> str:
         """Unload the bundle from its holder and claim it for the target; returns the owner, "" =

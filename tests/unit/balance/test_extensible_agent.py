@@ -11,8 +11,9 @@ from quotabalance.agent.collector import Collector
 from quotabalance.planning.decisions import Decisions, Split
 from quotabalance.settings import Collect
 from quotaplane.pulsar_admin.rest import Rest
+from tests.unit.balance.agent_cases import A, B, executed, with_cluster
 from tests.unit.balance.balance_cluster import FakeBundles
-from tests.unit.balance.test_balance_agent import A, B, Outbox, executed, with_cluster
+from tests.unit.balance.test_balance_agent import Outbox
 
 NAMESPACE = "acme/orders"
 EIGHTHS = tuple(place << 29 for place in range(1, 4))

@@ -11,8 +11,7 @@ from quotabalance.agent.executor import Executor
 from quotabalance.planning.decisions import Decisions
 from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.pulsar_admin.rest import Rest
-from tests.unit.balance.balance_cluster import FakeBundles, message
-from tests.unit.balance.test_balance_agent import (
+from tests.unit.balance.agent_cases import (
     ONE_AT_ONCE,
     A,
     B,
@@ -22,6 +21,7 @@ from tests.unit.balance.test_balance_agent import (
     move,
     with_cluster,
 )
+from tests.unit.balance.balance_cluster import FakeBundles, message
 
 SHEDDING = {"loadBalancerSheddingEnabled": "true", "loadBalancerAutoBundleSplitEnabled": "false"}
 
