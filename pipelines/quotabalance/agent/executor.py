@@ -14,6 +14,7 @@ from quotabalance.agent.action_record import Action, ActionRecord
 from quotabalance.agent.bundle_mover import BundleMover, MoveResult
 from quotabalance.agent.bundle_splitter import split_bundle
 from quotabalance.agent.cluster_view import ClusterView, read_cluster
+from quotabalance.agent.plan_rows import counted_as, move_row, rows_without_work, split_row
 from quotabalance.balancer_conditions import OWN_BALANCING
 from quotabalance.planning.approval import ClusterNow, PlanCheck, Tolerance, check_plan
 from quotabalance.planning.decisions import Move, Split
@@ -142,31 +143,32 @@ class Executor:
             ended: why nothing more may be begun; "" = go on. Moves under way end first.
         """
         assert not verdict.whole
-        counts: Counter[str] = Counter()
         self._unrecorded = ""
-        size = f"{len(plan.decisions.moves)} moves, {len(plan.decisions.splits)} splits"
-        await self._note(plan, Action("plan", "begun", message=size))
+        moves, splits, check = plan.decisions.moves, plan.decisions.splits, verdict.check
+        size = f"{len(moves)} moves, {len(splits)} splits"
+        rows = rows_without_work(plan.decisions, check)
+        await self._note(plan, Action("plan", "begun", message=size), *rows)
+        counts = Counter(counted_as(row) for row in rows)
         # A split is no use before its time: all splits first, as moves may follow from them later.
-        check = verdict.check
-        for split, refusal in zip(plan.decisions.splits, check.of_splits, strict=True):
-            counts[await self._split(plan, split, verdict.view, refusal, ended)] += 1
-        pending = []
-        for move, done, refusal in zip(
-            plan.decisions.moves, check.done.tolist(), check.of_moves, strict=True
-        ):
-            if done or refusal:
-                outcome = outcomes.ALREADY if done else outcomes.REFUSED
-                counts[outcome] += 1
-                owner = move.target if done else ""
-                await self._moved(plan, move, MoveResult(outcome, owner, 0, 0.0, refusal))
-            else:
-                pending.append(move)
+        for split, refusal in zip(splits, check.of_splits, strict=True):
+            if not refusal:
+                counts[await self._split(plan, split, verdict.view, ended)] += 1
+        settled = zip(moves, check.done.tolist(), check.of_moves, strict=True)
+        pending = [move for move, done, refusal in settled if not done and not refusal]
         self._say_refusals(plan, check)
         counts += await self._moves(plan, pending, verdict.view, ended)
         summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
         await self._note(plan, Action("plan", "ended", message=summary))
         self.counts += counts
         return counts
+
+    async def refuse(self, plan: PlanMessage, verdict: PlanVerdict) -> str:
+        """Record that nothing of the plan is done; returns why."""
+        why = "; ".join(verdict.whole)
+        whole = f"the plan was refused: {why}" if verdict.refusals else ""
+        rows = rows_without_work(plan.decisions, verdict.check, whole)
+        await self._note(plan, Action("plan", outcomes.REFUSED, message=why), *rows)
+        return why
 
     def _say_refusals(self, plan: PlanMessage, check: PlanCheck) -> None:
         reasons = [why for why in (*check.of_splits, *check.of_moves) if why]
@@ -222,9 +224,11 @@ class Executor:
         counts[outcomes.DONE] -= undone
         counts[outcomes.MOVED_ON] += undone
         why = stopped()
-        for move in pending:
-            counts[outcomes.NOT_DONE] += 1
-            await self._moved(plan, move, MoveResult(outcomes.NOT_DONE, "", 0, 0.0, why))
+        failing = self.pace.failures_in_a_row >= MOST_FAILURES
+        outcome = outcomes.REFUSED if failing else outcomes.NOT_DONE
+        rows = [move_row(move, MoveResult(outcome, "", 0, 0.0, why)) for move in pending]
+        await self._note(plan, *rows)
+        counts[outcome] += len(rows)
         if pending:
             self._say(f"plan {plan.plan_hash}: {len(pending)} moves not done: {why}")
         return +counts
@@ -271,60 +275,32 @@ class Executor:
         elif result.outcome in (outcomes.MISSED, outcomes.FAILED):
             self.pace.note(None)
             self._say(f"move of {move.bundle} to {move.target}: {result.outcome}: {result.message}")
-        await self._note(
-            plan,
-            Action(
-                action="move",
-                outcome=result.outcome,
-                bundle=move.bundle,
-                source=move.source,
-                target=move.target,
-                owner=result.owner,
-                bytes_per_s=move.bytes_per_s,
-                attempts=result.attempts,
-                took_ms=result.took_s * 1000.0,
-                message=result.message,
-            ),
-        )
+        await self._note(plan, move_row(move, result))
 
     async def _split(
-        self,
-        plan: PlanMessage,
-        split: Split,
-        view: ClusterView,
-        refusal: str,
-        ended: Callable[[], str],
+        self, plan: PlanMessage, split: Split, view: ClusterView, ended: Callable[[], str]
     ) -> str:
         boundaries, begun_s = split.boundaries, time.monotonic()
-        if why := refusal or self._unrecorded or ended():
-            outcome = outcomes.REFUSED if refusal else outcomes.NOT_DONE
-            message = why
-        else:
+        outcome, message = outcomes.NOT_DONE, self._unrecorded or ended()
+        if not message:
             try:
                 boundaries = await split_bundle(
                     self._rest, split, view, self._settings.unload_timeout_s
                 )
-                outcome, message = outcomes.DONE, ""
+                outcome = outcomes.DONE
             except ClusterError as error:
                 outcome, message = outcomes.FAILED, str(error)
                 self._say(f"split of {split.bundle}: {message}")
-        action = Action(
-            action="split",
-            outcome=outcome,
-            bundle=split.bundle,
-            source=split.owner,
-            target=" ".join(f"0x{boundary:08x}" for boundary in boundaries),
-            took_ms=(time.monotonic() - begun_s) * 1000.0,
-            message=message,
-        )
-        await self._note(plan, action)
-        return f"split {outcome}"
+        made = split._replace(boundaries=boundaries)
+        row = split_row(made, outcome, message, time.monotonic() - begun_s)
+        await self._note(plan, row)
+        return counted_as(row)
 
-    async def _note(self, plan: PlanMessage, action: Action) -> None:
+    async def _note(self, plan: PlanMessage, *rows: Action) -> None:
         if self._record is None:
             return
         try:
-            await self._record.write(plan, action)
+            await self._record.write(plan, *rows)
         except HistoryError as error:
             if not self._unrecorded:
                 self._say(f"plan {plan.plan_hash}: {error}; no further move is begun")

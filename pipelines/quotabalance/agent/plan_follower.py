@@ -6,7 +6,6 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
-from quotabalance.agent.action_record import Action, ActionRecord
 from quotabalance.agent.executor import Executor
 from quotabalance.agent.plans_listener import PlansListener
 from quotabalance.balancer_conditions import CHECK_OF_PLAN
@@ -23,10 +22,8 @@ class PlanFollower:
     is under way ends, and the rest is not begun.
     """
 
-    def __init__(
-        self, executor: Executor, listener: PlansListener, record: ActionRecord, say: Say
-    ) -> None:
-        self._executor, self._listener, self._record, self._say = executor, listener, record, say
+    def __init__(self, executor: Executor, listener: PlansListener, say: Say) -> None:
+        self._executor, self._listener, self._say = executor, listener, say
         self._done: PlanMessage | None = None
         """The latest plan that was executed, refused or left to an approval."""
         self.plans_executed = 0
@@ -77,10 +74,8 @@ class PlanFollower:
         self._done, self.awaiting_approval = plan, ""
         if verdict.whole:
             self.plans_refused += 1
-            why = "; ".join(verdict.whole)
+            why = await self._executor.refuse(plan, verdict)
             self._say(f"plan {plan.plan_hash} refused: {why}")
-            action = Action("plan", "refused", message=why)
-            await self._record.write(plan, action)
             return
 
         def ended() -> str:

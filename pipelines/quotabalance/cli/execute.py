@@ -117,7 +117,7 @@ async def _show(settings: BalanceSettings, rest: Rest, listener: PlansListener) 
 async def _approved(
     settings: BalanceSettings, rest: Rest, plan: PlanMessage, stop: asyncio.Event, why: str
 ) -> int:
-    from quotabalance.agent.action_record import Action, ActionRecord
+    from quotabalance.agent.action_record import ActionRecord
     from quotabalance.agent.executor import Executor
     from quotabalance.record.outcomes import ALREADY, DONE
 
@@ -126,10 +126,8 @@ async def _approved(
         executor = Executor(settings.balance, rest, await _cluster(rest), record, warn)
         verdict = await executor.check(plan)
         if verdict.whole:
-            text = "; ".join(verdict.whole)
-            action = Action("plan", "refused", message=text)
-            await record.write(plan, action)
-            raise PlanRefusedError(f"plan {plan.plan_hash} refused, nothing was done: {text}")
+            why = await executor.refuse(plan, verdict)
+            raise PlanRefusedError(f"plan {plan.plan_hash} refused, nothing was done: {why}")
         print_line(_summary(plan, verdict))
         counts = await executor.execute(
             plan, verdict, lambda: "the executor was stopped" if stop.is_set() else ""
@@ -150,7 +148,7 @@ async def _follow(
     record = await asyncio.to_thread(ActionRecord, settings.history, why, "auto")
     try:
         executor = Executor(settings.balance, rest, await _cluster(rest), record, warn)
-        follower = PlanFollower(executor, listener, record, warn)
+        follower = PlanFollower(executor, listener, warn)
         lines = asyncio.create_task(print_status(follower.status))
         await follower.run(stop)
         lines.cancel()

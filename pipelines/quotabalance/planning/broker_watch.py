@@ -31,14 +31,15 @@ class BrokerWatch:
     proven: IntArray
     """Shape (B,): number of further samples in which a quarter of ``noise_z`` is enough."""
 
-    lost_bundles: BoolArray
-    """Shape (B,): bundles left it without an order, and it has not been measured since."""
+    lost_at_s: FloatArray
+    """Shape (B,): when another broker measured a bundle that left it without an order; -inf = none
+    did, or it has been measured since."""
 
     @classmethod
     def empty(cls) -> BrokerWatch:
         """No brokers."""
         none = np.zeros(0, np.bool_)
-        return cls((), np.zeros(0), none, np.zeros(0, np.int64), none)
+        return cls((), np.zeros(0), none, np.zeros(0, np.int64), np.zeros(0))
 
     def aligned(self, brokers: tuple[str, ...]) -> BrokerWatch:
         """The same for exactly these brokers."""
@@ -51,7 +52,7 @@ class BrokerWatch:
             np.append(self.counted_at_s, -np.inf)[at],
             np.append(self.active, False)[at],
             np.append(self.proven, 0)[at],
-            np.append(self.lost_bundles, False)[at],
+            np.append(self.lost_at_s, -np.inf)[at],
         )
 
     def fresh(

@@ -159,18 +159,29 @@ class BundleEstimates:
         received = np.bincount(load.owner, arrived, len(brokers)) > 0
         return received | np.isin(brokers, [*now.owner[arrived], *left])
 
-    def lost_bundles(
-        self, load: ClusterLoad, known: BoolArray, ordered: Container[str]
-    ) -> BoolArray:
-        """Brokers that a bundle left for another one since its latest sample, though that was not
-        ordered; shape (B,). These estimates are those of ``load``; ``known`` as of ``aligned``.
+    def lost_at_s(
+        self,
+        load: ClusterLoad,
+        known: BoolArray,
+        measured_at_s: FloatArray,
+        ordered: Container[str],
+    ) -> FloatArray:
+        """When another broker measured a bundle that has left a broker since its latest sample,
+        though that was not ordered; shape (B,), -inf = none has.
+
+        Args:
+            load: with the same bundles as these estimates.
+            known: as of ``aligned``.
+            measured_at_s: shape (B,): of the brokers' numbers.
+            ordered: bundles with an order.
         """
         brokers = _codes(load.brokers)
-        left = known & (self.owner != brokers[load.owner])
-        own = [
-            place for place in np.flatnonzero(left).tolist() if load.bundles[place] not in ordered
-        ]
-        return np.isin(brokers, self.owner[own])
+        left = np.flatnonzero(known & (self.owner != brokers[load.owner]))
+        own = [place for place in left.tolist() if load.bundles[place] not in ordered]
+        loser, broker = np.nonzero(self.owner[own][:, None] == brokers)
+        lost: FloatArray = np.full(len(brokers), -np.inf)
+        np.maximum.at(lost, broker, measured_at_s[load.owner[own]][loser])
+        return lost
 
     def taken(self, places: Sequence[int]) -> BundleEstimates:
         """The estimates of some bundles only, in the order of their places."""

@@ -59,6 +59,8 @@ class NotMade(NamedTuple):
 
     bundle: str
     ordered_at_ms: int
+    tried: bool
+    """False: it was not even begun, for a reason that does not concern it."""
     why: str
     """The outcome, and the executor's reason."""
 
@@ -66,7 +68,8 @@ class NotMade(NamedTuple):
 def not_made_text(orders: Sequence[NotMade]) -> str:
     """Orders as JSON.
 
-    >>> order = NotMade("acme/a/0x00000000_0xffffffff", 1_700_000_000_000, "refused: it is gone")
+    >>> name = "acme/a/0x00000000_0xffffffff"
+    >>> order = NotMade(name, 1_700_000_000_000, True, "refused: it is gone")
     >>> not_made_of(not_made_text([order])) == (order,)
     True
     """
@@ -75,7 +78,10 @@ def not_made_text(orders: Sequence[NotMade]) -> str:
 
 def not_made_of(text: str | bytes) -> tuple[NotMade, ...]:
     """Orders from JSON."""
-    return tuple(NotMade(str(name), int(at_ms), str(why)) for name, at_ms, why in json.loads(text))
+    rows = json.loads(text)
+    return tuple(
+        NotMade(str(name), int(at), bool(tried), str(why)) for name, at, tried, why in rows
+    )
 
 
 class Settled(NamedTuple):
@@ -109,9 +115,9 @@ def settle(
 
     A move counts as under way until its bundle is seen on another broker, or the executor has not
     made it, or its source still reports it ``TIMEOUT_S`` later (and a second more for each order),
-    or nobody says anything for ``stale_after_s``.
+    or nobody says anything for ``stale_after_s``. An order that was not even tried is forgotten.
     """
-    reasons = {(one.bundle, one.ordered_at_ms): one.why for one in not_made}
+    unmade = {(one.bundle, one.ordered_at_ms): one for one in not_made}
     queued = sum(order.status == UNDER_WAY for order in orders.values())
     patience_s = TIMEOUT_S + SECONDS_A_MOVE * queued
     kept: dict[str, Order] = {}
@@ -123,12 +129,15 @@ def settle(
             kept |= {order.bundle: seen} if seen else {}
             continue
         if order.status == UNDER_WAY:
-            why = reasons.get((name, round(order.ordered_at_s * 1000)))
+            answer = unmade.get((name, round(order.ordered_at_s * 1000)))
             order, skip = _look(
                 order, load, measured_at_s, open_brokers, now_s, (patience_s, options)
             )
-            if why is not None and order.status == UNDER_WAY:
-                order, skip = _miss(order, f"the executor says: {why}", now_s)
+            if answer is not None and order.status == UNDER_WAY:
+                order, skip = _miss(order, f"the executor says: {answer.why}", now_s)
+                if not answer.tried:
+                    skips.append(skip)
+                    continue
             skips += [skip] if skip else []
         forget_s = order.rests_until_s(options)
         if order.status == MISSED:

@@ -41,7 +41,7 @@ def broker_skips(now: RoundView, options: BalanceOptions) -> list[Skip]:
             f"its numbers are {age_s[broker]:.0f} s old, the limit is {options.stale_after_s:.0f}"
         )
         skips.append(Skip(brokers[broker], "OutDatedData", text))
-    for broker in np.flatnonzero(verdict.watch.lost_bundles & live & ~draining).tolist():
+    for broker in np.flatnonzero(np.isfinite(verdict.watch.lost_at_s) & live & ~draining).tolist():
         text = (
             "other brokers have bundles of it since its numbers were measured, so it may be gone;"
             " it neither gives nor gets until it reports again"

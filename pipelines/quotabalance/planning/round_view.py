@@ -92,9 +92,10 @@ def view_round(
     watch = state.watch.aligned(brokers)
     last = state.estimates.joined(state.absent)
     before, known = last.aligned(load)
-    newer = measured_at_s > watch.counted_at_s
-    lost_bundles = (watch.lost_bundles | before.lost_bundles(load, known, state.orders)) & ~newer
-    watch = replace(watch, lost_bundles=lost_bundles)
+    lost_at_s = before.lost_at_s(load, known, measured_at_s, state.orders)
+    lost_at_s = np.maximum(watch.lost_at_s, lost_at_s)
+    lost_bundles = lost_at_s > measured_at_s
+    watch = replace(watch, lost_at_s=np.where(lost_bundles, lost_at_s, -np.inf))
     takes = live & ~draining & ~lost_bundles
     doubtful = lost_bundles & (round_.age_s <= DOUBTFUL_PERIODS * options.sample_period_s)
     open_ = frozenset(brokers[i] for i in np.flatnonzero(takes).tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotabalance.planning.bundle_orders import NotMade
-from quotabalance.record.outcomes import NOT_MADE
+from quotabalance.record.outcomes import NOT_DONE, NOT_MADE
 from quotabalance.record.tables import BALANCE_ACTIONS
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import HistoryError
@@ -67,9 +67,13 @@ def orders_of(rows: pa.Table) -> tuple[NotMade, ...]:
         pc.is_in(rows["outcome"], pa.array(NOT_MADE, rows["outcome"].type)),
     )
     found = {
-        (row["bundle"], round(row["decided_at"].timestamp() * 1000)): ": ".join(
-            filter(None, (row["outcome"], row["message"]))
-        )
+        (row["bundle"], round(row["decided_at"].timestamp() * 1000)): row
         for row in rows.filter(wanted).to_pylist()
     }
-    return tuple(NotMade(*key, found[key]) for key in sorted(found))
+    return tuple(
+        NotMade(*key, found[key]["outcome"] != NOT_DONE, _said(found[key])) for key in sorted(found)
+    )
+
+
+def _said(row: Mapping[str, str]) -> str:
+    return ": ".join(filter(None, (row["outcome"], row["message"])))

@@ -10,7 +10,9 @@ MISSED: Final = "missed"
 FAILED: Final = "failed"
 MOVED_ON: Final = "moved on"
 NOT_DONE: Final = "not done"
+"""It was not tried, for a reason that does not concern it: it may be ordered again at once."""
 REFUSED: Final = "refused"
+"""A check, or failures before it, speak against it."""
 
 NOT_MADE: Final = (MISSED, FAILED, MOVED_ON, NOT_DONE, REFUSED)
 """After these an order is not under way any more."""

@@ -182,7 +182,7 @@ def test_plans_of_mode_auto_are_followed_and_a_newer_one_replaces_the_rest(mode:
     async def work(rest: Rest) -> dict[str, Any]:
         executor = Executor(balance_of(ONE_AT_ONCE), rest, "blue", record, said.append)  # type: ignore[arg-type]
         listener = PlansListener(outbox, Conditions(said.append), 1800.0)
-        follower = PlanFollower(executor, listener, record, said.append)  # type: ignore[arg-type]
+        follower = PlanFollower(executor, listener, said.append)  # type: ignore[arg-type]
         stop = asyncio.Event()
         running = asyncio.create_task(follower.run(stop))
         await asyncio.sleep(1.0)

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from quotabalance.agent.executor import Executor
 from quotabalance.planning.decisions import Decisions, Move
 from quotabalance.settings import Balance, Collect
 from quotabalance.wire.balance_plans import PlanMessage
 from quotaplane.errors import HistoryError
+from quotaplane.pulsar_admin.rest import Rest
 from tests.unit.balance.agent_cases import (
     ONE_AT_ONCE,
     QUICK,
@@ -17,13 +19,15 @@ from tests.unit.balance.agent_cases import (
     A,
     B,
     NoRecord,
+    balance_of,
     bundles_of,
     executed,
     move,
     moved,
     refused,
+    with_cluster,
 )
-from tests.unit.balance.balance_cluster import HALVES, FakeBundles
+from tests.unit.balance.balance_cluster import HALVES, FakeBundles, message
 
 
 @pytest.mark.parametrize(
@@ -83,8 +87,36 @@ def test_repeated_failures_end_a_plan() -> None:
     cluster.refuse_unloads = 1000
     said: list[str] = []
     plan = Decisions([move(name, 0, 1) for name in bundles])
-    assert executed(cluster, plan, say=said.append) == {"failed": 3, "not done": 5}
+    assert executed(cluster, plan, say=said.append) == {"failed": 3, "refused": 5}
     assert said[-1].endswith(": 5 moves not done: 3 moves in a row failed")
+
+
+@pytest.mark.parametrize(
+    ("age_s", "targets", "outcomes"),
+    [
+        (0.0, (1, 1), ["refused", "refused"]),  # each by itself
+        (4000.0, (1, 1), ["not done", "not done"]),  # neither was looked at
+        (4000.0, (0, 1), ["already there", "not done"]),
+    ],
+)
+def test_a_refused_plan_has_a_row_for_each_move(
+    age_s: float, targets: tuple[int, ...], outcomes: list[str]
+) -> None:
+    cluster, record = FakeBundles({A: "h:0", B: "h:0"}), NoRecord()
+    moves = [
+        move(name, 2, target)._replace(label="Overloaded")
+        for name, target in zip((A, B), targets, strict=True)
+    ]
+    plan = message(Decisions(moves), age_s=age_s)
+
+    async def work(rest: Rest) -> str:
+        executor = Executor(balance_of(), rest, "blue", record, print)  # type: ignore[arg-type]
+        return await executor.refuse(plan, await executor.check(plan))
+
+    why = with_cluster(cluster, work)
+    assert ("s old" if age_s else f"{A} is at h:0 now, not at h:2") in why
+    found = [(action, outcome) for _, action, outcome in record.rows]
+    assert found == [("plan", "refused"), *(("move", outcome) for outcome in outcomes)]
 
 
 def test_a_stop_ends_what_is_under_way_and_says_what_was_not_done() -> None:

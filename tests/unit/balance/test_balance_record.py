@@ -66,7 +66,7 @@ class Recording:
         decided = done.tables.get("balance_decisions")
         for row in [] if decided is None else decided.to_pylist():
             if row["kind"] == "move" and self.random.random() < 0.3:
-                self.not_made.append(NotMade(row["subject"], at_ms, "refused: it is full"))
+                self.not_made.append(NotMade(row["subject"], at_ms, True, "refused: it is full"))
             elif row["kind"] == "move":
                 place = [bundle_of(n) for n in range(40)].index(row["subject"])
                 self.owner[place] = BROKERS.index(row["target"])

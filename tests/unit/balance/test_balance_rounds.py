@@ -252,6 +252,20 @@ def test_a_broker_whose_bundles_are_elsewhere_gets_none_until_it_is_measured_aga
     assert {move.target for move in decided.moves} == {"down"}
 
 
+def test_a_brokers_last_report_may_come_with_those_of_its_bundles_new_owners() -> None:
+    before = {"b1": [10.0] * 12, "b2": [10.0] * 8, "down": [10.0] * 8}
+    load = cluster(before)
+    state, _ = once(load, start_above=9, stop_below=9)
+    parts = {name: dict.fromkeys(bundles_of(load, name), 10.0) for name in before}
+    taken_over = cluster({"b1": parts["b1"] | parts["down"], "b2": parts["b2"], "down": {}})
+    # It was measured 10 s before the others, but 50 s after its last sample.
+    for minute, age_s in ((1, 10.0), (2, 70.0)):
+        state, decided = once(taken_over, None, state, 60.0 * minute, (0.0, 0.0, age_s))
+        assert {move.target for move in decided.moves} <= {"b2"}
+        assert [skip.subject for skip in decided.skips if skip.label == "OutDatedData"] == ["down"]
+        taken_over = applied(taken_over, decided)
+
+
 def test_while_half_of_a_lost_brokers_bundles_are_found_nobody_gets_the_others_load() -> None:
     before = {"b1": [10.0] * 8, "b2": [10.0] * 8, "b3": [10.0] * 8, "down": [10.0] * 8}
     load = cluster(before)

@@ -65,8 +65,8 @@ def test_bundles_that_others_take_all_the_time_end_a_plan() -> None:
     cluster, said = FakeBundles(dict.fromkeys(bundles, "h:0")), list[str]()
     cluster.snatched.update(dict.fromkeys(bundles, 1000))
     counts, rows = run(cluster, Decisions([move(name, 0, 1) for name in bundles]), said)
-    assert counts == {"missed": 3, "not done": 3}
-    assert [row[1:] for row in rows.moves()] == [("missed", "h:2")] * 3 + [("not done", "")] * 3
+    assert counts == {"missed": 3, "refused": 3}
+    assert [row[1:] for row in rows.moves()] == [("missed", "h:2")] * 3 + [("refused", "")] * 3
     assert len(cluster.paths("PUT")) == 9  # three attempts each, and no more
 
 

@@ -23,8 +23,8 @@ def test_an_order_that_was_refused_is_missed_at_once_and_tried_again_later() -> 
     load = cluster(HOT)
     state, decided = once(load, now_s=1000.0)
     first, *others = decided.moves
-    refused = NotMade(first.bundle, 1_000_000, FULL)
-    later = NotMade(others[0].bundle, 999_000, "of an earlier plan")
+    refused = NotMade(first.bundle, 1_000_000, True, FULL)
+    later = NotMade(others[0].bundle, 999_000, True, "of an earlier plan")
     state, again = once(load, state=state, now_s=1060.0, not_made=[refused, later])
     missed = {skip.subject: skip.reason for skip in again.skips if skip.label == "Missed"}
     assert missed.keys() == {first.bundle}
@@ -32,6 +32,18 @@ def test_an_order_that_was_refused_is_missed_at_once_and_tried_again_later() -> 
     assert first.bundle not in {move.bundle for move in again.moves}
     _, third = once(load, state=state, now_s=1400.0, not_made=[refused, later])
     assert first.bundle in {move.bundle for move in third.moves}
+
+
+def test_an_order_that_was_not_tried_may_be_given_again_at_once() -> None:
+    load = cluster(HOT)
+    state, decided = once(load, now_s=1000.0)
+    why = "not done: the plan was refused: it is 2000 s old"
+    not_made = [NotMade(move.bundle, 1_000_000, False, why) for move in decided.moves]
+    state, again = once(load, state=state, now_s=1060.0, not_made=not_made)
+    assert again.moves == decided.moves
+    missed = [skip.subject for skip in again.skips if skip.reason.endswith(f"{why}; attempt 1")]
+    assert missed == sorted(move.bundle for move in decided.moves)
+    assert {order.attempts for order in state.orders.values()} == {1}
 
 
 def test_the_executors_record_says_what_was_not_made(tmp_path: Path) -> None:
@@ -44,7 +56,7 @@ def test_the_executors_record_says_what_was_not_made(tmp_path: Path) -> None:
     names = [bundle(2 * n) for n in range(4)]
     plan = message(Decisions([Move(name, "b1", "b2", 1.0, "Overloaded", "") for name in names]))
     record = ActionRecord(history, "", "auto")
-    outcomes = ("refused", "done", "failed", "already there")
+    outcomes = ("refused", "done", "failed", "not done")
     rows = [Action("move", outcome, name) for name, outcome in zip(names, outcomes, strict=True)]
     rows[0] = rows[0]._replace(message="it is full")
     try:
@@ -53,8 +65,9 @@ def test_the_executors_record_says_what_was_not_made(tmp_path: Path) -> None:
         record.close()
     at_ms = plan.decided_at_ms
     assert orders.newest() == (
-        NotMade(names[0], at_ms, "refused: it is full"),
-        NotMade(names[2], at_ms, "failed"),
+        NotMade(names[0], at_ms, True, "refused: it is full"),
+        NotMade(names[2], at_ms, True, "failed"),
+        NotMade(names[3], at_ms, False, "not done"),
     )
     assert said == [None]
     now += timedelta(hours=2)
