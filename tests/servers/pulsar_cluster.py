@@ -46,6 +46,7 @@ MANAGERS: Final[Mapping[str, Mapping[str, str]]] = {
 
 _ZOOKEEPER_HEAP_MB, _BOOKIE_HEAP_MB, _BROKER_HEAP_MB = 256, 512, 640
 _MOVES_WITHIN_S: Final = 60.0
+_STARTS: Final = 3
 
 
 class PulsarCluster:
@@ -154,9 +155,20 @@ class PulsarCluster:
         return self._brokers[broker].pid
 
     def start_broker(self, broker: int) -> None:
-        """Start a broker again on its old ports, and wait until it serves."""
-        self._brokers[broker].start()
-        self._brokers[broker].wait_until(self._rest[broker].is_ready)
+        """Start a broker again on its old ports, and wait until it serves.
+
+        As a supervisor does, once more if it ends: with the extensible manager it does so when the
+        manager's own topic has no owner at that moment.
+        """
+        role, is_ready = self._brokers[broker], self._rest[broker].is_ready
+        for left in reversed(range(_STARTS)):
+            try:
+                role.start()
+                role.wait_until(is_ready)
+                break
+            except AssertionError:
+                if not left:
+                    raise
 
     def broker_of(self, topic: str) -> int | None:
         """The broker that owns the topic, or gets it by this lookup; None = none yet."""
