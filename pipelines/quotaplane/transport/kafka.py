@@ -247,7 +247,8 @@ class KafkaLink:
         Raises:
             TransportError: the cluster did not answer within ``timeout_s``.
         """
-        with as_transport_error(self._settings, "limits can't be read"):
+        unread = f"topic {self._settings.limits_topic!r} can't be read"
+        with as_transport_error(self._settings, unread):
             if self._partitions() != self._consumer.assignment():
                 self._assign("earliest")
             begun_at = {part: self._consumer.position(part) for part in self._partitions()}

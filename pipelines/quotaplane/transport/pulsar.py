@@ -220,8 +220,9 @@ class PulsarLink:
         """
         polled: list[Polled] = []
         more = False
+        unread = f"topic {self._settings.limits_topic!r} can't be read"
         try:
-            with as_transport_error(self._settings, "limits can't be read"):
+            with as_transport_error(self._settings, unread):
                 self._follow("earliest")
                 # Equal shares: a partition that is filled all the time must not delay the others.
                 most = math.ceil(PORTION_MESSAGES / len(self._readers))
