@@ -129,8 +129,8 @@ class PulsarCluster:
         initialize_metadata(self._folder, self._metadata, self.admin_urls[0], self.service_urls[0])
         for role in (self._bookie, *self._brokers):
             role.start()
-        for role, rest in zip(self._brokers, self._rest, strict=True):
-            role.wait_until(rest.is_ready)
+        for broker in range(len(self._brokers)):
+            self._serve(broker)
 
     def stop(self) -> None:
         """Stop the brokers, all at once, and then the rest."""
@@ -155,20 +155,25 @@ class PulsarCluster:
         return self._brokers[broker].pid
 
     def start_broker(self, broker: int) -> None:
-        """Start a broker again on its old ports, and wait until it serves.
+        """Start a broker again on its old ports, and wait until it serves."""
+        self._brokers[broker].start()
+        self._serve(broker)
 
-        As a supervisor does, once more if it ends: with the extensible manager it does so when the
-        manager's own topic has no owner at that moment.
+    def _serve(self, broker: int) -> None:
+        """Wait until a broker serves that was started.
+
+        As a supervisor does, start it again if it ends: with the extensible manager it does so when
+        the manager's own topic has no owner at that moment, or does not answer in time.
         """
         role, is_ready = self._brokers[broker], self._rest[broker].is_ready
         for left in reversed(range(_STARTS)):
             try:
-                role.start()
                 role.wait_until(is_ready)
                 break
             except AssertionError:
                 if not left:
                     raise
+                role.start()
 
     def broker_of(self, topic: str) -> int | None:
         """The broker that owns the topic, or gets it by this lookup; None = none yet."""
