@@ -178,9 +178,13 @@ class BundleEstimates:
         brokers = _codes(load.brokers)
         left = np.flatnonzero(known & (self.owner != brokers[load.owner]))
         own = [place for place in left.tolist() if load.bundles[place] not in ordered]
-        loser, broker = np.nonzero(self.owner[own][:, None] == brokers)
         lost: FloatArray = np.full(len(brokers), -np.inf)
-        np.maximum.at(lost, broker, measured_at_s[load.owner[own]][loser])
+        if own:
+            order, loser = np.argsort(brokers), self.owner[own]
+            at = np.searchsorted(brokers, loser, sorter=order)
+            at = order[np.minimum(at, len(order) - 1)]
+            known_loser = brokers[at] == loser
+            np.maximum.at(lost, at[known_loser], measured_at_s[load.owner[own]][known_loser])
         return lost
 
     def taken(self, places: Sequence[int]) -> BundleEstimates:
