@@ -82,8 +82,10 @@ class BundleMover:
                 break
             await asyncio.sleep(pause_s)
             pause_s *= 2
-        owners = await self.owners([move.bundle])
-        return MoveResult(outcome, owners.get(move.bundle, ""), attempt, took_s, message)
+        owner = (await self.owners([move.bundle])).get(move.bundle, "")
+        if owner == move.target:  # it came after the last look
+            return MoveResult(DONE, owner, attempt, took_s)
+        return MoveResult(outcome, owner, attempt, took_s, message)
 
     async def owners(self, bundles: Sequence[str]) -> dict[str, str]:
         """The brokers that have these bundles now, by bundle; "" = none. A bundle whose owner may

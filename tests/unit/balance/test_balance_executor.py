@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quotabalance.agent.bundle_mover import ATTEMPTS
 from quotabalance.agent.executor import Executor
 from quotabalance.planning.decisions import Decisions, Move
 from quotabalance.settings import Balance, Collect
@@ -28,6 +29,7 @@ from tests.unit.balance.agent_cases import (
     with_cluster,
 )
 from tests.unit.balance.balance_cluster import HALVES, FakeBundles, message
+from tests.unit.pulsar_admin.cluster_cases import Answer
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,17 @@ def test_a_move(owner: str, awkward: dict[str, int], found: tuple[str, str, int]
     assert bool(cluster.paths("PUT")) == (found[2] > 0)
     messages = {"missed": "h:2 has it", "failed": "500 broken"}
     assert messages.get(result.outcome, "") in result.message
+
+
+def test_a_bundle_that_comes_after_the_last_look_is_moved() -> None:
+    class Late(FakeBundles):
+        def _unload(self, bundle: str, target: str) -> Answer:
+            if len(self.paths("PUT")) == ATTEMPTS:
+                self.owned[bundle] = target
+            return Answer(500, {"reason": "timeout"})
+
+    result = moved(Late({A: "h:0"}))
+    assert (result.outcome, result.owner, result.attempts) == ("done", "h:1", ATTEMPTS)
 
 
 def test_bundles_of_one_range_never_move_at_once() -> None:
