@@ -80,8 +80,14 @@ class Pools(Rig):
                 cases[broker] = BrokerLoadCase(bundles=rates)
                 topics.update(zip(load.bundles, load.topics.tolist(), strict=True))
                 seen |= {name for name, row in rates.items() if row[0] > 0}
+            # The numbers of the second before may still show a bundle at the broker that had it.
+            owned = {broker: self.owned(place) for place, broker in enumerate(self.brokers)}
+            at_owners = all(
+                measured.intersection(case.bundles) <= owned[broker]
+                for broker, case in cases.items()
+            )
             bundles = [name for case in cases.values() for name in case.bundles]
-            return measured <= seen and len(bundles) == len(set(bundles))
+            return measured <= seen and at_owners and len(bundles) == len(set(bundles))
 
         wait_until(collected, every_s=1.0)
         (load,) = loads_of([cases], "collected", topics)
