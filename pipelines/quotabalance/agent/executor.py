@@ -223,13 +223,12 @@ class Executor:
         undone = await self._undone(plan, made, mover)
         counts[outcomes.DONE] -= undone
         counts[outcomes.MOVED_ON] += undone
-        why = stopped()
-        failing = self.pace.failures_in_a_row >= MOST_FAILURES
-        outcome = outcomes.REFUSED if failing else outcomes.NOT_DONE
-        rows = [move_row(move, MoveResult(outcome, "", 0, 0.0, why)) for move in pending]
-        await self._note(plan, *rows)
-        counts[outcome] += len(rows)
         if pending:
+            why, failing = stopped(), self.pace.failures_in_a_row >= MOST_FAILURES
+            outcome = outcomes.REFUSED if failing else outcomes.NOT_DONE
+            result = MoveResult(outcome, "", 0, 0.0, why)
+            await self._note(plan, *(move_row(move, result) for move in pending))
+            counts[outcome] += len(pending)
             self._say(f"plan {plan.plan_hash}: {len(pending)} moves not done: {why}")
         return +counts
 

@@ -139,7 +139,7 @@ def test_a_stop_ends_what_is_under_way_and_says_what_was_not_done() -> None:
     counts = executed(cluster, plan, ended=lambda: "stopped" if cluster.paths("PUT") else "")
     assert counts == {"done": 1, "not done": 1}
     assert sorted(cluster.owned.values()) == ["h:0", "h:1"]
-    # What is there is seen by the next run, which does the rest.
+    # The next run sees what is there, and does the rest.
     again = FakeBundles(cluster.owned)
     assert executed(again, plan) == {"already there": 1, "done": 1}
 
