@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
 from quotaplane.streams.session import build_session
+
+T = TypeVar("T")
 
 
 def session(name: str) -> SparkSession:
@@ -26,11 +28,16 @@ def progress(query: Any) -> list[dict[str, Any]]:
 
 def batches(query: Any, count: int) -> list[dict[str, Any]]:
     """Wait for ``count`` micro-batches with input; returns Spark's progress reports of them."""
+    wanted = count
     while True:
-        reports = [report for report in progress(query) if report["numInputRows"]]
-        if len(reports) >= count:
-            return reports
-        query.awaitTermination(0.2)
+        # All reports take the driver seconds, which would count as the job's.
+        newest = query.lastProgress
+        if newest is not None and newest["batchId"] + 1 >= wanted:
+            reports = [report for report in progress(query) if report["numInputRows"]]
+            if len(reports) >= count:
+                return reports
+            wanted += count - len(reports)
+        query.awaitTermination(1.0)
 
 
 def seconds(report: dict[str, Any]) -> float:
@@ -39,20 +46,30 @@ def seconds(report: dict[str, Any]) -> float:
 
 
 @contextmanager
-def timed(owner: type, method: str) -> Iterator[list[float]]:
-    """Collect the seconds of each call of a method within this context."""
+def looked_at(owner: type, method: str, look: Callable[[], T]) -> Iterator[list[tuple[T, T]]]:
+    """Collect what ``look`` returns before and after each call of a method in this context."""
     original: Callable[..., Any] = getattr(owner, method)
-    took: list[float] = []
+    seen: list[tuple[T, T]] = []
 
     def around(*args: Any, **options: Any) -> Any:
-        begun = time.perf_counter()
+        before = look()
         try:
             return original(*args, **options)
         finally:
-            took.append(time.perf_counter() - begun)
+            seen.append((before, look()))
 
     setattr(owner, method, around)
     try:
-        yield took
+        yield seen
     finally:
         setattr(owner, method, original)
+
+
+def timed(owner: type, method: str) -> AbstractContextManager[list[tuple[float, float]]]:
+    """Collect when each call of a method began and ended, in seconds of one clock."""
+    return looked_at(owner, method, time.perf_counter)
+
+
+def lengths(spans: Iterable[tuple[float, float]]) -> list[float]:
+    """The lengths of spans of time."""
+    return [end - begin for begin, end in spans]

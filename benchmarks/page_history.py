@@ -26,10 +26,11 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from quotaplane.history.group_order import FILE_BYTES, SORTED, SORTED_FILES, UNSORTED_FILES
+from quotaplane.history.stamped_rows import stamped
 from quotaplane.history.store import ensure_tables
 from quotaplane.history.table_parts import replacing
 from quotaplane.history.tables import LIMITS, RATE_COLUMNS, ROUNDS, STAMP_COLUMNS, USAGE, Table
-from quotaplane.history.writer import HistoryWriter, stamped
+from quotaplane.history.writer import HistoryWriter
 from quotaplane.laws import Reason
 from quotaplane.model import COUNTER_COLUMNS, DIMENSIONS, Round
 from quotaplane.registry.table import put_groups

@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from benchmarks.process_family import family
+
 _EVERY_S: Final = 0.5
 
 
@@ -38,28 +40,9 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._over.wait(_EVERY_S):
-            self._peak_kb = max(self._peak_kb, sum(map(_pss_kb, self._family())))
-
-    def _family(self) -> list[int]:
-        parents = _parents()
-        return [pid for pid in parents if self._belongs(pid, parents)]
-
-    def _belongs(self, pid: int, parents: dict[int, int]) -> bool:
-        line: int | None = pid
-        while line and line not in (self._root, self._leave_out):
-            line = parents.get(line)
-        return line == self._root
-
-
-def _parents() -> dict[int, int]:
-    """The parent of each process of this machine."""
-    found: dict[int, int] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            found[int(status.parent.name)] = int(status.read_text().rsplit(")")[-1].split()[1])
-        except (OSError, IndexError):  # it has ended
-            continue
-    return found
+            self._peak_kb = max(
+                self._peak_kb, sum(map(_pss_kb, family(self._root, self._leave_out)))
+            )
 
 
 def _pss_kb(pid: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 from kafka import KafkaConsumer, TopicPartition
@@ -23,7 +24,8 @@ from quotaplane.wire.reports import decode
 from workload import QUOTA
 
 
-def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: float) -> None:
+def values_of_rounds(bootstrap: str, topic: str, brokers: int) -> Iterator[list[bytes]]:
+    """The reports of each round: ``brokers`` messages."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
         # about a round per poll, so that each round's time includes its own reading
@@ -34,15 +36,22 @@ def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: floa
     partitions = sorted(consumer.partitions_for_topic(topic) or ())
     consumer.assign([TopicPartition(topic, number) for number in partitions])
     consumer.seek_to_beginning()
-    reports, law = Reports(interval_s=interval_s), get_law("max_min")
     waiting: list[bytes] = []
-    took = []
-    for _ in range(rounds):
-        begun = time.perf_counter()
+    while True:
         while len(waiting) < brokers:
             for records in consumer.poll(1000).values():
                 waiting.extend(record.value for record in records)
-        values, waiting = waiting[:brokers], waiting[brokers:]
+        yield waiting[:brokers]
+        waiting = waiting[brokers:]
+
+
+def main(bootstrap: str, topic: str, brokers: int, rounds: int, interval_s: float) -> None:
+    arriving = values_of_rounds(bootstrap, topic, brokers)
+    reports, law = Reports(interval_s=interval_s), get_law("max_min")
+    took = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        values = next(arriving)
         read = time.perf_counter()
         now_ms = int(time.time() * 1000)
         decoded = decode(

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,16 @@ sys.path[:0] = _HERE
 # Spark's Python workers import by_group from this folder as well.
 os.environ["PYTHONPATH"] = os.pathsep.join([*_HERE, os.environ.get("PYTHONPATH", "")])
 
-from benchmarks.measure import batches, seconds, session, timed  # noqa: E402
+from benchmarks.measure import (  # noqa: E402
+    batches,
+    lengths,
+    looked_at,
+    seconds,
+    session,
+    timed,
+)
 from benchmarks.peak_memory import PeakMemory  # noqa: E402
+from benchmarks.process_family import ProcessorTime, processor_time  # noqa: E402
 from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
 from page import write_page  # noqa: E402
 from quotaplane.console.option_parser import OptionParser  # noqa: E402
@@ -40,13 +50,18 @@ from quotaplane.settings import Settings, parse_settings  # noqa: E402
 from quotaplane.streams.job import StreamJob, prepare  # noqa: E402
 from quotaplane.streams.quota.job import QuotaSpec  # noqa: E402
 from quotaplane.streams.script import run_job  # noqa: E402
+from quotaplane.streams.sink import BatchSink  # noqa: E402
 from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
 from tests.servers.kafka_server import KafkaServer  # noqa: E402
 from workload import QUOTA, Workload  # noqa: E402
 
 COLD, COLD_SMALL = 8, 100
 PIP82 = Workload(groups=100_000, brokers=100)
+QUIET = replace(PIP82, noise=0.0)
 GROWTH = (10_000, 30_000, 100_000, 300_000)
+PAIRS = ROOT / "docs/measured/benchmarks-pairs.json"
+"""Kept by ``benchmarks.compare``."""
+_PARTS = ("pip82", "small", "growth")
 
 
 class Bench:
@@ -75,27 +90,28 @@ class Bench:
         producer.close()
         return topic
 
-    def settings(self, topic: str, per_batch: int | None, **more: Any) -> Settings:
+    def conf(self, topic: str, per_batch: int | None) -> dict[str, Any]:
+        """Settings of a run on a topic, as a file has them."""
         folder = self._folder / topic
-        return parse_settings(
-            {
-                "transport": {
-                    "kind": "kafka",
-                    "bootstrap_servers": self.kafka.bootstrap_servers,
-                    "report_topics": [topic],
-                    "limits_topic": self.topic("limits"),
-                    "starting": "earliest",
-                    "max_reports_per_trigger": per_batch,
-                },
-                "history": {"path": str(folder / "history")},
-                "checkpoint": str(folder / "checkpoint"),
-                "trigger": {"interval_s": 0},
-                "reports": {"interval_s": 60.0},
-                "brokers": {"expire_after_intervals": 90, "stale_after_intervals": 60},
-                "limits": {"lease_s": 1200},
-                **more,
-            }
-        )
+        return {
+            "transport": {
+                "kind": "kafka",
+                "bootstrap_servers": self.kafka.bootstrap_servers,
+                "report_topics": [topic],
+                "limits_topic": self.topic("limits"),
+                "starting": "earliest",
+                "max_reports_per_trigger": per_batch,
+            },
+            "history": {"path": str(folder / "history")},
+            "checkpoint": str(folder / "checkpoint"),
+            "trigger": {"interval_s": 0},
+            "reports": {"interval_s": 60.0},
+            "brokers": {"expire_after_intervals": 90, "stale_after_intervals": 60},
+            "limits": {"lease_s": 1200},
+        }
+
+    def settings(self, topic: str, per_batch: int | None) -> Settings:
+        return parse_settings(self.conf(topic, per_batch))
 
     def quota_job(self, workload: Workload, rounds: int, cold: int) -> list[dict[str, float]]:
         """Seconds of each warm round by stage, after ``cold`` rounds."""
@@ -103,18 +119,23 @@ class Bench:
         topic = self.load(workload, rounds)
         settings = self.settings(topic, workload.brokers)
         transport = prepare(QuotaSpec(settings))
-        names = workload.names()
-        quotas = np.full((len(names), len(DIMENSIONS)), np.inf)
-        quotas[:, :BASIC] = QUOTA
-        put_groups(settings.history, names, quotas, by="bench")
-        with timed(HistoryWriter, "append_round") as history, timed(KafkaTopics, "publish") as out:
+        self._define(workload, settings)
+        with (
+            timed(HistoryWriter, "append_round") as history,
+            timed(KafkaTopics, "publish") as out,
+            looked_at(BatchSink, "__call__", self._processor_time) as used,
+        ):
             job = StreamJob(self.spark, QuotaSpec(settings), transport)
             try:
                 found = batches(job.query, rounds)
             finally:
                 job.stop()
         rows = []
-        for batch, in_history, in_kafka in zip(found, history, out, strict=False):
+        ends = [end for _, end in used]
+        costs = [_cost(*two) for two in pairwise(ends)]
+        for batch, in_history, in_kafka, cost in zip(
+            found[1:], lengths(history[1:]), lengths(out[1:]), costs, strict=False
+        ):
             took = batch["durationMs"]
             rows.append(
                 {
@@ -125,10 +146,46 @@ class Bench:
                     - in_history
                     - in_kafka,
                     "offsets, plan, commit": (took["triggerExecution"] - took["addBatch"]) / 1000,
+                    **cost,
                 }
             )
         shutil.rmtree(self._folder / topic, ignore_errors=True)
-        return rows[cold:]
+        return rows[cold - 1 :]
+
+    def _processor_time(self) -> dict[str, ProcessorTime]:
+        """Processor time of the job's processes."""
+        return processor_time(os.getpid(), self.kafka.pid)
+
+    def _define(self, workload: Workload, settings: Settings) -> None:
+        names = workload.names()
+        quotas = np.full((len(names), len(DIMENSIONS)), np.inf)
+        quotas[:, :BASIC] = QUOTA
+        put_groups(settings.history, names, quotas, by="bench")
+
+    def one_process(self, workload: Workload, rounds: int) -> list[dict[str, float]]:
+        """Seconds and processor seconds of each warm round of the equal yardstick."""
+        rounds += 2
+        topic = self.load(workload, rounds)
+        conf = self.conf(topic, None)
+        settings = parse_settings(conf)
+        prepare(QuotaSpec(settings)).close()
+        self._define(workload, settings)
+        Path(settings.checkpoint).mkdir()
+        file = self._folder / f"{topic}.json"
+        file.write_text(json.dumps(conf))
+        options = [str(file), str(workload.brokers), str(rounds)]
+        return self._of_process("one_process.py", options)[2:]
+
+    def _of_process(self, script: str, options: list[str]) -> list[dict[str, float]]:
+        """The stages that a script prints."""
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "benchmarks" / script), *options],
+            check=True,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "pipelines"), *_HERE])},
+        )
+        stages: list[dict[str, float]] = json.loads(done.stdout)
+        return stages
 
     def by_group(self, workload: Workload, rounds: int) -> list[float]:
         """Seconds of each warm round of the job keyed by group, after one cold round."""
@@ -156,21 +213,8 @@ class Bench:
         """Seconds of each warm round of the plain process by stage, after one cold round."""
         rounds += 1
         topic = self.load(workload, rounds)
-        done = subprocess.run(
-            [
-                sys.executable,
-                str(ROOT / "benchmarks" / "plain.py"),
-                self.kafka.bootstrap_servers,
-                topic,
-                str(workload.brokers),
-                str(rounds),
-                str(workload.interval_s),
-            ],
-            check=True,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "pipelines")},
-        )
-        stages: list[dict[str, float]] = json.loads(done.stdout)
+        options = [self.kafka.bootstrap_servers, topic, str(workload.brokers), str(rounds)]
+        stages = self._of_process("plain.py", [*options, str(workload.interval_s)])
         # The client reads in bursts, so every round gets the mean reading time.
         read = statistics.mean(stage["read"] for stage in stages)
         return [
@@ -193,6 +237,18 @@ class Bench:
         return self._durations(query, rounds)[cold:]
 
 
+def _cost(before: dict[str, ProcessorTime], after: dict[str, ProcessorTime]) -> dict[str, float]:
+    """Processor seconds between two looks: of each part, all, and in the system."""
+    parts = {
+        part: used.since(before.get(part, ProcessorTime())) for part, used in sorted(after.items())
+    }
+    return {
+        **{f"processor, {part}": used.total_s for part, used in parts.items()},
+        "processor": sum(used.total_s for used in parts.values()),
+        "processor, in the system": sum(used.system_s for used in parts.values()),
+    }
+
+
 def median(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
 
@@ -200,9 +256,12 @@ def median(rounds: list[dict[str, float]]) -> dict[str, float]:
 def main(argv: Sequence[str]) -> None:
     parser = OptionParser(prog="make bench")
     parser.add_argument("--rounds", type=int, default=8, help="warm rounds that count, default: 8")
-    parser.add_argument("--only", choices=("pip82", "small", "growth"), help="one part; no page")
+    parser.add_argument("--only", choices=(*_PARTS, "cost"), help="one part; no page")
+    parser.add_argument(
+        "--groups", type=int, default=PIP82.groups, help="of the part cost, default: 100,000"
+    )
     args = parser.parse_args(argv)
-    wanted = (args.only,) if args.only else ("pip82", "small", "growth")
+    wanted = (args.only,) if args.only else _PARTS
     found: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory() as name,
@@ -210,6 +269,9 @@ def main(argv: Sequence[str]) -> None:
     ):
         spark = session("quotaplane bench")
         bench = Bench(Path(name), kafka, spark)
+        if "cost" in wanted:  # for benchmarks.compare, which reads the line
+            rows = bench.quota_job(Workload(args.groups, 100), args.rounds, COLD)
+            print(json.dumps(median(rows)), flush=True)
         if "pip82" in wanted:
             with PeakMemory(os.getpid(), kafka.pid) as memory:
                 loop = bench.quota_job(PIP82, args.rounds, COLD)
@@ -217,6 +279,8 @@ def main(argv: Sequence[str]) -> None:
                 "loop": median(loop),
                 "loop_range": [min(r["round"] for r in loop), max(r["round"] for r in loop)],
                 "plain": median(bench.plain(PIP82, args.rounds)),
+                "one_process": median(bench.one_process(PIP82, args.rounds)),
+                "quiet": median(bench.quota_job(QUIET, args.rounds, COLD)),
                 "peak_gb": memory.taken_gb(),
             }
             print(json.dumps(found["pip82"], indent=1), flush=True)
@@ -238,7 +302,8 @@ def main(argv: Sequence[str]) -> None:
             print(json.dumps({"by_group": found["by_group"]}), flush=True)
         spark.stop()
     if not args.only:
-        write_page(ROOT / "docs/measured/benchmarks.md", found)
+        pairs = json.loads(PAIRS.read_text("utf-8")) if PAIRS.exists() else None
+        write_page(ROOT / "docs/measured/benchmarks.md", found, pairs)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ class Workload:
     brokers: int
     spread: int = 5
     interval_s: float = 60.0
+    noise: float = 0.1
+    """Part of its level by which an entry's use differs in a round; 0: every round is the same."""
 
     def names(self) -> list[str]:
         """Names of groups, as long as tenant/namespace is in practice: 40 characters."""
@@ -38,7 +40,7 @@ class Workload:
         return [np.flatnonzero((on == broker).any(axis=1)) for broker in range(self.brokers)]
 
     def rounds(self, count: int) -> Iterator[list[tuple[str, bytes]]]:
-        """Each broker's report, round by round: every entry has its own level with 10 % noise, so
+        """Each broker's report, round by round: every entry has its own level with noise, so
         nearly every value changes a little in each round.
         """
         random = np.random.default_rng(2)
@@ -59,5 +61,5 @@ class Workload:
             ]
 
     def _counts(self, level: FloatArray, random: np.random.Generator) -> FloatArray:
-        rates = level * random.uniform(0.9, 1.1, level.shape)
+        rates = level * random.uniform(1 - self.noise, 1 + self.noise, level.shape)
         return np.round(rates * self.interval_s)
