@@ -63,38 +63,51 @@ class Ragged(NamedTuple):
         return numbers
 
 
-def reason_numbers(problem: Problem, allocation: Allocation) -> Ragged:
-    """The numbers of n limits.
+def reason_numbers(
+    problem: Problem,
+    allocation: Allocation,
+    rows: IntArray | None = None,
+    delayed: BoolArray | None = None,
+) -> Ragged:
+    """The numbers of c limits.
+
+    Args:
+        problem: as the law was given it.
+        allocation: the law's answer, n limits.
+        rows: (c,) the limits, by their index; -1: no limit of the law, without numbers. None: all.
+        delayed: (c,) something delays the limit: the law's reason and limit come first. None: none.
 
     >>> from quotaplane.laws import get_law, one_group
     >>> case = one_group(100, demand=[15, 500, 500])
-    >>> reason_numbers(case, get_law("max_min")(case)).row(1)
+    >>> answer = get_law("max_min")(case)
+    >>> reason_numbers(case, answer).row(1)
     [85.0, 2.0, 1.0]
+    >>> reason_numbers(case, answer, np.array([-1, 1]), np.array([False, True])).row(1)
+    [4.0, 42.5, 85.0, 2.0, 1.0]
     """
-    reasons = allocation.reasons
+    if rows is None:
+        rows = np.arange(len(allocation.limits))
+    codes = np.where(rows < 0, 0, allocation.reasons[rows])
     figures = _Figures(problem, allocation)
-    columns = {
-        code: [_COLUMNS[name](figures) for name in names]
-        for code, names in NUMBERS.items()
-        if names[0] in _COLUMNS and (reasons == code).any()
-    }
-    return ragged(reasons, columns)
-
-
-def ragged(codes: npt.NDArray[Any], columns: dict[Reason, list[FloatArray]]) -> Ragged:
-    """Lists for n rows: of each code its columns (n,), without zeros at the end."""
-    size = np.zeros(len(codes), np.int64)
-    for code, arrays in columns.items():
-        chosen = codes == code
-        for place, column in enumerate(arrays):
-            size[chosen & (column != 0)] = place + 1
-    offsets = np.concatenate([[0], np.cumsum(size)])
-    values = np.zeros(int(offsets[-1]))
-    for code, arrays in columns.items():
-        chosen = codes == code
-        for place, column in enumerate(arrays):
-            rows = np.flatnonzero(chosen & (size > place))
-            values[offsets[rows] + place] = column[rows]
+    size, parts = np.zeros(len(rows), np.int64), []
+    for code, names in NUMBERS.items():
+        chosen = np.flatnonzero(codes == code) if names[0] in _COLUMNS else ()
+        if len(chosen):
+            source = rows[chosen]
+            numbers = [_COLUMNS[name](figures)[source] for name in names]
+            for place, column in enumerate(numbers):
+                size[chosen[column != 0]] = place + 1
+            parts.append((chosen, numbers))
+    first = 0 if delayed is None else 2 * delayed
+    offsets = np.concatenate([[0], np.cumsum(size + first)])
+    begin, values = offsets[:-1] + first, np.zeros(int(offsets[-1]))
+    if delayed is not None:
+        values[offsets[:-1][delayed]] = codes[delayed]
+        values[offsets[:-1][delayed] + 1] = allocation.limits[rows[delayed]]
+    for chosen, numbers in parts:
+        for place, column in enumerate(numbers):
+            has = size[chosen] > place
+            values[begin[chosen[has]] + place] = column[has]
     return Ragged(offsets, values)
 
 

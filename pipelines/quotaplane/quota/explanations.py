@@ -61,22 +61,11 @@ def _numbers(solved: Solved, codes: ReasonArray, row: IntArray) -> Ragged:
     starts = np.concatenate([[0], np.cumsum(kept.counts)])
     part = solved.problem.part(starts, explained, index)
     limits, reasons = solved.answer.limits[index], solved.answer.reasons[index]
-    of_law = reason_numbers(part, Allocation(limits, reasons))
     # A limit that is still on its way has a code that says what delays it; the law's own reason
     # follows.
-    where = np.searchsorted(index, row)
-    where[row < 0] = 0
-    size = np.where(row < 0, 0, np.diff(of_law.offsets)[where])
     delayed = (row >= 0) & np.isin(codes, (Reason.WAITING, Reason.STEP))
-    offsets = np.concatenate([[0], np.cumsum(size + 2 * delayed)])
-    values = np.empty(int(offsets[-1]))
-    begin = offsets[:-1]
-    values[begin[delayed]] = reasons[where[delayed]]
-    values[begin[delayed] + 1] = limits[where[delayed]]
-    within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
-    source = np.repeat(of_law.offsets[where], size) + within
-    values[np.repeat(begin + 2 * delayed, size) + within] = of_law.values[source]
-    return Ragged(offsets, values)
+    where = np.where(row < 0, -1, np.searchsorted(index, row))
+    return reason_numbers(part, Allocation(limits, reasons), where, delayed)
 
 
 def _lists(numbers: Ragged, known: BoolArray) -> pa.ListArray:

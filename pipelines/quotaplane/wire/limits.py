@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
@@ -98,7 +99,7 @@ def encode_limits(
         lease_ms: how long the limits are valid.
         limits: (n, d) per second; inf: unlimited.
         dimensions: names of the d columns; None: the first d of ``DIMENSIONS``.
-        groups: names (n); either these or ``group_ids``.
+        groups: names (n), maybe encoded (``encoded_names``); either these or ``group_ids``.
         group_ids: ids (n).
         removed_groups: names of groups that the broker no longer has limits for.
         removed_group_ids: the same by id.
@@ -149,6 +150,14 @@ def encode_limits(
     if removed_group_ids is not None:
         columns["removed_group_ids"] = np.asarray(removed_group_ids, np.int64)
     return _UPDATE.write(message, columns)
+
+
+def encoded_names(field: str, names: pa.StringArray) -> pa.BinaryArray:
+    """Names for ``encode_limits``: encoded once, if many messages have them.
+
+    ``field``: ``groups`` or ``removed_groups``.
+    """
+    return _UPDATE.encoded(field, names)
 
 
 def decode_limits(value: bytes, keys: SigningKeys | None = None) -> LimitsMessage:

@@ -26,7 +26,7 @@ _PACKED_TYPES: Final = {
     FieldDescriptorProto.TYPE_SFIXED64: "<i8",
 }
 
-Column: TypeAlias = FloatArray | IntArray | pa.StringArray
+Column: TypeAlias = FloatArray | IntArray | pa.StringArray | pa.BinaryArray
 
 
 class _Columns(dict[str, FloatArray | IntArray]):
@@ -91,36 +91,40 @@ class ColumnView:
                 columns[field.name] = np.frombuffer(data, dtype=self._dtypes[field.name])
         return view, columns
 
+    def encoded(self, name: str, strings: pa.StringArray) -> pa.BinaryArray:
+        r"""Each string as an element of a repeated field: behind its tag and its length.
+
+        >>> from quotaplane.wire.pb.quotaplane_pb2 import LimitsUpdate
+        >>> ColumnView(LimitsUpdate).encoded("groups", pa.array(["ab", "c"])).to_pylist()
+        [b'B\x02ab', b'B\x01c']
+        """
+        lengths, which = np.unique(pc.binary_length(strings).to_numpy(), return_inverse=True)
+        heads = [self._tags[name] + _varint(length) for length in lengths.tolist()]
+        heads = pa.array(heads, pa.binary()).take(pa.array(which))
+        return pc.binary_join_element_wise(heads, strings.cast(pa.binary()), b"")
+
     def write(self, message: Message, columns: Mapping[str, Column]) -> bytes:
         """The serialized message followed by these columns.
 
-        In protobuf's wire format, concatenating serialized messages merges them.
+        In protobuf's wire format, concatenating serialized messages merges them. A column of bytes
+        has strings as ``encoded`` made them.
         """
         parts = [message.SerializeToString()]
         for name, column in columns.items():
             if isinstance(column, pa.StringArray):
-                parts.append(_strings(self._tags[name], column))
+                parts.append(_joined(self.encoded(name, column)))
+            elif isinstance(column, pa.BinaryArray):
+                parts.append(_joined(column))
             elif len(column):
                 data = np.ascontiguousarray(column, dtype=self._dtypes[name]).tobytes()
                 parts += (self._tags[name], _varint(len(data)), data)
         return b"".join(parts)
 
 
-def _strings(tag: bytes, strings: pa.StringArray) -> bytes:
-    r"""A repeated string field: each string after its tag and its length.
-
-    >>> _strings(b"B", pa.array(["ab", "c"]))
-    b'B\x02abB\x01c'
-    """
-    if not len(strings):
-        return b""
-    lengths, which = np.unique(pc.binary_length(strings).to_numpy(), return_inverse=True)
-    heads = pa.array([tag + _varint(length) for length in lengths.tolist()], pa.binary())
-    heads = heads.take(pa.array(which))
-    joined = pc.binary_join_element_wise(heads, strings.cast(pa.binary()), b"")
-    _, offsets, data = joined.buffers()
-    ends = np.frombuffer(offsets, np.int32)[joined.offset :]
-    return bytes(data[int(ends[0]) : int(ends[len(joined)])])
+def _joined(pieces: pa.BinaryArray) -> bytes:
+    _, offsets, data = pieces.buffers()
+    ends = np.frombuffer(offsets, np.int32)[pieces.offset :]
+    return bytes(data[int(ends[0]) : int(ends[len(pieces)])]) if len(pieces) else b""
 
 
 def _varint(number: int) -> bytes:

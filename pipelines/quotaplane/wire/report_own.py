@@ -275,9 +275,10 @@ def group_columns(
     return {"group_ids": np.asarray(group_ids, np.int64)}
 
 
-def as_strings(names: Names) -> pa.StringArray:
-    """Names as an Arrow array."""
-    return names if isinstance(names, pa.StringArray) else pa.array(names, pa.string())
+def as_strings(names: Names) -> pa.StringArray | pa.BinaryArray:
+    """Names as an Arrow array; encoded ones stay so."""
+    given = isinstance(names, pa.StringArray | pa.BinaryArray)
+    return names if given else pa.array(names, pa.string())
 
 
 def _given(rates: FloatArray, names: Sequence[str]) -> dict[str, FloatArray | IntArray]:

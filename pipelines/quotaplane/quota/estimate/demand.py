@@ -20,15 +20,11 @@ from quotaplane.arrays import to_half
 from quotaplane.groups.standing import AT_LIMIT
 from quotaplane.model import FloatArray
 from quotaplane.quota.estimate.claims import discount_claims
-from quotaplane.quota.estimate.demand_estimates import Estimates, joined
+from quotaplane.quota.estimate.demand_estimates import Estimates
 from quotaplane.quota.estimate.level_changes import asked_for, find_changes, new_level
 from quotaplane.quota.estimate.reading import read
 from quotaplane.quota.estimate.variance import learned_noise
 from quotaplane.quota.estimate.window import MOST_WINDOWS, Window
-
-_BLOCK: Final = 8192
-"""Columns per block: for 4 dimensions twice as fast as all at once (measured), as a block's
-intermediate arrays stay in the CPU's cache."""
 
 _SEEN_ONCE: Final = 1.0
 """Sum of deviations downwards that marks a broker which was at its limit and then used less in a
@@ -107,17 +103,6 @@ def learn(estimates: Estimates, window: Window) -> Estimates:
     303.3
     303.8
     """
-    blocks = []
-    for begin in range(0, window.usage.shape[-1], _BLOCK):
-        chosen = slice(begin, begin + _BLOCK)
-        blocks.append(_learn_block(estimates.take(chosen), window.take(chosen)))
-    if len(blocks) < 2:
-        return blocks[0] if blocks else estimates
-    return joined(blocks)
-
-
-def _learn_block(estimates: Estimates, window: Window) -> Estimates:
-    """``learn`` for one block of columns."""
     distrust, seen = discount_claims(estimates, window)
     reading = read(estimates, window, seen)
     level, near = reading.level, reading.near

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any, Final
@@ -97,8 +96,3 @@ ESTIMATE_ARRAYS: Final[dict[str, type]] = {
     field.name: np.int64 if field.type == "IntArray" else np.float64 for field in fields(Estimates)
 }
 """The arrays of the estimates and what they hold, in order."""
-
-
-def joined(blocks: Sequence[Estimates]) -> Estimates:
-    """The estimates one behind the other, along the last axis."""
-    return map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), *blocks)

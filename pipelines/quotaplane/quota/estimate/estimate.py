@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from quotaplane.quota.estimate.demand import learn
 from quotaplane.quota.estimate.demand_estimates import Estimates
 from quotaplane.quota.estimate.noise import noise_of_groups, prior_noise
 from quotaplane.quota.estimate.window import Measurements, window_of
+
+_BLOCK: Final = 8192
+"""Leases at once: for 4 dimensions twice as fast as all of them (measured), as the intermediate
+arrays stay in the CPU's cache."""
 
 
 class Known(NamedTuple):
@@ -62,8 +66,11 @@ def estimate(
     after = Known(
         known.usage.copy(), map_arrays(np.copy, known.estimates), known.reports_refused.copy()
     )
-    for at, entries in _one_each(lease_index, measured, len(around.group)):
-        _learn(after, at, entries, noise[:, around.group[at]], around)
+    for leases, entries in _one_each(lease_index, measured, len(around.group)):
+        for begin in range(0, len(entries.window_ms), _BLOCK):
+            block = slice(begin, begin + _BLOCK)
+            at = block if isinstance(leases, slice) else leases[block]
+            _learn(after, at, entries.take(block), noise[:, around.group[at]], around)
     return after
 
 

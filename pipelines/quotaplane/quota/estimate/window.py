@@ -45,7 +45,7 @@ class Measurements:
     may_have_changed: BoolArray
     """(m,) ``newest_limit`` may have come into force within the window: nothing says when."""
 
-    def take(self, chosen: BoolArray) -> Measurements:
+    def take(self, chosen: BoolArray | slice) -> Measurements:
         """The measurements of the ``chosen`` (m,) entries."""
         return taken(self, chosen)
 
@@ -81,10 +81,6 @@ class Window:
             return np.zeros(1, bool)
         short: BoolArray = self.most_windows > MOST_WINDOWS
         return short
-
-    def take(self, chosen: slice) -> Window:
-        """The measurements that ``chosen`` selects along the last axis."""
-        return taken(self, chosen)
 
 
 def window_of(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from quotaplane.arrow import one_chunk
 from quotaplane.model import DIMENSIONS, FloatArray, IntArray, Round
 from quotaplane.quota.outcome import Outcome
-from quotaplane.wire.limits import encode_limits
+from quotaplane.wire.limits import encode_limits, encoded_names
 
 _PORTION_BYTES: Final = 450_000
 """Bytes of limits, and of removed groups, in one message: Kafka accepts 1 MB by default."""
@@ -28,26 +28,22 @@ def limit_messages(
 
     A broker gets several messages if one would be larger than Kafka accepts by default.
     """
-    to_publish, ended = outcome.limits, outcome.ended
+    dimensions = dimensions_of(outcome.limits)
+    ended = outcome.ended
     if len(ended):  # silent brokers get no message; brokers of a deleted group must get one
         ended = ended.filter(pc.equal(ended["why"], "group_deleted"))
     ended = ended.drop(["why"])
     if outcome.limited_but_deleted is not None:
         missed = outcome.limited_but_deleted.select(ended.column_names)
         ended = pa.concat_tables([ended, missed]).unify_dictionaries()
-    # Safe limits and throttle terms rarely change, so not every limit is sent with them.
-    with_safe, published = to_publish["with_safe_limit"], to_publish["published"]
-    bare = to_publish.drop([_THROTTLE]) if _THROTTLE in to_publish.column_names else to_publish
-    limits_by_safe = (
-        (to_publish.filter(pc.and_(published, with_safe)), True),
-        (bare.filter(pc.and_not(published, with_safe)), False),
+    slots = (
+        *((0, "groups", *part) for part in _by_safe(outcome.limits, dimensions)),
+        (1, "removed_groups", ended, False),
     )
     portions: dict[tuple[str, int, bool], list[pa.Table]] = {}
-    dimensions = dimensions_of(to_publish)
-    slots = (*((0, table, has_safe) for table, has_safe in limits_by_safe), (1, ended, False))
-    for slot, table, has_safe in slots:
-        for broker, number, part in _split(table, 16 * len(dimensions)):
-            empty = [to_publish.slice(0, 0), ended.slice(0, 0)]
+    for slot, field, table, has_safe in slots:
+        for broker, number, part in _split(table, field, 16 * len(dimensions)):
+            empty = [outcome.limits.slice(0, 0), ended.slice(0, 0)]
             portions.setdefault((broker, number, has_safe), empty)[slot] = part
     for (broker, _, has_safe), (limits, removed) in portions.items():
         first = limits if len(limits) else removed
@@ -62,7 +58,7 @@ def limit_messages(
                 issued_at_ms=round_.now_ms,
                 lease_ms=lease_ms,
                 broker_started_at_ms=first["for_start_ms"][0].as_py(),
-                groups=None if ids else _texts(limits["group"]),
+                groups=None if ids else _names(limits),
                 group_ids=limits["group_id"].to_numpy() if ids else None,
                 dimensions=dimensions,
                 limits=_rates(limits, [f"{name}_per_s" for name in dimensions]),
@@ -70,10 +66,15 @@ def limit_messages(
                 if has_safe
                 else None,
                 throttles=_texts(limits[_THROTTLE]) if _THROTTLE in limits.column_names else None,
-                removed_groups=None if ids else _texts(removed["group"]),
+                removed_groups=None if ids else _names(removed),
                 removed_group_ids=removed["group_id"].to_numpy() if ids else None,
             ),
         )
+
+
+def _names(rows: pa.Table) -> pa.BinaryArray | tuple[str, ...]:
+    """The groups of a portion (``_split``), or of an empty one."""
+    return one_chunk(rows["group"]) if len(rows) else ()
 
 
 def dimensions_of(limits: pa.Table) -> list[str]:
@@ -81,17 +82,32 @@ def dimensions_of(limits: pa.Table) -> list[str]:
     return [name for name in DIMENSIONS if f"{name}_per_s" in limits.column_names]
 
 
+def _by_safe(limits: pa.Table, dimensions: Sequence[str]) -> Iterator[tuple[pa.Table, bool]]:
+    """The limits to publish, in the columns of messages: with and without safe limits.
+
+    Safe limits and throttle terms rarely change, so not every limit is sent with them.
+    """
+    rates = [f"{name}_per_s" for name in dimensions]
+    bare = ["broker", "uses_ids", "for_start_ms", "group", "group_id", "enforced", *rates]
+    whole = [*bare, *(f"safe_{name}" for name in rates)]
+    whole += [_THROTTLE] if _THROTTLE in limits.column_names else []
+    with_safe, published = limits["with_safe_limit"], limits["published"]
+    yield limits.select(whole).filter(pc.and_(published, with_safe)), True
+    yield limits.select(bare).filter(pc.and_not(published, with_safe)), False
+
+
 def _rates(table: pa.Table, names: Sequence[str]) -> FloatArray:
     """Columns as an array (rows, names); inf where the limit is not enforced."""
-    rates = np.stack([table[name].to_numpy() for name in names], axis=1)
+    rates = np.stack([table[name].to_numpy() for name in names])  # each stays in one piece
     enforced = table["enforced"].to_numpy()
-    return rates if enforced.all() else np.where(enforced[:, None], rates, np.inf)
+    return (rates if enforced.all() else np.where(enforced, rates, np.inf)).T
 
 
-def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Table]]:
+def _split(table: pa.Table, field: str, rate_bytes: int) -> Iterator[tuple[str, int, pa.Table]]:
     """Yield (broker, number, rows): each broker's rows, in portions of ``_PORTION_BYTES``.
 
-    ``rate_bytes``: size of a row's rates.
+    The names of their groups are encoded for this field of a message. ``rate_bytes``: size of a
+    row's rates.
     """
     if not len(table):
         return
@@ -99,7 +115,8 @@ def _split(table: pa.Table, rate_bytes: int) -> Iterator[tuple[str, int, pa.Tabl
     code = column.indices.to_numpy()
     order = np.argsort(code, kind="stable")
     code = code[order]
-    sorted_table = table.take(pa.array(order))
+    encoded = encoded_names(field, names.dictionary).take(names.indices.take(pa.array(order)))
+    sorted_table = table.drop(["group"]).take(pa.array(order)).append_column("group", encoded)
     row_bytes = _text_bytes(names) + _BYTES_OF_LENGTHS + rate_bytes
     if _THROTTLE in table.column_names:
         row_bytes = row_bytes + _text_bytes(one_chunk(table[_THROTTLE])) + _BYTES_OF_LENGTHS
