@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from quotaplane.streams.session import SHORT_LIVED
+from tests.servers.jvm import SHORT_LIVED
 from tests.servers.kafka_server import KafkaServer, kafka_jars
 from tests.servers.tools import fetched_once, ivy_retrieve, java
 

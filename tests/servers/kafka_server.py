@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from kafka import KafkaAdminClient
 
-from quotaplane.streams.session import SHORT_LIVED
 from tests.servers.certificates import Certificates, make_certificates
+from tests.servers.jvm import SHORT_LIVED
 from tests.servers.tools import LoggedProcess, fetched_once, free_ports, ivy_retrieve, java, run
 
 JARS: Final = Path(__file__).parents[2] / "deploy" / "kafka-server-jars.xml"

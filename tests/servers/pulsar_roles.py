@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from quotaplane.streams.session import SHORT_LIVED
+from tests.servers.jvm import SHORT_LIVED
 from tests.servers.tools import LoggedProcess, fetched_once, ivy_retrieve, run
 
 DISTRIBUTION: Final = Path(__file__).parents[2] / "deploy" / "pulsar-server.xml"

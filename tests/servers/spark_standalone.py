@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from quotaplane.streams.session import SHORT_LIVED
+from tests.servers.jvm import SHORT_LIVED
 from tests.servers.tools import LoggedProcess
 
 _MASTER_READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from quotaplane.settings import load_settings
-from quotaplane.streams.session import SHORT_LIVED
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.limits import decode_limits
 from tests.job import RunningJob, put_quotas, report_of, write_conf
+from tests.servers.jvm import SHORT_LIVED
 from tests.servers.spark_standalone import SparkStandalone
 from tests.spark.fixtures import ROOT, launcher_environment
 

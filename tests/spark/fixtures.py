@@ -12,7 +12,8 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from quotaplane.streams.session import SHORT_LIVED, build_session
+from quotaplane.streams.session import build_session
+from tests.servers.jvm import SHORT_LIVED
 
 ROOT = Path(__file__).parents[2]
 JVM_OPTIONS: Final = (

@@ -24,9 +24,14 @@ def test_settings_come_from_the_file_that_jobs_use(spark: SparkSession) -> None:
 
     assert len(wanted) > 10
     found = spark.sparkContext.getConf()
-    # Tests have their own JVM options, behind those that Spark itself adds.
-    del wanted["spark.driver.extraJavaOptions"]
-    assert (found.get("spark.driver.extraJavaOptions") or "").endswith(JVM_OPTIONS)
+    # Spark itself adds JVM options before the file's; for the driver, tests have their own.
+    executors = "spark.executor.extraJavaOptions"
+    for key, options in {
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        executors: wanted[executors],
+    }.items():
+        del wanted[key]
+        assert (found.get(key) or "").endswith(options)
     assert {key: found.get(key) for key in wanted} == wanted
 
 

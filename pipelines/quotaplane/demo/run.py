@@ -31,7 +31,7 @@ from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import Settings, parse_settings
 from quotaplane.streams.job import StreamJob, prepare
 from quotaplane.streams.quota.job import QuotaSpec
-from quotaplane.streams.session import SHORT_LIVED, build_session
+from quotaplane.streams.session import build_session
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.transport import open_broker_link
 
@@ -156,9 +156,8 @@ def _play(
     transport = prepare(QuotaSpec(settings))
     director.open()
     console.print("demo: starting Spark ...")
-    options = {"spark.driver.extraJavaOptions": SHORT_LIVED}
     log = SparkLog(folder / "spark.log", Conditions(console.print))
-    spark = build_session("quotaplane demo", options, log_level="error", log=log)
+    spark = build_session("quotaplane demo", log_level="error", log=log)
     signal.signal(signal.SIGINT, _stop)  # Spark's own handler would cancel the current batch
     job = StreamJob(spark, QuotaSpec(settings), transport)
     console.print(

@@ -25,16 +25,6 @@ from quotaplane.streams.spark_protection import check_protected
 LAUNCHED_BY: Final = "PYSPARK_SUBMIT_ARGS"
 """Environment variable with the master, the jars and the administrator's Spark options."""
 
-SHORT_LIVED: Final = (
-    "-Xss4m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-)
-"""JVM options for runs of up to a minute: the quick compiler alone halves Spark's start.
-
-The code cache has the size that it has with both compilers; in the 48 MB that the JVM takes for one
-compiler, it throws code away and compiles it again, which is a seventh of the time.
-"""
-
-
 _NOTHING_ALLOWED: Final = Protections()
 
 
