@@ -33,8 +33,10 @@ from quotaplane.model import Round
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sink import BatchSink, Finished, Finisher, Packed
 from quotaplane.streams.status import JobStatus, StatusUpdate
+from quotaplane.streams.task_files import TaskFiles
 from quotaplane.transport import delta_topic, open_broker_link, open_transport
 from quotaplane.transport.base import Message
 from tests.unit.history.history_cases import DAY_MS, limits, rounds, usage
@@ -188,21 +190,31 @@ def _three_rounds(place: DataFolder) -> int:
         lines = JobLines.silent(JobStatus([], [], time.monotonic))
         sink = BatchSink(_Rounds(), history, transport, lambda seq: NOW_MS + seq, 1, lines)
         for seq in (3, 4, 5):
-            sink(_Outputs(), seq)  # type: ignore[arg-type]
+            sink(_Outputs(place, seq), seq)  # type: ignore[arg-type]
     return 0
 
 
 class _Outputs:
-    """Stands in for a batch's DataFrame."""
+    """Stands in for a batch's DataFrame, whose one task writes the rows of ``usage``."""
+
+    def __init__(self, place: DataFolder, seq: int) -> None:
+        self._files = TaskFiles(place.history.path, 1, ["usage"], 0)
+        self._batch = Batch(0, seq, NOW_MS + seq)
 
     def toArrow(self) -> pa.Table:  # noqa: N802 (Spark's name)
-        return pa.table({"kind": ["rows"], "payload": [b"rows"]})
+        rows = Output("usage", _round_rows(self._batch.now_ms)["usage"])
+        outputs = [Output("rows", b""), *self._files.without_written([rows], self._batch)]
+        kinds, payloads = zip(*((each.kind, each.payload) for each in outputs), strict=True)
+        return pa.table({"kind": kinds, "payload": pa.array(payloads, pa.binary())})
 
 
 class _Rounds(Finisher):
     def finish(self, stamp: Round, packed: Packed) -> Finished:
         messages = [Message("b", b"round %d" % stamp.seq)]
-        return Finished(_round_rows(stamp.now_ms), messages, StatusUpdate({}, {}, {}, arrived=1))
+        rows = _round_rows(stamp.now_ms)
+        if "usage" not in packed:  # else the task could not write them
+            del rows["usage"]
+        return Finished(rows, messages, StatusUpdate({}, {}, {}, arrived=1))
 
 
 def _maintain(place: DataFolder) -> int:

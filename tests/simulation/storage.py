@@ -152,7 +152,9 @@ class MemoryHistory(HistoryWriter):
         self._tables = dict.fromkeys(table.name for table in APPENDED)
         self._pool: Any = SimpleNamespace(map=map)
 
-    def append(self, name: str, rows: pa.Table, stamp: Round) -> bool:
+    def append(
+        self, name: str, rows: pa.Table | None, stamp: Round, **nothing_written: object
+    ) -> bool:
         """Append a round's rows unless the table has them."""
         self._point(f"before table {name}")
         key = name, self._app_id

@@ -25,7 +25,6 @@ from quotabalance.settings import Balance
 from quotabalance.strategy_settings import strategy_in_force
 from quotabalance.wire.balance_plans import encode_plan
 from quotabalance.wire.load_batch import unpack_loads
-from quotaplane.arrow import pack
 from quotaplane.errors import ConfigError
 from quotaplane.model import Round
 from quotaplane.streams.letters import letters_of, letters_of_senders, refused_reports
@@ -87,7 +86,7 @@ class BalanceProgram:
         outputs = []
         if refused or letters:
             table = refused_reports(refused, letters)
-            outputs.append(Output("rejected_reports", pack(table)))
+            outputs.append(Output("rejected_reports", table))
         next_ms = batch.now_ms + self._interval_ms
         waits_ms = state.next_round_ms
         # Later than that: the clock was set back.
@@ -152,7 +151,7 @@ class BalanceProgram:
         hour = batch.now_ms // _HOUR_MS
         every = state.rounds == 0 or hour != state.full_hour
         tables = self._rows(state, batch, seen.round, decisions, every_broker=every)
-        outputs = [Output(name, pack(table)) for name, table in tables.items() if len(table)]
+        outputs = [Output(name, table) for name, table in tables.items() if len(table)]
         if decisions.moves or decisions.splits:
             plan = encode_plan(
                 decisions,

@@ -115,8 +115,9 @@ def replacing(rows: pa.Table, values: Iterable[int]) -> pa.Table:
 
 
 def replaced_by(rows: pa.Table) -> list[int]:
-    """The values whose rows are to be replaced: see ``replacing``."""
-    return [int(value) for value in (rows.schema.metadata or {})[_REPLACES].split(b",")]
+    """The values whose rows are to be replaced: see ``replacing``; of other rows none."""
+    values = (rows.schema.metadata or {}).get(_REPLACES, b"")
+    return [int(value) for value in values.split(b",") if value]
 
 
 def snapshot(name: str, comment: str, columns: list[pa.Field], *, by: str) -> Table:

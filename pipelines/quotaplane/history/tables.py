@@ -367,6 +367,10 @@ APPENDED: Final = (USAGE, LIMITS, BROKERS, REJECTED_REPORTS, LEFT_OUT, LEASES, R
 """The tables that a round of the quota job writes, rounds last."""
 
 
+BYTES_COLUMNS: Final = ("payload", "raw")
+"""Columns of all tables that have bytes."""
+
+
 def column_properties() -> dict[str, ColumnProperties]:
     """Parquet properties of columns with bytes: no statistics.
 
@@ -374,7 +378,7 @@ def column_properties() -> dict[str, ColumnProperties]:
     file.
     """
     bytes_only = ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
-    return dict.fromkeys(("payload", "raw"), bytes_only)
+    return dict.fromkeys(BYTES_COLUMNS, bytes_only)
 
 
 TABLES: Final[Mapping[str, Table]] = {

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from datetime import datetime, timezone
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import (
     CommitProperties,
     DeltaTable,
@@ -21,21 +19,20 @@ from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.errors import HistoryError
-from quotaplane.history.store import keep, not_written, one_line, open_table, table_uri, writing
+from quotaplane.history.data_files import Written, delete_files, write_rows
+from quotaplane.history.stamped_rows import stamped
+from quotaplane.history.store import keep, not_written, open_table, table_uri, writing
 from quotaplane.history.table_parts import replaced_by
 from quotaplane.history.tables import (
     APPENDED,
     CHECKPOINT_INTERVAL,
     ROUNDS,
-    STAMP_COLUMNS,
     TABLES,
-    TIMESTAMP,
     Table,
     column_properties,
 )
 from quotaplane.model import Round
 from quotaplane.settings import History
-from quotaplane.texts import LATEST_MS
 
 _ATTEMPTS: Final = 5
 # The fastest codec measured (docs/adr/0004); `maintain` rewrites the files with ZSTD.
@@ -43,79 +40,7 @@ _PROPERTIES: Final = WriterProperties(
     compression="LZ4_RAW",
     column_properties=column_properties(),
 )
-
-
-def stamped(table: Table, rows: pa.Table, stamp: Round) -> pa.Table:
-    """Convert rows to the table's schema, and add the stamp (epoch, seq, round_at, date).
-
-    ``rows`` has the table's other columns; nullable ones may be absent and become null.
-    A timestamp column ``x`` is given as ``x_ms`` (epoch milliseconds, int64): a negative one
-    (Kafka's "no time") becomes null, one past the year 9999 is cut to that. NaN and infinite rates
-    become null. Strings may be dictionary arrays.
-
-    Raises:
-        HistoryError: a column is missing, unknown, of another type, or null where it must not be.
-    """
-    at = datetime.fromtimestamp(stamp.now_ms / 1000, tz=timezone.utc)
-    constants = {"epoch": stamp.epoch, "seq": stamp.seq, "round_at": at, "date": at.date()}
-    sources = {
-        field.name: f"{field.name}_ms" if field.type == TIMESTAMP else field.name
-        for field in table.schema
-        if field.name not in STAMP_COLUMNS
-    }
-    absent = {
-        name
-        for name, source in sources.items()
-        if source not in rows.column_names and table.schema.field(name).nullable
-    }
-    wanted = {source for name, source in sources.items() if name not in absent}
-    unknown = sorted(set(rows.column_names) ^ wanted)
-    if unknown:
-        problem = "unknown column" if unknown[0] in rows.column_names else "missing column"
-        raise HistoryError(f"rows for history table {table.name}: {problem} {unknown[0]}")
-    columns = []
-    for field in table.schema:
-        if field.name in constants:
-            value = pa.scalar(constants[field.name], field.type)
-            columns.append(pa.repeat(value, rows.num_rows))
-            continue
-        if field.name in absent:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-            continue
-        column = _converted(rows.column(sources[field.name]), field, table)
-        if not field.nullable and column.null_count:
-            raise HistoryError(f"rows for history table {table.name}: {field.name} has a null")
-        columns.append(column)
-    # Without comments: a table keeps those that it was made with and refuses others.
-    fields = [
-        pa.field(field.name, column.type, field.nullable)
-        for field, column in zip(table.schema, columns, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _converted(column: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.ChunkedArray:
-    kind = column.type
-    if pa.types.is_dictionary(kind) and kind.value_type == field.type:
-        return column
-    try:
-        if field.type == TIMESTAMP:
-            known = pc.if_else(pc.greater_equal(column, 0), column, None)
-            latest = pc.min_element_wise(known, pa.scalar(LATEST_MS), skip_nulls=False)
-            return latest.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
-        if pa.types.is_floating(field.type):
-            return pc.if_else(pc.is_finite(column), column, None).cast(field.type)
-        return column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise HistoryError(
-            f"rows for history table {table.name}: {field.name}: {one_line(error)}"
-        ) from None
-
-
-def _replaced(table: Table, rows: pa.Table) -> dict[str, Any]:
-    """Arguments of ``write_deltalake`` by which a snapshot's rows replace others."""
-    values = ", ".join(map(str, replaced_by(rows)))
-    return {"mode": "overwrite", "predicate": f"{table.partition_by[0]} IN ({values})"}
+_NOTHING: Final = Written()
 
 
 class HistoryWriter:
@@ -179,50 +104,58 @@ class HistoryWriter:
         self._open(name)
         return self.newest(name, self._app_id)
 
-    def append_round(self, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
+    def append_round(
+        self,
+        stamp: Round,
+        tables: Mapping[str, pa.Table],
+        written: Mapping[str, Written] | None = None,
+    ) -> None:
         """Append a round's rows by table name: in parallel, and then the last table's.
 
         Empty tables are not written. Tables that have the round already are skipped, so a replay
-        completes a round that was interrupted.
+        completes a round that was interrupted. ``written``: rows beside those of ``tables`` that
+        are in files already.
 
         Raises:
             HistoryError: something could not be written; replaying the round is safe.
         """
-        unknown = sorted(tables.keys() - self._tables.keys())
+        written = written or {}
+        names = [*tables, *(name for name in written if name not in tables)]
+        unknown = sorted({*names} - self._tables.keys())
         if unknown:
             raise HistoryError(f"history has no table {unknown[0]} to append to")
-        first = [name for name in tables if name != self._last]
+
+        def append(name: str) -> None:
+            self.append(name, tables.get(name), stamp, written=written.get(name, _NOTHING))
+
         # list() raises an append's exception here, before the last table gets its row.
-        list(self._pool.map(lambda name: self.append(name, tables[name], stamp), first))
-        if self._last is not None and self._last in tables:
-            self.append(self._last, tables[self._last], stamp)
+        list(self._pool.map(append, [name for name in names if name != self._last]))
+        if self._last in names:
+            append(self._last)
 
     def append(
         self,
         name: str,
-        rows: pa.Table,
+        rows: pa.Table | None,
         stamp: Round,
         of: Transaction | None = None,
         *,
         since: int | None = None,
+        written: Written = _NOTHING,
     ) -> bool:
         """Append rows to one table (see ``stamped``); False: it has them already, or no rows.
 
         Rows of a snapshot table replace others (see ``table_parts.replacing``), also if there are
         none. ``of``: the transaction by which rows beside those of the round are known; ``since``:
-        the version of the one before it, 0 for none.
+        the version of the one before it, 0 for none. ``written``: rows that are in files already.
 
         Raises:
             HistoryError: the rows can't be written, or another process wrote after ``since``.
         """
         of = of or Transaction(self._app_id, stamp.seq)
         table = TABLES[name]
-        if rows.num_rows == 0 and not table.snapshot:
+        if not table.snapshot and not (rows or written.files):
             return False
-        how: dict[str, Any] = {"mode": "append"}
-        if table.snapshot:
-            how = _replaced(table, rows)
-        data = stamped(table, rows, stamp)
         # deltalake detects no conflict of two writers with one id, so no retry may hide one.
         retries: dict[str, Any] = {} if since is None else {"max_commit_retries": 0}
         commit = CommitProperties(app_transactions=[of], **retries)
@@ -231,6 +164,8 @@ class HistoryWriter:
         for attempt in range(1, _ATTEMPTS + 1):
             done = self.newest(name, of.app_id)
             if done is not None and done >= of.version:
+                if attempt == 1:  # else the commit that seemed to fail may have been made
+                    delete_files(self._history, table, written.files)
                 return False
             if since is not None and since != (done or 0):
                 raise HistoryError(
@@ -238,14 +173,13 @@ class HistoryWriter:
                     "may use this history"
                 )
             try:
-                write_deltalake(
-                    self._tables[name],
-                    data,
-                    **how,
-                    writer_properties=_PROPERTIES,
-                    commit_properties=commit,
-                    post_commithook_properties=COMMIT_ONLY,
-                )
+                if not written.files and rows is not None:
+                    self._write(table, stamped(table, rows, stamp), replaced_by(rows), commit)
+                else:
+                    if rows is not None:
+                        written += write_rows(self._history, table, rows, stamp)
+                        rows = None
+                    self._commit(table, written, commit)
             except (DeltaError, OSError) as error:
                 # deltalake retries plain conflicts itself. This is a stale handle, another writer
                 # with our app_id, or a broken table; opening the table again shows which.
@@ -258,6 +192,41 @@ class HistoryWriter:
             self._checkpoint_if_due(name)
             return True
         raise AssertionError("unreachable")
+
+    def _write(
+        self, table: Table, rows: pa.Table, replaced: Sequence[int], commit: CommitProperties
+    ) -> None:
+        """Let deltalake write rows: also to an object store, and quicker if they are few."""
+        how: dict[str, Any] = {"mode": "append"}
+        if table.snapshot:
+            values = ", ".join(map(str, replaced))
+            how = {"mode": "overwrite", "predicate": f"{table.partition_by[0]} IN ({values})"}
+        write_deltalake(
+            self._tables[table.name],
+            rows,
+            **how,
+            writer_properties=_PROPERTIES,
+            commit_properties=commit,
+            post_commithook_properties=COMMIT_ONLY,
+        )
+
+    def _commit(self, table: Table, written: Written, commit: CommitProperties) -> None:
+        """Add files to a table."""
+        how: dict[str, Any] = {"mode": "append"}
+        if table.snapshot:
+            values = [str(value) for value in written.replaces]
+            replaced = [(table.partition_by[0], "in", values)]
+            how = {"mode": "overwrite", "partition_filters": replaced}
+        opened = self._tables[table.name]
+        opened.create_write_transaction(
+            [*written.files],
+            **how,
+            schema=opened.schema(),
+            partition_by=[*table.partition_by],
+            commit_properties=commit,
+            post_commithook_properties=COMMIT_ONLY,
+        )
+        opened.update_incremental()
 
     def newest(self, name: str, app_id: str) -> int | None:
         """The newest version that was appended to an open table under this id; None: none yet."""

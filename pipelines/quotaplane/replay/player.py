@@ -13,8 +13,8 @@ from quotaplane.arrow import unpack
 from quotaplane.errors import ConfigError
 from quotaplane.groups.ids import ids_of
 from quotaplane.history.damage import round_of_record
+from quotaplane.history.stamped_rows import stamped
 from quotaplane.history.tables import LIMITS, RECORDING
-from quotaplane.history.writer import stamped
 from quotaplane.model import Round
 from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.state import ShardState

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from quotaplane.console.terminal import inform, warn
+from quotaplane.deltalog.log import local_folder
 from quotaplane.history.leadership import Leadership
 from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
@@ -38,11 +39,20 @@ from quotaplane.streams.skipped_batches import (
 )
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
+from quotaplane.streams.task_files import TaskFiles
 from quotaplane.streams.whole_groups import refuse_damaged_groups
 from quotaplane.transport.base import Transport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_WITHOUT_LINKS: Final = (
+    "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+)
+"""Spark's default starts the program ``readlink`` four times for each file of a checkpoint on a
+local disk, 24 times in a micro-batch. There both replace a file by renaming another; elsewhere this
+one may leave a file as it was."""
 
 
 class JobSpec(ABC):
@@ -56,6 +66,10 @@ class JobSpec(ABC):
     """Plural noun for the messages of its input topic: ``reports``."""
     tables: Sequence[Table]
     """History tables that the job appends to."""
+    tables_of_tasks: Collection[str] = ()
+    """Names of those whose rows the tasks of a micro-batch may write into files."""
+    least_bytes_of_tasks: int = 1 << 20
+    """They do so from this size on."""
     last_table: Table | None = None
     """The table with one row per round, which is written last; None if there is none."""
     max_message_bytes: int = 1 << 20
@@ -217,13 +231,20 @@ class StreamJob(RunningQuery):
         lines.status.waits_for("first_round")
         # A checkpoint fixes the number of shuffle partitions with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
+        if local_folder(spec.checkpoint) is not None:
+            spark.conf.set(_CHECKPOINT_FILES, _WITHOUT_LINKS)
         without_input = alone is not None and alone.without_input
         arriving = empty_source(spark) if without_input else transport.read_reports(spark)
         events = spec.inputs(spark, arriving)
         finisher = spec.finisher(folder)
         finisher.connect(history, transport)
         self.start(
-            operate(events, spec.program(self.epoch), settings.shards),
+            operate(
+                events,
+                spec.program(self.epoch),
+                settings.shards,
+                _task_files(spark, spec, self.epoch),
+            ),
             BatchSink(
                 finisher,
                 history,
@@ -241,6 +262,14 @@ class StreamJob(RunningQuery):
             alone=alone,
             ready=_ready(spark, spec, self.epoch),
         )
+
+
+def _task_files(spark: SparkSession, spec: JobSpec, epoch: int) -> TaskFiles | None:
+    """None: tasks must not write; executors elsewhere may have another disk, or no access."""
+    folder, master = local_folder(spec.settings.history.path), spark.sparkContext.master or ""
+    if folder is None or not master.startswith("local"):
+        return None
+    return TaskFiles(str(folder), epoch, spec.tables_of_tasks, spec.least_bytes_of_tasks)
 
 
 def _before(spec: JobSpec, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 import pandas as pd
@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from quotaplane.streams.batch_inputs import batch_inputs
 from quotaplane.streams.partition import partition_of
 from quotaplane.streams.shard_program import Batch, Output, ShardProgram, State
+from quotaplane.streams.task_files import TaskFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,14 +25,19 @@ OUTPUT_SCHEMA: Final = "kind string, payload binary"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
 
-def operate(events: DataFrame, program: ShardProgram[State], shards: int) -> DataFrame:
-    """Run a program on a stream of events; returns its outputs."""
+def operate(
+    events: DataFrame, program: ShardProgram[State], shards: int, files: TaskFiles | None = None
+) -> DataFrame:
+    """Run a program on a stream of events; returns its outputs.
+
+    ``files`` writes some of the outputs into the history; None: all are returned.
+    """
     # Spark logs a batch's time before it runs the batch; timers use the same time.
     return (
         events.withColumn("now_ms", F.unix_millis(F.current_timestamp()))
         .groupBy("key")
         .transformWithStateInPandas(
-            ShardOperator(program, shards),
+            ShardOperator(program, shards, files),
             outputStructType=OUTPUT_SCHEMA,
             outputMode="append",
             timeMode="ProcessingTime" if program.has_timer else "None",
@@ -47,9 +53,12 @@ class ShardOperator(StatefulProcessor, Generic[State]):
     the pending timer.
     """
 
-    def __init__(self, program: ShardProgram[State], shards: int) -> None:
+    def __init__(
+        self, program: ShardProgram[State], shards: int, files: TaskFiles | None = None
+    ) -> None:
         self._program = program
         self._shards = shards
+        self._files = files
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
@@ -78,21 +87,26 @@ class ShardOperator(StatefulProcessor, Generic[State]):
         blob, pending = next(elements_read, None), next(elements_read, None)
         program = self._program
         state = program.load(None if blob is None else blob[0])
-        outputs: list[Output] = []
+        outputs: list[tuple[str, bytes]] = []
         due_ms = program.due_ms(state)
         # A timer that fires early, or in a batch with events, has nothing to do.
         if arrived or (due_ms is not None and due_ms <= now_ms):
             shard = int(partition_of([key[0]], self._shards)[0])
             inputs = {**arrived, **batch_inputs()}
-            state, emitted = program.run(state, inputs, Batch(shard, _batch_id(), now_ms))
-            outputs = list(emitted)
+            batch = Batch(shard, _batch_id(), now_ms)
+            state, emitted = program.run(state, inputs, batch)
+            outputs = self._without_written(emitted, batch)
         elements = [(program.dump(state),)]
         if program.has_timer:
             pending_ms = -1 if pending is None else int.from_bytes(pending[0], "big")
             next_ms = self._schedule(program.due_ms(state), now_ms, pending_ms)
             elements.append((next_ms.to_bytes(8, "big"),))
         self._blob.put(elements)
-        return pd.DataFrame(outputs, columns=list(Output._fields))
+        return pd.DataFrame(outputs, columns=["kind", "payload"])
+
+    def _without_written(self, outputs: Sequence[Output], batch: Batch) -> list[tuple[str, bytes]]:
+        left = outputs if self._files is None else self._files.without_written(outputs, batch)
+        return [(output.kind, output.payload) for output in left]
 
     def _schedule(self, due_ms: int | None, now_ms: int, pending_ms: int) -> int:
         """Set the shard's one timer; returns its time, 0 for none.

@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+import pyarrow as pa
+
+from quotaplane.arrow import pack
+
 State = TypeVar("State")
 
 Arrived = Mapping[str, Sequence[bytes]]
@@ -15,10 +19,15 @@ Arrived = Mapping[str, Sequence[bytes]]
 
 
 class Output(NamedTuple):
-    """A row that a program emits; the payload is packed tables or JSON."""
+    """An output of a program: JSON, or a table; its kind may be the name of a history table."""
 
     kind: str
-    payload: bytes
+    content: bytes | pa.Table
+
+    @property
+    def payload(self) -> bytes:
+        """The content as bytes; a table is packed."""
+        return self.content if isinstance(self.content, bytes) else pack(self.content)
 
 
 class Batch(NamedTuple):

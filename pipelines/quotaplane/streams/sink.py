@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -13,11 +14,13 @@ import pyarrow as pa
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.arrow import unpack
+from quotaplane.history.data_files import Written
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces
 from quotaplane.model import Round
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.status import StatusUpdate
+from quotaplane.streams.task_files import FILES
 from quotaplane.transport.base import Message, Transport
 
 if TYPE_CHECKING:
@@ -109,19 +112,20 @@ class BatchSink:
             self._still_leads()
             self._sync_input(seq)
             stamp = Round(self._epoch, seq, self._now_ms(seq))
+            written = written_by_tasks(packed.pop(FILES, ()))
             if packed:
-                self._write(stamp, packed)
+                self._write(stamp, packed, written)
             else:
                 self._history.append_round(stamp, self._finisher.idle(stamp))
         for kind, text in self._finisher.end(self._lines.conditions):
             self._lines.say(kind, text)
 
-    def _write(self, stamp: Round, packed: Packed) -> None:
+    def _write(self, stamp: Round, packed: Packed, written: Mapping[str, Written]) -> None:
         status = self._lines.status
         with self._stage("prepare"):
             finished = self._finisher.finish(stamp, packed)
         with self._stage("history"):
-            self._history.append_round(stamp, finished.tables)
+            self._history.append_round(stamp, finished.tables, written)
         if finished.messages:
             with self._stage("publish"):
                 try:
@@ -146,6 +150,15 @@ def _collected(outputs: DataFrame) -> dict[str, list[bytes]]:
     for kind, payload in zip(*map(pa.ChunkedArray.to_pylist, outputs.toArrow()), strict=True):
         packed[kind].append(payload)
     return dict(packed)
+
+
+def written_by_tasks(payloads: Sequence[bytes]) -> dict[str, Written]:
+    """The files of all tasks of a batch, by table, from their outputs of the kind ``FILES``."""
+    written: defaultdict[str, Written] = defaultdict(Written)
+    for payload in payloads:
+        for name, found in json.loads(payload).items():
+            written[name] += Written.from_json(found)
+    return dict(written)
 
 
 def joined(payloads: Sequence[bytes]) -> pa.Table:

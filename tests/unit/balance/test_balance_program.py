@@ -66,8 +66,8 @@ class Run:
         self.blob = self.program.dump(state)
         self.seq += 1
         found: dict[str, list[bytes]] = {}
-        for kind, value in outputs:
-            found.setdefault(kind, []).append(value)
+        for output in outputs:
+            found.setdefault(output.kind, []).append(output.payload)
         return found
 
 

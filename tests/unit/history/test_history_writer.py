@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import HistoryError
+from quotaplane.history.stamped_rows import stamped
 from quotaplane.history.store import open_table
 from quotaplane.history.tables import CHECKPOINT_INTERVAL, LIMITS, REJECTED_REPORTS, USAGE
-from quotaplane.history.writer import HistoryWriter, stamped
+from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.settings import History
 from tests.unit.history.history_cases import (

@@ -12,9 +12,10 @@ import pytest
 from deltalake import write_deltalake
 
 from quotaplane.cli.main import main
+from quotaplane.history.stamped_rows import stamped
 from quotaplane.history.store import table_uri
 from quotaplane.history.tables import ROUNDS, TIMESTAMP, USAGE
-from quotaplane.history.writer import HistoryWriter, stamped
+from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.query.usage_by_day import roll_up
 from quotaplane.settings import History

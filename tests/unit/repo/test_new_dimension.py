@@ -66,7 +66,7 @@ from quotaplane.query.views import VIEWS
 from quotaplane.history.ddl import render
 from quotaplane.history.store import ensure_history
 from quotaplane.history.tables import TABLES
-from quotaplane.history.writer import stamped
+from quotaplane.history.stamped_rows import stamped
 from quotaplane.model import BASIC, COUNTED, DIMENSIONS, Round, group_id
 from quotaplane.registry.table import list_groups
 from quotaplane.settings import History, parse_settings

@@ -20,9 +20,9 @@ from quotaplane.arrow import pack
 from quotaplane.deltalog.checksums import record
 from quotaplane.deltalog.log import list_log
 from quotaplane.deltalog.read import read_rows
+from quotaplane.history.stamped_rows import stamped
 from quotaplane.history.store import open_table, table_uri
 from quotaplane.history.tables import APPENDED, RESOURCE_GROUPS, TABLES
-from quotaplane.history.writer import stamped
 from quotaplane.model import DIMENSIONS, Round
 from quotaplane.quota.config import EarlierLimits
 from quotaplane.registry.table import delete_groups, put_groups

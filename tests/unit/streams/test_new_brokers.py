@@ -89,7 +89,7 @@ def run(settings: Settings, rounds: list[list[str]], shard: int = 0) -> tuple[Sh
         state, outputs = program.run(state, {"reports": [payload]}, batch)
         repeated = program.run(state, {}, batch)[0]
         assert repeated.brokers.names == state.brokers.names
-        for kind, packed in outputs:
+        for kind, packed in ((each.kind, each.payload) for each in outputs):
             if kind == "rejected_reports":
                 reasons = unpack(packed)[0]["reason"].to_pylist()
                 letters.update(reason for reason in reasons if reason != UNKNOWN_GROUP)
@@ -113,7 +113,7 @@ def test_a_lower_bound_than_there_are_known_brokers_refuses_none_of_them() -> No
     payload = dict(batch_of(settings_with(), 1, list("abcdef")))[0]
     state, outputs = low.run(state, {"reports": [payload]}, Batch(0, 1, NOW_MS + 1))
     assert state.brokers.names == tuple("abcde")
-    (packed,) = (packed for kind, packed in outputs if kind == "rejected_reports")
+    (packed,) = (each.payload for each in outputs if each.kind == "rejected_reports")
     (letter,) = unpack(packed)[0].to_pylist()
     assert (letter["sender"], letter["reason"]) == ("f", TOO_MANY_BROKERS)
     assert letter["detail"] == "5 brokers are known, 1 others reported; reports.max_brokers is 2"

@@ -9,8 +9,8 @@ import pytest
 
 from quotaplane.arrow import pack, unpack
 from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
+from quotaplane.history.stamped_rows import stamped
 from quotaplane.history.tables import TABLES
-from quotaplane.history.writer import stamped
 from quotaplane.laws.explain import reason_text
 from quotaplane.model import BASIC, COUNTER_COLUMNS, RATE_COLUMNS, Round, group_id
 from quotaplane.quota.state import ShardState

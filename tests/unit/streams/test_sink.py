@@ -32,7 +32,7 @@ class Written:
     def __init__(self) -> None:
         self.tables: list[Mapping[str, pa.Table]] = []
 
-    def append_round(self, stamp: Round, tables: Mapping[str, pa.Table]) -> None:
+    def append_round(self, stamp: Round, tables: Mapping[str, pa.Table], _: object = None) -> None:
         self.tables.append(tables)
 
     def publish(self, messages: Sequence[Any]) -> None:
@@ -117,7 +117,7 @@ def test_nothing_leaves_the_job_before_the_record_of_its_input_is_safe(job: Job)
             raise QuotaplaneError("not on the disk")
         safe.append(seq)
 
-    def append(stamp: Round, tables: Mapping[str, pa.Table]) -> None:
+    def append(stamp: Round, tables: Mapping[str, pa.Table], _: object = None) -> None:
         assert safe[-1] == stamp.seq
         append_round(stamp, tables)
 

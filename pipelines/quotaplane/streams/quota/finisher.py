@@ -154,11 +154,9 @@ class QuotaFinisher(Finisher):
         tables = {kind: joined(payloads) for kind, payloads in packed.items() if kind not in others}
         if "leases" in packed:
             tables["leases"] = _snapshots(packed["leases"])
-        if self._settings is not None and "recording" in tables:
-            row = (SETTINGS, json.dumps(self._settings).encode())
-            tables["recording"] = pa.concat_tables(
-                [tables["recording"], recording_rows(NO_SHARD, [row])]
-            )
+        if self._settings is not None:
+            row = recording_rows(NO_SHARD, [(SETTINGS, json.dumps(self._settings).encode())])
+            tables["recording"] = pa.concat_tables([*filter(None, [tables.get("recording")]), row])
             self._settings = None
         of_round = [RoundCounts.from_bytes(payload) for payload in packed.get("counts", ())]
         self._of_shards |= {counts.shard: counts for counts in of_round}

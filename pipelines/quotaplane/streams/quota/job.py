@@ -54,6 +54,7 @@ class QuotaSpec(JobSpec):
     query_name = "quotaplane"
     inputs_noun = "reports"
     tables = APPENDED
+    tables_of_tasks = ("usage", "limits", "leases", "recording")
     last_table = ROUNDS
 
     def __init__(self, settings: Settings) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quotaplane.arrow import pack
 from quotaplane.history.tables import LEFT_OUT
 from quotaplane.laws import get_law
 from quotaplane.model import BoolArray, Round, Transition
@@ -84,7 +83,7 @@ class QuotaProgram:
 
     Inputs: packed ``reports``, changes of ``groups``, ``rejected`` reports, and ``departures`` of
     brokers. Outputs: ``counts`` (JSON), ``messages`` (a table of broker and value for the limits
-    topic), and rows of history tables by the tables' names; tables are packed.
+    topic), and rows of history tables by the tables' names.
     """
 
     step: StepConfig
@@ -108,7 +107,7 @@ class QuotaProgram:
     def run(
         self, state: ShardState, arrived: Arrived, batch: Batch
     ) -> tuple[ShardState, Sequence[Output]]:
-        """Unpack the inputs, take one step, and pack its results."""
+        """Unpack the inputs, take one step, and make its results tables."""
         round_ = Round(self.epoch, batch.seq, batch.now_ms)
         events = Events()
         definitions = None
@@ -157,7 +156,7 @@ class QuotaProgram:
             NOT_COUNTED: None if batch.shard else arrivals.not_counted,
         }
         outputs = [
-            Output(name, pack(table))
+            Output(name, table)
             for name, table in tables.items()
             if table is not None and len(table)
         ]

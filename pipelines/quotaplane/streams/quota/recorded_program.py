@@ -8,7 +8,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from quotaplane.arrow import pack
 from quotaplane.history.table_parts import replacing
 from quotaplane.history.tables import LEFT_OUT
 from quotaplane.quota.lease_snapshot import lease_snapshot, snapshot_due
@@ -70,13 +69,13 @@ class RecordedProgram:
         if self.records:
             state_due = batch.now_ms - state.recorded_at_ms >= STATE_EVERY_MS
             blob = dump(state) if state_due else None
-            record.append(Output("recording", pack(recorded_inputs(batch.shard, arrived, blob))))
+            record.append(Output("recording", recorded_inputs(batch.shard, arrived, blob)))
             if state_due:
                 state = replace(state, recorded_at_ms=batch.now_ms)
         state, outputs = self.program.run(state, arrived, batch)
         if snapshot_due(state, batch.now_ms):
             state = replace(state, snapshot_at_ms=batch.now_ms)
-            record.append(Output("leases", pack(self._snapshot(state, batch.shard))))
+            record.append(Output("leases", self._snapshot(state, batch.shard)))
         return state, [*outputs, *record]
 
     def _snapshot(self, state: ShardState, shard: int) -> pa.Table:

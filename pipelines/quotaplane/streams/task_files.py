@@ -1,0 +1,70 @@
+"""History tables whose rows the tasks of a micro-batch write into files, and the driver commits.
+
+The rows of a large round would otherwise go through the task's JVM, to the driver's JVM, and from
+there to its Python, only to be written there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from quotaplane.model import Round
+from quotaplane.settings import History
+from quotaplane.streams.shard_program import Batch, Output
+
+if TYPE_CHECKING:
+    from quotaplane.history.data_files import Written
+
+FILES: Final = "files"
+"""Kind of the output that replaces those whose rows were written: see ``sink``."""
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """Writes the tables of a task's outputs.
+
+    Executors get the history's path, and no secrets that it may need.
+    """
+
+    history_path: str
+    epoch: int
+    tables: Collection[str]
+    """Names of the tables to write; the other outputs stay as they are."""
+    least_bytes: int
+    """Rows of smaller tables go to the driver, which writes those of all tasks into one file."""
+
+    def without_written(self, outputs: Sequence[Output], batch: Batch) -> Iterator[Output]:
+        """Write the large tables; yields one output about the files, and those that are left."""
+        stamp = Round(self.epoch, batch.seq, batch.now_ms)
+        written: dict[str, Written] = {}
+        for output in outputs:
+            made = self._written(output, stamp)
+            if made is None:
+                yield output
+            else:
+                before = written.get(output.kind)
+                written[output.kind] = made if before is None else before + made
+        if written:
+            found = {name: each.to_json() for name, each in written.items()}
+            yield Output(FILES, json.dumps(found).encode())
+
+    def _written(self, output: Output, stamp: Round) -> Written | None:
+        """None: the output is left, as it is not a large table, or the disk failed."""
+        rows = output.content
+        if (
+            isinstance(rows, bytes)
+            or output.kind not in self.tables
+            or rows.nbytes < self.least_bytes
+        ):
+            return None
+        # Only here, so that the workers of small jobs start faster
+        from quotaplane.history.data_files import write_rows
+        from quotaplane.history.tables import TABLES
+
+        try:
+            return write_rows(History(path=self.history_path), TABLES[output.kind], rows, stamp)
+        except OSError:  # the driver tries to write them, and says what is wrong with the disk
+            return None
