@@ -36,8 +36,8 @@ def write_page(path: Path, found: dict[str, Any], pairs: dict[str, Any] | None) 
         ),
         "| | found | wished |",
         "|---|---|---|",
-        f"| quota job: Kafka to Kafka, history committed; seconds a round | {loop['round']:.2f} "
-        f"({pip82['loop_range'][0]:.2f} to {pip82['loop_range'][1]:.2f}) | |",
+        "| quota job: Kafka to Kafka, history committed; seconds a round "
+        f"| {loop['round']:.2f} | |",
         f"| processor seconds of a round, of all the job's processes | {loop['processor']:.2f} | |",
         f"| one plain process: read, parse, law; seconds a round | {plain['round']:.2f} | |",
         f"| the job's time divided by the plain process's | {ratio:.2f} | at most 3 |",
@@ -78,9 +78,6 @@ def write_page(path: Path, found: dict[str, Any], pairs: dict[str, Any] | None) 
             for groups, took in growth.items()
         ),
         "",
-        *wrapped(
-            "Each row is a run of its own, so the figure for 100,000 groups is not the one above."
-        ),
         *_size(growth),
         *wrapped(
             "Wished: the cost of a group does not rise. For comparison: a job that keeps Spark's "

@@ -273,11 +273,12 @@ def main(argv: Sequence[str]) -> None:
             rows = bench.quota_job(Workload(args.groups, 100), args.rounds, COLD)
             print(json.dumps(median(rows)), flush=True)
         if "pip82" in wanted:
+            loop = bench.quota_job(PIP82, args.rounds, COLD)
+            # A run of its own: looking at the memory takes processor time.
             with PeakMemory(os.getpid(), kafka.pid) as memory:
-                loop = bench.quota_job(PIP82, args.rounds, COLD)
+                bench.quota_job(PIP82, 2, 4)
             found["pip82"] = {
                 "loop": median(loop),
-                "loop_range": [min(r["round"] for r in loop), max(r["round"] for r in loop)],
                 "plain": median(bench.plain(PIP82, args.rounds)),
                 "one_process": median(bench.one_process(PIP82, args.rounds)),
                 "quiet": median(bench.quota_job(QUIET, args.rounds, COLD)),
@@ -292,8 +293,10 @@ def main(argv: Sequence[str]) -> None:
             }
             print(json.dumps(found["small"], indent=1), flush=True)
         if "growth" in wanted:
+            measured = {PIP82.groups: found["pip82"]["loop"]} if "pip82" in found else {}
             found["growth"] = {
-                groups: median(bench.quota_job(Workload(groups, 100), args.rounds, COLD))
+                groups: measured.get(groups)
+                or median(bench.quota_job(Workload(groups, 100), args.rounds, COLD))
                 for groups in GROWTH
             }
             print(json.dumps(found["growth"], indent=1), flush=True)
