@@ -76,8 +76,8 @@ proto: env ## generate both wire/pb in pipelines/ from schemas/
 bench: env ## the quota loop on a real Kafka (a quarter of an hour; the results page is docs/measured/benchmarks.md)
 	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 4g
 
-bench-compare: env ## the quota job of COMMIT and of the working tree in turn: make bench-compare COMMIT=main (a quarter of an hour)
-	$(PYTHON) -m benchmarks.compare $(COMMIT)
+bench-compare: env ## the quota job of COMMIT and of the working tree in turn: make bench-compare COMMIT=main (20 minutes; `make bench` puts the table on its page)
+	$(PYTHON) -m benchmarks.compare $(COMMIT) --keep docs/measured/benchmarks-pairs.json
 
 overload: env ## job and enforcer under more load than they can carry, on a real Kafka and without (half an hour; the results page is docs/measured/overload.md)
 	$(PYTHON) -m benchmarks.overload

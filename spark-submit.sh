@@ -101,7 +101,7 @@ find_java
 [[ $action == print ]] || ensure_environment "$extras"
 
 # Python's workers keep the memory of a round for the next one, in huge pages: getting it anew from the
-# kernel took a quarter of a round's processor time. (conf/spark-defaults.conf: the same for executors)
+# kernel took a twelfth of a round's processor time. (conf/spark-defaults.conf: the same for executors)
 export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1} MALLOC_MMAP_THRESHOLD_=1073741824
 export MALLOC_TRIM_THRESHOLD_=2147483648 MALLOC_TOP_PAD_=67108864 ARROW_DEFAULT_MEMORY_POOL=system
 export SPARK_HOME=$VENV/spark SPARK_CONF_DIR=$ROOT/conf PATH=$VENV/bin:$PATH

@@ -23,8 +23,6 @@ from tests.servers.pulsar_rest import UNLIMITED, PulsarRest
 _IN_CONTROL_WITHIN_S: Final = 240.0
 _LOOK_EVERY_S: Final = 0.5
 _LIMITS_TOPIC: Final = "persistent://public/quotaplane/limits"
-_SMALL_JVM: Final = "-Xss4m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""As docs/operate/deploy.md advises for a small machine."""
 OBSERVED_TOPIC: Final = "persistent://public/quotaplane/observed-usage"
 
 
@@ -87,7 +85,7 @@ def _ours(
         if stage.scene.dispatch:
             put = [quotaplane, "groups", "put", stage.scene.name, *unlimited, "--init"]
             subprocess.run([*put, "--conf", str(conf)], check=True, stdout=subprocess.DEVNULL)
-    job = ["./spark-submit.sh", "quota", "--conf", str(conf), "--driver-java-options", _SMALL_JVM]
+    job = ["./spark-submit.sh", "quota", "--conf", str(conf)]
     enforcer = [quotaplane, "enforce", "pulsar", "--conf", str(conf)]
     begun_s = time.time()
     running = [Program(job, folder / "job.log"), Program(enforcer, folder / "enforcer.log")]

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from quotaplane.history.tables import TABLES
 from quotaplane.model import Round
 from quotaplane.settings import History
 from quotaplane.streams.shard_program import Batch, Output
@@ -62,7 +63,6 @@ class TaskFiles:
             return None
         # Only here, so that the workers of small jobs start faster
         from quotaplane.history.data_files import write_rows
-        from quotaplane.history.tables import TABLES
 
         try:
             return write_rows(History(path=self.history_path), TABLES[output.kind], rows, stamp)

@@ -42,7 +42,7 @@ REPORT_HEAD: Final = FAMILY + b"R1"
 _MAGIC: Final = int.from_bytes(REPORT_HEAD[1:], "little")
 SIGNED_LIMIT: Final = 2**63
 """Java reads a number from here on as negative."""
-Names: TypeAlias = Sequence[str] | pa.StringArray
+Names: TypeAlias = Sequence[str] | pa.StringArray | pa.BinaryArray
 _REPORT: Final = ColumnView(UsageReport)
 _IN_FORCE: Final = frozenset(("applied_seqs", *LIMIT_COLUMNS))
 _FURTHER: Final = frozenset(

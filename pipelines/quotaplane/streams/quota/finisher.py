@@ -156,7 +156,8 @@ class QuotaFinisher(Finisher):
             tables["leases"] = _snapshots(packed["leases"])
         if self._settings is not None:
             row = recording_rows(NO_SHARD, [(SETTINGS, json.dumps(self._settings).encode())])
-            tables["recording"] = pa.concat_tables([*filter(None, [tables.get("recording")]), row])
+            before = [tables["recording"]] if "recording" in tables else []
+            tables["recording"] = pa.concat_tables([*before, row])
             self._settings = None
         of_round = [RoundCounts.from_bytes(payload) for payload in packed.get("counts", ())]
         self._of_shards |= {counts.shard: counts for counts in of_round}
