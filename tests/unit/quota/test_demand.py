@@ -15,6 +15,7 @@ from quotaplane.quota.estimate.demand import learn, observe
 from quotaplane.quota.estimate.demand_estimates import ESTIMATE_ARRAYS, Doubt, Estimates
 from quotaplane.quota.estimate.level_changes import SUM_STEPS
 from quotaplane.quota.estimate.noise import noise_of_groups, with_prior
+from quotaplane.quota.estimate.reading import _HAZARD, _HAZARD_AT, hazard
 from quotaplane.quota.estimate.window import MOST_WINDOWS, Window
 
 INF = math.inf
@@ -469,3 +470,14 @@ def test_noise_of_rare_requests_is_bounded_by_them() -> None:
     usage = np.array([[1e-5], [600.0], [1e-5]] * 60)
     last = follow(usage, 1000.0, noise=1.0)[-1]
     assert last.noise[0] <= 2 * math.sqrt(600.0)
+
+
+def test_hazard_is_interpolated_bit_for_bit() -> None:
+    around = np.concatenate([np.nextafter(_HAZARD_AT, away) for away in (-np.inf, np.inf)])
+    z = np.concatenate(
+        [np.linspace(-6.0, 9.0, 10_007), _HAZARD_AT, around, [-np.inf, np.inf, np.nan]]
+    )
+    expected = np.interp(z, _HAZARD_AT, _HAZARD, left=0.0)
+    beyond = z > 8.0
+    expected[beyond] = z[beyond] + 1.0 / z[beyond]
+    np.testing.assert_array_equal(hazard(z), expected, strict=True)
