@@ -38,14 +38,15 @@ def taken(record: Record, chosen: Any) -> Record:
 
 
 def to_single(rates: FloatArray) -> FloatArray:
-    """Round rates down to float32 precision, so that limits still add up to at most the quota.
+    """Round rates, from 0, down to float32 precision: limits still add up to at most the quota.
 
     >>> float(to_single(np.array([1 / 3]))[0]) <= 1 / 3
     True
     """
     single = rates.astype(np.float32)
-    down = np.nextafter(single, np.float32(-np.inf))
-    return np.where(single > rates, down, single).astype(np.float64)
+    bits = single.view(np.int32)
+    bits -= single > rates  # the next lower one; np.nextafter takes several times as long
+    return single.astype(np.float64)
 
 
 def to_half(values: FloatArray) -> FloatArray:

@@ -252,3 +252,6 @@ def test_to_single_never_rounds_up() -> None:
     assert (single <= values).all()
     assert single == pytest.approx(values, rel=1e-6)
     assert (to_single(single) == single).all()
+    below_one = float(np.nextafter(np.float32(1.0), np.float32(0.0)))
+    edges = to_single(np.array([0.0, 1e-50, 1.0 - 1e-12, np.inf]))
+    assert edges.tolist() == [0.0, 0.0, below_one, np.inf]
