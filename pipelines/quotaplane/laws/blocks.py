@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from itertools import pairwise
 from typing import Concatenate, Final, ParamSpec
@@ -25,17 +25,23 @@ def in_blocks(
 
     @wraps(law)
     def blocked(problem: Problem, /, *args: Options.args, **kwargs: Options.kwargs) -> Allocation:
-        rows, starts = len(problem.demand), problem.starts
-        if rows < 2 * BLOCK_ROWS:
-            return law(problem, *args, **kwargs)
-        inner = np.searchsorted(starts, np.arange(BLOCK_ROWS, rows, BLOCK_ROWS))
-        cuts = np.unique(np.concatenate(([0], inner, [len(problem.quota)]))).tolist()
+        rows = len(problem.demand)
         limits, reasons = np.empty(rows), np.empty(rows, dtype=np.uint8)
-        for first, last in pairwise(cuts):
-            at = slice(starts[first], starts[last])
-            groups = slice(first, last)
-            part = problem.part(starts[first : last + 1] - starts[first], groups, at)
+        for at, part in blocks(problem):
             limits[at], reasons[at] = law(part, *args, **kwargs)
         return Allocation(limits, reasons)
 
     return blocked
+
+
+def blocks(problem: Problem) -> Iterator[tuple[slice, Problem]]:
+    """Whole groups of about ``BLOCK_ROWS`` rows in all, as problems, and which rows these are."""
+    rows, starts = len(problem.demand), problem.starts
+    if rows < 2 * BLOCK_ROWS:
+        yield slice(None), problem
+        return
+    inner = np.searchsorted(starts, np.arange(BLOCK_ROWS, rows, BLOCK_ROWS))
+    cuts = np.unique(np.concatenate(([0], inner, [len(problem.quota)]))).tolist()
+    for first, last in pairwise(cuts):
+        at = slice(starts[first], starts[last])
+        yield at, problem.part(starts[first : last + 1] - starts[first], slice(first, last), at)

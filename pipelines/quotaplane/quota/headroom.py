@@ -19,6 +19,7 @@ import numpy as np
 
 from quotaplane.groups.hierarchy import least_on_path, subtree_totals
 from quotaplane.laws import Allocation, Problem
+from quotaplane.laws.blocks import blocks
 from quotaplane.laws.max_min import max_min
 from quotaplane.laws.reason import Reason
 from quotaplane.laws.segments import Segments
@@ -137,6 +138,27 @@ def with_headroom(
     >>> with_headroom(problem, without, sigma, np.ones(3, bool), np.zeros(3))[0].round(1)
     array([ inf, 31.7, 11.3])
     """
+    if parent is not None:
+        return _with_headroom(problem, without, sigma, reports_refused, probe, parent, price)
+    asked, least = np.empty((2, len(without)))
+    for at, part in blocks(problem):  # groups by themselves
+        asked[at], least[at] = _with_headroom(
+            part, without[at], sigma[at], reports_refused[at], probe[at], None, price
+        )
+    plain = problem.ceiling is None and problem.priority is None and not problem.floor.any()
+    return asked, None if plain else least
+
+
+def _with_headroom(
+    problem: Problem,
+    without: FloatArray,
+    sigma: FloatArray,
+    reports_refused: BoolArray,
+    probe: FloatArray,
+    parent: IntArray | None,
+    price: float,
+) -> tuple[FloatArray, FloatArray]:
+    """See ``with_headroom``; the guarantee in any case."""
     rows = Segments(problem.starts)
     demand, weight = problem.demand, problem.weight
     headroom = wanted_headroom(demand, sigma, reports_refused)
@@ -157,8 +179,7 @@ def with_headroom(
     all_get = ~held_back & rows.spread(part >= 1.0)
     asked = demand + np.where(all_get, headroom, extra * rows.spread(part))
     asked += _rest(asked, sigma, headroom, all_get, tree)
-    plain = parent is None and problem.ceiling is None and problem.priority is None
-    return asked, None if plain and not problem.floor.any() else least
+    return asked, least
 
 
 def without_history(problem: Problem, reports_refused: BoolArray) -> Problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -213,3 +214,31 @@ def test_the_cases_have_both_held_back_brokers_and_headroom() -> None:
         headroom += int((asked > demand).any())
     assert held > 50
     assert headroom > 150
+
+
+@pytest.mark.parametrize("has_floor", [False, True])
+def test_blocks_of_groups_change_nothing(has_floor: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(7)
+    sizes = rng.integers(0, 9, 3_000)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    rows = int(starts[-1])
+    demand = np.where(rng.random(rows) < 0.1, INF, rng.exponential(20.0, rows))
+    floor = np.zeros(rows)
+    floor[0] = 3.0 * has_floor  # a floor in one block: all brokers have a guarantee
+    quota = rng.uniform(0.0, 100.0, len(sizes))
+    problem = Problem(
+        starts, quota, demand, np.full(rows, INF), demand, rng.uniform(0.5, 2.0, rows), floor
+    )
+    refused, sigma = rng.random(rows) < 0.5, rng.exponential(3.0, rows)
+    probe = probes(problem.weight, refused, Segments(starts), quota)
+    of_row = max_min(problem).limits, sigma, refused, probe
+    whole, guarantee = with_headroom(problem, *of_row)
+    monkeypatch.setattr("quotaplane.laws.blocks.BLOCK_ROWS", 1_000)
+    calls = Mock(wraps=wanted_headroom)
+    monkeypatch.setattr("quotaplane.quota.headroom.wanted_headroom", calls)
+    in_blocks, guarantee_in_blocks = with_headroom(problem, *of_row)
+    assert calls.call_count > 5
+    assert np.array_equal(whole, in_blocks)
+    assert (guarantee is None) == (guarantee_in_blocks is None) == (not has_floor)
+    if guarantee is not None:
+        assert np.array_equal(guarantee, guarantee_in_blocks)
