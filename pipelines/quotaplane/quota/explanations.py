@@ -64,7 +64,9 @@ def _numbers(solved: Solved, codes: ReasonArray, row: IntArray) -> Ragged:
     # A limit that is still on its way has a code that says what delays it; the law's own reason
     # follows.
     delayed = (row >= 0) & np.isin(codes, (Reason.WAITING, Reason.STEP))
-    where = np.where(row < 0, -1, np.searchsorted(index, row))
+    place = np.full(len(chosen), -1)
+    place[index] = np.arange(len(index))
+    where = np.where(row < 0, -1, place[row])
     return reason_numbers(part, Allocation(limits, reasons), where, delayed)
 
 
