@@ -24,6 +24,9 @@ class Workload:
     interval_s: float = 60.0
     noise: float = 0.1
     """Part of its level by which an entry's use differs in a round; 0: every round is the same."""
+    reported_every: int = 1
+    """Rounds in which an entry is reported once; Pulsar's brokers report a use that did not change
+    by more than 5 % in every fifth round."""
 
     def names(self) -> list[str]:
         """Names of groups, as long as tenant/namespace is in practice: 40 characters."""
@@ -47,18 +50,14 @@ class Workload:
         names = np.array(self.names(), dtype=object)
         members = self.members()
         levels = [random.uniform(40, 160, (len(own), BASIC)) for own in members]
-        for _ in range(count):
-            yield [
-                (
-                    f"pulsar-broker-{broker:03d}.pulsar.svc.example.com:8080",
-                    encode_stock_report(
-                        f"pulsar-broker-{broker:03d}.pulsar.svc.example.com:8080",
-                        names[own].tolist(),
-                        self._counts(level, random),
-                    ),
-                )
-                for broker, (own, level) in enumerate(zip(members, levels, strict=True))
-            ]
+        for number in range(count):
+            reports = []
+            for broker, (own, level) in enumerate(zip(members, levels, strict=True)):
+                name = f"pulsar-broker-{broker:03d}.pulsar.svc.example.com:8080"
+                now = slice(number % self.reported_every, None, self.reported_every)
+                counts = self._counts(level[now], random)
+                reports.append((name, encode_stock_report(name, names[own[now]].tolist(), counts)))
+            yield reports
 
     def _counts(self, level: FloatArray, random: np.random.Generator) -> FloatArray:
         rates = level * random.uniform(1 - self.noise, 1 + self.noise, level.shape)

@@ -8,11 +8,13 @@ import signal
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from py4j.protocol import Py4JError
 from rich.console import Console
 
 from quotaplane.agents.conditions import Conditions
@@ -183,9 +185,15 @@ def _play(
         audit = _run_audit(settings, record)
     finally:
         cluster.stop()
+        end_job(job)
+    _finish(console, folder, record, cluster, batches, audit)
+
+
+def end_job(job: StreamJob) -> None:
+    """Stop the job if it runs; a signal to the whole process group has stopped Spark, too."""
+    with suppress(Py4JError, ConnectionError):
         if job.query.isActive:
             job.stop(patience_s=_PATIENCE_S)
-    _finish(console, folder, record, cluster, batches, audit)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -20,6 +20,7 @@ from quotaplane.model import (
 )
 from quotaplane.quota.brokers import Brokers
 from quotaplane.quota.config import StepConfig
+from quotaplane.quota.groups import Groups
 from quotaplane.quota.issue import IssuedLimits
 from quotaplane.quota.shard import Shard
 from quotaplane.quota.silence import Silence
@@ -32,6 +33,8 @@ class Outcome:
 
     limits: pa.Table
     """A row per (broker, group) whose limit is sent now, or changed: see ``limit_table``."""
+    changed: pa.Table
+    """A row per (broker, group) whose limit changed, and why: see ``changed_table``."""
     ended: pa.Table
     """A row per (broker, group) that is no longer limited, and ``why``."""
     usage: pa.Table | None
@@ -77,9 +80,18 @@ def _pairs(shard: Shard, chosen: IntArray | slice, config: StepConfig) -> dict[s
     group = leases.group[chosen]
     return {
         **_addressed(shard.brokers, leases.broker[chosen], config),
-        "group": pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), groups.names),
+        "group": _group_names(groups, group),
         "group_id": pa.array(groups.ids[group]),
     }
+
+
+def _group_names(groups: Groups, group: IntArray) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), groups.names)
+
+
+def _broker_names(brokers: Brokers, broker: IntArray) -> pa.DictionaryArray:
+    names = pa.array(brokers.names, pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(broker.astype(np.int32)), names)
 
 
 def _addressed(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[str, pa.Array]:
@@ -88,9 +100,8 @@ def _addressed(brokers: Brokers, broker: IntArray, config: StepConfig) -> dict[s
     # restart may still be under way, but is no longer in the account of limits in force.
     strict = config.transition is Transition.STRICT
     for_start_ms = brokers.started_at_ms if strict else np.zeros(len(brokers), np.int64)
-    names = pa.array(brokers.names, pa.string())
     return {
-        "broker": pa.DictionaryArray.from_arrays(pa.array(broker.astype(np.int32)), names),
+        "broker": _broker_names(brokers, broker),
         "uses_ids": pa.array(brokers.uses_ids[broker]),
         "for_start_ms": pa.array(for_start_ms[broker]),
     }
@@ -103,9 +114,8 @@ def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Ta
     strict its start time, else 0; ``group`` and ``group_id``. ``changed``: the limit is new, else
     only renewed; ``enforced``: the broker must obey it, else it is only computed; ``published``: it
     is sent; ``with_safe_limit``: and with it the safe limit and the throttle terms. By dimension,
-    per second: the limit, the safe limit, the demand that the law was given, the quota that it
-    divided; code and numbers of the reason. Demand, quota and numbers are null where the limit is
-    only renewed. ``throttle`` has terms as JSON, if a group has others than the defaults.
+    per second: the limit and the safe limit. ``throttle`` has terms as JSON, if a group has others
+    than the defaults.
     """
     groups, leases = shard.groups, shard.leases
     chosen = issued.to_publish
@@ -124,17 +134,33 @@ def limit_table(shard: Shard, issued: IssuedLimits, config: StepConfig) -> pa.Ta
         (SAFE_COLUMNS[d], pa.array(rates))
         for d, rates in zip(leases.dimensions, _safe_limits(shard, issued, config), strict=True)
     )
-    columns.update(
-        (f"{DIMENSIONS[d]}_reason_code", pa.array(codes[chosen]))
-        for d, codes in zip(leases.dimensions, issued.reasons, strict=True)
+    return pa.table(columns)
+
+
+def changed_table(shard: Shard, issued: IssuedLimits) -> pa.Table:
+    """``Outcome.changed``: a row for each limit that changed, whether it is sent or not.
+
+    Columns: ``broker``, ``group``, ``enforced`` (see ``limit_table``); by dimension, per second:
+    the limit, the demand that the law was given, the quota that it divided; code and numbers of the
+    reason. Demand and quota are null where no law was asked.
+    """
+    leases, chosen = shard.leases, np.flatnonzero(issued.changed)
+    columns = {
+        "broker": _broker_names(shard.brokers, leases.broker[chosen]),
+        "group": _group_names(shard.groups, leases.group[chosen]),
+        "enforced": pa.array(leases.enforced[chosen]),
+    }
+    of_dimensions = zip(
+        leases.dimensions, leases.limit, issued.reasons, issued.explanations, strict=True
     )
-    place = np.full(len(leases), -1)
-    place[issued.changed] = np.arange(np.count_nonzero(issued.changed))
-    index = pa.array(place[chosen], mask=place[chosen] < 0)
-    for d, explained in zip(leases.dimensions, issued.explanations, strict=True):
-        columns[DEMAND_COLUMNS[d]] = pa.array(explained.demand, from_pandas=True).take(index)
-        columns[QUOTA_COLUMNS[d]] = pa.array(explained.quota, from_pandas=True).take(index)
-        columns[f"{DIMENSIONS[d]}_reason_numbers"] = explained.numbers.take(index)
+    for d, limit, codes, explained in of_dimensions:
+        columns |= {
+            RATE_COLUMNS[d]: pa.array(limit[chosen]),
+            DEMAND_COLUMNS[d]: pa.array(explained.demand, from_pandas=True),
+            QUOTA_COLUMNS[d]: pa.array(explained.quota, from_pandas=True),
+            f"{DIMENSIONS[d]}_reason_code": pa.array(codes[chosen]),
+            f"{DIMENSIONS[d]}_reason_numbers": explained.numbers,
+        }
     return pa.table(columns)
 
 

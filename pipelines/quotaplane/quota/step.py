@@ -19,6 +19,7 @@ from quotaplane.quota.issue import IssuedLimits, RoundChanges, issue_limits
 from quotaplane.quota.learning import DONE
 from quotaplane.quota.outcome import (
     Outcome,
+    changed_table,
     ended_table,
     limit_table,
     limited_but_deleted_table,
@@ -98,6 +99,7 @@ def step(
     missed_deletion = reports.limited_but_deleted if learning.until_ms == DONE else None
     outcome = Outcome(
         limits=limit_table(shard, issued, config),
+        changed=changed_table(shard, issued),
         ended=_ended(state, changes, ending, config),
         usage=reports.used,
         unknown=unknown,

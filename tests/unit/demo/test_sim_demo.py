@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from py4j.protocol import Py4JError
 from rich.console import Console
 
 from quotaplane.demo.cluster import Director
 from quotaplane.demo.live import Screen, print_summary, view
 from quotaplane.demo.record import DemoRecord, rate
 from quotaplane.demo.report import AuditAnswer, write_report
-from quotaplane.demo.run import demo_settings, fresh_folder
+from quotaplane.demo.run import demo_settings, end_job, fresh_folder
 from quotaplane.demo.scenarios import DEMO, DURATION_S, Event, Scenario, Story
 from quotaplane.errors import ConfigError
 from quotaplane.model import DIMENSIONS
@@ -263,3 +264,15 @@ def test_the_demos_settings_are_settings(tmp_path: Path) -> None:
     assert settings.reports.interval_s == 1.0
     assert settings.law.name == "static"
     assert Path(settings.checkpoint).parent == tmp_path
+
+
+@pytest.mark.parametrize(
+    "gone", [ConnectionRefusedError(111, "Connection refused"), Py4JError("Answer is empty")]
+)
+def test_the_job_ends_quietly_when_a_signal_stopped_spark_too(gone: Exception) -> None:
+    class Job:
+        @property
+        def query(self) -> None:
+            raise gone
+
+    end_job(Job())  # type: ignore[arg-type]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from quotaplane.model import DEMAND_COLUMNS, DIMENSIONS, QUOTA_COLUMNS, RATE_COLUMNS
 from quotaplane.quota.outcome import Outcome
-from quotaplane.streams.quota.limit_messages import dimensions_of
 
 
 def usage_history(used: pa.Table) -> pa.Table:
@@ -17,13 +15,7 @@ def usage_history(used: pa.Table) -> pa.Table:
 
 def limit_history(outcome: Outcome, lease_ms: int) -> pa.Table:
     """Limits that changed and limits that ended, as rows of the history table ``limits``."""
-    changed = outcome.limits.filter(outcome.limits["changed"])
-    columns = ["broker", "group", "enforced"]
-    for dimension in map(DIMENSIONS.index, dimensions_of(changed)):
-        name = DIMENSIONS[dimension]
-        columns += [column[dimension] for column in (RATE_COLUMNS, DEMAND_COLUMNS, QUOTA_COLUMNS)]
-        columns += [f"{name}_reason_code", f"{name}_reason_numbers"]
-    table = _with_constants(changed.select(columns), lease_ms, ended=False)
+    table = _with_constants(outcome.changed, lease_ms, ended=False)
     if not len(outcome.ended):
         return table
     over = outcome.ended.select(["broker", "group"])
