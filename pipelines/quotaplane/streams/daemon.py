@@ -9,6 +9,7 @@ the libraries that every task needs once, before the fork.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import zipfile
@@ -84,6 +85,9 @@ def main() -> None:
     # Importers of archives that stay on the path were created by the imports above.
     for entry in [key for key in sys.path_importer_cache if ".zip" in key or ".jar" in key]:
         del sys.path_importer_cache[entry]
+    # A worker collects garbage after each task, which took 0.05 s to look at all that is imported.
+    gc.collect()
+    gc.freeze()
     manager()
 
 

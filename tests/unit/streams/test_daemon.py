@@ -69,3 +69,16 @@ def test_importing_the_daemon_imports_no_pyspark() -> None:
     code = "import sys, quotaplane.streams.daemon; print('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
     assert done.stdout == b"False\n"
+
+
+def test_workers_do_not_look_for_garbage_in_what_is_imported() -> None:
+    """PySpark lets them collect garbage after each task."""
+    code = """
+import gc, sys, types
+from quotaplane.streams import daemon
+manager = lambda: print(gc.get_freeze_count() > 50_000, len(gc.get_objects()) < 1_000)
+sys.modules["pyspark.daemon"] = types.SimpleNamespace(manager=manager)
+daemon.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
+    assert done.stdout == b"True True\n"
