@@ -62,14 +62,14 @@ class CheckpointFolder:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path.rstrip("/")
         self._entries: dict[int, str] = {}
-        self._jvm: Any = spark.sparkContext._jvm
+        jvm: Any = spark.sparkContext._jvm
         jsc: Any = spark.sparkContext._jsc
+        # Py4J looks for a class of the JVM by each part of its name, among all jars.
+        self._hadoop: Any = jvm.org.apache.hadoop.fs.Path
+        self._utils: Any = jvm.org.apache.commons.io.IOUtils
         self._fs = self._hadoop(path).getFileSystem(jsc.hadoopConfiguration())
         uri = self._fs.makeQualified(self._hadoop(self.path)).toUri()
         self._local = Path(uri.getPath()) if uri.getScheme() == "file" else None
-
-    def _hadoop(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def open(
         self, shards: int, new_epoch: Callable[[str], int], note: Mapping[str, Any]
@@ -230,7 +230,12 @@ class CheckpointFolder:
     def _entry(self, seq: int) -> str | None:
         """A batch's entry in Spark's offset log; the last two entries read are cached."""
         if seq not in self._entries:
-            text = self.read(f"offsets/{seq}")
+            name = f"offsets/{seq}"
+            if self._local is None:
+                text = self.read(name)
+            else:  # each round reads one, and ten calls of the JVM take longer
+                file = self._local / name
+                text = file.read_text("utf-8") if file.exists() else None
             if text is None:
                 return None
             self._entries = {seq: text, **dict(list(self._entries.items())[:1])}
@@ -243,8 +248,7 @@ class CheckpointFolder:
             return None
         stream = self._fs.open(path)
         try:
-            utils = self._jvm.org.apache.commons.io.IOUtils
-            return str(utils.toString(stream, "UTF-8"))
+            return str(self._utils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 

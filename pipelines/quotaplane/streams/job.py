@@ -54,6 +54,14 @@ _WITHOUT_LINKS: Final = (
 local disk, 24 times in a micro-batch. There both replace a file by renaming another; elsewhere this
 one may leave a file as it was."""
 
+_INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.ui.explainMode": "simple",
+}
+"""Spark would write and compile Java code in each micro-batch anew (a batch's time is in the code),
+for a few rows that are megabytes each; and it would describe the plan at length for its page."""
+
 
 class JobSpec(ABC):
     """Declarations of one kind of job; nothing is opened before a method is called."""
@@ -231,6 +239,8 @@ class StreamJob(RunningQuery):
         lines.status.waits_for("first_round")
         # A checkpoint fixes the number of shuffle partitions with its first batch.
         spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
+        for key, value in _INTERPRETED.items():
+            spark.conf.set(key, value)
         if local_folder(spec.checkpoint) is not None:
             spark.conf.set(_CHECKPOINT_FILES, _WITHOUT_LINKS)
         without_input = alone is not None and alone.without_input

@@ -10,6 +10,7 @@ import pandas as pd
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from quotaplane.streams.batch_inputs import batch_inputs
 from quotaplane.streams.partition import partition_of
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 EVENT_SCHEMA: Final = "kind string, key int, payload binary"
 """Columns of the input; for ``key`` see ``partition``."""
 OUTPUT_SCHEMA: Final = "kind string, payload binary"
+_STATE_SCHEMA: Final = StructType([StructField("blob", BinaryType())])
+"""As text, the JVM would parse it in each task."""
 _BATCH_ID: Final = "streaming.sql.batchId"
 
 
@@ -62,7 +65,7 @@ class ShardOperator(StatefulProcessor, Generic[State]):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._blob = handle.getListState(self._program.name, "blob binary")
+        self._blob = handle.getListState(self._program.name, _STATE_SCHEMA)
 
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
