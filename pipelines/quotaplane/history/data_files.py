@@ -112,7 +112,6 @@ def _written(folder: Path, file: AddAction, rows: pa.Table) -> AddAction:
     path = folder / file.path
     path.parent.mkdir(exist_ok=True)
     kinds = {field.name: field.type for field in rows.schema}
-    found: list[pq.FileMetaData] = []
     pq.write_table(
         rows,
         path,
@@ -121,13 +120,14 @@ def _written(folder: Path, file: AddAction, rows: pa.Table) -> AddAction:
         use_dictionary=[name for name, kind in kinds.items() if not _is_measured(kind)],
         write_statistics=[name for name in kinds if name not in BYTES_COLUMNS],
         store_schema=False,
-        metadata_collector=found,
     )
+    # Were it collected while it is written, pyarrow would hide an error of the disk.
+    found = pq.read_metadata(path)
     return replace(
         file,
         size=path.stat().st_size,
         modification_time=time.time_ns() // 1_000_000,
-        stats=json.dumps(statistics(found[0], rows.schema.names)),
+        stats=json.dumps(statistics(found, rows.schema.names)),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +183,19 @@ def test_a_failure_leaves_no_file(history: History, monkeypatch: pytest.MonkeyPa
         write_rows(history, LEASES, leases(0, 1, 2), STAMP)
     assert len(calls) == 2
     assert data_of(history, "leases") == []
+
+
+def test_an_error_of_the_disk_is_one(history: History, capfd: pytest.CaptureFixture[str]) -> None:
+    """pyarrow hides it behind one of its own if it is to collect the file's metadata."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_rows(history, USAGE, usage([("b", "g", 1.0)]), STAMP)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    gc.collect()
+    assert capfd.readouterr().err == ""
 
 
 def test_rows_of_another_table_are_refused(history: History) -> None:
