@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from py4j.clientserver import ClientServerConnection
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import ConfigError, DeposedError, HistoryError, QuotaplaneError
@@ -132,3 +133,19 @@ def test_the_record_of_a_batch_is_put_on_the_disk_before_anything_is_published(
     monkeypatch.setattr("quotaplane.streams.checkpoint.fsync", broken)
     with pytest.raises(QuotaplaneError, match=r"batch 7 is not safe on the disk.*Input/output"):
         folder.sync(7)
+
+
+def test_offsets_on_a_local_disk_are_read_without_the_jvm(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every round reads some, and a file takes ten calls of the JVM."""
+    offsets = tmp_path / "offsets"
+    offsets.mkdir()
+    for seq in (0, 1):
+        (offsets / str(seq)).write_text(
+            f'v1\n{{"batchTimestampMs":{seq}}}\n{{"r":{{"0":{seq}}}}}\n-'
+        )
+    folder = CheckpointFolder(spark, str(tmp_path))
+    monkeypatch.setattr(ClientServerConnection, "send_command", None)
+    assert folder.positions(1) == {"from": [{"r": {"0": 0}}, None], "to": [{"r": {"0": 1}}, None]}
+    assert folder.now_ms(1) == 1
