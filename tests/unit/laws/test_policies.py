@@ -202,10 +202,12 @@ def test_a_ceiling_is_the_most_also_where_there_is_no_quota(mode: str, transitio
         outcome = one.run(reports(*made), now_ms=at)
         if turn == 0:
             first, other = outcome.limits.to_pylist()
+            why, _ = outcome.changed.to_pylist()
     assert (first["broker"], first["enforced"]) == ("b1", mode == "hard")
     assert first[OTHER] == pytest.approx(0.1) == first[f"safe_{OTHER}"]
-    assert first[f"{DIMENSIONS[2]}_reason_code"] == Reason.CEILING
-    assert first[f"{DIMENSIONS[2]}_reason_numbers"] is None  # no law was asked
+    assert (why["broker"], why[OTHER]) == (first["broker"], first[OTHER])
+    assert why[f"{DIMENSIONS[2]}_reason_code"] == Reason.CEILING
+    assert why[f"{DIMENSIONS[2]}_reason_numbers"] is None  # no law was asked
     assert other[OTHER] == np.inf == other[f"safe_{OTHER}"]
     assert outcome.counts.limits_changed == 0
     taken_away = one.run(defined(5, g={"quota": 100, "mode": mode}), now_ms=at + 1_000)

@@ -83,8 +83,9 @@ def test_without_state_it_hands_back_what_brokers_have_and_after_a_lease_it_divi
 
 def test_what_is_handed_back_goes_out_under_the_new_epoch_with_its_reason() -> None:
     shard = learning(("g", 100))
-    (row,) = shard.run(reports(had("b1", T0, 70, 70.0)), now_ms=T0).limits.to_pylist()
-    assert (row["changed"], row[PUBLISH_REASON]) == (True, Reason.HANDED_BACK)
+    outcome = shard.run(reports(had("b1", T0, 70, 70.0)), now_ms=T0)
+    assert outcome.limits["changed"].to_pylist() == [True]
+    assert outcome.changed[PUBLISH_REASON].to_pylist() == [Reason.HANDED_BACK]
 
 
 @pytest.mark.parametrize("own", [None, 100, 250])
