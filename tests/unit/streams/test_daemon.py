@@ -77,7 +77,7 @@ def test_workers_do_not_look_for_garbage_in_what_is_imported() -> None:
 import gc, sys, types
 from quotaplane.streams import daemon
 manager = lambda: print(gc.get_freeze_count() > 50_000, len(gc.get_objects()) < 1_000)
-sys.modules["pyspark.daemon"] = types.SimpleNamespace(manager=manager)
+sys.modules["pyspark.daemon"] = types.SimpleNamespace(manager=manager, worker=None)
 daemon.main()
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
