@@ -124,7 +124,7 @@ make_environment() { # $1: extras
 
 # --- the class archive ----------------------------------------------------------------------------
 
-# Java takes Spark's classes from it, already checked: a fifth less processor time of a start. Java
+# Java takes Spark's classes from it, already checked: a quarter less processor time of a start. Java
 # ignores an archive that another Java made, or whose jars changed or are elsewhere; a job starts without one.
 
 class_archive() {
