@@ -32,7 +32,8 @@ options of Spark (the others go to the job):
   --spark-conf K=V      one Spark setting (also: --conf spark.K=V)
 
 without a job:
-  --setup [EXTRAS]      only make the environment; EXTRAS as in setup.cfg, e.g. test,pulsar
+  --setup [EXTRAS]      only make the environment, and an archive of Java's classes, with which jobs
+                        start faster; EXTRAS as in setup.cfg, e.g. test,pulsar
   --env                 print the environment that jobs get, a line each: KEY=VALUE
 with a job:
   --print-command       print what would be run, run nothing, make nothing
@@ -52,7 +53,7 @@ quote() { local q="'\\''" arg; for arg; do printf "'%s' " "${arg//\'/$q}"; done;
 source "$ROOT/deploy/environment.sh"
 
 job='' script='' action=run extras=kafka,pulsar,admin,server master='local[*]' mode=client
-spark=() args=() jars="$VENV/jars/*.jar" pyfiles='' archives=''
+spark=() args=() jars='' pyfiles='' archives='' properties=$ROOT/conf/spark-defaults.conf
 if [[ $# == 0 ]]; then usage; exit 0; fi
 while (($#)); do
   option=$1 value=${2-} width=2
@@ -70,7 +71,7 @@ while (($#)); do
         --archives) archives=$(join "$archives" "$value") ;;
         --spark-conf) spark+=(--conf "$value") ;;
         # Spark leaves conf/spark-defaults.conf out when it is given a file
-        --properties-file) spark+=(--properties-file "$value" --load-spark-defaults) ;;
+        --properties-file) properties='' spark+=(--properties-file "$value" --load-spark-defaults) ;;
         *) spark+=("$option" "$value") ;;
       esac
       shift $width; continue ;;
@@ -82,7 +83,7 @@ while (($#)); do
   if [[ -n $job ]]; then args+=("$1"); shift; continue; fi
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --setup) find_java; ensure_environment "$extras${2:+,$2}"; exit 0 ;;
+    --setup) find_java; ensure_environment "$extras${2:+,$2}"; ensure_class_archive; exit 0 ;;
     --env) action=env job=env ;;
     -*) die "unknown option $1 before the job (./spark-submit.sh --help)" ;;
     *) job=$1 ;;
@@ -104,13 +105,24 @@ find_java
 # kernel took a twelfth of a round's processor time. (conf/spark-defaults.conf: the same for executors)
 export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1} MALLOC_MMAP_THRESHOLD_=1073741824
 export MALLOC_TRIM_THRESHOLD_=2147483648 MALLOC_TOP_PAD_=67108864 ARROW_DEFAULT_MEMORY_POOL=system
+# numpy starts no threads for matrices, which no job has
+export OPENBLAS_NUM_THREADS=1
 export SPARK_HOME=$VENV/spark SPARK_CONF_DIR=$ROOT/conf PATH=$VENV/bin:$PATH
 export PYSPARK_PYTHON=$VENV/bin/python PYSPARK_DRIVER_PYTHON=$VENV/bin/python
 case $master in
   local | local\[*)
     # nothing of a job that runs in one process is to be reached from elsewhere
-    export SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1} ;;
+    export SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1}
+    # Java reads classes from an archive only if no folder with files comes before their jars on the
+    # class path. Spark puts SPARK_CONF_DIR first, and SPARK_DIST_CLASSPATH last.
+    export SPARK_DIST_CLASSPATH="$VENV/jars/*:$ROOT/conf${SPARK_DIST_CLASSPATH:+:$SPARK_DIST_CLASSPATH}"
+    if [[ -n $properties && ! -e $ROOT/conf/spark-env.sh ]]; then
+      export SPARK_CONF_DIR=$VENV/no-conf
+      export SPARK_SUBMIT_OPTS="$(class_archive_options) ${SPARK_SUBMIT_OPTS:-}"
+      spark=(--properties-file "$properties" ${spark[@]+"${spark[@]}"})
+    fi ;;
   *)
+    jars=$VENV/jars/*.jar${jars:+,$jars}
     package=quotaplane.zip environment=environment.tar.gz
     if [[ $action != print ]]; then
       shipped=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$ROOT/pipelines" "$VENV" "$CACHE/ship")
@@ -130,7 +142,7 @@ case $master in
       spark+=(--conf "spark.executorEnv.PATH=./environment/bin:$VENV/bin:/usr/local/bin:/usr/bin:/bin")
     fi ;;
 esac
-spark=(--master "$master" --deploy-mode "$mode" --jars "$jars" ${pyfiles:+--py-files "$pyfiles"} \
+spark=(--master "$master" --deploy-mode "$mode" ${jars:+--jars "$jars"} ${pyfiles:+--py-files "$pyfiles"} \
   ${archives:+--archives "$archives"} ${spark[@]+"${spark[@]}"})
 
 # Client mode: Python is the parent and the JVM its child, not the other way round as under Spark's
@@ -143,7 +155,7 @@ else
   command=("$VENV/bin/python" "$script" ${args[@]+"${args[@]}"})
 fi
 if [[ $action != run ]]; then
-  env | grep -E '^(JAVA_HOME|SPARK_HOME|SPARK_CONF_DIR|SPARK_LOCAL_IP|PYSPARK_[A-Z_]*)=' | sort
+  env | grep -E '^(JAVA_HOME|SPARK_[A-Z_]*|PYSPARK_[A-Z_]*)=' | sort
   [[ $action == env ]] || { quote "${command[@]}"; echo; }
   exit 0
 fi

@@ -122,6 +122,36 @@ make_environment() { # $1: extras
   say "ready"
 }
 
+# --- the class archive ----------------------------------------------------------------------------
+
+# Java takes Spark's classes from it, already checked: a quarter less processor time of a start. Java
+# ignores an archive that another Java made, or whose jars changed or are elsewhere; a job starts without one.
+
+class_archive() {
+  local key; key=$({ cat "$JAVA_HOME/release" 2>/dev/null; fingerprint; printf '%s' "$VENV"; } | cksum)
+  printf '%s' "$VENV/classes-${key%% *}.jsa"
+}
+
+class_archive_options() {
+  local archive; archive=$(class_archive)
+  [[ ! -e $archive ]] || printf '"-XX:SharedArchiveFile=%s" -Xlog:cds*=off' "$archive"
+}
+
+ensure_class_archive() {
+  local archive; archive=$(class_archive)
+  [[ ! -e $archive ]] || return 0
+  say "making an archive of Java's classes, with which jobs start faster (half a minute, 190 MB)"
+  rm -f "$VENV"/classes-*
+  if SPARK_SUBMIT_OPTS="\"-XX:ArchiveClassesAtExit=$archive.new\"" \
+    "$ROOT/spark-submit.sh" "$ROOT/deploy/load_classes.py" >"$archive.log" 2>&1 && [[ -e $archive.new ]]; then
+    chmod a+r "$archive.new"
+    mv "$archive.new" "$archive"
+    rm -f "$archive.log"
+  else
+    say "it was not made, and jobs start without it ($archive.log says why)"
+  fi
+}
+
 ensure_environment() { # $1: extras; only one process makes it, the others wait
   is_ready "$1" && return
   mkdir -p "$CACHE"

@@ -37,6 +37,16 @@ def unpack(payload: bytes) -> list[pa.Table]:
     return tables
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """An empty table, as ``schema.empty_table()``, which would import pandas: a quarter second.
+
+    >>> no_rows(pa.schema({"a": pa.int64()})).to_pydict()
+    {'a': []}
+    """
+    columns = [pa.nulls(0, field.type) for field in schema]
+    return pa.Table.from_batches([pa.RecordBatch.from_arrays(columns, schema=schema)])
+
+
 def one_chunk(column: pa.ChunkedArray) -> Any:
     """The column as one array; of a dictionary ``combine_chunks`` makes a column of one chunk."""
     joined = column.combine_chunks()

@@ -77,13 +77,27 @@ def test_ctrl_c_while_spark_starts_ends_the_job_at_once(conf: Path) -> None:
     assert ": ended: Ctrl-C before the first round; " in job.printed()[-1]
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_all_python_workers_are_forked_by_one_daemon(job: RunningJob) -> None:
+    """Each daemon takes half a second to import what workers need."""
+    started = [(folder / "cmdline").read_bytes() for folder in children_of(jvm_of(job.process.pid))]
+    assert len([command for command in started if b"quotaplane.streams.daemon" in command]) == 1
+
+
 def jvm_of(pid: int) -> int:
     """The child of the job that is called java."""
+    (jvm,) = (folder.name for folder in children_of(pid, "java"))
+    return int(jvm)
+
+
+def children_of(pid: int, name: str = ".*") -> list[Path]:
+    """The folders in /proc of a process's children whose name matches."""
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended just now
-            if re.match(rf"\d+ \(java\) \S {pid} ", stat.read_text()):
-                return int(stat.parent.name)
-    raise AssertionError(f"process {pid} has no child called java")
+            if re.match(rf"\d+ \({name}\) \S {pid} ", stat.read_text()):
+                found.append(stat.parent)
+    return found
 
 
 def test_5_nothing_is_usable_then_7_its_batch_failed_too_often(tmp_path: Path) -> None:

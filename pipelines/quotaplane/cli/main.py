@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -77,6 +78,10 @@ PURPOSES: Final = {
 
 _AT_ONCE: Final = {*PURPOSES["quotas"], *PURPOSES["how things stand"]}
 """Commands that answer in half a second, so they avoid packages that take long to import."""
+
+_ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
+"""For them: numpy starts no threads for matrices, which nothing here has, and pydantic looks for no
+plugins in all installed packages."""
 
 _LONG_RUNNING: Final = {"enforce", "serve", "up"}.union(*(e.long_running for e in extensions()))
 """Their stderr is a log, in which libraries may write, too."""
@@ -142,6 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments[:2] = [" ".join(arguments[:2])]
     if argv is None and _chosen(arguments) in _AT_ONCE:
         hide_pandas()
+        os.environ.update(_ENVIRONMENT)
     own_process = argv is None
     code = exit_code_of(lambda: _run(arguments, private=own_process), print_to_stderr)
     if sys.stderr is not None:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic
 
-import pandas as pd
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
@@ -18,6 +17,7 @@ from quotaplane.streams.shard_program import Batch, Output, ShardProgram, State
 from quotaplane.streams.task_files import TaskFiles
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
 
 EVENT_SCHEMA: Final = "kind string, key int, payload binary"
@@ -86,6 +86,8 @@ class ShardOperator(StatefulProcessor, Generic[State]):
         pass
 
     def _run(self, key: Any, arrived: dict[str, list[bytes]], now_ms: int) -> pd.DataFrame:
+        import pandas as pd  # a process that only plans the query does without
+
         elements_read = self._blob.get()
         blob, pending = next(elements_read, None), next(elements_read, None)
         program = self._program

@@ -75,6 +75,16 @@ class Machine:
         )
         return Answer(done.returncode, done.stdout, done.stderr)
 
+    def fresh_checkout(self) -> Path:
+        """From now on the launcher of a checkout without ``.venv``, which may be made there."""
+        copy = self.folder / "fresh checkout"
+        (copy / "jobs").mkdir(parents=True)
+        for name in ("spark-submit.sh", "deploy", "conf"):
+            (copy / name).symlink_to(ROOT / name)
+        (copy / "jobs" / "run_quota.py").touch()
+        self.launcher = copy / "spark-submit.sh"
+        return copy
+
     def refused(self, *arguments: str, **variables: str) -> str:
         """Run it; it must end with 2. Its one line."""
         answer = self.run(*arguments, **variables)
@@ -131,13 +141,7 @@ def test_python_that_is_too_old(machine: Machine) -> None:
     old = machine.folder / "old-python"
     old.write_text("#!/bin/sh\nexit 3\n")
     old.chmod(0o755)
-    # a copy, since the checkout may have its environment already
-    copy = machine.folder / "fresh"
-    (copy / "jobs").mkdir(parents=True)
-    for name in ("spark-submit.sh", "deploy", "conf"):
-        (copy / name).symlink_to(ROOT / name)
-    (copy / "jobs" / "run_quota.py").touch()
-    machine.launcher = copy / "spark-submit.sh"
+    machine.fresh_checkout()
     line = machine.refused("quota", QUOTAPLANE_PYTHON=str(old))
     assert "Python 3.10, 3.11, 3.12 or 3.13 is needed" in line
 
@@ -183,8 +187,14 @@ def test_a_plain_job(machine: Machine) -> None:
         "conf/local.yaml",
     ]
     assert answer.spark[:4] == ["--master", "local[*]", "--deploy-mode", "client"]
-    assert answer.spark[-1] == "pyspark-shell"
-    assert answer.variables["SPARK_CONF_DIR"] == f"{ROOT}/conf"
+    assert answer.spark[4:] == [
+        "--properties-file",
+        f"{ROOT}/conf/spark-defaults.conf",
+        "pyspark-shell",
+    ]
+    path = answer.variables["SPARK_DIST_CLASSPATH"]
+    assert path == f"{ROOT}/.venv/jars/*:{ROOT}/conf"
+    assert not Path(answer.variables["SPARK_CONF_DIR"]).exists()
     assert answer.variables["PYSPARK_PYTHON"] == f"{ROOT}/.venv/bin/python"
     assert answer.variables["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert not (machine.folder / ".cache").exists()  # nothing is made for printing
@@ -223,6 +233,35 @@ def test_after_two_dashes_everything_is_the_jobs(machine: Machine) -> None:
 def test_a_properties_file_adds_to_the_defaults(machine: Machine) -> None:
     answer = machine.run("quota", "--properties-file", "mine.conf", "--print-command")
     assert answer.spark[-4:-1] == ["--properties-file", "mine.conf", "--load-spark-defaults"]
+    assert answer.variables["SPARK_CONF_DIR"] == f"{ROOT}/conf"  # where Spark looks for defaults
+
+
+def test_java_gets_the_class_archive_that_was_made_for_it(machine: Machine) -> None:
+    copy = machine.fresh_checkout()
+    (copy / ".venv").mkdir()
+    made_for = machine.java("17.0.9", "made-for", release_file=True)
+    other = machine.java("17.0.10", "other", release_file=True)
+    script = 'die() { :; }; source "$ROOT/deploy/environment.sh"; class_archive'
+    variables = {"ROOT": str(copy), "VENV": f"{copy}/.venv", "JAVA_HOME": str(made_for)}
+    archive = subprocess.run(
+        ["bash", "-c", script], env=machine.environment | variables, capture_output=True, text=True
+    ).stdout
+    command = ("quota", "--print-command")
+    answer = machine.run(*command, JAVA_HOME=str(made_for), SPARK_SUBMIT_OPTS="-Dmine=1")
+    assert answer.variables["SPARK_SUBMIT_OPTS"].split() == ["-Dmine=1"]
+    Path(archive).touch()
+    answer = machine.run(*command, JAVA_HOME=str(made_for))
+    options = shlex.split(answer.variables["SPARK_SUBMIT_OPTS"])
+    assert options == [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
+    answer = machine.run(*command, JAVA_HOME=str(other))
+    assert answer.variables["SPARK_SUBMIT_OPTS"].split() == []
+    # Java would refuse it: Spark puts this folder first on the class path
+    (copy / "conf").unlink()
+    (copy / "conf").mkdir()
+    (copy / "conf" / "spark-env.sh").touch()
+    answer = machine.run(*command, JAVA_HOME=str(made_for))
+    assert answer.variables["SPARK_CONF_DIR"] == f"{copy}/conf"
+    assert "SPARK_SUBMIT_OPTS" not in answer.variables
 
 
 def test_a_cluster_is_sent_the_package_and_its_environment(machine: Machine) -> None:
@@ -245,6 +284,7 @@ def test_in_cluster_mode_spark_starts_the_job(machine: Machine) -> None:
         *("quota", "--master", "yarn", "--deploy-mode", "cluster", "--conf", "a.yaml"),
         "--print-command",
     )
+    assert f"{ROOT}/.venv/jars/*.jar" in answer.command
     assert answer.command[0] == f"{ROOT}/.venv/spark/bin/spark-submit"
     assert answer.command[-3:] == [f"{ROOT}/jobs/run_quota.py", "--conf", "a.yaml"]
 

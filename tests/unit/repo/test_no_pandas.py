@@ -54,3 +54,13 @@ def test_a_command_without_a_history_imports_less(
 ) -> None:
     (tmp_path / "case.json").write_text(json.dumps(case))
     run(f"{OF_TABLES} {more}", command, str(tmp_path / "case.json"))
+
+
+def test_a_process_that_only_plans_the_query_imports_no_pandas() -> None:
+    """Spark starts it for the first batch after each start of a job, which waits for it."""
+    code = (
+        "import sys, pyspark.sql.streaming.transform_with_state_driver_worker\n"
+        "import quotaplane.streams.operator, quotaplane.streams.quota.program\n"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quotaplane.arrow import no_rows
 from quotaplane.history.tables import LEFT_OUT
 from quotaplane.laws import get_law
 from quotaplane.model import BoolArray, Round, Transition
@@ -65,15 +66,15 @@ _ANOTHER_COUNTS: Final = (
 class _Sorted(NamedTuple):
     """The reports of a round by what becomes of them; reports are headers and entries."""
 
-    headers: pa.Table = HEADERS.empty_table()
+    headers: pa.Table = no_rows(HEADERS)
     """Headers of the reports that are not refused."""
-    counted: tuple[pa.Table, pa.Table] = (HEADERS.empty_table(), ENTRIES.empty_table())
+    counted: tuple[pa.Table, pa.Table] = (no_rows(HEADERS), no_rows(ENTRIES))
     """The reports to decide with."""
     aside: tuple[pa.Table, pa.Table] | None = None
     """Reports that are recorded only, as after a quick restart."""
-    not_counted: pa.Table = REJECTED.empty_table()
+    not_counted: pa.Table = no_rows(REJECTED)
     """Rows about those in ``aside``."""
-    refused: pa.Table = REJECTED.empty_table()
+    refused: pa.Table = no_rows(REJECTED)
     """Dead letters of the others."""
 
 
