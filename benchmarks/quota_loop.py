@@ -55,12 +55,17 @@ from quotaplane.transport.kafka import KafkaTopics  # noqa: E402
 from tests.servers.kafka_server import KafkaServer  # noqa: E402
 from workload import QUOTA, Workload  # noqa: E402
 
-COLD, COLD_SMALL = 8, 100
+COLD, COLD_SMALL, COLD_MILLION = 8, 100, 2
 PIP82 = Workload(groups=100_000, brokers=100)
 QUIET = replace(PIP82, noise=0.0)
+SUPPRESSED = replace(QUIET, reported_every=5)
+# A task reads one partition, and at most 64 MB of reports.
+MILLION = replace(PIP82, groups=1_000_000, partitions=10)
 GROWTH = (10_000, 30_000, 100_000, 300_000)
 PAIRS = ROOT / "docs/measured/benchmarks-pairs.json"
 """Kept by ``benchmarks.compare``."""
+KEPT_MILLION = ROOT / "docs/measured/benchmarks-million.json"
+"""Kept by a run with ``--only million``, which needs more memory."""
 _PARTS = ("pip82", "small", "growth")
 
 
@@ -71,13 +76,13 @@ class Bench:
         self._folder, self.kafka, self.spark = folder, kafka, spark
         self._runs = 0
 
-    def topic(self, name: str) -> str:
+    def topic(self, name: str, partitions: int = 2) -> str:
         self._runs += 1
-        return str(self.kafka.create_topic(f"{name}-{self._runs}", partitions=2))
+        return str(self.kafka.create_topic(f"{name}-{self._runs}", partitions=partitions))
 
     def load(self, workload: Workload, rounds: int) -> str:
         """Write some rounds of reports into a new topic, each round spread over its partitions."""
-        topic = self.topic("reports")
+        topic = self.topic("reports", workload.partitions)
         producer = KafkaProducer(
             bootstrap_servers=self.kafka.bootstrap_servers,
             max_request_size=16 << 20,
@@ -85,7 +90,9 @@ class Bench:
         )
         for reports in workload.rounds(rounds):
             for number, (broker, value) in enumerate(reports):
-                producer.send(topic, value, key=broker.encode(), partition=number % 2)
+                producer.send(
+                    topic, value, key=broker.encode(), partition=number % workload.partitions
+                )
             producer.flush()
         producer.close()
         return topic
@@ -107,17 +114,20 @@ class Bench:
             "trigger": {"interval_s": 0},
             "reports": {"interval_s": 60.0},
             "brokers": {"expire_after_intervals": 90, "stale_after_intervals": 60},
-            "limits": {"lease_s": 1200},
+            # Reports older than a quarter of it do not count, and all are written before the job.
+            "limits": {"lease_s": 7200},
         }
 
-    def settings(self, topic: str, per_batch: int | None) -> Settings:
-        return parse_settings(self.conf(topic, per_batch))
+    def settings(self, topic: str, per_batch: int | None, **others: Any) -> Settings:
+        return parse_settings({**self.conf(topic, per_batch), **others})
 
-    def quota_job(self, workload: Workload, rounds: int, cold: int) -> list[dict[str, float]]:
+    def quota_job(
+        self, workload: Workload, rounds: int, cold: int, **others: Any
+    ) -> list[dict[str, float]]:
         """Seconds of each warm round by stage, after ``cold`` rounds."""
         rounds += cold
         topic = self.load(workload, rounds)
-        settings = self.settings(topic, workload.brokers)
+        settings = self.settings(topic, workload.brokers, **others)
         transport = prepare(QuotaSpec(settings))
         self._define(workload, settings)
         with (
@@ -256,7 +266,7 @@ def median(rounds: list[dict[str, float]]) -> dict[str, float]:
 def main(argv: Sequence[str]) -> None:
     parser = OptionParser(prog="make bench")
     parser.add_argument("--rounds", type=int, default=8, help="warm rounds that count, default: 8")
-    parser.add_argument("--only", choices=(*_PARTS, "cost"), help="one part; no page")
+    parser.add_argument("--only", choices=(*_PARTS, "cost", "million"), help="one part; no page")
     parser.add_argument(
         "--groups", type=int, default=PIP82.groups, help="of the part cost, default: 100,000"
     )
@@ -272,6 +282,12 @@ def main(argv: Sequence[str]) -> None:
         if "cost" in wanted:  # for benchmarks.compare, which reads the line
             rows = bench.quota_job(Workload(args.groups, 100), args.rounds, COLD)
             print(json.dumps(median(rows)), flush=True)
+        if "million" in wanted:
+            with PeakMemory(os.getpid(), kafka.pid) as memory:
+                rows = bench.quota_job(MILLION, args.rounds, COLD_MILLION, shards=8)
+            KEPT_MILLION.write_text(
+                json.dumps({**median(rows), "peak_gb": memory.taken_gb()}, indent=1)
+            )
         if "pip82" in wanted:
             loop = bench.quota_job(PIP82, args.rounds, COLD)
             # A run of its own: looking at the memory takes processor time.
@@ -282,6 +298,7 @@ def main(argv: Sequence[str]) -> None:
                 "plain": median(bench.plain(PIP82, args.rounds)),
                 "one_process": median(bench.one_process(PIP82, args.rounds)),
                 "quiet": median(bench.quota_job(QUIET, args.rounds, COLD)),
+                "suppressed": median(bench.quota_job(SUPPRESSED, args.rounds, COLD)),
                 "peak_gb": memory.taken_gb(),
             }
             print(json.dumps(found["pip82"], indent=1), flush=True)
@@ -305,8 +322,10 @@ def main(argv: Sequence[str]) -> None:
             print(json.dumps({"by_group": found["by_group"]}), flush=True)
         spark.stop()
     if not args.only:
-        pairs = json.loads(PAIRS.read_text("utf-8")) if PAIRS.exists() else None
-        write_page(ROOT / "docs/measured/benchmarks.md", found, pairs)
+        found["million"] = json.loads(KEPT_MILLION.read_text("utf-8"))
+        write_page(
+            ROOT / "docs/measured/benchmarks.md", found, json.loads(PAIRS.read_text("utf-8"))
+        )
 
 
 if __name__ == "__main__":

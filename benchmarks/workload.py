@@ -28,6 +28,9 @@ class Workload:
     """Rounds in which an entry is reported once; Pulsar's brokers report a use that did not change
     by more than 5 % in every fifth round."""
 
+    partitions: int = 2
+    """Of the topic of reports; must divide ``brokers``, so that a batch has one of each."""
+
     def names(self) -> list[str]:
         """Names of groups, as long as tenant/namespace is in practice: 40 characters."""
         return [

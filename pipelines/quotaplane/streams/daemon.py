@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 PRELOADED: Final = (
     "numpy",
@@ -82,7 +82,7 @@ def main() -> None:
     sys.path[:] = without_archives(sys.path)
     sys.path_importer_cache.clear()
     preload()
-    pyspark_daemon = importlib.import_module("pyspark.daemon")
+    pyspark_daemon: Any = importlib.import_module("pyspark.daemon")
     pyspark_daemon.worker = _answering_at_once(pyspark_daemon.worker)
     # Importers of archives that stay on the path were created by the imports above.
     for entry in [key for key in sys.path_importer_cache if ".zip" in key or ".jar" in key]:
@@ -102,7 +102,7 @@ def _answering_at_once(
     acknowledged, and this system puts that off by up to 40 ms, in case that there is an answer.
     """
 
-    def run_task(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001
+    def run_task(sock: socket.socket, authenticated: bool) -> int:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_QUICKACK"):  # Linux; it holds until the next answer
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
