@@ -11,7 +11,7 @@ NO_JVM := tests/unit tests/faults tests/closed_loop tests/simulation tests/outsi
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers nightly lint types format proto bench bench-compare bench-million bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean
+.PHONY: help env test quick unit browser spark contract jvm servers nightly lint types format proto bench bench-compare bench-million bench-start bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -78,6 +78,9 @@ bench: env ## the quota loop on a real Kafka (a quarter of an hour; the results 
 
 bench-million: env ## a million groups (five minutes, 16 GB of memory; `make bench` puts them on its page)
 	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 6g --only million --rounds 3
+
+bench-start: env ## a start of the quota job, and `status` (two minutes; `make bench` puts them on its page)
+	$(PYTHON) -m benchmarks.start
 
 bench-compare: env ## the quota job of COMMIT and of the working tree in turn: make bench-compare COMMIT=main (20 minutes; `make bench` puts the table on its page)
 	$(PYTHON) -m benchmarks.compare $(COMMIT) --keep docs/measured/benchmarks-pairs.json

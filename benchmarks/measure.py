@@ -46,8 +46,10 @@ def seconds(report: dict[str, Any]) -> float:
 
 
 @contextmanager
-def looked_at(owner: type, method: str, look: Callable[[], T]) -> Iterator[list[tuple[T, T]]]:
-    """Collect what ``look`` returns before and after each call of a method in this context."""
+def looked_at(owner: Any, method: str, look: Callable[[], T]) -> Iterator[list[tuple[T, T]]]:
+    """Collect what ``look`` returns before and after each call of a class's method, or of a
+    module's function, in this context.
+    """
     original: Callable[..., Any] = getattr(owner, method)
     seen: list[tuple[T, T]] = []
 

@@ -10,10 +10,10 @@ from benchmarks.prose import wrapped
 from quotaplane.settings.usage_reports import Reports
 
 
-def write_page(path: Path, found: dict[str, Any], pairs: dict[str, Any]) -> None:
+def write_page(path: Path, found: dict[str, Any], kept: dict[str, Any]) -> None:
     """Write the page from the figures that ``quota_loop.main`` measured.
 
-    ``pairs``: kept by ``compare``.
+    ``kept``: by ``compare`` (pairs), ``--only million`` and ``start``.
     """
     pip82, small, growth, million = (
         found[part] for part in ("pip82", "small", "growth", "million")
@@ -61,10 +61,17 @@ def write_page(path: Path, found: dict[str, Any], pairs: dict[str, Any]) -> None
             "The process without Spark runs the same program, writes the same history and "
             "publishes the same limits (`benchmarks/one_process.py`)."
         ),
-        *_pairs(pairs),
+        *_pairs(kept["pairs"]),
         "Seconds by stage, and processor seconds by process:",
         "",
-        *_stages(job=loop, plain=plain, quiet=quiet, suppressed=suppressed),
+        *_stages(
+            **{"job": loop, "one process": alone, "plain": plain},
+            **{"quiet": quiet, "quiet, every fifth": suppressed},
+        ),
+        *wrapped(
+            "The stages of the one process are processor seconds. "
+            "[ADR 0026](../adr/0026-no-compiled-kernels.md) has the least that they could take."
+        ),
         "## Small: 12 groups, 6 brokers",
         "",
         *wrapped(
@@ -73,6 +80,13 @@ def write_page(path: Path, found: dict[str, Any], pairs: dict[str, Any]) -> None
             f"{small['loop']['round'] / small['nothing']:.1f} times as long (wished: at most 3)."
         ),
         *_stages(job=small["loop"]),
+        "## Start",
+        "",
+        *wrapped(
+            "From the command to the first limits at a broker, 12 groups on 3 brokers, embedded "
+            "topics; and the answer of `quotaplane status` (`make bench-start`):"
+        ),
+        *_starts(**kept["start"]),
         "## Growth",
         "",
         "| groups | entries a round | seconds a round | microseconds per group |",
@@ -138,6 +152,16 @@ def _size(growth: dict[Any, dict[str, float]]) -> list[str]:
         "longer, limits follow the use of brokers more slowly "
         "([what to do](../operate/runbook/rounds-hang-or-take-long.md))."
     )
+
+
+def _starts(**took: dict[str, float]) -> list[str]:
+    wished_s = {"new": 15.0, "after kill -9": 12.0, "status": 0.4}
+    rows = [
+        f"| {kind} | {one['seconds']:.2f} | {wished_s[kind]:g} | {one['processor']:.2f} |"
+        for kind, one in took.items()
+    ]
+    head = ["| | seconds | wished: at most | processor seconds |", "|---|---|---|---|"]
+    return [*head, *rows, ""]
 
 
 def _stages(**took: dict[str, float]) -> list[str]:

@@ -62,10 +62,10 @@ SUPPRESSED = replace(QUIET, reported_every=5)
 # A task reads one partition, and at most 64 MB of reports.
 MILLION = replace(PIP82, groups=1_000_000, partitions=10)
 GROWTH = (10_000, 30_000, 100_000, 300_000)
-PAIRS = ROOT / "docs/measured/benchmarks-pairs.json"
-"""Kept by ``benchmarks.compare``."""
-KEPT_MILLION = ROOT / "docs/measured/benchmarks-million.json"
-"""Kept by a run with ``--only million``, which needs more memory."""
+MEASURED = ROOT / "docs/measured"
+KEPT = {part: MEASURED / f"benchmarks-{part}.json" for part in ("pairs", "million", "start")}
+"""Kept by ``benchmarks.compare``, by ``--only million``, which needs more memory, and by
+``benchmarks.start``."""
 _PARTS = ("pip82", "small", "growth")
 
 
@@ -285,9 +285,8 @@ def main(argv: Sequence[str]) -> None:
         if "million" in wanted:
             with PeakMemory(os.getpid(), kafka.pid) as memory:
                 rows = bench.quota_job(MILLION, args.rounds, COLD_MILLION, shards=8)
-            KEPT_MILLION.write_text(
-                json.dumps({**median(rows), "peak_gb": memory.taken_gb()}, indent=1)
-            )
+            million = {**median(rows), "peak_gb": memory.taken_gb()}
+            KEPT["million"].write_text(json.dumps(million, indent=1) + "\n", encoding="utf-8")
         if "pip82" in wanted:
             loop = bench.quota_job(PIP82, args.rounds, COLD)
             # A run of its own: looking at the memory takes processor time.
@@ -322,10 +321,8 @@ def main(argv: Sequence[str]) -> None:
             print(json.dumps({"by_group": found["by_group"]}), flush=True)
         spark.stop()
     if not args.only:
-        found["million"] = json.loads(KEPT_MILLION.read_text("utf-8"))
-        write_page(
-            ROOT / "docs/measured/benchmarks.md", found, json.loads(PAIRS.read_text("utf-8"))
-        )
+        kept = {part: json.loads(file.read_text("utf-8")) for part, file in KEPT.items()}
+        write_page(MEASURED / "benchmarks.md", found, kept)
 
 
 if __name__ == "__main__":

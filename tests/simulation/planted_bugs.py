@@ -141,8 +141,8 @@ PLANTED: Final[dict[str, Planted]] = {
     # Limits are rounded up to single precision, so their sum exceeds the quota.
     "sum_rounded_up": Planted(
         division.to_single,
-        "down = np.nextafter(single, np.float32(-np.inf))",
-        "return np.nextafter(single, np.float32(np.inf)).astype(np.float64)",
+        "bits -= single > rates",
+        "bits += np.isfinite(single)",
         needs=("strict",),
         first_seed=1,
     ),

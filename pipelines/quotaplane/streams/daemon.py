@@ -83,7 +83,7 @@ def main() -> None:
     sys.path_importer_cache.clear()
     preload()
     pyspark_daemon: Any = importlib.import_module("pyspark.daemon")
-    pyspark_daemon.worker = _answering_at_once(pyspark_daemon.worker)
+    pyspark_daemon.worker = answering_at_once(pyspark_daemon.worker)
     # Importers of archives that stay on the path were created by the imports above.
     for entry in [key for key in sys.path_importer_cache if ".zip" in key or ".jar" in key]:
         del sys.path_importer_cache[entry]
@@ -93,19 +93,20 @@ def main() -> None:
     pyspark_daemon.manager()
 
 
-def _answering_at_once(
+def answering_at_once(
     run: Callable[[socket.socket, bool], int],
 ) -> Callable[[socket.socket, bool], int]:
     """PySpark's function that runs a worker's next task, without waiting for the network.
 
     A task's input comes in several small packets. The JVM holds each back until the one before is
-    acknowledged, and this system puts that off by up to 40 ms, in case that there is an answer.
+    acknowledged, which Linux puts off by up to 40 ms, in case that there is an answer.
     """
 
     def run_task(sock: socket.socket, authenticated: bool) -> int:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_QUICKACK"):  # Linux; it holds until the next answer
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        if sock.family != getattr(socket, "AF_UNIX", None):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_QUICKACK"):  # Linux; it holds until the next answer
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         return run(sock, authenticated)
 
     return run_task

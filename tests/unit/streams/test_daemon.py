@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import zipfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quotaplane.streams.daemon import PRELOADED, preload, without_archives
+from quotaplane.streams.daemon import PRELOADED, answering_at_once, preload, without_archives
 
 JAR = "/opt/spark/jars/spark-core_2.13-4.0.5.jar"
 VERSION = '__version__: str = "4.0.5"\n'
@@ -82,3 +83,20 @@ daemon.main()
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
     assert done.stdout == b"True True\n"
+
+
+def test_a_tasks_packets_are_acknowledged_at_once_whatever_the_socket() -> None:
+    def run(sock: socket.socket, authenticated: bool) -> int:
+        at_once = [socket.TCP_NODELAY, *([socket.TCP_QUICKACK] if sys.platform == "linux" else [])]
+        if sock.family == socket.AF_INET:
+            assert all(sock.getsockopt(socket.IPPROTO_TCP, option) for option in at_once)
+        return 7 if authenticated else 8
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+        with client, accepted:
+            assert answering_at_once(run)(accepted, True) == 7
+    one, other = socket.socketpair()
+    with one, other:
+        assert answering_at_once(run)(one, False) == 8
