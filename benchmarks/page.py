@@ -15,9 +15,8 @@ def write_page(path: Path, found: dict[str, Any], kept: dict[str, Any]) -> None:
 
     ``kept``: by ``compare`` (pairs), ``--only million`` and ``start``.
     """
-    pip82, small, growth, million = (
-        found[part] for part in ("pip82", "small", "growth", "million")
-    )
+    pip82, small, growth = found["pip82"], found["small"], found["growth"]
+    million = kept["million"]
     least = min(growth)
     loop, plain, alone = pip82["loop"], pip82["plain"], pip82["one_process"]
     quiet, suppressed = pip82["quiet"], pip82["suppressed"]

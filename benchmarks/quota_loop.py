@@ -43,10 +43,13 @@ from benchmarks.process_family import ProcessorTime, processor_time  # noqa: E40
 from by_group import LIMITS, ByGroup, entries_of  # noqa: E402
 from page import write_page  # noqa: E402
 from quotaplane.console.option_parser import OptionParser  # noqa: E402
+from quotaplane.errors import QuotaplaneError  # noqa: E402
+from quotaplane.history.store import open_table  # noqa: E402
+from quotaplane.history.tables import ROUNDS  # noqa: E402
 from quotaplane.history.writer import HistoryWriter  # noqa: E402
 from quotaplane.model import BASIC, DIMENSIONS  # noqa: E402
 from quotaplane.registry.table import put_groups  # noqa: E402
-from quotaplane.settings import Settings, parse_settings  # noqa: E402
+from quotaplane.settings import History, Settings, parse_settings  # noqa: E402
 from quotaplane.streams.job import StreamJob, prepare  # noqa: E402
 from quotaplane.streams.quota.job import QuotaSpec  # noqa: E402
 from quotaplane.streams.script import run_job  # noqa: E402
@@ -159,6 +162,7 @@ class Bench:
                     **cost,
                 }
             )
+        _check(settings.history, workload.brokers * rounds, cold)
         shutil.rmtree(self._folder / topic, ignore_errors=True)
         return rows[cold - 1 :]
 
@@ -245,6 +249,19 @@ class Bench:
             .start()
         )
         return self._durations(query, rounds)[cold:]
+
+
+def _check(history: History, reports: int, cold: int) -> None:
+    """Raise an error if many reports took no part in a round: their time would be missing.
+
+    Some may wait, as not every batch has exactly one of each broker. In a ``cold`` round not all
+    groups are known yet.
+    """
+    columns = ["seq", "reports", "rejected"]
+    found = open_table(history, ROUNDS.name).to_pyarrow_table(columns=columns).sort_by("seq")
+    used, rejected = found["reports"].to_pylist(), found["rejected"].to_pylist()
+    if sum(used) < 0.95 * reports or any(rejected[cold:]):
+        raise QuotaplaneError(f"not all of {reports} reports were used: {used}, {rejected}")
 
 
 def _cost(before: dict[str, ProcessorTime], after: dict[str, ProcessorTime]) -> dict[str, float]:
