@@ -29,7 +29,7 @@ class Workload:
     by more than 5 % in every fifth round."""
 
     partitions: int = 2
-    """Partitions of the topic of reports; they divide ``brokers``, so that a batch has one of each."""
+    """Partitions of the report topic; they divide ``brokers``, so that a batch has one of each."""
 
     def names(self) -> list[str]:
         """Names of groups, as long as tenant/namespace is in practice: 40 characters."""
