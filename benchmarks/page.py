@@ -69,7 +69,8 @@ def write_page(path: Path, found: dict[str, Any], kept: dict[str, Any]) -> None:
         ),
         *wrapped(
             "The stages of the one process are processor seconds. "
-            "[ADR 0026](../adr/0026-no-compiled-kernels.md) has the least that they could take."
+            "[ADR 0026](../adr/0026-no-compiled-kernels.md) has the least that most of the large "
+            "ones could take."
         ),
         "## Small: 12 groups, 6 brokers",
         "",
