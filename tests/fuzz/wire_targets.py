@@ -14,11 +14,11 @@ from quotabalance.planning.decisions import Decisions, Move, Split
 from quotabalance.wire.balance_plans import decode_plan, encode_plan
 from quotabalance.wire.load_batch import decode_load_reports, pack_loads, unpack_loads
 from quotabalance.wire.load_reports import encode_load_report
-from quotaplane.client.attachments import ReceivedAttachments
+from quotaplane.client.attached_groups import ReceivedAttachments
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.errors import InputError
-from quotaplane.groups.attachments import part_of
+from quotaplane.groups.attachable import part_of
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.model import (
     COUNTER_COLUMNS,
@@ -33,7 +33,7 @@ from quotaplane.quota.config import Events
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
-from quotaplane.wire.attachments import (
+from quotaplane.wire.attachments_update import (
     AttachmentsMessage,
     decode_attachments,
     encode_attachments,

@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Final, cast
 
-from quotaplane.cli import attachments, group_edits
+from quotaplane.cli import group_attachments, group_edits
 from quotaplane.cli.group_edits import add_scope_options, groups_named
 from quotaplane.cli.group_tables import brief_rows, change_rows, one_row, whole_rows
 from quotaplane.cli.history_options import add_history_options, history_of
@@ -108,8 +108,8 @@ _EDITS: Final = {
 
 
 _ATTACH: Final = {
-    "attach": (attachments.configure_attach, "let requests of somebody use a group's quota"),
-    "detach": (attachments.configure_detach, "end an attachment"),
+    "attach": (group_attachments.configure_attach, "let requests of somebody use a group's quota"),
+    "detach": (group_attachments.configure_detach, "end an attachment"),
 }
 
 
@@ -146,7 +146,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, (configure_attach, text) in _ATTACH.items():
         configure_attach(actions.add_parser(name, parents=[place, author], help=text))
     listed = actions.add_parser("attachments", parents=[place], help="print all attachments")
-    attachments.configure_list(listed)
+    group_attachments.configure_list(listed)
     changes = actions.add_parser("history", parents=[place], help="print who changed what, when")
     changes.add_argument("group", nargs="?", metavar="GROUP")
     for action in (get, every, resolve, changes):
@@ -192,9 +192,9 @@ def run(args: argparse.Namespace) -> int:
     if args.action in _EDITS:
         return _EDITS[args.action][1](history, args)
     if args.action in _ATTACH:
-        return attachments.attach(history, args)
+        return group_attachments.attach(history, args)
     if args.action == "attachments":
-        return attachments.list_all(history, args)
+        return group_attachments.list_all(history, args)
     if args.action == "get":
         row = get_group(history, named[0])
         print_answer(

@@ -7,14 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from quotaplane.client.attachments import ReceivedAttachments
+from quotaplane.client.attached_groups import ReceivedAttachments
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
 from quotaplane.groups.ids import NO_ID, ids_of
 from quotaplane.model import BASIC, COUNTED, DIMENSIONS, UNLIMITED, FloatArray, IntArray
 from quotaplane.transport.base import BrokerLink, Polled
-from quotaplane.wire.attachments import decode_attachments
+from quotaplane.wire.attachments_update import decode_attachments
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.signatures import SigningKeys
 
@@ -297,7 +297,7 @@ class BrokerClient:
 
 
 def _polled(link: BrokerLink) -> Iterator[Polled]:
-    """What there is to read now."""
+    """All messages that are there now."""
     more = True
     while more:
         portion = link.poll_limits()

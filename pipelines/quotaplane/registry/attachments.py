@@ -1,4 +1,4 @@
-"""The table of attachments: what is attached to which group, see ``groups.attachments``.
+"""The table of attachments: what is attached to which group, see ``groups.attachable``.
 
 With ``cluster:`` in the settings the cluster keeps those of tenants and namespaces
 (docs/adr/0015-rest.md), and the table has none of them.
@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from quotaplane.deltalog.read import read_rows
 from quotaplane.errors import GroupInUseError
-from quotaplane.groups.attachments import (
+from quotaplane.groups.attachable import (
     Kind,
     attached_to_themselves,
     check_attachable,

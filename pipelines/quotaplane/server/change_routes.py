@@ -141,7 +141,7 @@ async def list_attachments(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """What is attached to which group; 409: a Pulsar cluster keeps attachments.
+    """All that is attached to groups; 409: a Pulsar cluster keeps attachments.
 
     Scopes and topics belong to no tenant.
     """

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from quotaplane.groups.attachments import Kind
+from quotaplane.groups.attachable import Kind
 from quotaplane.groups.option_kinds import ChoiceOption, JsonOption, NumberOption, Option, number
 from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.model import DECLARED_DIMENSIONS, MAX_RATE, RATE_COLUMNS

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.client.agent import BrokerClient
-from quotaplane.client.attachments import ReceivedAttachments
-from quotaplane.groups.attachments import PARTS, part_of
+from quotaplane.client.attached_groups import ReceivedAttachments
+from quotaplane.groups.attachable import PARTS, part_of
 from quotaplane.groups.resolve import resolve, scopes_of
 from quotaplane.groups.scope import scope_of
 from quotaplane.transport.base import Polled, Portion
-from quotaplane.wire.attachments import AttachmentsMessage, encode_attachments
+from quotaplane.wire.attachments_update import AttachmentsMessage, encode_attachments
 from quotaplane.wire.signatures import SigningKeys
 
 NAMES = (None, "<default>", "alice", "a b,=%", "größe")

@@ -9,7 +9,7 @@ import yaml
 
 from quotaplane.cli.main import main
 from quotaplane.errors import InputError
-from quotaplane.groups.attachments import Kind, check_attachable
+from quotaplane.groups.attachable import Kind, check_attachable
 from quotaplane.registry import attachments
 from quotaplane.registry.attachments import AttachmentsInForce, attach
 from quotaplane.registry.table import delete_groups, put_groups

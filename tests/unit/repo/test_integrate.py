@@ -15,12 +15,12 @@ from deltalake import DeltaTable
 
 from benchmarks.soak_day.quota_process import QuotaProcess, Reported
 from quotaplane.client.agent import BrokerClient
-from quotaplane.groups.attachments import part_of
+from quotaplane.groups.attachable import part_of
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Settings, load_settings
 from quotaplane.transport import open_broker_link, open_transport
 from quotaplane.transport.base import Message
-from quotaplane.wire.attachments import AttachmentsMessage, encode_attachments
+from quotaplane.wire.attachments_update import AttachmentsMessage, encode_attachments
 from quotaplane.wire.reports import decode
 from tests.job import history_table, put_quotas, write_conf
 from tests.unit.repo.pages import ROOT

@@ -10,14 +10,14 @@ import pytest
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import ATTACHMENTS_TOPIC
 from quotaplane.errors import DeposedError, TransportError
-from quotaplane.groups.attachments import PARTS, part_of
+from quotaplane.groups.attachable import PARTS, part_of
 from quotaplane.model import Round
 from quotaplane.registry.attachments import attach
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import History
-from quotaplane.streams.quota.attachments import AttachmentsPublisher
+from quotaplane.streams.quota.attachments_publisher import AttachmentsPublisher
 from quotaplane.transport.base import Message
-from quotaplane.wire.attachments import AttachmentsMessage, decode_attachments
+from quotaplane.wire.attachments_update import AttachmentsMessage, decode_attachments
 from quotaplane.wire.signatures import SigningKeys
 from tests.histories import make_history
 from tests.unit.registry.groups_cases import quota
@@ -123,7 +123,7 @@ def test_a_failure_is_said_and_tried_again_later_with_all_that_was_not_sent(
 def test_what_is_too_large_leaves_the_job_running(
     attached: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quotaplane.wire.attachments.MOST_NAMES", 0)
+    monkeypatch.setattr("quotaplane.wire.attachments_update.MOST_NAMES", 0)
     job = Job(attached)
     assert job.round(0) == {}
     assert job.conditions.items(ATTACHMENTS_TOPIC) == {""}

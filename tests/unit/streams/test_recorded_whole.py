@@ -71,6 +71,8 @@ class Topic:
     def publish(self, messages: Any) -> None:
         pass
 
+    publish_attachments = publish
+
 
 class Job:
     """A quota job with one shard, and what of it outlives a process."""

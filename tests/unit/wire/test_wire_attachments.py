@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotaplane.errors import InputError
-from quotaplane.groups.attachments import part_of
-from quotaplane.wire.attachments import (
+from quotaplane.groups.attachable import part_of
+from quotaplane.wire.attachments_update import (
     MAX_ATTACHMENTS_BYTES,
     MOST_NAMES,
     AttachmentsMessage,

@@ -21,7 +21,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.round_counts import RoundCounts, merged
 from quotaplane.streams.letter_budget import Allowance, LetterBudget
-from quotaplane.streams.quota.attachments import AttachmentsPublisher
+from quotaplane.streams.quota.attachments_publisher import AttachmentsPublisher
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.first_limits import FirstLimits
 from quotaplane.streams.quota.program import NOT_COUNTED

@@ -25,7 +25,7 @@ from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
 from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_by
-from quotaplane.streams.quota.attachments import AttachmentsPublisher
+from quotaplane.streams.quota.attachments_publisher import AttachmentsPublisher
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.recorded_program import RecordedProgram

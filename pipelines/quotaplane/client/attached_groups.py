@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from quotaplane.groups.attachments import wire_name
+from quotaplane.groups.attachable import wire_name
 from quotaplane.groups.scope import DEFAULT, Scope, encode
-from quotaplane.wire.attachments import AttachmentsMessage
+from quotaplane.wire.attachments_update import AttachmentsMessage
 
 _TOPIC: Final = wire_name("topic", "")
 
@@ -15,7 +15,7 @@ _TOPIC: Final = wire_name("topic", "")
 class ReceivedAttachments:
     """The attachments of all parts, each as its newest message has it; not thread-safe.
 
-    >>> from quotaplane.groups.attachments import part_of
+    >>> from quotaplane.groups.attachable import part_of
     >>> received = ReceivedAttachments()
     >>> for name, group in (("tenant=acme", "acme"), ("user=alice", "batch")):
     ...     received.apply(AttachmentsMessage(part_of(name), 1, 5, 0, (name,), (group,)))

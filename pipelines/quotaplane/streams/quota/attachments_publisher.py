@@ -16,13 +16,13 @@ from typing import Final
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import ATTACHMENTS_TOPIC
 from quotaplane.errors import HistoryError, InputError, TransportError
-from quotaplane.groups.attachments import PARTS, part_of
+from quotaplane.groups.attachable import PARTS, part_of
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.registry.attachments import AttachmentsInForce
 from quotaplane.settings import History
 from quotaplane.transport.base import Message, Transport
-from quotaplane.wire.attachments import AttachmentsMessage, encode_attachments
+from quotaplane.wire.attachments_update import AttachmentsMessage, encode_attachments
 from quotaplane.wire.signatures import SigningKeys
 
 _AGAIN_AFTER_S: Final = 60.0

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from quotaplane.errors import InputError
-from quotaplane.groups.attachments import PARTS, part_of
+from quotaplane.groups.attachable import PARTS, part_of
 from quotaplane.wire.pb.quotaplane_pb2 import AttachmentsUpdate
 from quotaplane.wire.reasons import shown
 from quotaplane.wire.report_own import FAMILY, SIGNED_LIMIT
@@ -31,7 +31,7 @@ class AttachmentsMessage(NamedTuple):
     seq: int
     issued_at_ms: int
     names: tuple[str, ...]
-    """(n) what is attached, each once: see ``groups.attachments.wire_name``."""
+    """(n) what is attached, each once: see ``groups.attachable.wire_name``."""
     groups: tuple[str, ...]
     """(n) the group that each is attached to."""
 

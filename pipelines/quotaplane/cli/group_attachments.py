@@ -11,7 +11,7 @@ from quotaplane.cli.group_edits import author_of, scope_named
 from quotaplane.console.answers import add_answer_options, json_of, print_answer, print_rows
 from quotaplane.console.terminal import warn
 from quotaplane.errors import ConfigError
-from quotaplane.groups.attachments import Kind
+from quotaplane.groups.attachable import Kind
 from quotaplane.groups.scope import DEFAULT
 from quotaplane.history.tables import ATTACHMENTS
 from quotaplane.registry import attachments
@@ -90,7 +90,7 @@ def list_all(history: History, args: argparse.Namespace) -> int:
 
 
 def _named(args: argparse.Namespace) -> tuple[Kind, str]:
-    """What the options name.
+    """The kind and the name that the options give.
 
     Raises:
         ConfigError: nothing, or several things.
