@@ -11,7 +11,6 @@ import re
 from hashlib import sha256
 from typing import Final, Literal, get_args
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -80,15 +79,21 @@ def part_of(name: str) -> int:
     return sha256(name.encode()).digest()[0] % PARTS
 
 
-def attached_to_themselves(groups: pa.Array | pa.ChunkedArray) -> pa.StringArray:
-    """Those of the groups that are attached to the scope that their names are.
+def scope_names(groups: pa.Array | pa.ChunkedArray) -> pa.StringArray:
+    """Those of the groups that are named as scopes, well-formed or not, in order.
 
-    >>> names = ["user=alice", "user=<default>", "acme", "client=a b", "user=a,client=b"]
-    >>> attached_to_themselves(pa.array(names)).to_pylist()
-    ['user=alice', 'user=a,client=b']
+    >>> scope_names(pa.array(["user=b", "acme", "client=", "user=a"])).to_pylist()
+    ['client=', 'user=a', 'user=b']
     """
-    groups = pa.chunked_array([groups]) if isinstance(groups, pa.Array) else groups
-    maybe = pc.or_(*(pc.starts_with(groups, f"{key}=") for key in SCOPE_KEYS))
-    found = groups.filter(maybe).cast(pa.string()).combine_chunks()
-    whole = (scopes_of(found).level >= 0) & ~templates(found)
-    return found.filter(pa.array(np.asarray(whole)))
+    named = pc.or_(*(pc.starts_with(groups, f"{key}=") for key in SCOPE_KEYS))
+    found = pa.chunked_array(groups.filter(named), pa.string())
+    return found.take(pc.sort_indices(found)).combine_chunks()
+
+
+def attached_to_themselves(scopes: pa.StringArray) -> pa.StringArray:
+    """Those of ``scope_names`` that are attached to the scope that they are.
+
+    >>> attached_to_themselves(pa.array(["client=a b", "user=<default>", "user=a"])).to_pylist()
+    ['user=a']
+    """
+    return scopes.filter(pa.array((scopes_of(scopes).level >= 0) & ~templates(scopes)))

@@ -20,6 +20,7 @@ from quotaplane.groups.attachable import (
     Kind,
     attached_to_themselves,
     check_attachable,
+    scope_names,
     wire_name,
 )
 from quotaplane.groups.names import refuse_copies
@@ -32,6 +33,9 @@ from quotaplane.settings import History
 from quotaplane.texts import first_few
 
 _SHOWN: Final = 3
+_GROUP: Final = ("resource_group",)
+_ATTACHED: Final = ("kind", "name", "resource_group")
+_ORDER: Final = [("kind", "ascending"), ("name", "ascending")]
 LOCK: Final = ".attachments.lock"
 """Held while a group is attached or deleted: the two tables have no common commit."""
 
@@ -50,9 +54,7 @@ def list_attachments(history: History) -> pa.Table:
     Raises:
         HistoryError: the table can't be read.
     """
-    return _read(open_table(history, ATTACHMENTS.name)).sort_by(
-        [("kind", "ascending"), ("name", "ascending")]
-    )
+    return _read(open_table(history, ATTACHMENTS.name)).sort_by(_ORDER)
 
 
 def attach(
@@ -139,9 +141,11 @@ class AttachmentsInForce:
         names = (ATTACHMENTS.name, RESOURCE_GROUPS.name)
         self._tables = [CachedTable(history, name) for name in names]
         self._versions: list[int] = []
+        self._scopes: pa.StringArray | None = None
+        self._attached: pa.Table | None = None
 
     def changed(self) -> dict[str, str] | None:
-        """Groups by name; None: neither table has changed since the last call.
+        """Groups by name; None: nothing has changed since the last call.
 
         Also the groups that are attached to themselves, unless their scope is attached to another
         one.
@@ -153,13 +157,16 @@ class AttachmentsInForce:
         versions = [attachments.version(), groups.version()]
         if versions == self._versions:
             return None
-        column = _columns(groups, RESOURCE_GROUPS.name, ["resource_group"])["resource_group"]
-        own = attached_to_themselves(column).to_pylist()
-        rows = _read(attachments)
-        kinds, names, users = (rows[c].to_pylist() for c in ("kind", "name", "resource_group"))
+        scopes = scope_names(_columns(groups, RESOURCE_GROUPS.name, _GROUP)["resource_group"])
+        attached = _columns(attachments, ATTACHMENTS.name, _ATTACHED).sort_by(_ORDER)
+        before = self._scopes, self._attached
+        self._versions, self._scopes, self._attached = versions, scopes, attached
+        if (scopes, attached) == before:  # most changes of groups are of their quotas
+            return None
+        own = attached_to_themselves(scopes).to_pylist()
+        kinds, names, users = (attached[name].to_pylist() for name in _ATTACHED)
         found = dict(zip(own, own, strict=True))
         found |= zip(map(wire_name, kinds, names), users, strict=True)
-        self._versions = versions
         return found
 
 
