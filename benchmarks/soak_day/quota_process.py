@@ -97,7 +97,9 @@ class QuotaProcess:
             positions=lambda seq: {}, reports_between=self._topic.between
         )
         topic: Any = SimpleNamespace(
-            publish=self._published.extend, read_between=self._topic.read_between
+            publish=self._published.extend,
+            publish_attachments=lambda messages: None,
+            read_between=self._topic.read_between,
         )
         history = HistoryWriter(settings.history, self._checkpoint.id, spec.tables, spec.last_table)
         finisher = spec.finisher(no_positions)

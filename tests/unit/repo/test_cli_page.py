@@ -73,6 +73,7 @@ def test_every_error_has_a_code_on_the_page() -> None:
 READING = [
     *(["groups", action] for action in ("get g", "list", "export", "history", "resolve")),
     *(["groups", action] for action in ("put g", "delete g", "restore --from-history")),
+    *(["groups", action] for action in ("attach g --user a", "detach --user a", "attachments")),
     ["groups", "apply -f g.yaml --prune"],
     *([word] for word in ("status", "limits", "brokers", "maintain", "doctor")),
     *(["why", "g"], ["audit", "exceeded"], ["replay", "--from 1h"]),

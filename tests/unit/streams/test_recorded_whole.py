@@ -71,6 +71,8 @@ class Topic:
     def publish(self, messages: Any) -> None:
         pass
 
+    publish_attachments = publish
+
 
 class Job:
     """A quota job with one shard, and what of it outlives a process."""
@@ -92,6 +94,7 @@ class Job:
         spec = QuotaSpec(self.settings)
         self.note = self.note or dict(spec.checkpoint_note)
         spec.accept(Checkpoint("checkpoint-1", 1, 1, self.note))
+        spec.leadership.claim("checkpoint-1", 1)
         topic: Any = self.topic
         self.history = HistoryWriter(
             self.settings.history, "checkpoint-1", spec.tables, spec.last_table
