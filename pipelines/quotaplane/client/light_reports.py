@@ -2,9 +2,9 @@
 
 The rule is PIP-82's: a group is named when its usage changed significantly, and each one once in
 ``named_every`` reports. After a change it is named in some more, as the control plane learns from
-several windows what is wanted, and how little usage varies. Named are, too: a group that its limit holds back, as
-others may have to give it some of theirs; one that is above its limit, for audits; and one whose
-limit changed, as the control plane waits for the acknowledgement.
+several windows what is wanted, and how little usage varies. Named are, too: a group that its limit
+holds back, as others may have to give it some of theirs; one that is above its limit, for audits;
+and one whose limit changed, as the control plane waits for the acknowledgement.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def test_what_a_broker_does_not_count_is_not_reported() -> None:
 
 
 def test_a_detached_group_is_reported_no_more_and_the_others_keep_their_counts() -> None:
-    rig = Rig(groups=["g", "h", "i"])
+    rig = Rig(groups=["g", "h", "i"], named_every=0)
     rig.client.use("h", publish_messages=2)
     rig.client.use("i", publish_messages=3)
     rig.client.detach(["g", "h", "nobody"])
@@ -181,7 +181,7 @@ def test_a_report_acknowledges_limits_group_by_group() -> None:
 
 
 def test_the_first_report_and_every_tenth_has_the_limits_in_force() -> None:
-    rig = Rig(groups=["g"])
+    rig = Rig(groups=["g"], named_every=0)
     rig.get(update(20.0, safe=5.0))
     entries = [rig.report().entries for _ in range(2 * LIMITS_EVERY + 1)]
     limits = np.concatenate([one["limit_publish_messages_per_s"].to_numpy() for one in entries])
