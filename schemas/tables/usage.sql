@@ -10,6 +10,7 @@ CREATE TABLE usage (
   position STRING NOT NULL COMMENT 'where the report stood in its topic',
   window_ms BIGINT COMMENT 'the time over which the rates were measured',
   counted BOOLEAN COMMENT 'limits were decided with it; false: it was too old, or its broker sent too many at once; null = true',
+  named_every BIGINT COMMENT 'one of so many reports of the broker names the group, or more if it changes; null = each names it',
   publish_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
   publish_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
   dispatch_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',

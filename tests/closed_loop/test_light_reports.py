@@ -29,7 +29,7 @@ STEPS = {
     "its quota is halved": [(60, 60), (60, 60), (60, 60)],
     "its quota is halved, below steady use": [(20, 20), (30, 30), (10, 10)],
 }
-"""What each broker wants of each group, before and after ``SETTLED_AT``."""
+"""Demand of each broker for each group, before and after ``SETTLED_AT``."""
 HALVED = [group for group in STEPS if "halved" in group]
 
 

@@ -27,7 +27,7 @@ _INDEX: Final = {name: at for at, name in enumerate(DIMENSIONS)}
 
 
 class _Entries(NamedTuple):
-    """What a report can say of n groups; arrays of rates and counters are (n, dimensions)."""
+    """Contents of a report about n groups; arrays of rates and counters are (n, dimensions)."""
 
     names: list[str]
     ids: IntArray
@@ -256,7 +256,7 @@ class BrokerClient:
         return value
 
     def _changed(self, light: LightReports, all_: _Entries, steady_ms: float) -> _Entries:
-        """What a light report says, of all that could be said."""
+        """The entries of a light report, out of all."""
         columns = self._received.columns(self._ids)
         chosen = light.chosen(
             all_.usage,

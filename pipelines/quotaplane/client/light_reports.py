@@ -33,7 +33,7 @@ _D: Final = len(DIMENSIONS)
 
 
 class LightReports:
-    """What a broker's reports said last of each of its n groups, in the order of the broker's.
+    """The latest words of a broker's reports about each of its n groups, in the broker's order.
 
     >>> light = LightReports(named_every=4)
     >>> light.add(3)
