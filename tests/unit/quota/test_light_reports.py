@@ -106,6 +106,7 @@ def test_a_returning_broker_is_told_the_limits_of_groups_that_its_report_leaves_
     back = light("b1", T0 + silent_ms + STEP_MS, {"g": 10.0}, applied_epoch=1, applied_seqs=1)
     outcome = shard.run(reports(back), now_ms=T0 + silent_ms + STEP_MS)
     assert sorted(outcome.limits["group"].to_pylist()) == ["g", "h"]
+    assert outcome.counts.groups_recomputed == 2
 
 
 def test_strict_issues_nothing_on_a_group_that_was_left_out_for_too_long() -> None:
