@@ -105,6 +105,7 @@ def _usage(name: str) -> str:
         "position": "'reports:' || broker_no % 12 || ':' || minute * 100 + broker_no",
         "window_ms": "CAST(60000 AS BIGINT)",
         "counted": "true",
+        "named_every": "CAST(NULL AS BIGINT)",
         # Stock brokers' reports have neither.
         "broker_started_at": "CAST(NULL AS TIMESTAMPTZ)",
         **dict.fromkeys(COUNTER_COLUMNS, "CAST(NULL AS DOUBLE)"),

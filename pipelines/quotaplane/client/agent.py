@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from quotaplane.client.attached_groups import ReceivedAttachments
+from quotaplane.client.light_reports import NAMED_EVERY, LightReports
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
@@ -27,12 +28,23 @@ _FORGET_EVERY: Final = 100
 _INDEX: Final = {name: at for at, name in enumerate(DIMENSIONS)}
 
 
+class _Entries(NamedTuple):
+    """Contents of a report about n groups; arrays of rates and counters are (n, dimensions)."""
+
+    names: list[str]
+    ids: IntArray
+    usage: FloatArray
+    throttled: FloatArray
+    counters: FloatArray
+
+
 class BrokerClient:
     """One broker's end of the protocol; not for use by several threads at once.
 
-    Between two reports the broker counts (``use``); a report turns the counts into rates. Every
-    report names all groups that the broker has, also those that used nothing. Each report also has
-    counters: all that was used since the broker's start, so that a lost report loses no amounts.
+    Between two reports the broker counts (``use``); a report turns the counts into rates. The first
+    report names all groups that the broker has, also those that used nothing; further ones those in
+    which something changed (``light_reports``). Each report also has counters: all that was used
+    since the broker's start, so that a lost report loses no amounts.
 
     ``now_ms`` is the clock, in milliseconds since 1970 in UTC: reports are dated by it, and it
     shows how old a limit is that arrives. From then on, and for the windows of reports,
@@ -54,6 +66,7 @@ class BrokerClient:
         keys: SigningKeys | None = None,
         steady_ms: Callable[[], float] | None = None,
         attachments: BrokerLink | None = None,
+        named_every: int = NAMED_EVERY,
     ) -> None:
         """The broker starts now.
 
@@ -71,6 +84,7 @@ class BrokerClient:
             steady_ms: a clock that can't be set, as ``time.monotonic() * 1000``; None: ``now_ms``.
             attachments: attachments come in over it (``transport.open_attachments_link``); None:
                 ``group_of`` knows of none.
+            named_every: one of so many reports names each group; 0: each report names all.
         """
         self._link, self._now_ms, self._keys = link, now_ms, keys
         self._attachments, self._attached = attachments, ReceivedAttachments()
@@ -98,6 +112,7 @@ class BrokerClient:
             admits=lambda ids: np.ones(len(ids), np.bool_),
         )
         self._reporter = Reporter(broker, started_at_ms)
+        self._light = LightReports(named_every, acknowledges=strict) if named_every else None
         self._place: dict[str, int] = {}
         self._ids: IntArray = np.empty(0, np.int64)
         self._used: FloatArray = np.empty((0, len(DIMENSIONS)))
@@ -105,6 +120,8 @@ class BrokerClient:
         """Amounts used since the start, up to the last report."""
         self._detached: dict[str, FloatArray] = {}
         """The same of groups that the broker no longer has: a counter never goes back."""
+        self._leaving: list[str] = []
+        """Those of them that light reports have not named as unused yet."""
         self._refused: FloatArray = np.empty((0, len(DIMENSIONS)))
         self.attach(groups)
 
@@ -136,14 +153,25 @@ class BrokerClient:
         before = [self._detached.pop(name, more[0]) for name in new]
         self._reported = np.concatenate([self._reported, np.reshape(before, more.shape)])
         self._refused = np.concatenate([self._refused, more])
+        if self._light is not None:
+            self._light.add(len(new))
+            self._leaving = [name for name in self._leaving if name not in self._place]
 
     def detach(self, groups: Iterable[str]) -> None:
-        """The broker no longer has these groups: they are in no report any more."""
+        """The broker no longer has these groups: they are in no report any more.
+
+        Light reports name them once more, as unused: the others need not wait for their share.
+        """
         gone = {*groups}
         stays = np.array([name not in gone for name in self._place], np.bool_)
         kept = [name for name in self._place if name not in gone]
         counters = self._reported + self._used
-        self._detached |= {name: counters[self._place[name]] for name in gone & self._place.keys()}
+        left = [name for name in self._place if name in gone]
+        self._detached |= {name: counters[self._place[name]] for name in left}
+        if self._light is not None:
+            said = dict(zip(self._place, self._light.said.tolist(), strict=True))
+            self._leaving += [name for name in left if said[name]]
+            self._light.keep(stays)
         self._place = {name: at for at, name in enumerate(kept)}
         self._ids = self._ids[stays]
         self._used, self._refused = self._used[stays], self._refused[stays]
@@ -232,24 +260,57 @@ class BrokerClient:
             # Two reports at once, or a clock that was set back: nothing can be said of rates.
             rates = np.full(len(DIMENSIONS), np.nan)
         counters = self._reported + self._used
+        said = _Entries(
+            [*self._place], self._ids, self._used * rates, self._refused * rates, counters
+        )
+        if self._light is not None:
+            said = self._changed(self._light, said, steady_ms)
         value = self._reporter.report(
-            self._used * rates,
+            said.usage,
             window_ms=max(window_ms, 0),
-            throttled=self._refused * rates if self._counts_refused else None,
-            groups=None if self._uses_ids else [*self._place],
-            group_ids=self._ids if self._uses_ids else None,
+            throttled=said.throttled if self._counts_refused else None,
+            groups=None if self._uses_ids else said.names,
+            group_ids=said.ids if self._uses_ids else None,
             received=self._received,
-            columns=self._received.columns(self._ids),
+            columns=self._received.columns(said.ids),
             now_ms=steady_ms,
-            counters=np.where(self._counted, counters, np.nan)[:, COUNTED],
+            counters=np.where(self._counted, said.counters, np.nan)[:, COUNTED],
+            named_every=0 if self._light is None else self._light.named_every,
         )
         self._link.send_reports([(self.broker, value, now_ms)])
+        if self._light is not None:
+            self._light.sent()
+            self._leaving.clear()
         self._used[:] = self._refused[:] = 0.0
         self._reported = counters
         self._since_ms = steady_ms
         if self._reporter.sequence % _FORGET_EVERY == 0:
             self._received.forget(steady_ms - FORGET_AFTER_MS, [self.broker], self._ids)
         return value
+
+    def _changed(self, light: LightReports, all_: _Entries, steady_ms: float) -> _Entries:
+        """The entries of a light report, out of all."""
+        columns = self._received.columns(self._ids)
+        chosen = light.chosen(
+            all_.usage,
+            all_.throttled if self._counts_refused else None,
+            self._received.of(0, columns, steady_ms),
+            self._received.acknowledged(0, columns)[1],
+            self._ids,
+            self._reporter.sequence + 1,
+        )
+        names = [
+            name for name, is_named in zip(all_.names, chosen.tolist(), strict=True) if is_named
+        ]
+        unused = np.where(self._counted, 0.0, np.nan)[None].repeat(len(self._leaving), axis=0)
+        counters = [self._detached[name] for name in self._leaving]
+        return _Entries(
+            names + self._leaving,
+            np.append(all_.ids[chosen], ids_of(self._leaving)),
+            np.concatenate([all_.usage[chosen], unused]),
+            np.concatenate([all_.throttled[chosen], unused]),
+            np.concatenate([all_.counters[chosen], np.reshape(counters, unused.shape)]),
+        )
 
     def poll(self) -> int:
         """Apply the limits, and attachments, that came in; returns how many limits changed.

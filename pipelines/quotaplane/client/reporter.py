@@ -13,8 +13,8 @@ from quotaplane.model import FloatArray, IntArray
 from quotaplane.wire.report_own import Names, as_strings, encode_report
 
 LIMITS_EVERY: Final = 10
-"""One of this many reports has the limits in force: a job that starts without its state takes
-them from there."""
+"""One of this many reports that name all groups has the limits in force: a job that starts without
+its state takes them from there. Light reports all have them."""
 
 
 class Reporter:
@@ -50,6 +50,7 @@ class Reporter:
         columns: IntArray | None = None,
         now_ms: float = 0.0,
         counters: FloatArray | None = None,
+        named_every: int = 0,
     ) -> bytes:
         """The next report about n groups, by name or by id; see ``encode_report``.
 
@@ -63,6 +64,7 @@ class Reporter:
             columns: indexes of the groups in ``received``; None: they are looked up.
             now_ms: time at which the acknowledged limits are in force.
             counters: (n, c) amounts used since the broker's start; see ``encode_report``.
+            named_every: one of so many reports names each group of the broker; 0: each report.
         """
         self.sequence += 1
         applied = applied_seqs = limits = None
@@ -71,8 +73,11 @@ class Reporter:
             if columns is None:
                 columns = received.columns(_ids(groups, group_ids))
             applied, applied_seqs = received.acknowledged(row, columns)
-            if self.sequence % LIMITS_EVERY == 1:
+            if named_every or self.sequence % LIMITS_EVERY == 1:
                 limits = received.of(row, columns, now_ms)
+                # With the limit of one dimension, that of one that is left out is unlimited.
+                said = np.isfinite(limits).any(axis=0) | (np.arange(limits.shape[1]) == 0)
+                limits = np.where(said, limits, np.nan)
         return encode_report(
             broker=self.broker,
             started_at_ms=self.started_at_ms,
@@ -86,6 +91,7 @@ class Reporter:
             applied_seqs=applied_seqs,
             limits=limits,
             counters=counters,
+            named_every=named_every,
         )
 
 

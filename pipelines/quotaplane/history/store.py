@@ -115,6 +115,25 @@ def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> Non
         say(f"history: created the tables {', '.join(created)} at {location_of(history)}")
 
 
+def _add_columns(history: History, table: Table) -> list[str]:
+    """Give a table of an earlier version the columns that are new since; returns their names.
+
+    Only columns that may be null, as they are in the rows that are there.
+    """
+    uri = table_uri(history, table.name)
+    if find_fault(uri) is not None:
+        return []
+    opened = DeltaTable(uri, storage_options=storage_options(history))
+    there = {field.name for field in opened.schema().fields}
+    new = [field for field in Schema.from_arrow(table.schema).fields if field.name not in there]
+    if not new or not all(field.nullable for field in new):
+        return []
+    before = opened.version()
+    opened.alter.add_columns(new)
+    keep(Synced(uri), opened, table.name, before=before)
+    return [field.name for field in new]
+
+
 def refuse_lost_groups(history: History) -> None:
     """Check that the table of quotas is there if the history has rounds.
 
@@ -135,7 +154,7 @@ def refuse_lost_groups(history: History) -> None:
 
 
 def ensure_table(history: History, table: Table) -> bool:
-    """Create a table if it is missing, else check it; True if created.
+    """Create a table if it is missing, else check it and add new columns; True if created.
 
     Raises:
         HistoryError: it has another schema, or can't be reached.
@@ -158,8 +177,10 @@ def ensure_table(history: History, table: Table) -> bool:
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
             created = True
+        else:
+            _add_columns(history, table)
     except (DeltaError, OSError) as error:
-        if not _exists(uri, history):
+        if created or not _exists(uri, history):
             raise not_written(history, table.name, error) from None
     opened = open_table(history, table.name)
     if created:

@@ -75,6 +75,13 @@ USAGE: Final = appended(
             "once; null = true",
             null=True,
         ),
+        column(
+            "named_every",
+            pa.int64(),
+            "one of so many reports of the broker names the group, or more if it changes; null = "
+            "each names it",
+            null=True,
+        ),
         *columns(
             RATE_COLUMNS,
             "used rate per second; null = unchanged since the last report, or not reported",
@@ -236,7 +243,9 @@ RECORDING: Final = appended(
     by_date=True,
 )
 
-_AMOUNT: Final = "used on this day: messages, bytes or partitions, not a rate; null = not reported"
+_AMOUNT: Final = (
+    "used on this day: messages, bytes, partitions or milliseconds, not a rate; null = not reported"
+)
 
 USAGE_DAILY: Final = Table(
     "usage_daily",

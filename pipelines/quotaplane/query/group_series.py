@@ -14,7 +14,7 @@ from quotaplane.model import DIMENSIONS, FloatArray, IntArray
 from quotaplane.query.buckets import BucketedSpans, Grid, Spans, grid_of, of_reports, until_next
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.sql_functions import limit_reason
-from quotaplane.query.views import hold_ms, usage_since
+from quotaplane.query.views import HOLD_MS, usage_since
 
 MOST_BROKERS: Final = 20
 """The others are one line together."""
@@ -26,11 +26,12 @@ _ARRIVES: Final = timedelta(hours=1)
 # Not from the views: those read the columns of all dimensions.
 _USAGE: Final = """
 SELECT
-  broker, unix_millis(reported_at) AS at_ms, coalesce(window_ms, -1) AS window_ms, used_per_s,
-  throttled_per_s
+  broker, unix_millis(reported_at) AS at_ms, coalesce(window_ms, 0) AS window_ms, hold_ms,
+  used_per_s, throttled_per_s
 FROM (
   SELECT
     broker, coalesce(published_at, round_at) AS reported_at, window_ms,
+    {hold_ms} AS hold_ms,
     last_value({dimension}_per_s) IGNORE NULLS OVER (
       PARTITION BY broker ORDER BY coalesce(published_at, round_at), epoch, seq
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
@@ -107,7 +108,7 @@ def group_series(
     asked = {"resource_group": group, "dimension": dimension}
     begin = usage_since(since)
     (usage,) = engine.columns(
-        [_USAGE.replace("{dimension}", dimension)],
+        [_USAGE.replace("{dimension}", dimension).replace("{hold_ms}", HOLD_MS)],
         {**asked, "begin": begin},
         until=until + _ARRIVES,
         read_since=begin,
@@ -172,8 +173,8 @@ def _numbered(*names: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
 
 def _reported(usage: Mapping[str, npt.NDArray[Any]], row: IntArray, end_ms: int) -> Spans:
     """From when to when each rate holds: as in the view ``usage_amounts``."""
-    at_ms, window_ms = _whole(usage["at_ms"]), _whole(usage["window_ms"])
-    return of_reports(row, at_ms, np.maximum(window_ms, 0), hold_ms(window_ms), end_ms)
+    at_ms, window_ms, hold_ms = (_whole(usage[n]) for n in ("at_ms", "window_ms", "hold_ms"))
+    return of_reports(row, at_ms, window_ms, hold_ms, end_ms)
 
 
 def _quota(

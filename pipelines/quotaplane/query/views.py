@@ -14,7 +14,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from quotaplane.history.tables import RESOURCE_GROUPS, TABLES, USAGE
@@ -25,7 +24,6 @@ from quotaplane.model import (
     PARTS,
     RATE_COLUMNS,
     THROTTLED_COLUMNS,
-    IntArray,
 )
 from quotaplane.query.group_feed import FEEDS
 from quotaplane.query.sql_text import identifiers_in, with_times
@@ -44,6 +42,11 @@ MOST_UNREPORTED: Final = 5
 windows a rate holds that is not reported again."""
 _MOST_WITHOUT_WINDOW_MS: Final = 60_000
 """A rate that was reported without its window holds for this long."""
+HOLD_MS: Final = (
+    f"coalesce(greatest({MOST_UNREPORTED}, coalesce(named_every, 0)) * window_ms, "
+    f"{_MOST_WITHOUT_WINDOW_MS})"
+)
+"""For how long a rate in ``usage`` holds behind its window if it is not reported again, in SQL."""
 
 
 def by_dimension(columns: str) -> str:
@@ -103,6 +106,7 @@ def _fragments() -> dict[str, str]:
         ),
         "counter_totals": _totals("counter"),
         "growth_totals": _totals("growth"),
+        "hold_ms": HOLD_MS,
         "most_unreported": str(MOST_UNREPORTED),
         "without_window_ms": str(_MOST_WITHOUT_WINDOW_MS),
         "settings_as_text": _listed(map(_as_text, _SETTINGS)),
@@ -230,17 +234,6 @@ def seen_by(until: datetime, table: str) -> str:
     """
     at = "least(round_at, published_at)" if table == USAGE.name else "round_at"
     return with_times(f"{at} <= :until", {"until": until})
-
-
-def hold_ms(window_ms: IntArray) -> IntArray:
-    """For how long a rate counts behind its window if it is not reported again.
-
-    ``window_ms`` (n,) is negative where a rate came without one.
-
-    >>> hold_ms(np.array([1000, -1])).tolist()
-    [5000, 60000]
-    """
-    return np.where(window_ms < 0, _MOST_WITHOUT_WINDOW_MS, MOST_UNREPORTED * window_ms)
 
 
 def usage_since(since: datetime) -> datetime:

@@ -40,7 +40,7 @@ def lease_terms(shard: Shard) -> LeaseTerms:
     >>> groups = change_groups(ShardState(), pa.table(change)).groups
     >>> zeros = np.zeros(2, np.int64)
     >>> from quotaplane.quota.brokers import Brokers
-    >>> brokers = Brokers(("b0", "b1"), *[zeros] * 4, zeros > 0, zeros > 0, zeros, zeros, zeros)
+    >>> brokers = Brokers(("b0", "b1"), *[zeros] * 4, zeros > 0, zeros > 0, *[zeros] * 4)
     >>> terms = lease_terms(Shard(groups, brokers, fresh_leases(zeros, np.array([0, 1]))))
     >>> terms.weight.tolist(), terms.ceiling
     ([3.0, 2.0], None)

@@ -50,6 +50,8 @@ class Brokers:
     disputed_at_ms: IntArray
     """When the first refused report of another incarnation was published, or the newest one that
     had counted, if that is later; -1: none was refused."""
+    leaves_out_ms: IntArray
+    """For how long reports may leave out a group in which nothing changed; 0: each names all."""
 
     def knows(
         self, broker: IntArray, started: IntArray, sequence: IntArray
@@ -108,4 +110,5 @@ def fresh_brokers(names: Sequence[str]) -> Brokers:
         known=np.zeros(len(names), np.uint64),
         reported_at_ms=never,
         disputed_at_ms=never,
+        leaves_out_ms=np.zeros(len(names), np.int64),
     )

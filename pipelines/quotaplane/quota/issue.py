@@ -91,7 +91,7 @@ def issue_limits(
     if strict:
         # By publish times, as the time for which reports do not name a group follows from them: a
         # limit that is issued on a late report could outlast its lease.
-        stale |= shard.leases.seen_at_ms < round_.now_ms - config.stale_after_ms
+        stale |= shard.confirmed_at_ms() < round_.now_ms - config.stale_after_ms
     shard, adopted, touched = _before_division(shard, changes, stale, round_, config)
     groups, leases = shard.groups, shard.leases
     waiting = _waiting(leases) if strict else np.zeros(len(leases), bool)

@@ -44,28 +44,34 @@ class ReportedUse(NamedTuple):
 
 
 def reported_use(
-    before: Leases,
     after: Leases,
     lease_index: IntArray,
     reported: ReportedUsage,
     highest: FloatArray,
+    confirmed_at_ms: tuple[IntArray, IntArray],
 ) -> ReportedUse:
-    """The use that m entries of reports show.
+    """The use that m entries of reports show, and those that light reports leave out.
 
-    ``before`` and ``after``: the leases before and after the reports. ``lease_index`` (m,): the
-    lease of each entry. ``highest`` (d, m): see ``reported_limits.highest_in_window``.
+    Args:
+        after: the leases after the reports.
+        lease_index: (m,) the lease of each entry.
+        reported: the m entries.
+        highest: (d, m) see ``reported_limits.highest_in_window``.
+        confirmed_at_ms: (n,) see ``Shard.confirmed_at_ms``, before and after the reports.
     """
     n, window_ms = len(after), reported.window_ms
-    # Where an entry says "unchanged", the lease's new usage is as good.
+    # Where an entry says "unchanged", or there is none, the lease's new usage is as good.
     unchanged = np.isnan(reported.usage)
     used = np.where(unchanged, after.usage[:, lease_index], reported.usage)
     used = np.where(np.isfinite(highest), np.minimum(used, highest), 0.0) * window_ms
     windows = np.bincount(lease_index, weights=window_ms, minlength=n)
     sums = np.stack([np.bincount(lease_index, weights=row, minlength=n) for row in used])
     mean = np.divide(sums, windows, out=np.zeros(sums.shape), where=windows > 0.0)
-    first = before.seen_at_ms < 0
-    since_ms = np.where(first, windows, after.seen_at_ms - before.seen_at_ms)
-    reported_ms = np.minimum(windows, since_ms)
+    before_ms, after_ms = confirmed_at_ms
+    since_ms = np.where(before_ms < 0, windows, after_ms - before_ms)
+    left_out = (windows == 0.0) & (since_ms > 0)
+    mean = np.where(left_out, np.minimum(after.usage, _bound(after)), mean)
+    reported_ms = np.where(left_out, since_ms, np.minimum(windows, since_ms))
     return ReportedUse(mean, reported_ms / 1000.0, (since_ms - reported_ms) / 1000.0)
 
 
@@ -109,7 +115,7 @@ class Overuse:
         groups, leases = shard.groups, shard.leases
         debt, assumed = self._of(groups.ids, leases.dimensions)
         elapsed_s = max(now_ms - self.counted_at_ms, 0) / 1000.0 if self.counted_at_ms else 0.0
-        since = _most_since(leases, now_ms)
+        since = _most_since(shard, now_ms)
         used = since
         if new is not None:
             used = since + new.usage * new.reported_s + _bound(leases) * new.unreported_s
@@ -160,9 +166,10 @@ def _bound(leases: Leases) -> FloatArray:
     return np.where(_counts(leases), np.maximum(leases.limit, before), 0.0)
 
 
-def _most_since(leases: Leases, now_ms: int) -> FloatArray:
+def _most_since(shard: Shard, now_ms: int) -> FloatArray:
     """(d, n) units that each broker may have used since its newest report."""
-    seen_at_ms = np.minimum(leases.seen_at_ms, now_ms)
+    leases = shard.leases
+    seen_at_ms = np.minimum(shard.confirmed_at_ms(), now_ms)
     changed_at_ms = np.clip(leases.issued_at_ms, seen_at_ms, now_ms)
     limit = np.where(_counts(leases), leases.limit, 0.0)
     before = np.where(np.isfinite(leases.previous_limit), _bound(leases), 0.0)

@@ -33,11 +33,12 @@ class ReportChanges:
     shard: Shard
     """With the brokers and leases that the reports name, updated from them."""
     touched: BoolArray
-    """(g,) a report that counts names the group."""
+    """(g,) a report that counts names the group, or a lease of it has ``returned``."""
     adopted: BoolArray
     """(n,) a limit of an earlier epoch was taken over from its broker's report."""
     returned: BoolArray
-    """(n,) a report names the lease again after none did for so long that it was stale."""
+    """(n,) a report names the lease again (see ``Shard.confirmed_at_ms``) after none did for so
+    long that it was stale."""
     restarted: BoolArray
     """(b,) the broker was restarted and lost its limits."""
     recovered: IntArray
@@ -94,7 +95,9 @@ def apply_reports(
     seen_at_ms = before.leases.seen_at_ms.copy()
     # Of several reports of one lease the last assignment stays: the newest.
     seen_at_ms[lease_index] = reported.published_at_ms
-    returned = _returned(before, seen_at_ms, round_, config)
+    seen = Shard(before.groups, matched.brokers, replace(before.leases, seen_at_ms=seen_at_ms))
+    returned = _returned(before, seen, round_, config)
+    touched[before.leases.group[returned]] = True
 
     earlier = (reported.applied_epoch >= 0) & (reported.applied_epoch < round_.epoch)
     leases, adopted = adopt_limits(matched, earlier & may_adopt)
@@ -126,7 +129,8 @@ def apply_reports(
     leases = replace(settled, seen_at_ms=seen_at_ms, **known._asdict())
     use = None
     if highest is not None:
-        use = reported_use(before.leases, leases, lease_index, reported, highest)
+        confirmed_at_ms = before.confirmed_at_ms(), seen.confirmed_at_ms()
+        use = reported_use(leases, lease_index, reported, highest, confirmed_at_ms)
     after = Shard(before.groups, matched.brokers, leases)
     if adopted.any():
         # The earlier control plane may have enforced limits that are only computed now.
@@ -152,15 +156,15 @@ def apply_reports(
     )
 
 
-def _returned(before: Shard, seen_at_ms: IntArray, round_: Round, config: StepConfig) -> BoolArray:
+def _returned(before: Shard, after: Shard, round_: Round, config: StepConfig) -> BoolArray:
     """(n,) leases that are named again after they were stale.
 
-    ``before``: the shard as it was before this round's reports. ``seen_at_ms`` (n,): after them.
+    ``before`` and ``after``: the shard before and after it was seen in this round's reports.
     """
-    broker, seen_before_ms = before.leases.broker, before.leases.seen_at_ms
+    broker, seen_before_ms = before.leases.broker, before.confirmed_at_ms()
     # A group that is in its broker's latest report was unseen only while the broker was, however
     # old that report is: rounds may run late.
     left_out = seen_before_ms < before.brokers.seen_at_ms[broker]
     left_out &= before.silent_ms(round_.now_ms)[1] > config.stale_after_ms
-    returned: BoolArray = (before.brokers.stale[broker] | left_out) & (seen_at_ms > seen_before_ms)
-    return returned
+    returned: BoolArray = before.brokers.stale[broker] | left_out
+    return returned & (after.confirmed_at_ms() > seen_before_ms)

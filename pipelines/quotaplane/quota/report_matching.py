@@ -65,7 +65,7 @@ def match_reports(
     brokers, ordered = order_reports(
         shard.brokers, headers, is_aside, latest_start_ms=round_.now_ms + config.max_clock_skew_ms
     )
-    after = note_newest(brokers, ordered, headers, has_entries, round_.now_ms)
+    after = note_newest(brokers, ordered, headers, has_entries, round_.now_ms, config.round_ms)
     leases = _by_clocks_of_now(shard.leases, brokers, after, config)
     before = Shard(shard.groups, brokers, leases)
 

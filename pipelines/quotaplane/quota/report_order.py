@@ -113,11 +113,16 @@ def _newer(
 
 
 def note_newest(
-    brokers: Brokers, reports: ReportOrder, headers: pa.Table, has_entries: BoolArray, now_ms: int
+    brokers: Brokers,
+    reports: ReportOrder,
+    headers: pa.Table,
+    has_entries: BoolArray,
+    now_ms: int,
+    interval_ms: float,
 ) -> Brokers:
     """The brokers, each updated from its newest report that counts.
 
-    ``has_entries`` (m,): the report names at least one group.
+    ``has_entries`` (m,): the report names at least one group. ``interval_ms``: between two reports.
     """
     order = reports.order[reports.counts[reports.order]]
     broker = reports.broker[order]
@@ -146,11 +151,20 @@ def note_newest(
         stale=updated(brokers.stale, np.zeros(len(reports.broker), bool)),
         uses_ids=updated(brokers.uses_ids, uses_ids),
         reported_at_ms=brokers.reported_at_ms.copy(),
+        leaves_out_ms=updated(brokers.leaves_out_ms, _leaves_out_ms(headers, interval_ms)),
     )
     own = reports.counts & ~observed_ones(headers)
     after.reported_at_ms[reports.broker[own]] = now_ms
     known = np.flatnonzero(reports.recorded)
     return after.with_known(brokers, reports.broker[known], started[known], sequence[known])
+
+
+def _leaves_out_ms(headers: pa.Table, interval_ms: float) -> IntArray:
+    """(m,) see ``Brokers.leaves_out_ms``."""
+    if "named_every" not in headers.column_names:
+        return np.zeros(len(headers), np.int64)
+    leaves_out_ms: IntArray = headers["named_every"].to_numpy() * int(interval_ms)
+    return leaves_out_ms
 
 
 def too_old(sender: IntArray, published_at_ms: IntArray, most_ms: float) -> BoolArray:

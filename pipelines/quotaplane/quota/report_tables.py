@@ -86,6 +86,10 @@ def used_entries(
     report = entries["report"].to_numpy()[chosen]
     table = table.append_column("window_ms", pa.array(window_ms[report]))
     table = table.append_column("counted", pa.array(counted))
+    if "named_every" in headers.column_names:
+        named_every = headers["named_every"].to_numpy()[report]
+        names_all = named_every == 0
+        table = table.append_column("named_every", pa.array(named_every, mask=names_all))
     started_at_ms = np.where(started_at_ms > 0, started_at_ms, -1)[report]
     table = table.append_column("broker_started_at_ms", pa.array(started_at_ms))
     for name in (*RATE_COLUMNS, *THROTTLED_COLUMNS, *COUNTER_COLUMNS):

@@ -74,12 +74,24 @@ class Shard:
         """(b,) how long no report of the broker was read, (n,) or none that names the group.
 
         For how long a broker's reports no longer name a group follows from their publish times:
-        both are from one clock, whatever it shows.
+        both are from one clock, whatever it shows. A group that light reports leave out is named.
         """
         brokers, leases = self.brokers, self.leases
         silent_ms = at_ms - brokers.read_at_ms
-        unnamed_ms = np.maximum(brokers.seen_at_ms[leases.broker] - leases.seen_at_ms, 0)
+        unnamed_ms = np.maximum(brokers.seen_at_ms[leases.broker] - self.confirmed_at_ms(), 0)
         return silent_ms, silent_ms[leases.broker] + unnamed_ms
+
+    def confirmed_at_ms(self) -> IntArray:
+        """(n,) when the newest report was published that names the lease's group, or leaves it out
+        because nothing changed: as light reports do, but for no longer than they may.
+        """
+        brokers, leases = self.brokers, self.leases
+        leaves_out_ms = brokers.leaves_out_ms[leases.broker]
+        if not leaves_out_ms.any():
+            return leases.seen_at_ms
+        newest_ms = np.maximum(brokers.seen_at_ms[leases.broker], leases.seen_at_ms)
+        confirmed: IntArray = np.minimum(newest_ms, leases.seen_at_ms + leaves_out_ms)
+        return confirmed
 
     def enforced(self) -> BoolArray:
         """(n,) whether each limit is enforced; else it is only computed and recorded.

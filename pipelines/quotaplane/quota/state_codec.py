@@ -70,7 +70,7 @@ def dump(state: ShardState) -> bytes:
         },
         "group_names": {"name": state.groups.names},
         "overrides": override_columns(state.groups.overrides),
-        "brokers": {**vars(state.brokers), "names": pa.array(state.brokers.names, pa.string())},
+        "brokers": _broker_columns(state.brokers),
         "leases": _lease_columns(leases, base_ms),
         "rates": _rate_columns(leases),
         "young": _young_columns(leases),
@@ -118,9 +118,7 @@ def load(blob: bytes) -> ShardState:
     groups = groups_from(tables["groups"], tables["group_names"]["name"], tables["overrides"])
     return ShardState(
         groups=groups,
-        brokers=Brokers(
-            **{**tables["brokers"], "names": tuple(tables["brokers"]["names"].to_pylist())}
-        ),
+        brokers=_brokers(tables["brokers"]),
         leases=_leases(tables, meta, groups),
         learning=Learning(int(meta["learns_until_ms"]), meta["learning"] == "1"),
         deleted=_deleted(tables["deleted"]),
@@ -145,6 +143,18 @@ def _in_memory(column: pa.ChunkedArray) -> Any:
     if pa.types.is_dictionary(column.type):
         return column.chunk(0)
     return column.combine_chunks() if pa.types.is_string(column.type) else column.to_numpy()
+
+
+def _broker_columns(brokers: Brokers) -> Columns:
+    columns: dict[str, Any] = {**vars(brokers), "names": pa.array(brokers.names, pa.string())}
+    if not brokers.leaves_out_ms.any():
+        del columns["leaves_out_ms"]
+    return columns
+
+
+def _brokers(columns: Columns) -> Brokers:
+    names = tuple(columns["names"].to_pylist())
+    return Brokers(**{"leaves_out_ms": np.zeros(len(names), np.int64), **columns, "names": names})
 
 
 _FLAGS: Final = ("has_limit", "reports_refused", "enforced", "notified")

@@ -16,7 +16,6 @@ from quotaplane.errors import InputError
 from quotaplane.model import DIMENSIONS, PARTS, FloatArray, IntArray
 from quotaplane.query.buckets import BucketedSpans, Grid, grid_of, of_reports, until_next
 from quotaplane.query.duckdb_engine import DuckDBEngine
-from quotaplane.query.views import hold_ms
 
 _D: Final = len(DIMENSIONS)
 MOST_CELLS: Final = 500_000
@@ -24,7 +23,7 @@ MOST_CELLS: Final = 500_000
 
 _USAGE: Final = """
 SELECT resource_group, broker, dimension, unix_millis(reported_at) AS at_ms,
-  coalesce(window_ms, -1) AS window_ms, used_per_s, throttled_per_s
+  coalesce(window_ms, 0) AS window_ms, hold_ms, used_per_s, throttled_per_s
 FROM usage_values
 WHERE list_contains(:groups, resource_group) AND unix_millis(reported_at) - 60000 <= :end_ms
 """
@@ -183,8 +182,8 @@ def _usage(
     at_ms = usage["at_ms"].astype(np.int64)
     order = np.lexsort((at_ms, row))
     row, at_ms = row[order], at_ms[order]
-    window_ms = usage["window_ms"].astype(np.int64)[order]
-    spans = of_reports(row, at_ms, np.maximum(window_ms, 0), hold_ms(window_ms), until_ms)
+    window_ms, hold_ms = (usage[n].astype(np.int64)[order] for n in ("window_ms", "hold_ms"))
+    spans = of_reports(row, at_ms, window_ms, hold_ms, until_ms)
     spans = replace(
         spans, begin_ms=np.clip(spans.begin_ms, since_ms, np.maximum(spans.end_ms, since_ms))
     )

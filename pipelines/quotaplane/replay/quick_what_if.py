@@ -134,7 +134,7 @@ def steady_limits(
     count = np.zeros(len(period.brokers), np.int64)
     known = count.astype(np.uint64)
     flags = (count > 0, count > 0, known)
-    brokers = Brokers(period.brokers, count, count, count, count, *flags, count, count)
+    brokers = Brokers(period.brokers, count, count, count, count, *flags, count, count, count)
     shard = Shard(copies, brokers, leases)
     status = LeaseStatus(terms=lease_terms(shard), enforced=~nothing, on_hold=nothing)
     touched = np.ones(len(copies), np.bool_)

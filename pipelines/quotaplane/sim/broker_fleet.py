@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from quotaplane.client.light_reports import LightReports
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
@@ -53,7 +54,8 @@ class BrokerSpec:
     """A broker: its name, and the format of its reports.
 
     ``throttled``: reports have the refused rates; ``uses_ids``: ids in place of group names;
-    ``totals``: reports have totals, which otherwise follow from their parts.
+    ``totals``: reports have totals, which otherwise follow from their parts. ``named_every``: one
+    of so many reports names each group (``client.light_reports``); 0: each report names all.
     """
 
     name: str
@@ -61,6 +63,7 @@ class BrokerSpec:
     throttled: bool = False
     uses_ids: bool = False
     totals: bool = False
+    named_every: int = 0
 
 
 class Report(NamedTuple):
@@ -115,6 +118,9 @@ class BrokerFleet:
         )
         """The limits of all brokers, with a row for each of ``names``, a column for each group."""
         self._reporters = [Reporter(name, started_at_ms) for name in self.names]
+        self._light = [LightReports(spec.named_every, acknowledges=strict) for spec in specs]
+        for light in self._light:
+            light.add(len(groups))
         self._interval_s = interval_s
         self._counters = np.zeros((*shape, len(COUNTED)))  # used since each broker's start
         # Index of each entity (broker, group, dimension).
@@ -213,6 +219,8 @@ class BrokerFleet:
         if spec.format == "stock":
             counts = self._stock_counts(broker, here, usage[here, :BASIC] * self._interval_s)
             return encode_stock_report(spec.name, [self.groups[g] for g in here], counts)
+        if spec.named_every:
+            here = self._named(broker, here, usage, demand, now_ms)
         refused = np.maximum(demand[here] - usage[here], 0.0)
         used = usage[here].copy()
         if not spec.totals:
@@ -227,7 +235,24 @@ class BrokerFleet:
             columns=here,
             now_ms=now_ms,
             counters=self._counters[broker, here],
+            named_every=spec.named_every,
         )
+
+    def _named(
+        self, broker: int, here: IntArray, usage: FloatArray, demand: FloatArray, now_ms: int
+    ) -> IntArray:
+        """The groups, of those that are ``here``, that a light report names."""
+        light, all_groups = self._light[broker], np.arange(len(self.groups))
+        chosen = light.chosen(
+            usage,
+            np.maximum(demand - usage, 0.0) if self.specs[broker].throttled else None,
+            self.received.of(broker, all_groups, now_ms),
+            self.received.acknowledged(broker, all_groups)[1],
+            self._ids,
+            self._reporters[broker].sequence + 1,
+        )
+        light.sent()
+        return here[chosen[here]]
 
     def _stock_counts(self, broker: int, here: IntArray, counts: FloatArray) -> FloatArray:
         """Counts of the period, NaN where stock Pulsar suppresses a class as unchanged."""
@@ -257,6 +282,7 @@ class BrokerFleet:
         self.alive[at] = True
         self.received.restart(at, now_ms)
         self._reporters[at].restart(now_ms)
+        self._light[at].restart()
         self._hold(at, np.arange(len(self.groups)))
         self._enforcers.forget(self._entity[at].ravel())
         self._counters[at] = 0.0

@@ -23,6 +23,7 @@ class Header:
     applied_seq: int = -1
     uses_ids: bool = False
     observed: bool = False
+    named_every: int = 0
 
 
 @dataclass(frozen=True)

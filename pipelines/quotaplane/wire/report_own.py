@@ -40,6 +40,8 @@ FAMILY: Final = b"\x0dQP"
 
 REPORT_HEAD: Final = FAMILY + b"R1"
 _MAGIC: Final = int.from_bytes(REPORT_HEAD[1:], "little")
+MOST_NAMED_EVERY: Final = 100
+"""Most reports of which one names each group: a group that its broker left is kept for so long."""
 SIGNED_LIMIT: Final = 2**63
 """Java reads a number from here on as negative."""
 Names: TypeAlias = Sequence[str] | pa.StringArray | pa.BinaryArray
@@ -72,6 +74,10 @@ def decode_own(
     for name in _NUMBERS:
         if getattr(message, name) >= SIGNED_LIMIT:
             raise UnusableReportError(ABSURD, f"{name} is {getattr(message, name)}")
+    if message.named_every > MOST_NAMED_EVERY:
+        raise UnusableReportError(
+            ABSURD, f"named_every is {message.named_every}, more than {MOST_NAMED_EVERY}"
+        )
     if message.started_at_ms > latest_start_ms:
         raise UnusableReportError(FUTURE, started_too_late(message.started_at_ms, latest_start_ms))
     given = columns["group_ids"]
@@ -120,6 +126,7 @@ def decode_own(
         applied_seq=message.applied_seq if applied else -1,
         uses_ids=len(given) > 0,
         observed=message.observed,
+        named_every=message.named_every,
     )
     return header, block
 
@@ -185,7 +192,7 @@ def keep_entries(value: bytes, chosen: Iterable[int]) -> bytes:
 
 def _head(message: Any) -> Any:
     part: Any = UsageReport(magic=_MAGIC, broker=message.broker, window_ms=message.window_ms)
-    part.observed = message.observed
+    part.observed, part.named_every = message.observed, message.named_every
     for name in _NUMBERS:
         if not name.startswith("applied") or message.HasField(name):
             setattr(part, name, getattr(message, name))
@@ -207,6 +214,7 @@ def encode_report(
     limits: FloatArray | None = None,
     counters: FloatArray | None = None,
     observed: bool = False,
+    named_every: int = 0,
 ) -> bytes:
     """Encode a report for n groups in our own format.
 
@@ -225,6 +233,7 @@ def encode_report(
         counters: (n, c) what was used since ``started_at_ms``, in the first c of
             ``COUNTER_COLUMNS``; NaN: not counted.
         observed: another program made the report from the broker's counters.
+        named_every: the broker names each of its groups in one of so many reports; 0: in each.
 
     A dimension that is NaN for all groups is left out.
 
@@ -243,6 +252,7 @@ def encode_report(
         sequence=sequence,
         window_ms=window_ms,
         observed=observed,
+        named_every=named_every,
     )
     if applied is not None:
         message.applied_epoch, message.applied_seq = applied

@@ -45,8 +45,8 @@ from quotaplane.wire.report_stock import encode_stock_report
 from quotaplane.wire.sender_rules import ANY_SENDER, SenderRules
 from quotaplane.wire.shard_inputs import (
     HEADERS,
-    OBSERVED,
     OPTIONAL_ENTRIES,
+    OPTIONAL_HEADERS,
     REJECTED,
     Decoded,
     entries_schema,
@@ -195,8 +195,11 @@ def _headers(
     columns["published_at_ms"] = published_at_ms[index]
     columns["position"] = [positions[i] for i in index.tolist()]
     table = pa.table({name: columns[name] for name in HEADERS.names}, schema=HEADERS)
-    observed = [header.observed for header in headers]
-    return table.append_column(OBSERVED, pa.array(observed)) if any(observed) else table
+    for field in OPTIONAL_HEADERS:
+        values = [getattr(header, field.name) for header in headers]
+        if any(values):
+            table = table.append_column(field, pa.array(values, field.type))
+    return table
 
 
 def _entries(blocks: list[Block], index: IntArray, reports: int) -> pa.Table:

@@ -55,8 +55,14 @@ them.
 """
 
 OBSERVED: Final = pa.field("observed", pa.bool_(), nullable=False)
-"""A column of headers: another program made the report from the broker's counters. It follows those
-of ``HEADERS`` if any report of the batch is of this kind."""
+"""A column of headers: another program made the report from the broker's counters."""
+
+NAMED_EVERY: Final = pa.field("named_every", pa.int64(), nullable=False)
+"""A column of headers: one of so many reports names each of the broker's groups; 0: each report."""
+
+OPTIONAL_HEADERS: Final = (OBSERVED, NAMED_EVERY)
+"""Columns that follow those of ``HEADERS``, in this order, if they are not 0 for some report of the
+batch."""
 
 ENTRIES: Final = pa.schema(
     [
@@ -228,15 +234,18 @@ def _by_shard(table: pa.Table, shards: int) -> Iterator[pa.Table]:
 
 
 def _alike(headers: Sequence[pa.Table]) -> list[pa.Table]:
-    """The headers, all with the column ``OBSERVED`` if any has it."""
-    if not any(OBSERVED.name in part.column_names for part in headers):
-        return [*headers]
-    return [
-        part
-        if OBSERVED.name in part.column_names
-        else part.append_column(OBSERVED, pa.array(np.zeros(part.num_rows, bool)))
-        for part in headers
-    ]
+    """The headers, all with those of ``OPTIONAL_HEADERS`` that any has."""
+    given = {name for part in headers for name in part.column_names}
+    wanted = [field for field in OPTIONAL_HEADERS if field.name in given]
+    return [_with_optional(part, wanted) for part in headers]
+
+
+def _with_optional(headers: pa.Table, wanted: Sequence[pa.Field]) -> pa.Table:
+    for field in wanted:
+        if field.name not in headers.column_names:
+            no = pa.array(np.zeros(headers.num_rows), pa.float64()).cast(field.type)
+            headers = headers.append_column(field, no)
+    return headers.select([*HEADERS.names, *(field.name for field in wanted)])
 
 
 def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:

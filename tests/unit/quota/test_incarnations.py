@@ -46,7 +46,7 @@ class Rounds:
         brokers, order = order_reports(
             self.brokers, kept, none, latest_start_ms=now_ms + CONFIG.max_clock_skew_ms
         )
-        self.brokers = note_newest(brokers, order, kept, none, now_ms)
+        self.brokers = note_newest(brokers, order, kept, none, now_ms, CONFIG.round_ms)
         return int(order.counts.sum()), int(held.sum()), int(disputed.sum())
 
     @staticmethod

@@ -26,7 +26,7 @@ BROKERS = ("b0", "b1", "b2")
 
 def brokers(names: tuple[str, ...] = BROKERS) -> Brokers:
     none, no = np.zeros(len(names), np.int64), np.zeros(len(names), bool)
-    return Brokers(names, none, none, none, none, no, no, none.astype(np.uint64), none, none)
+    return Brokers(names, none, none, none, none, no, no, none.astype(np.uint64), none, none, none)
 
 
 RATES = st.dictionaries(st.sampled_from(RATE_COLUMNS), st.floats(0, 1e6), max_size=2)

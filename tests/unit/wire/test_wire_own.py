@@ -20,8 +20,14 @@ from quotaplane.model import (
     group_id,
 )
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
-from quotaplane.wire.report_own import _REPORT
-from quotaplane.wire.shard_inputs import ENTRIES, OPTIONAL_ENTRIES, entries_schema
+from quotaplane.wire.report_own import _REPORT, keep_entries
+from quotaplane.wire.shard_inputs import (
+    ENTRIES,
+    OPTIONAL_ENTRIES,
+    entries_schema,
+    pack_reports,
+    unpack_reports,
+)
 from tests.unit.wire.wire_cases import damaged, decode_now, names, own_report
 
 NAN = np.nan
@@ -82,10 +88,10 @@ def test_what_is_in_force_is_told_group_by_group() -> None:
 
 
 def test_further_dimensions_beside_reports_that_have_none() -> None:
-    usage = np.array([[1.0, 2.0, 3.0, 4.0, NAN, NAN, 7.0], [NAN] * 7])
-    throttled = np.array([[0.0, 0.0, 0.0, 0.0, NAN, NAN, 0.5], [NAN] * 7])
-    limits = np.full((2, 7), [NAN, NAN, NAN, NAN, 9.0, np.inf, 8.0])
-    counters = np.array([[1.0, 2.0, NAN, 0.0, 5.0], [NAN] * 5])
+    usage = np.array([[1.0, 2.0, 3.0, 4.0, NAN, NAN, 7.0, 8.0], [NAN] * 8])
+    throttled = np.array([[0.0, 0.0, 0.0, 0.0, NAN, NAN, 0.5, NAN], [NAN] * 8])
+    limits = np.full((2, 8), [NAN, NAN, NAN, NAN, 9.0, np.inf, 8.0, NAN])
+    counters = np.array([[1.0, 2.0, NAN, 0.0, 5.0, 6.0], [NAN] * 6])
     told = own_report(
         broker="b2", usage=usage, throttled=throttled, limits=limits, counters=counters
     )
@@ -216,3 +222,31 @@ def test_a_column_may_be_not_packed_or_in_two_pieces(column: bytes) -> None:
 def test_encode_refuses_what_does_not_fit(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         own_report(**changes)
+
+
+def test_light_reports_beside_others() -> None:
+    found = decode_now(own_report(), own_report(broker="b2", named_every=16))
+    assert found.headers["named_every"].to_pylist() == [0, 16]
+    assert "named_every" not in decode_now(own_report()).headers.column_names
+    empty = own_report(groups=[], usage=np.empty((0, 4)), named_every=100)
+    (header,) = decode_now(empty).headers.to_pylist()
+    assert header["named_every"] == 100
+    part = keep_entries(own_report(named_every=16), [1])
+    assert decode_now(part).headers["named_every"].to_pylist() == [16]
+
+
+def test_the_headers_of_several_batches_have_what_any_has() -> None:
+    batches = [
+        decode_now(own_report()),
+        decode_now(own_report(named_every=3)),
+        decode_now(own_report(observed=True, started_at_ms=0)),
+    ]
+    payloads = [payload for one in batches for _, payload in pack_reports(one, 1)]
+    headers, _ = unpack_reports(payloads)
+    assert headers["named_every"].to_pylist() == [0, 3, 0]
+    assert headers["observed"].to_pylist() == [False, False, True]
+
+
+def test_a_group_is_not_kept_for_a_very_long_time() -> None:
+    (letter,) = decode_now(own_report(named_every=101)).rejected.to_pylist()
+    assert (letter["reason"], letter["detail"]) == ("absurd", "named_every is 101, more than 100")

@@ -1,4 +1,4 @@
--- Usage as amounts: messages, bytes or partitions of each report.
+-- Usage as amounts: messages, bytes, partitions or milliseconds of each report.
 --
 -- An amount is what the broker's counter grew by since its report before, however many were lost in
 -- between; its first report has all since its start, if the job ran then. Once a counter is missing
@@ -10,7 +10,7 @@ WITH reported AS (
   SELECT
     to_date({reported_at}) AS date, broker, resource_group, broker_started_at, epoch, seq,
     published_at, round_at, {reported_at} AS reported_at,
-    unix_millis({reported_at}) AS at_ms, window_ms,
+    unix_millis({reported_at}) AS at_ms, window_ms, {hold_ms} AS hold_ms,
     lead(unix_millis({reported_at})) OVER in_order AS next_ms,
     coalesce(lead(window_ms) OVER in_order, 0) AS next_window_ms,
     CASE WHEN lag(epoch) OVER in_order IS NULL AND broker_started_at >= (
@@ -29,7 +29,7 @@ judged AS (
     CASE
       WHEN window_ms IS NULL THEN least(coalesce(next_ms - at_ms, 0), {without_window_ms})
       ELSE window_ms + greatest(
-        0, least(coalesce(next_ms - next_window_ms - at_ms, 0), {most_unreported} * window_ms)
+        0, least(coalesce(next_ms - next_window_ms - at_ms, 0), hold_ms)
       )
     END AS counted_ms
   FROM reported
