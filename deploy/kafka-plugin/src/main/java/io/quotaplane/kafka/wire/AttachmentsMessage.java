@@ -1,0 +1,28 @@
+package io.quotaplane.kafka.wire;
+
+import java.util.List;
+
+/**
+ * A decoded {@code AttachmentsUpdate}: all n attachments of one part of the names.
+ *
+ * @param part 0 to 63: the first byte of the SHA-256 of each name, modulo 64
+ * @param epoch with seq the version
+ * @param names (n) scopes, tenants, namespaces or prefixes of topics
+ * @param groups (n) the group that each name is attached to
+ */
+public record AttachmentsMessage(
+        int part, long epoch, long seq, long issuedAtMs, List<String> names, List<String> groups) {
+    /** Number of parts. */
+    public static final int PARTS = 64;
+
+    /**
+     * Decode one message.
+     *
+     * @param keys one of them must have signed it; null: a signature is not looked at
+     * @throws RefusedMessageException it is no such message, or is not signed
+     */
+    public static AttachmentsMessage decode(byte[] value, SigningKeys keys)
+            throws RefusedMessageException {
+        throw new UnsupportedOperationException();
+    }
+}
