@@ -21,9 +21,7 @@ from quotaplane.wire.attachments import AttachmentsMessage, encode_attachments
 from quotaplane.wire.signatures import SigningKeys
 
 NAMES = (None, "<default>", "alice", "a b,=%", "größe")
-SCOPES = [
-    str(scope_of(user, client)) for user, client in product(NAMES, NAMES) if user or client
-]
+SCOPES = [str(scope_of(user, client)) for user, client in product(NAMES, NAMES) if user or client]
 
 
 def messages(attached: Mapping[str, str], seq: int = 1) -> list[AttachmentsMessage]:
@@ -49,7 +47,9 @@ def test_users_and_clients_have_kafkas_order(scopes: list[str]) -> None:
     found = received({name: name for name in scopes})
     requests = [
         (user, client)
-        for user, client in product(("alice", "a b,=%", "größe", "bob"), ("", "alice", "größe", "x"))
+        for user, client in product(
+            ("alice", "a b,=%", "größe", "bob"), ("", "alice", "größe", "x")
+        )
     ]
     users, clients = (pa.array(names) for names in zip(*requests, strict=True))
     everywhere = np.ones(len(scopes), np.bool_)
