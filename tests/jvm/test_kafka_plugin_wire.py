@@ -64,6 +64,7 @@ def test_limits_are_decoded_alike() -> None:
     random = Random(1)
     valid = [_limits(random) for _ in range(1000)]
     hostile = [protobuf(random, valid) for _ in range(4000)]
+    hostile += [valid[0] + b"\xa3\x01" * n + b"\xa4\x01" * n for n in (1, 99, 100, 101)]
     cut = [value[: random.randrange(len(value))] for value in valid]
     signed = [KEYS.sign(value) for value in (*valid[:300], *hostile[:300])]
     signed += [key.sign(value) for key in OTHERS for value in valid[:50]]
