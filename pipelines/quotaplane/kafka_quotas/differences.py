@@ -1,0 +1,114 @@
+"""Tells what becomes different where entities of Kafka's overlap; pure.
+
+Kafka looks for a number at eight levels, for each kind of quota by itself. A group is looked for
+once, for all kinds: the clients of an entity with a group are in that group, in no other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from quotaplane.groups.scope import DEFAULT, Scope
+from quotaplane.kafka_quotas.client_quotas import KEYS, Key, is_usable
+from quotaplane.texts import first_few
+
+_MOST_NAMED: Final = 3
+_ANY: Final = ""
+"""No name of a client."""
+
+
+class Precedence:
+    """The entities with numbers, for questions about one of them."""
+
+    def __init__(self, found: Mapping[Scope, Mapping[str, float]]) -> None:
+        self._found = found
+        self._levels = {key.name: _Level(found, key) for key in KEYS}
+
+    def differences(self, scope: Scope) -> Iterator[str]:
+        """Lines about the group of an entity with names only."""
+        for key in KEYS:
+            level = self._levels[key.name]
+            if scope not in level.has:
+                names = list(level.left(scope))
+                if names:
+                    yield (
+                        f"{key.dimension}: its requests no longer count for {_few(names)}; each "
+                        "broker applies Kafka's number to them alone"
+                    )
+            elif is_usable(self._found[scope][key.name]):
+                names = list(level.superseded(scope))
+                if names:
+                    yield (
+                        f"{key.dimension}: Kafka prefers {_few(names)}, in place of which the "
+                        "group's quota holds"
+                    )
+
+
+class _Level:
+    """The entities with one kind of number."""
+
+    def __init__(self, found: Mapping[Scope, Mapping[str, float]], key: Key) -> None:
+        self.has = {
+            scope
+            for scope, values in found.items()
+            if not math.isnan(values.get(key.name, math.nan))
+        }
+        self._clients = [
+            one
+            for one in self.has
+            if one.user is None
+            and one.client != DEFAULT
+            and Scope(DEFAULT, one.client) not in self.has
+        ]
+        """Client ids whose number holds for users without one."""
+        self._of_user: defaultdict[str, list[Scope]] = defaultdict(list)
+        self._of_client: defaultdict[str, list[Scope]] = defaultdict(list)
+        """Entities with a user but no group, by user and by client; ``_ANY``: of all clients."""
+        for one in self.has:
+            if one.user is None or _has_group(one, found[one]):
+                continue
+            self._of_client[_ANY if one.client in (None, DEFAULT) else one.client].append(one)
+            if one.client is not None:
+                self._of_user[one.user].append(one)
+
+    def superseded(self, scope: Scope) -> Iterable[Scope]:
+        """Entities without a group that Kafka looks for before this one."""
+        user, client = scope
+        if client is None:
+            return self._of_user.get(str(user), ())
+        if user is None:
+            return [*self._of_client.get(client, ()), *self._of_client.get(_ANY, ())]
+        return ()
+
+    def left(self, scope: Scope) -> Sequence[Scope]:
+        """Entities that today count requests of one without a number, and of others with them."""
+        user, client = scope
+        if user is None:
+            return ()
+        if client is None:
+            # With these its clients have a bucket each, or the user has one: as before.
+            alone = (Scope(user, DEFAULT), Scope(DEFAULT, DEFAULT), Scope(DEFAULT, None))
+            return () if any(one in self.has for one in alone) else self._clients
+        for one in (
+            Scope(user, DEFAULT),
+            Scope(user, None),
+            Scope(DEFAULT, client),
+            Scope(DEFAULT, DEFAULT),
+            Scope(DEFAULT, None),
+            Scope(None, client),
+            Scope(None, DEFAULT),
+        ):
+            if one in self.has:
+                return () if None not in one else (one,)
+        return ()
+
+
+def _has_group(scope: Scope, values: Mapping[str, float]) -> bool:
+    return DEFAULT not in scope and any(map(is_usable, values.values()))
+
+
+def _few(scopes: Iterable[Scope]) -> str:
+    return first_few(sorted(map(str, scopes)), _MOST_NAMED)
