@@ -24,7 +24,7 @@ from quotaplane.history.tables import RESOURCE_GROUPS
 from quotaplane.kafka_quotas.client_quotas import ClientQuotas, FoundQuota, gather
 from quotaplane.kafka_quotas.described import is_described, read_described
 from quotaplane.kafka_quotas.kafka_users import read_kafka_users
-from quotaplane.kafka_quotas.proposals import Proposal, State, propose
+from quotaplane.kafka_quotas.proposals import EntityProposal, EntityState, propose
 from quotaplane.model import DIMENSIONS, MAX_RATE, RATE_COLUMNS, FloatArray
 from quotaplane.parsing.strict_json import read_text, source_name
 from quotaplane.query.duckdb_engine import DuckDBEngine
@@ -34,7 +34,7 @@ from quotaplane.registry.table import change_groups, read_groups
 from quotaplane.settings import History, KafkaTransport, load_settings
 
 _MOST_BYTES: Final = 64 << 20
-"""Of a file: 500,000 lines of kafka-configs.sh, or 50,000 users as kubectl prints them."""
+"""In a file: 500,000 lines of kafka-configs.sh, or 50,000 users as kubectl prints them."""
 _MOST_BROKERS: Final = 100_000
 
 
@@ -59,8 +59,6 @@ def run(args: argparse.Namespace) -> int:
         HistoryError: the tables can't be read or written.
     """
     by, factor = author_of(args), args.factor
-    if args.brokers is not None and not 1 <= args.brokers <= _MOST_BROKERS:
-        raise ConfigError(f"--brokers must be from 1 to {_MOST_BROKERS}, not {args.brokers}")
     if factor is not None and not 0 < factor <= MAX_RATE:
         raise ConfigError(f"--factor must be a number above 0, not {factor:g}")
     history = history_of(args)
@@ -91,10 +89,12 @@ def brokers_of(args: argparse.Namespace) -> int:
     """The number of brokers that ``--brokers`` says, or else the cluster.
 
     Raises:
-        ConfigError: neither is there.
+        ConfigError: neither is there, or the number is no such one.
         TransportError: the cluster can't be reached, or refuses.
     """
     if args.brokers is not None:
+        if not 1 <= args.brokers <= _MOST_BROKERS:
+            raise ConfigError(f"--brokers must be from 1 to {_MOST_BROKERS}, not {args.brokers}")
         return int(args.brokers)
     transport = kafka_of(args)
     if transport is None:
@@ -117,8 +117,9 @@ def _found(args: argparse.Namespace) -> tuple[ClientQuotas, int]:
                 "groups import kafka needs settings with transport.kind: kafka, or --file FILE"
             )
         entries, brokers = _described(transport)
-        return gather(entries), args.brokers or brokers
-    return gather(quota for file in args.file for quota in _read(file)), brokers_of(args)
+        return gather(entries), brokers if args.brokers is None else brokers_of(args)
+    brokers = brokers_of(args)
+    return gather(quota for file in args.file for quota in _read(file)), brokers
 
 
 def _read(file: str) -> Iterator[FoundQuota]:
@@ -152,7 +153,7 @@ def _there(history: History) -> _There:
 
 
 def _used(history: History) -> dict[str, FloatArray]:
-    """What each group uses now, as far as brokers report it."""
+    """Usage of each group now, as far as brokers report it."""
     with DuckDBEngine(history) as engine:
         leases = standing_leases(engine, datetime.now(timezone.utc))
     used = np.full((len(leases.names), len(DIMENSIONS)), np.nan)
@@ -164,10 +165,10 @@ def _used(history: History) -> dict[str, FloatArray]:
 
 
 def _made(
-    history: History, proposals: list[Proposal], version: int | None, by: str, why: str | None
-) -> list[Proposal]:
+    history: History, proposals: list[EntityProposal], version: int | None, by: str, why: str | None
+) -> list[EntityProposal]:
     """Make the proposed groups, all of them or none."""
-    chosen = [one for one in proposals if one.state is State.PROPOSED]
+    chosen = [one for one in proposals if one.state is EntityState.PROPOSED]
     if chosen:
         given = GivenGroups(
             [str(one.group) for one in chosen], np.array([one.quotas for one in chosen]), None, None
@@ -175,4 +176,4 @@ def _made(
         change_groups(
             history, given, by, why=why, at_version=version, ready=require_history, warn=warn
         )
-    return [one.becomes(State.MADE) if one.state is State.PROPOSED else one for one in proposals]
+    return [one.becomes(EntityState.MADE) if one.state is EntityState.PROPOSED else one for one in proposals]

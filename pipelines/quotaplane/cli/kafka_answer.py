@@ -13,7 +13,7 @@ import numpy as np
 from quotaplane.console.answers import Columns, Rows
 from quotaplane.groups.scope import DEFAULT, Scope, decode
 from quotaplane.kafka_quotas.client_quotas import CLIENT, KEYS, USER, rates
-from quotaplane.kafka_quotas.proposals import Proposal, State
+from quotaplane.kafka_quotas.proposals import EntityProposal, EntityState
 from quotaplane.model import RATE_COLUMNS, FloatArray
 
 _COLUMNS: Final = (
@@ -23,14 +23,14 @@ _COLUMNS: Final = (
 
 
 def import_rows(
-    proposals: Sequence[Proposal], brokers: int, used: Mapping[str, FloatArray]
+    proposals: Sequence[EntityProposal], brokers: int, used: Mapping[str, FloatArray]
 ) -> tuple[Columns, Rows]:
     """A row for each number that limits something, or one for an entity without any."""
     return _COLUMNS, [row for one in proposals for row in _rows(one, brokers, used)]
 
 
-def _rows(one: Proposal, brokers: int, used: Mapping[str, FloatArray]) -> Iterator[tuple[Any, ...]]:
-    state = () if one.state is State.PROPOSED else (one.state.value,)
+def _rows(one: EntityProposal, brokers: int, used: Mapping[str, FloatArray]) -> Iterator[tuple[Any, ...]]:
+    state = () if one.state is EntityState.PROPOSED else (one.state.value,)
     note, name, each = "; ".join((*state, *one.notes)), str(one.scope), rates(one.values, 1)
     if not one.values:
         yield (name, *[None] * (len(_COLUMNS) - 2), note)
@@ -47,7 +47,7 @@ def _rows(one: Proposal, brokers: int, used: Mapping[str, FloatArray]) -> Iterat
 
 
 def as_json(
-    one: Proposal, brokers: int, used: Mapping[str, FloatArray], args: argparse.Namespace
+    one: EntityProposal, brokers: int, used: Mapping[str, FloatArray], args: argparse.Namespace
 ) -> dict[str, Any]:
     """An entity as JSON; null: unlimited for rates and quotas, unknown for usage."""
     name = str(one.scope)
@@ -66,12 +66,12 @@ def as_json(
         "quotas": by_column(_quotas(one)),
         "used": by_column(used.get(name, np.full(len(RATE_COLUMNS), np.nan))),
         "notes": list(one.notes),
-        "go_back": [_way_back(one, args)] if one.state in (State.PROPOSED, State.MADE) else [],
+        "go_back": [_way_back(one, args)] if one.state in (EntityState.PROPOSED, EntityState.MADE) else [],
     }
 
 
 def closing_lines(
-    proposals: Sequence[Proposal], brokers: int, args: argparse.Namespace
+    proposals: Sequence[EntityProposal], brokers: int, args: argparse.Namespace
 ) -> Iterator[str]:
     """The lines below the table: counts, what the numbers mean, and the next commands."""
     counts = Counter(one.state.value for one in proposals)
@@ -81,12 +81,12 @@ def closing_lines(
         "controller mutations are counted for the cluster"
     )
     yield ("a group's quota_per_s is for all brokers together, and one alone may allow all of it")
-    if State.DEFAULT.value in counts:
+    if EntityState.DEFAULT.value in counts:
         yield "defaults stay per-broker defaults: the brokers' plugin keeps enforcing Kafka's own"
     if not args.apply:
         yield "nothing was changed; --apply makes these groups"
         return
-    made = [one for one in proposals if one.state is State.MADE]
+    made = [one for one in proposals if one.state is EntityState.MADE]
     if made:
         yield (
             "\nbrokers with quotaplane's plugin now share these quotas; others go on with Kafka's "
@@ -98,7 +98,7 @@ def closing_lines(
         yield from (_way_back(one, args) for one in made)
 
 
-def _quotas(one: Proposal) -> FloatArray:
+def _quotas(one: EntityProposal) -> FloatArray:
     """The group's; an entity without a group has none."""
     return np.full(len(one.quotas), np.inf) if one.group is None else one.quotas
 
@@ -116,7 +116,7 @@ def _entity(scope: Scope) -> dict[str, str | None]:
     }
 
 
-def _way_back(one: Proposal, args: argparse.Namespace) -> str:
+def _way_back(one: EntityProposal, args: argparse.Namespace) -> str:
     place = ["--conf", args.conf] if args.history is None else ["--history", args.history]
     words = ["restore", "--from-history"] if one.exists else ["delete"]
     return shlex.join(["quotaplane", "groups", *words, str(one.group), *place])

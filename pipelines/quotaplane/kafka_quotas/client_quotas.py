@@ -22,7 +22,7 @@ class Key(NamedTuple):
     name: str
     dimension: str
     unit: float
-    """Of our dimension, in one of Kafka's: 1 percent of a thread is 10 ms a second."""
+    """How much of our dimension one of Kafka's is: 1 percent of a thread is 10 ms a second."""
     is_whole: bool
     """Kafka takes whole numbers only."""
     is_per_broker: bool = True

@@ -121,7 +121,7 @@ def _flaw(row: Mapping[str, Any], attached: Sequence[str]) -> str | None:
 
 
 def _notes(row: Mapping[str, Any], attached: Sequence[str], brokers: int) -> Iterator[str]:
-    """What a command leaves out or changes."""
+    """Lines about the things that a command leaves out or changes."""
     other = _other_quotas(row)
     if other:
         yield other

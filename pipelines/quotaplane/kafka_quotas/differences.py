@@ -1,4 +1,4 @@
-"""Tells what becomes different where entities of Kafka's overlap; pure.
+"""Finds what becomes different where entities of Kafka's overlap; pure.
 
 Kafka looks for a number at eight levels, for each kind of quota by itself. A group is looked for
 once, for all kinds: the clients of an entity with a group are in that group, in no other.
@@ -28,23 +28,20 @@ class Precedence:
         self._levels = {key.name: _Level(found, key) for key in KEYS}
 
     def differences(self, scope: Scope) -> Iterator[str]:
-        """Lines about the group of an entity with names only."""
+        """Lines about the group of an entity with names only; a line is for some dimensions."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
         for key in KEYS:
             level = self._levels[key.name]
             if scope not in level.has:
-                names = list(level.left(scope))
-                if names:
-                    yield (
-                        f"{key.dimension}: its requests no longer count for {_few(names)}; each "
-                        "broker applies Kafka's number to them alone"
-                    )
-            elif is_usable(self._found[scope][key.name]):
-                names = list(level.superseded(scope))
-                if names:
-                    yield (
-                        f"{key.dimension}: Kafka prefers {_few(names)}, in place of which the "
-                        "group's quota holds"
-                    )
+                names = _few(level.left(scope))
+                line = f"no longer counted for {names}; each broker applies its number alone"
+            else:
+                is_limit = is_usable(self._found[scope][key.name])
+                names = _few(level.superseded(scope)) if is_limit else ""
+                line = f"the group's quota holds in place of {names}, which Kafka prefers"
+            if names:
+                found[line].append(key.dimension)
+        return (f"{', '.join(dimensions)}: {line}" for line, dimensions in found.items())
 
 
 class _Level:

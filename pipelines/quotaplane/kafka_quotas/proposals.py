@@ -20,7 +20,7 @@ from quotaplane.kafka_quotas.differences import Precedence
 from quotaplane.model import DIMENSIONS, MAX_RATE, FloatArray
 
 
-class State(Enum):
+class EntityState(Enum):
     """The outcome for an entity."""
 
     PROPOSED = "proposed"
@@ -32,14 +32,14 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Proposal:
+class EntityProposal:
     """An entity of Kafka's, and the group that is proposed for it."""
 
     scope: Scope
     """Its name is the group's."""
     values: Mapping[str, float]
     """Kafka's numbers that limit something, by Kafka's names."""
-    state: State
+    state: EntityState
     cluster: FloatArray
     """(dimensions,) per second that Kafka allows on all brokers together; inf = unlimited."""
     quotas: FloatArray
@@ -51,9 +51,9 @@ class Proposal:
     @property
     def group(self) -> str | None:
         """The group's name, if the entity is to have one."""
-        return None if self.state in (State.DEFAULT, State.NO_QUOTA) else str(self.scope)
+        return None if self.state in (EntityState.DEFAULT, EntityState.NO_QUOTA) else str(self.scope)
 
-    def becomes(self, state: State, *notes: str) -> Proposal:
+    def becomes(self, state: EntityState, *notes: str) -> EntityProposal:
         """The same in another state."""
         return replace(self, state=state, notes=(*self.notes, *notes))
 
@@ -63,7 +63,7 @@ def propose(
     brokers: int,
     factor: float,
     there: Mapping[str, FloatArray],
-) -> list[Proposal]:
+) -> list[EntityProposal]:
     """A proposal for each entity, by name.
 
     Args:
@@ -86,34 +86,34 @@ def _proposal(
     factor: float,
     there: Mapping[str, FloatArray],
     precedence: Precedence,
-) -> Proposal:
+) -> EntityProposal:
     usable = {key.name: values[key.name] for key in KEYS if is_usable(values.get(key.name, np.nan))}
-    proposal = Proposal(
+    proposal = EntityProposal(
         scope,
         usable,
-        State.PROPOSED,
+        EntityState.PROPOSED,
         rates(usable, brokers),
         rates(usable, factor),
         str(scope) in there,
         tuple(_notes(values)),
     )
     if not usable:
-        return proposal.becomes(State.NO_QUOTA)
+        return proposal.becomes(EntityState.NO_QUOTA)
     if DEFAULT in scope:
-        return proposal.becomes(State.DEFAULT)
+        return proposal.becomes(EntityState.DEFAULT)
     name = str(scope)
     flaw = name_flaw(name) or ("names of copies end like this" if is_copy(name) else None)
     if flaw is not None:
-        return proposal.becomes(State.TAKEN, f"no group can have this name: {flaw}")
+        return proposal.becomes(EntityState.TAKEN, f"no group can have this name: {flaw}")
     if np.isinf(proposal.quotas).all():
-        return proposal.becomes(State.NO_QUOTA, f"more than {MAX_RATE:g} per second")
+        return proposal.becomes(EntityState.NO_QUOTA, f"more than {MAX_RATE:g} per second")
     if proposal.exists and np.array_equal(there[name], proposal.quotas):
-        return proposal.becomes(State.THERE, *precedence.differences(scope))
+        return proposal.becomes(EntityState.THERE, *precedence.differences(scope))
     if proposal.exists and np.isfinite(there[name]).any():
         return proposal.becomes(
-            State.TAKEN, f"the group has other quotas ({in_words(there[name])}) and is not changed"
+            EntityState.TAKEN, f"the group has other quotas ({in_words(there[name])}) and is not changed"
         )
-    return proposal.becomes(State.PROPOSED, *precedence.differences(scope))
+    return proposal.becomes(EntityState.PROPOSED, *precedence.differences(scope))
 
 
 def in_words(quotas: FloatArray) -> str:
