@@ -176,4 +176,7 @@ def _made(
         change_groups(
             history, given, by, why=why, at_version=version, ready=require_history, warn=warn
         )
-    return [one.becomes(EntityState.MADE) if one.state is EntityState.PROPOSED else one for one in proposals]
+    return [
+        one.becomes(EntityState.MADE) if one.state is EntityState.PROPOSED else one
+        for one in proposals
+    ]

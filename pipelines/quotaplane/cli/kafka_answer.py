@@ -29,7 +29,9 @@ def import_rows(
     return _COLUMNS, [row for one in proposals for row in _rows(one, brokers, used)]
 
 
-def _rows(one: EntityProposal, brokers: int, used: Mapping[str, FloatArray]) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    one: EntityProposal, brokers: int, used: Mapping[str, FloatArray]
+) -> Iterator[tuple[Any, ...]]:
     state = () if one.state is EntityState.PROPOSED else (one.state.value,)
     note, name, each = "; ".join((*state, *one.notes)), str(one.scope), rates(one.values, 1)
     if not one.values:
@@ -66,7 +68,9 @@ def as_json(
         "quotas": by_column(_quotas(one)),
         "used": by_column(used.get(name, np.full(len(RATE_COLUMNS), np.nan))),
         "notes": list(one.notes),
-        "go_back": [_way_back(one, args)] if one.state in (EntityState.PROPOSED, EntityState.MADE) else [],
+        "go_back": [_way_back(one, args)]
+        if one.state in (EntityState.PROPOSED, EntityState.MADE)
+        else [],
     }
 
 

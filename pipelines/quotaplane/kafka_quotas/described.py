@@ -1,8 +1,8 @@
-"""Reads what ``kafka-configs.sh --describe`` prints about users and clients; Kafka 2.6 to 4.4.
+"""Reads what ``kafka-configs.sh --describe`` prints about users and clients; tried with 3.9 to 4.4.
 
 Lines are like ``Quota configs for user-principal 'alice', the default client-id are
-producer_byte_rate=1000.0``. Names are not escaped in there, so some look like two names; such a line is
-refused.
+producer_byte_rate=1000.0``. Names are not escaped in there, so some look like two names: such a
+line is refused.
 """
 
 from __future__ import annotations

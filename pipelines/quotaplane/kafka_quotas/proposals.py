@@ -51,7 +51,9 @@ class EntityProposal:
     @property
     def group(self) -> str | None:
         """The group's name, if the entity is to have one."""
-        return None if self.state in (EntityState.DEFAULT, EntityState.NO_QUOTA) else str(self.scope)
+        return (
+            None if self.state in (EntityState.DEFAULT, EntityState.NO_QUOTA) else str(self.scope)
+        )
 
     def becomes(self, state: EntityState, *notes: str) -> EntityProposal:
         """The same in another state."""
@@ -111,7 +113,8 @@ def _proposal(
         return proposal.becomes(EntityState.THERE, *precedence.differences(scope))
     if proposal.exists and np.isfinite(there[name]).any():
         return proposal.becomes(
-            EntityState.TAKEN, f"the group has other quotas ({in_words(there[name])}) and is not changed"
+            EntityState.TAKEN,
+            f"the group has other quotas ({in_words(there[name])}) and is not changed",
         )
     return proposal.becomes(EntityState.PROPOSED, *precedence.differences(scope))
 

@@ -16,7 +16,9 @@ from quotaplane.cli.main import main
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import get_group, list_groups
 from quotaplane.settings import History
+from quotaplane.sim.demand_schedule import Change
 from tests.histories import make_history
+from tests.unit.sim.recorded_history import Recording
 
 DESCRIBED = """\
 Quota configs for user-principal 'alice' are producer_byte_rate=1000.0, request_percentage=12.5, \
@@ -148,6 +150,20 @@ def test_a_group_with_other_quotas_is_left_alone_and_one_without_any_gets_them(
     assert main(shlex.split(back)[1:]) == 0
     row = get_group(command.history, "client=app%201")
     assert (row["dispatch_bytes_per_s"], row["weight"]) == (None, 2)
+
+
+def test_the_use_of_a_group_that_was_made_to_see_it_is_shown(command: Command) -> None:
+    changes = [
+        Change(0, broker, "user=alice", {"publish_bytes": rate})
+        for broker, rate in (("a", 80.0), ("b", 30.0))
+    ]
+    wants = {"user=alice": {"a": [(0, 0.0)], "b": [(0, 0.0)]}}
+    recording = Recording(command.history, wants, shards=1, loop={"changes": changes})
+    recording.put("user=alice", {}).run(21).write()
+    alice = command.proposals("--apply")["user=alice"]
+    assert alice["state"] == "made now"
+    assert alice["used"]["publish_bytes_per_s"] == pytest.approx(110)
+    assert alice["used"]["request_ms_per_s"] is None
 
 
 def test_the_table_and_what_comes_next(command: Command) -> None:
