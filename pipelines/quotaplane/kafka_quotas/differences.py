@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from quotaplane.groups.scope import DEFAULT, Scope
@@ -16,8 +16,6 @@ from quotaplane.kafka_quotas.client_quotas import KEYS, Key, is_usable
 from quotaplane.texts import first_few
 
 _MOST_NAMED: Final = 3
-_ANY: Final = ""
-"""No name of a client."""
 
 
 class Precedence:
@@ -33,11 +31,11 @@ class Precedence:
         for key in KEYS:
             level = self._levels[key.name]
             if scope not in level.has:
-                names = _few(level.left(scope))
+                names = level.left(scope)
                 line = f"no longer counted for {names}; each broker applies its number alone"
             else:
                 is_limit = is_usable(self._found[scope][key.name])
-                names = _few(level.superseded(scope)) if is_limit else ""
+                names = level.superseded(scope) if is_limit else ""
                 line = f"the group's quota holds in place of {names}, which Kafka prefers"
             if names:
                 found[line].append(key.dimension)
@@ -45,7 +43,7 @@ class Precedence:
 
 
 class _Level:
-    """The entities with one kind of number."""
+    """The entities with one kind of number; answers are lists in words, empty for none."""
 
     def __init__(self, found: Mapping[Scope, Mapping[str, float]], key: Key) -> None:
         self.has = {
@@ -53,42 +51,48 @@ class _Level:
             for scope, values in found.items()
             if not math.isnan(values.get(key.name, math.nan))
         }
-        self._clients = [
+        self._clients = _few(
             one
             for one in self.has
             if one.user is None
             and one.client != DEFAULT
             and Scope(DEFAULT, one.client) not in self.has
-        ]
+        )
         """Client ids whose number holds for users without one."""
-        self._of_user: defaultdict[str, list[Scope]] = defaultdict(list)
-        self._of_client: defaultdict[str, list[Scope]] = defaultdict(list)
-        """Entities with a user but no group, by user and by client; ``_ANY``: of all clients."""
+        of_user: defaultdict[str, list[Scope]] = defaultdict(list)
+        of_client: defaultdict[str, list[Scope]] = defaultdict(list)
+        of_any_client: list[Scope] = []
         for one in self.has:
             if one.user is None or _has_group(one, found[one]):
                 continue
-            self._of_client[_ANY if one.client in (None, DEFAULT) else one.client].append(one)
             if one.client is not None:
-                self._of_user[one.user].append(one)
+                of_user[one.user].append(one)
+            if one.client in (None, DEFAULT):
+                of_any_client.append(one)
+            else:
+                of_client[one.client].append(one)
+        self._of_user = {user: _few(scopes) for user, scopes in of_user.items()}
+        self._of_client = {client: _few(scopes) for client, scopes in of_client.items()}
+        self._of_any_client = _few(of_any_client)
+        """Entities with a user but no group, by user and by client."""
 
-    def superseded(self, scope: Scope) -> Iterable[Scope]:
+    def superseded(self, scope: Scope) -> str:
         """Entities without a group that Kafka looks for before this one."""
         user, client = scope
-        if client is None:
-            return self._of_user.get(str(user), ())
         if user is None:
-            return [*self._of_client.get(client, ()), *self._of_client.get(_ANY, ())]
-        return ()
+            both = (self._of_client.get(str(client), ""), self._of_any_client)
+            return " and ".join(filter(None, both))
+        return self._of_user.get(user, "") if client is None else ""
 
-    def left(self, scope: Scope) -> Sequence[Scope]:
+    def left(self, scope: Scope) -> str:
         """Entities that today count requests of one without a number, and of others with them."""
         user, client = scope
         if user is None:
-            return ()
+            return ""
         if client is None:
             # With these its clients have a bucket each, or the user has one: as before.
             alone = (Scope(user, DEFAULT), Scope(DEFAULT, DEFAULT), Scope(DEFAULT, None))
-            return () if any(one in self.has for one in alone) else self._clients
+            return "" if any(one in self.has for one in alone) else self._clients
         for one in (
             Scope(user, DEFAULT),
             Scope(user, None),
@@ -99,8 +103,8 @@ class _Level:
             Scope(None, DEFAULT),
         ):
             if one in self.has:
-                return () if None not in one else (one,)
-        return ()
+                return str(one) if None in one else ""
+        return ""
 
 
 def _has_group(scope: Scope, values: Mapping[str, float]) -> bool:
