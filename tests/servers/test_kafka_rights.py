@@ -16,6 +16,7 @@ from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
 from quotaplane.transport.base import BrokerLink
 from quotaplane.transport.kafka_options import client_options
+from quotaplane.transport.kafka_quotas import describe_quotas
 from tests.job import RunningJob, put_quotas, report_of, write_conf
 from tests.servers.kafka_commands import run_kafka
 from tests.servers.kafka_server import SASL_PASSWORD, KafkaServer
@@ -100,6 +101,22 @@ def test_who_has_no_right_is_told_in_one_line(server: KafkaServer, user: str) ->
         link_of(server, user).send_reports([(user, b"", 0)])
     assert "\n" not in str(caught.value)
     assert SASL_PASSWORD not in str(caught.value)
+
+
+def test_quotas_are_read_with_the_right_of_the_page(server: KafkaServer) -> None:
+    settings = KafkaTransport.model_validate(transport_of(server, "quotaplane"))
+    with pytest.raises(TransportError, match="its quotas can't be read"):
+        describe_quotas(settings)
+    commands = commands_of("kafka.md", "From Kafka's own quotas")
+    (words,) = (words for words in commands if words[0] == "kafka-acls.sh")
+    run_kafka(server, words)
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            assert describe_quotas(settings).brokers == 1
+            return
+        except TransportError:  # the broker has not read the rule yet
+            assert time.monotonic() < deadline
 
 
 def test_the_job_uses_rightful_reports_only(server: KafkaServer, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Final, cast
 
-from quotaplane.cli import group_attachments, group_edits
+from quotaplane.cli import export_kafka, group_attachments, group_edits
 from quotaplane.cli.group_edits import add_scope_options, groups_named
 from quotaplane.cli.group_tables import brief_rows, change_rows, one_row, whole_rows
 from quotaplane.cli.history_options import add_history_options, history_of
@@ -17,7 +17,7 @@ from quotaplane.console.answers import (
     print_answer,
     print_rows,
 )
-from quotaplane.console.option_parser import OptionParser
+from quotaplane.console.option_parser import OptionParser, number, whole_number
 from quotaplane.errors import ConfigError
 from quotaplane.groups.quota_text import QUOTA_FORM
 from quotaplane.history.store import require_history
@@ -45,6 +45,9 @@ examples:
   quotaplane groups detach --topic orders- --conf conf/kafka.yaml
 
   quotaplane groups import pulsar --namespaces "acme/*" --conf conf/pulsar.yaml
+  quotaplane groups import kafka --conf conf/kafka.yaml
+  kubectl get kafkausers -o yaml | quotaplane groups import kafka --file - --conf conf/kafka.yaml
+  quotaplane groups export kafka --conf conf/kafka.yaml > quotas.sh
 
 put --init creates the history's tables where there are none yet; without it, put refuses a history
 that does not exist. put changes only what is given; a dimension never given is unlimited, anything
@@ -88,6 +91,12 @@ quota is what the namespace may use today: the sum of the rates of all topics an
 --apply makes the groups, here and in the cluster, and attaches the namespaces; it changes no rate,
 and prints how to go back. docs/start/from-topic-rates.md has the steps.
 
+import kafka proposes a group for each user, client id or both with client quotas in Kafka: of the
+cluster in the settings, or of FILE. Kafka allows its numbers on each broker, so the group's quota
+is the number times the brokers, or times --factor. --apply makes the groups, and writes nothing to
+Kafka. export kafka is the way back: it prints commands that set the groups' quotas, divided by the
+brokers, as Kafka's own. docs/operate/kafka.md has both.
+
 restore --from-history puts groups back as the table's history has them: GROUP as it was before its
 last change, or before it was deleted; without GROUP all deleted ones. With --at or --version it
 puts back what was there then, and leaves groups alone that came later. It prints what it changes.
@@ -115,7 +124,10 @@ _ATTACH: Final = {
 
 _RESOLVED: Final = ("dimension", "rate_per_s", "group", "mode", "terms", "shared_by")
 
-_SOURCES: Final = {"pulsar": "quotaplane.cli.import_pulsar"}
+_SOURCES: Final = {
+    "pulsar": "quotaplane.cli.import_pulsar",
+    "kafka": "quotaplane.cli.import_kafka",
+}
 """By source of an import, the module that runs it; only this one is imported."""
 
 
@@ -133,7 +145,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     get.add_argument("group", nargs="?", metavar="GROUP")
     add_scope_options(get)
     every = actions.add_parser("list", parents=[place], help="print all groups")
-    actions.add_parser("export", parents=[place], help="print all groups as YAML for apply")
+    export = actions.add_parser("export", parents=[place], help="print all groups, for apply")
+    export.add_argument("target", nargs="?", choices=("kafka",), metavar="kafka")
+    _add_brokers(export)
     resolve = actions.add_parser(
         "resolve", parents=[place], help="print the quotas of a user's or client's requests"
     )
@@ -141,7 +155,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--user", metavar="NAME", help="none: requests without a user (in Kafka: ANONYMOUS)"
     )
     resolve.add_argument("--client", metavar="NAME", help="none: requests without a client id")
-    _configure_import(actions.add_parser("import", help="propose groups from rates set elsewhere"))
+    _configure_import(
+        actions.add_parser("import", help="propose groups from rates set elsewhere"), place
+    )
     author = group_edits.author_options()
     for name, (configure_attach, text) in _ATTACH.items():
         configure_attach(actions.add_parser(name, parents=[place, author], help=text))
@@ -153,7 +169,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_answer_options(action)
 
 
-def _configure_import(parser: argparse.ArgumentParser) -> None:
+def _configure_import(parser: argparse.ArgumentParser, place: OptionParser) -> None:
     sources = parser.add_subparsers(dest="source", metavar="SOURCE", required=True)
     pulsar = sources.add_parser(
         "pulsar", parents=[group_edits.author_options()], help="rates of a Pulsar cluster's topics"
@@ -169,6 +185,34 @@ def _configure_import(parser: argparse.ArgumentParser) -> None:
         "--apply", action="store_true", help="make the groups and attach the namespaces"
     )
     add_answer_options(pulsar)
+    kafka = sources.add_parser(
+        "kafka", parents=[place, group_edits.author_options()], help="Kafka's own client quotas"
+    )
+    kafka.add_argument(
+        "--file",
+        action="append",
+        metavar="FILE",
+        help="in place of the cluster: what kafka-configs.sh --describe printed, or Strimzi's "
+        "KafkaUsers as YAML; - is stdin; repeat it for more",
+    )
+    _add_brokers(kafka)
+    kafka.add_argument(
+        "--factor",
+        type=number,
+        metavar="N",
+        help="a group's quota is N times Kafka's number; default: the number of brokers",
+    )
+    kafka.add_argument("--apply", action="store_true", help="make the groups")
+    add_answer_options(kafka)
+
+
+def _add_brokers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--brokers",
+        type=whole_number,
+        metavar="N",
+        help="of the Kafka cluster; default: those that are up, if the settings have the cluster",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -178,7 +222,8 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: the settings or the options are wrong, or there is no history.
         InputError: a group or a quota is wrong, or there is no such group; nothing was written.
         HistoryError: the tables can't be read or written.
-        ClusterError: of an import: the cluster can't be reached, or refuses.
+        ClusterError: of an import from Pulsar: the cluster can't be reached, or refuses.
+        TransportError: of Kafka: likewise.
     """
     if args.action == "import":
         return cast(int, importlib.import_module(_SOURCES[args.source]).run(args))
@@ -203,7 +248,11 @@ def run(args: argparse.Namespace) -> int:
             lambda: one_row(row),
             lambda: whole_rows([row]),
         )
+    elif args.action == "export" and args.target == "kafka":
+        export_kafka.run(history, args)
     elif args.action == "export":
+        if args.brokers is not None:
+            raise ConfigError("--brokers goes with export kafka")
         print(group_file(list_groups(history).to_pylist()), end="")
     elif args.action == "list":
         rows = list_groups(history).to_pylist()

@@ -61,24 +61,28 @@ def read_json(path: str) -> object:
     return parse_json(read_text(path), source_name(path))
 
 
-def read_text(path: str) -> str:
+def read_text(path: str, most_bytes: int | None = None) -> str:
     """Read a text file of a user (``-`` is stdin) as UTF-8.
 
     Raises:
-        InputError: the file can't be read, or is not UTF-8.
+        InputError: the file can't be read, is not UTF-8, or has more than ``most_bytes``.
     """
     source = source_name(path)
+    read = -1 if most_bytes is None else most_bytes + 1
     try:
         if path != "-":
-            data = Path(path).read_bytes()
+            with Path(path).open("rb") as file:
+                data = file.read(read)
         elif sys.stdin is None:
             raise InputError("stdin is closed; give a file, or pipe the input into the command")
         else:
-            data = sys.stdin.buffer.read()
+            data = sys.stdin.buffer.read(read)
     except OSError as error:
         raise InputError(f"{source}: can't be read: {error.strerror or error}") from None
     except ValueError as error:  # a NUL in the path
         raise InputError(f"{source}: can't be read: {error}") from None
+    if most_bytes is not None and len(data) > most_bytes:
+        raise InputError(f"{source}: larger than {most_bytes >> 20} MB")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

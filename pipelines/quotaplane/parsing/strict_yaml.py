@@ -113,17 +113,39 @@ def read_mappings(text: str, source: str, *, most_nodes: float = math.inf) -> It
         InputError: the text is not such YAML; names the line.
     """
     with _errors_of(source):
-        loader, node, check = _composed(text, source, most_nodes)
+        loader, check = _prepared(text, source, most_nodes)
+        node = loader.get_single_node()
         items = node.value if isinstance(node, yaml.SequenceNode) else [node] if node else []
         for item in items:
-            if not isinstance(item, yaml.MappingNode):
-                kind = "a list" if isinstance(item, yaml.SequenceNode) else "a text"
-                raise InputError(
-                    f"{source}: line {_line(item)}: must be a mapping (key: value), not {kind}"
-                )
-            check.node(item)
-            lines = {key.value: _line(key) for key, _ in item.value if key.tag == _TEXT}
-            yield YamlMapping(loader.construct_object(item, deep=True), _line(item), lines)
+            yield _mapping(loader, item, check, source)
+
+
+def read_documents(text: str, source: str, *, most_nodes: float) -> Iterator[YamlMapping]:
+    r"""The mapping that each document of a text is; empty documents are left out.
+
+    >>> [found.values for found in read_documents("a: 1\n---\n---\nb: 2", "f", most_nodes=9)]
+    [{'a': 1}, {'b': 2}]
+
+    Raises:
+        InputError: as ``read_mappings``; a document is no mapping.
+    """
+    with _errors_of(source):
+        loader, check = _prepared(text, source, most_nodes)
+        while loader.check_node():
+            node = loader.get_node()
+            if not (isinstance(node, yaml.ScalarNode) and node.value == ""):
+                yield _mapping(loader, node, check, source)
+
+
+def _mapping(loader: _Loader, node: yaml.Node, check: _Check, source: str) -> YamlMapping:
+    if not isinstance(node, yaml.MappingNode):
+        kind = "a list" if isinstance(node, yaml.SequenceNode) else "a text"
+        raise InputError(
+            f"{source}: line {_line(node)}: must be a mapping (key: value), not {kind}"
+        )
+    check.node(node)
+    lines = {key.value: _line(key) for key, _ in node.value if key.tag == _TEXT}
+    return YamlMapping(loader.construct_object(node, deep=True), _line(node), lines)
 
 
 def read_value(text: str, source: str, *, most_nodes: float = math.inf) -> object:
@@ -136,7 +158,8 @@ def read_value(text: str, source: str, *, most_nodes: float = math.inf) -> objec
         InputError: the text is not such YAML; names the line.
     """
     with _errors_of(source):
-        loader, node, check = _composed(text, source, most_nodes)
+        loader, check = _prepared(text, source, most_nodes)
+        node = loader.get_single_node()
         if node is None:
             return None
         check.node(node)
@@ -168,13 +191,10 @@ def _errors_of(source: str) -> Iterator[None]:
         raise InputError(f"{source}: not YAML: {' '.join(str(error).split())[:300]}") from None
 
 
-def _composed(
-    text: str, source: str, most_nodes: float
-) -> tuple[_Loader, yaml.Node | None, _Check]:
+def _prepared(text: str, source: str, most_nodes: float) -> tuple[_Loader, _Check]:
     nodes = _count(text, source, most_nodes)
     loader = _Loader(text)
-    check = _Check(source, min(_TIMES * nodes + _MOST_REPEATED, 2 * most_nodes), loader)
-    return loader, loader.get_single_node(), check
+    return loader, _Check(source, min(_TIMES * nodes + _MOST_REPEATED, 2 * most_nodes), loader)
 
 
 def _count(text: str, source: str, most_nodes: float) -> int:
