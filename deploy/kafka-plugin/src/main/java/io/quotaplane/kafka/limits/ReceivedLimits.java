@@ -2,48 +2,195 @@ package io.quotaplane.kafka.limits;
 
 import io.quotaplane.kafka.wire.Dimension;
 import io.quotaplane.kafka.wire.LimitsMessage;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
 import java.util.Set;
 
 /**
- * One broker's limits: the newest of each group; late and repeated messages change nothing. Not for
- * several threads at once.
+ * One broker's limits: the newest of each group; late and repeated messages change nothing
+ * (docs/reference/wire.md has the rules). Not for several threads at once.
  */
 public final class ReceivedLimits {
-    /** A version of limits. */
+    /** A version of limits; the greater epoch is newer, in the same epoch the greater seq. */
     public record Version(long epoch, long seq) {}
+
+    /** Most groups, some 60 MB; limits of further ones are not used until others are forgotten. */
+    public static final int MOST_GROUPS = 200_000;
+
+    private static final long NO_END = Long.MAX_VALUE;
+
+    private final String broker;
+    private final long startedAtMs;
+    private final double unset;
+    private final double unsetSafe;
+    private final Map<Long, Entry> entries = new HashMap<>();
+    private long unused;
+    private Version newest;
+    private boolean isNewestKnown = true;
 
     /**
      * Begin without any message.
      *
+     * @param startedAtMs when the broker process started, in epoch milliseconds, as in its reports
      * @param unset limit per second of a group that no message listed, or that one removed
      * @param unsetSafe safe limit before any message had one
      */
-    public ReceivedLimits(String broker, long startedAtMs, double unset, double unsetSafe) {}
+    public ReceivedLimits(String broker, long startedAtMs, double unset, double unsetSafe) {
+        this.broker = broker;
+        this.startedAtMs = startedAtMs;
+        this.unset = unset;
+        this.unsetSafe = unsetSafe;
+    }
+
+    /** A group's limits, and the message that they came from. */
+    private static final class Entry {
+        private final double[] limit = new double[Dimension.COUNT];
+        private final double[] safe = new double[Dimension.COUNT];
+        private long untilMs = NO_END;
+        private long epoch = -1;
+        private long seq = -1;
+        private boolean isRemoved;
+
+        private void stamp(Arrival arrival, boolean removed) {
+            epoch = arrival.epoch;
+            seq = arrival.seq;
+            untilMs = arrival.untilMs;
+            isRemoved = removed;
+        }
+    }
+
+    /** A message's version, its lease end, and now, both on the steady clock. */
+    private record Arrival(long epoch, long seq, long untilMs, long nowMs) {
+        /** Whether it replaces what an entry has: a lease that is not over beats one that is. */
+        boolean beats(Entry entry) {
+            boolean isNewer = epoch > entry.epoch || epoch == entry.epoch && seq > entry.seq;
+            boolean isOver = entry.untilMs < nowMs;
+            return untilMs >= nowMs
+                    ? isNewer || isOver
+                    : isNewer && (isOver || entry.epoch < 0);
+        }
+    }
 
     /**
      * Apply a message to those groups for which it is newer than the last one applied; returns how
-     * many limits changed. A message for another broker or incarnation changes nothing.
+     * many limits changed, removals included. A message for another broker or incarnation changes
+     * nothing.
      *
      * @param wallNowMs epoch milliseconds, which show how old the message is
      * @param steadyNowMs milliseconds of a clock that can't be set, as in all calls
      */
     public int apply(LimitsMessage message, long wallNowMs, long steadyNowMs) {
-        throw new UnsupportedOperationException();
+        boolean isForThisStart =
+                message.brokerStartedAtMs() == 0 || message.brokerStartedAtMs() == startedAtMs;
+        if (!message.broker().equals(broker) || !isForThisStart) {
+            return 0;
+        }
+        long untilMs = message.issuedOn(wallNowMs, steadyNowMs) + message.leaseMs();
+        var arrival = new Arrival(message.epoch(), message.seq(), untilMs, steadyNowMs);
+        isNewestKnown = false;
+        int changed = list(message, arrival);
+        return changed + remove(message, arrival);
+    }
+
+    private int list(LimitsMessage message, Arrival arrival) {
+        Entry[] beaten = beaten(message.groupIds(), arrival);
+        int changed = 0;
+        for (int at = 0; at < beaten.length; at++) {
+            if (beaten[at] != null && differs(beaten[at].limit, message, at)) {
+                changed++;
+            }
+        }
+        // Only now, as a message may list a group twice: then the last entry holds.
+        for (int at = 0; at < beaten.length; at++) {
+            if (beaten[at] != null) {
+                set(beaten[at], message, at);
+                beaten[at].stamp(arrival, false);
+            }
+        }
+        return changed;
+    }
+
+    private int remove(LimitsMessage message, Arrival arrival) {
+        int removed = 0;
+        for (Entry entry : beaten(message.removedGroupIds(), arrival)) {
+            if (entry != null) {
+                Arrays.fill(entry.limit, unset);
+                Arrays.fill(entry.safe, unset);
+                entry.stamp(arrival, true);
+                removed++;
+            }
+        }
+        return removed;
+    }
+
+    /** (n) The entries of groups, new ones too, for which a message is newer; else null. */
+    private Entry[] beaten(long[] ids, Arrival arrival) {
+        Entry[] beaten = new Entry[ids.length];
+        for (int at = 0; at < ids.length; at++) {
+            Entry entry = entryOf(ids[at]);
+            if (entry != null && arrival.beats(entry)) {
+                beaten[at] = entry;
+            }
+        }
+        return beaten;
+    }
+
+    private Entry entryOf(long id) {
+        Entry entry = entries.get(id);
+        if (entry != null || id < 0) {
+            return entry;
+        }
+        if (entries.size() == MOST_GROUPS) {
+            unused++;
+            return null;
+        }
+        entry = new Entry();
+        Arrays.fill(entry.limit, unset);
+        Arrays.fill(entry.safe, unsetSafe);
+        entries.put(id, entry);
+        return entry;
+    }
+
+    private static boolean differs(double[] limit, LimitsMessage message, int at) {
+        for (Dimension dimension : Dimension.values()) {
+            if (limit[dimension.ordinal()] != message.limit(at, dimension)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private void set(Entry entry, LimitsMessage message, int at) {
+        if (message.safeLimits() == null && entry.isRemoved) {
+            Arrays.fill(entry.safe, unsetSafe);
+        }
+        for (Dimension dimension : Dimension.values()) {
+            entry.limit[dimension.ordinal()] = message.limit(at, dimension);
+            if (message.safeLimits() != null) {
+                entry.safe[dimension.ordinal()] = message.safeLimit(at, dimension);
+            }
+        }
     }
 
     /** A group's limit in force per second: infinity is unlimited. */
     public double limit(long groupId, Dimension dimension, long steadyNowMs) {
-        throw new UnsupportedOperationException();
+        Entry entry = entries.get(groupId);
+        if (entry == null) {
+            return unset;
+        }
+        double[] inForce = entry.untilMs < steadyNowMs ? entry.safe : entry.limit;
+        return inForce[dimension.ordinal()];
     }
 
     /** Whether any message listed or removed the group. */
     public boolean isKnown(long groupId) {
-        throw new UnsupportedOperationException();
+        return entries.containsKey(groupId);
     }
 
-    /** Whether the group's lease is over, so that its safe limit holds. */
+    /** Whether the group's lease is over, so that its safe limit holds; false if it was removed. */
     public boolean isOver(long groupId, long steadyNowMs) {
-        throw new UnsupportedOperationException();
+        return leaseEndMs(groupId) < steadyNowMs;
     }
 
     /**
@@ -51,21 +198,48 @@ public final class ReceivedLimits {
      * group, or the last one removed it.
      */
     public long leaseEndMs(long groupId) {
-        throw new UnsupportedOperationException();
+        Entry entry = entries.get(groupId);
+        return entry == null || entry.isRemoved ? NO_END : entry.untilMs;
     }
 
-    /** The newest version of all groups; null without any limit. */
+    /** The newest version of all groups; null without any. */
     public Version acknowledged() {
-        throw new UnsupportedOperationException();
+        if (!isNewestKnown) {
+            newest = null;
+            for (Entry entry : entries.values()) {
+                if (newest == null
+                        || entry.epoch > newest.epoch
+                        || entry.epoch == newest.epoch && entry.seq > newest.seq) {
+                    newest = new Version(entry.epoch, entry.seq);
+                }
+            }
+            isNewestKnown = true;
+        }
+        return newest;
     }
 
     /** The seq of the group's limit, if its epoch is that of {@code acknowledged}; else -1. */
     public long acknowledgedSeq(long groupId) {
-        throw new UnsupportedOperationException();
+        Entry entry = entries.get(groupId);
+        return entry == null || entry.epoch != acknowledged().epoch ? -1 : entry.seq;
     }
 
-    /** Forget groups whose leases ended before a time of the steady clock, except the kept ones. */
+    /** How often a limit was not used, as there were {@code MOST_GROUPS} already. */
+    public long unused() {
+        return unused;
+    }
+
+    /**
+     * Forget groups whose leases ended before a time of the steady clock, except the kept ones; of a
+     * removed group the lease of the message that removed it counts.
+     */
     public void forget(long endedBeforeMs, Set<Long> keptIds) {
-        throw new UnsupportedOperationException();
+        boolean some =
+                entries.entrySet()
+                        .removeIf(
+                                entry ->
+                                        entry.getValue().untilMs < endedBeforeMs
+                                                && !keptIds.contains(entry.getKey()));
+        isNewestKnown &= !some;
     }
 }

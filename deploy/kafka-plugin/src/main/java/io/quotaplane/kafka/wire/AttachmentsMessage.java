@@ -19,10 +19,16 @@ public record AttachmentsMessage(
      * Decode one message.
      *
      * @param keys one of them must have signed it; null: a signature is not looked at
-     * @throws RefusedMessageException it is no such message, or is not signed
+     * @throws RefusedMessageException it is no such message, a value is invalid, or the signature is
+     *     missing or wrong
      */
     public static AttachmentsMessage decode(byte[] value, SigningKeys keys)
             throws RefusedMessageException {
-        throw new UnsupportedOperationException();
+        return new AttachmentsDecoder().decode(value, keys);
+    }
+
+    /** The part that a name is in. */
+    public static int partOf(String name) {
+        return Names.digest(name)[0] & PARTS - 1;
     }
 }

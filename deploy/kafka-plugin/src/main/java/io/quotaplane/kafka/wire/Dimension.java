@@ -6,39 +6,32 @@ import java.util.Locale;
  * What quotas limit, in the order of all arrays by dimension. Values are per second, in the unit that
  * the name ends with; {@code REQUEST_MS} is milliseconds of request handler and network threads.
  *
- * <p>The numbers are those of the fields in schemas/quotaplane.proto; 0: there is no such field.
+ * <p>The numbers are those of the fields in schemas/quotaplane.proto.
  */
 public enum Dimension {
-    PUBLISH_MESSAGES(10, 14, 19, 33, 10, 17),
-    PUBLISH_BYTES(11, 15, 20, 34, 11, 18),
-    DISPATCH_MESSAGES(12, 16, 21, 35, 12, 19),
-    DISPATCH_BYTES(13, 17, 22, 36, 13, 20),
-    TOTAL_MESSAGES(23, 26, 29, 0, 21, 24),
-    TOTAL_BYTES(24, 27, 30, 0, 22, 25),
-    CONTROLLER_MUTATIONS(25, 28, 31, 37, 23, 26),
-    REQUEST_MS(38, 39, 40, 41, 29, 30);
+    PUBLISH_MESSAGES(10, 14, 19, 10, 17),
+    PUBLISH_BYTES(11, 15, 20, 11, 18),
+    DISPATCH_MESSAGES(12, 16, 21, 12, 19),
+    DISPATCH_BYTES(13, 17, 22, 13, 20),
+    TOTAL_MESSAGES(23, 26, 29, 21, 24),
+    TOTAL_BYTES(24, 27, 30, 22, 25),
+    CONTROLLER_MUTATIONS(25, 28, 31, 23, 26),
+    REQUEST_MS(38, 39, 40, 29, 30);
 
-    /** Number of dimensions. */
+    /** Number of dimensions: the length of arrays by {@code ordinal}. */
     public static final int COUNT = values().length;
 
     final int reportUsage;
     final int reportThrottled;
     final int reportLimit;
-    final int reportCounter;
     final int limitsLimit;
     final int limitsSafe;
 
     Dimension(
-            int reportUsage,
-            int reportThrottled,
-            int reportLimit,
-            int reportCounter,
-            int limitsLimit,
-            int limitsSafe) {
+            int reportUsage, int reportThrottled, int reportLimit, int limitsLimit, int limitsSafe) {
         this.reportUsage = reportUsage;
         this.reportThrottled = reportThrottled;
         this.reportLimit = reportLimit;
-        this.reportCounter = reportCounter;
         this.limitsLimit = limitsLimit;
         this.limitsSafe = limitsSafe;
     }

@@ -1,10 +1,12 @@
 package io.quotaplane.kafka.wire;
 
 /**
- * A decoded {@code LimitsUpdate}: one broker's limits for n groups.
+ * A decoded {@code LimitsUpdate}: one broker's limits for n groups. Terms of throttling are checked
+ * and left out, as Kafka's quotas have their own.
  *
  * @param epoch of the job that sent it; with seq its version
- * @param brokerStartedAtMs start of the broker process that it is for; 0: any
+ * @param issuedAtMs epoch milliseconds
+ * @param brokerStartedAtMs start of the broker process that it is for, in epoch milliseconds; 0: any
  * @param groupIds (n); {@code GroupIds.NO_ID} for a name that can't be one of a group
  * @param limits (dimensions, n) per second, infinity is unlimited; null for a dimension in which all
  *     groups are
@@ -23,18 +25,31 @@ public record LimitsMessage(
         double[][] limits,
         double[][] safeLimits,
         long[] removedGroupIds) {
-    /** A longer message is refused unread. */
-    public static final int MAX_BYTES = 2 * 1024 * 1024;
-
     /**
      * Decode one message.
      *
      * @param keys one of them must have signed it; null: a signature is not looked at
-     * @throws RefusedMessageException it is no such message, or is not signed
+     * @throws RefusedMessageException it is no such message, a value is invalid, or the signature is
+     *     missing or wrong
      */
     public static LimitsMessage decode(byte[] value, SigningKeys keys)
             throws RefusedMessageException {
-        throw new UnsupportedOperationException();
+        return new LimitsDecoder().decode(value, keys);
+    }
+
+    /** The limit of the group at an index, per second. */
+    public double limit(int index, Dimension dimension) {
+        return of(limits, index, dimension);
+    }
+
+    /** The safe limit of the group at an index, per second; only if there are safe limits. */
+    public double safeLimit(int index, Dimension dimension) {
+        return of(safeLimits, index, dimension);
+    }
+
+    private static double of(double[][] columns, int index, Dimension dimension) {
+        double[] column = columns[dimension.ordinal()];
+        return column == null ? Double.POSITIVE_INFINITY : column[index];
     }
 
     /** Whether its lease is over, by a clock in epoch milliseconds. */
@@ -43,7 +58,8 @@ public record LimitsMessage(
     }
 
     /**
-     * When it was issued, as it arrives now, on a clock that can't be set; not later than now.
+     * When it was issued, as it arrives now, on a clock that can't be set. Not later than now, so no
+     * limit holds for longer than a lease after it arrived, however wrong the clocks are.
      */
     public long issuedOn(long wallNowMs, long steadyNowMs) {
         return steadyNowMs - Math.max(wallNowMs - issuedAtMs, 0);
