@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.soak_day.churn import ROUND_S, brokers, groups, has_group, undefined_group
 from benchmarks.soak_day.quota_process import Reported
 from quotaplane.client.agent import BrokerClient
-from quotaplane.model import BASIC
+from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.transport.base import Message, Polled, Portion
 
 _USED_PER_S = 120.0
@@ -60,7 +60,7 @@ class Brokers:
             client.detach([group for group in client.groups if group not in {*wanted}])
             client.attach(wanted)
             shape = (len(client.groups), 1)
-            used = np.zeros((shape[0], 7))
+            used = np.zeros((shape[0], len(DIMENSIONS)))
             used[:, :BASIC] = self._random.gamma(2.0, _USED_PER_S / 2.0, shape) * ROUND_S
             client.use_all(used)
             client.report()

@@ -42,6 +42,8 @@ DECLARED_DIMENSIONS: Final = (
     Dimension("total_bytes", "bytes", sum_of=("publish_bytes", "dispatch_bytes")),
     # Partitions created or deleted, with their topics or alone.
     Dimension("controller_mutations", "mutations"),
+    # Time that request threads were busy; 10 a second are 1 percent of Kafka's request_percentage.
+    Dimension("request_ms", "milliseconds"),
 )
 """Every dimension, the basic ones first.
 

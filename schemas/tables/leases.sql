@@ -18,6 +18,7 @@ CREATE TABLE leases (
   used_total_messages_per_s DOUBLE COMMENT 'used rate per second in the newest report',
   used_total_bytes_per_s DOUBLE COMMENT 'used rate per second in the newest report',
   used_controller_mutations_per_s DOUBLE COMMENT 'used rate per second in the newest report',
+  used_request_ms_per_s DOUBLE COMMENT 'used rate per second in the newest report',
   demand_publish_messages_per_s DOUBLE COMMENT 'estimated demand; null = saturated, not known',
   demand_publish_bytes_per_s DOUBLE COMMENT 'estimated demand; null = saturated, not known',
   demand_dispatch_messages_per_s DOUBLE COMMENT 'estimated demand; null = saturated, not known',
@@ -25,13 +26,15 @@ CREATE TABLE leases (
   demand_total_messages_per_s DOUBLE COMMENT 'estimated demand; null = saturated, not known',
   demand_total_bytes_per_s DOUBLE COMMENT 'estimated demand; null = saturated, not known',
   demand_controller_mutations_per_s DOUBLE COMMENT 'estimated demand; null = saturated, not known',
+  demand_request_ms_per_s DOUBLE COMMENT 'estimated demand; null = saturated, not known',
   limit_publish_messages_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
   limit_publish_bytes_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
   limit_dispatch_messages_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
   limit_dispatch_bytes_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
   limit_total_messages_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
   limit_total_bytes_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
-  limit_controller_mutations_per_s DOUBLE COMMENT 'limit per second; null = unlimited'
+  limit_controller_mutations_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
+  limit_request_ms_per_s DOUBLE COMMENT 'limit per second; null = unlimited'
 )
 USING delta
 PARTITIONED BY (shard)

@@ -16,6 +16,7 @@ CREATE TABLE limits (
   total_messages_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
   total_bytes_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
   controller_mutations_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
+  request_ms_per_s DOUBLE COMMENT 'limit per second; null = unlimited',
   demand_publish_messages_per_s DOUBLE COMMENT 'demand that the law was given; null = saturated',
   demand_publish_bytes_per_s DOUBLE COMMENT 'demand that the law was given; null = saturated',
   demand_dispatch_messages_per_s DOUBLE COMMENT 'demand that the law was given; null = saturated',
@@ -23,6 +24,7 @@ CREATE TABLE limits (
   demand_total_messages_per_s DOUBLE COMMENT 'demand that the law was given; null = saturated',
   demand_total_bytes_per_s DOUBLE COMMENT 'demand that the law was given; null = saturated',
   demand_controller_mutations_per_s DOUBLE COMMENT 'demand that the law was given; null = saturated',
+  demand_request_ms_per_s DOUBLE COMMENT 'demand that the law was given; null = saturated',
   quota_publish_messages_per_s DOUBLE COMMENT 'quota that the law divided; null = none',
   quota_publish_bytes_per_s DOUBLE COMMENT 'quota that the law divided; null = none',
   quota_dispatch_messages_per_s DOUBLE COMMENT 'quota that the law divided; null = none',
@@ -30,6 +32,7 @@ CREATE TABLE limits (
   quota_total_messages_per_s DOUBLE COMMENT 'quota that the law divided; null = none',
   quota_total_bytes_per_s DOUBLE COMMENT 'quota that the law divided; null = none',
   quota_controller_mutations_per_s DOUBLE COMMENT 'quota that the law divided; null = none',
+  quota_request_ms_per_s DOUBLE COMMENT 'quota that the law divided; null = none',
   publish_messages_reason_code INT COMMENT 'why publish_messages_per_s is what it is',
   publish_messages_reason_numbers ARRAY<DOUBLE> COMMENT 'the numbers of the reason; null = the limit is no law\'s',
   publish_bytes_reason_code INT COMMENT 'why publish_bytes_per_s is what it is',
@@ -44,6 +47,8 @@ CREATE TABLE limits (
   total_bytes_reason_numbers ARRAY<DOUBLE> COMMENT 'the numbers of the reason; null = the limit is no law\'s',
   controller_mutations_reason_code INT COMMENT 'why controller_mutations_per_s is what it is',
   controller_mutations_reason_numbers ARRAY<DOUBLE> COMMENT 'the numbers of the reason; null = the limit is no law\'s',
+  request_ms_reason_code INT COMMENT 'why request_ms_per_s is what it is',
+  request_ms_reason_numbers ARRAY<DOUBLE> COMMENT 'the numbers of the reason; null = the limit is no law\'s',
   ended_because STRING COMMENT 'silent, departed or group_deleted; null = the limit did not end'
 )
 USING delta

@@ -17,6 +17,7 @@ CREATE TABLE usage (
   total_messages_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
   total_bytes_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
   controller_mutations_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
+  request_ms_per_s DOUBLE COMMENT 'used rate per second; null = unchanged since the last report, or not reported',
   throttled_publish_messages_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
   throttled_publish_bytes_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
   throttled_dispatch_messages_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
@@ -24,12 +25,14 @@ CREATE TABLE usage (
   throttled_total_messages_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
   throttled_total_bytes_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
   throttled_controller_mutations_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
+  throttled_request_ms_per_s DOUBLE COMMENT 'refused or delayed per second; null = not reported',
   broker_started_at TIMESTAMP COMMENT 'the broker\'s start; null = not reported',
   counter_publish_messages DOUBLE COMMENT 'used since broker_started_at; null = not counted',
   counter_publish_bytes DOUBLE COMMENT 'used since broker_started_at; null = not counted',
   counter_dispatch_messages DOUBLE COMMENT 'used since broker_started_at; null = not counted',
   counter_dispatch_bytes DOUBLE COMMENT 'used since broker_started_at; null = not counted',
-  counter_controller_mutations DOUBLE COMMENT 'used since broker_started_at; null = not counted'
+  counter_controller_mutations DOUBLE COMMENT 'used since broker_started_at; null = not counted',
+  counter_request_ms DOUBLE COMMENT 'used since broker_started_at; null = not counted'
 )
 USING delta
 PARTITIONED BY (date)

@@ -47,7 +47,7 @@ GROUP_FILES = (
 )
 QUOTAS = (
     *("write 10MB/min", "read 1000 reqs/sec", "Read 5G / hour", "1048576 bytes/sec"),
-    *("5 mutations/s", "both 1.5K bytes/day", "1000 reqs/sec"),
+    *("5 mutations/s", "200 ms/s", "both 1.5K bytes/day", "1000 reqs/sec"),
 )
 _QUOTA_TOKENS = (*"0123456789.", *" /eE-+", *("MB", "K", "min", "/s", "bytes", "read"), *TEXTS)
 NAMES = ("acme", "acme::orders", "user=alice,client=<default>", "client=app%2D1", "a/b/c")

@@ -18,6 +18,7 @@ import pulsar
 import pytest
 import yaml
 
+from quotaplane.model import DIMENSIONS
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import Settings
 from tests.job import begin_history
@@ -222,7 +223,7 @@ def test_a_topic_is_held_from_its_first_message_on_though_nobody_is_there(scene:
 def test_a_clean_stop_leaves_what_on_exit_says(scene: Scene, on_exit: str) -> None:
     topics = [scene.topic("a"), scene.topic("b", partitions=2)]
     scene.rest.put_group(scene.group, publish_messages_per_s=90, dispatch_messages_per_s=70)
-    quotas = np.full((1, 7), np.nan)
+    quotas = np.full((1, len(DIMENSIONS)), np.nan)
     quotas[0, 0] = 90
     put_groups(scene.settings.history, [scene.group], quotas, "test")
     scene.limits.send(publish=90, safe_publish=30)

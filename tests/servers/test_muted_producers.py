@@ -12,6 +12,7 @@ import numpy as np
 import pulsar
 import pytest
 
+from quotaplane.model import DIMENSIONS
 from quotaplane.pulsar.client import close_quietly
 from quotaplane.registry.table import put_groups
 from quotaplane.settings.transports import STOCK_REPORTS
@@ -96,7 +97,7 @@ def muted(pulsar_server: PulsarServer, tmp_path: Path) -> Iterator[tuple[Publish
     limits_topic = rest.create_topic(f"persistent://public/default/limits-{name}")
     conf = conf_for(pulsar_server, tmp_path, limits_topic, take_over=True)
     settings = begin_history(conf)
-    quotas = np.full((1, 7), np.nan)
+    quotas = np.full((1, len(DIMENSIONS)), np.nan)
     quotas[0, 1] = QUOTA
     put_groups(settings.history, [group], quotas, "test")
     limits = Limits(settings, pulsar_server.service_url, group)

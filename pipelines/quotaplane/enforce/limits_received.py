@@ -25,8 +25,8 @@ FORGET_AFTER_MS: Final = 600_000
 class ClusterLimits:
     """Limits by (broker, group), whatever order messages come in, and however often.
 
-    Only publish and dispatch are kept: stock brokers have no rate for totals or mutations, and
-    nothing to hold requests to terms with. NaN stands for what no message had.
+    Only publish and dispatch are kept: stock brokers have no rate for totals, mutations or request
+    time, and nothing to hold requests to terms with. NaN stands for what no message had.
 
     Of several messages the one with the newest version holds, but one whose lease is not over goes
     before one whose lease is: a version that somebody made up shuts out the real ones for a lease,
@@ -51,7 +51,7 @@ class ClusterLimits:
         self.safe_changes = 0
         """Number of changes of safe limits."""
         self.not_enforced = 0
-        """Messages with totals, mutations or terms, which rates of topics cannot express."""
+        """Messages with totals, mutations, request time or terms: rates of topics can't."""
         self.ignored = 0
         """Messages for brokers or groups beyond the bound for unlisted ones."""
 

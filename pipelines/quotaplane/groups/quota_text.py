@@ -1,8 +1,8 @@
 """Quotas as people write them: ``write 10MB/min``, ``1000 reqs/sec``.
 
 The words, units and timeframes are those of ZooKeeper's throttle quotas: a type (read or write; by
-default both), an amount of bytes (K to P) or requests, and a timeframe. ``mutations`` are Kafka's
-(KIP-599), of topics and partitions, and have no type.
+default both), an amount of bytes (K to P) or requests, and a timeframe. Kafka's ``mutations`` of
+topics and partitions (KIP-599) and its ``milliseconds`` of request threads (KIP-124) have no type.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _SIZES: Final = {
 _UNITS: Final = {
     "bytes": ("byte", "bytes"),
     "messages": ("req", "reqs", "request", "requests"),
+    "milliseconds": ("ms", "millisecond", "milliseconds"),
 }
 """Words for units that are written differently from their names."""
 
 _WORDS: Final = {
     unit: _UNITS.get(unit, (unit.removesuffix("s"), unit))
-    for unit in dict.fromkeys((*_UNITS, *(one.unit for one in DECLARED_DIMENSIONS)))
+    for unit in dict.fromkeys(("bytes", *(one.unit for one in DECLARED_DIMENSIONS)))
 }
 _KINDS: Final = {word: unit for unit, words in _WORDS.items() for word in words}
 
@@ -80,7 +81,7 @@ class GivenQuota(NamedTuple):
 
 
 def parse_quota(text: str) -> GivenQuota:
-    """Read ``[read|write|both] NUMBER[B|K|M|G|T|P] [bytes|requests|mutations] / TIMEFRAME``.
+    """Read ``[read|write|both] NUMBER[B|K|M|G|T|P] [bytes|requests|mutations|ms] / TIMEFRAME``.
 
     ZooKeeper's own examples, which say nothing of reads or writes, are of both together:
 
@@ -97,6 +98,11 @@ def parse_quota(text: str) -> GivenQuota:
     GivenQuota(dimension='dispatch_bytes', rate_per_s=1491308.088888889, timeframe_s=3600)
     >>> parse_quota("5 mutations/s")
     GivenQuota(dimension='controller_mutations', rate_per_s=5.0, timeframe_s=1)
+
+    20 percent of Kafka's request_percentage:
+
+    >>> parse_quota("200 ms/s")
+    GivenQuota(dimension='request_ms', rate_per_s=200.0, timeframe_s=1)
 
     Raises:
         InputError: says which part is wrong, and what may be there.

@@ -236,7 +236,9 @@ RECORDING: Final = appended(
     by_date=True,
 )
 
-_AMOUNT: Final = "used on this day: messages, bytes or partitions, not a rate; null = not reported"
+_AMOUNT: Final = (
+    "used on this day: messages, bytes, partitions or milliseconds, not a rate; null = not reported"
+)
 
 USAGE_DAILY: Final = Table(
     "usage_daily",

@@ -101,7 +101,7 @@ def test_counters_go_on_over_reports_and_over_a_time_without_the_group() -> None
 
 def test_many_groups_are_counted_and_limited_at_once() -> None:
     rig = Rig(groups=["g", "h"], dimensions=DIMENSIONS, uses_ids=True)
-    used = np.arange(14.0).reshape(2, 7)
+    used = np.arange(2.0 * len(DIMENSIONS)).reshape(2, -1)
     rig.client.use_all(used, refused=2 * used)
     found = rig.report()
     assert found.headers["uses_ids"].to_pylist() == [True]
@@ -143,7 +143,7 @@ def test_a_name_that_can_be_no_groups_is_refused_and_nothing_is_attached() -> No
     with pytest.raises(InputError, match="can't be the name of a group"):
         rig.client.attach(["g", "a\nb"])
     assert rig.client.groups == ()
-    assert rig.client.limits().shape == (0, 7)
+    assert rig.client.limits().shape == (0, len(DIMENSIONS))
 
 
 def test_what_could_not_be_sent_is_in_the_next_report() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quotaplane.model import DIMENSIONS
 from quotaplane.registry.table import delete_groups, put_groups
 from tests.unit.enforce.enforce_cluster import HELD, NAMESPACE, FakePulsar
 from tests.unit.enforce.test_enforce_takeover import record
@@ -90,7 +91,7 @@ async def test_only_the_dimension_that_is_hidden_is_given_back(cluster: FakePuls
 
 
 async def test_what_an_earlier_run_took_over_is_given_back(cluster: FakePulsar) -> None:
-    quotas = np.full((3, 7), np.nan)
+    quotas = np.full((3, len(DIMENSIONS)), np.nan)
     quotas[:, 0] = 300.0, 69.5, 50.0
     put_groups(cluster.history, ["g", "early", "zero"], quotas, "test")
     cluster.put("g")

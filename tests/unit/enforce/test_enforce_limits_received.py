@@ -16,7 +16,7 @@ from quotaplane.enforce.limits_received import (
     MOST_UNLISTED_GROUPS,
     ClusterLimits,
 )
-from quotaplane.model import FloatArray, group_id
+from quotaplane.model import DIMENSIONS, FloatArray, group_id
 from quotaplane.wire.limits import decode_limits, encode_limits
 
 T0 = 1_700_000_000_000
@@ -113,7 +113,7 @@ def test_what_can_not_be_enforced_is_noticed() -> None:
     receive(received)
     assert received.not_enforced == 0
     receive(received, throttles=['{"*":{"mode":"hard"}}'], safe=[1.0], seq=2)
-    receive(received, limits=np.full((1, 7), 5.0), seq=3)
+    receive(received, limits=np.full((1, len(DIMENSIONS)), 5.0), seq=3)
     assert received.not_enforced == 2
 
 

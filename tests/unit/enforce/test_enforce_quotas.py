@@ -14,6 +14,7 @@ import pytest
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.quota_table import QuotaTable
+from quotaplane.model import DIMENSIONS
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
 from tests.job import write_round
@@ -27,7 +28,7 @@ def history(tmp_path: Path) -> History:
 
 
 def put(history: History, policy: dict[str, Any] | None = None, **messages: float) -> None:
-    quotas = np.full((len(messages), 7), np.nan)
+    quotas = np.full((len(messages), len(DIMENSIONS)), np.nan)
     quotas[:, 0] = list(messages.values())
     rows = None if policy is None else pa.table({k: [v] for k, v in policy.items()})
     put_groups(history, list(messages), quotas, "test", policy=rows)

@@ -14,7 +14,7 @@ from quotaplane.enforce.agent.custodian import Custodian
 from quotaplane.enforce.agent.quota_table import QuotaTable
 from quotaplane.enforce.groups_in_force import GroupsInForce
 from quotaplane.enforce.rate_writes import Moves
-from quotaplane.model import FloatArray
+from quotaplane.model import DIMENSIONS, FloatArray
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.registry.table import delete_groups, list_groups, put_groups
 from quotaplane.settings import History
@@ -32,7 +32,7 @@ LATER = np.array([LATER_MS, LATER_MS])
 
 
 def record(history: History, *groups: str, messages: float, of_bytes: float = np.nan) -> None:
-    quotas = np.full((len(groups), 7), np.nan)
+    quotas = np.full((len(groups), len(DIMENSIONS)), np.nan)
     quotas[:, :2] = messages, of_bytes
     put_groups(history, list(groups), quotas, "test")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quotaplane.group_sync.changes import Puts, absent, created_by, puts, taken, unfit
 from quotaplane.groups.pulsar_fields import NO_FIELDS
-from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
+from quotaplane.model import BASIC, DIMENSIONS, RATE_COLUMNS, FloatArray
 from quotaplane.pulsar_admin.resource_groups import to_cluster
 from quotaplane.registry.rows_after import ROWS
 from tests.unit.wire.test_collisions import ONE, OTHER
@@ -54,7 +54,7 @@ def planned(
 )
 def test_copies_of_new_groups(cluster: list[float], copy: list[float], wanted: list[float]) -> None:
     found = planned(["g"], np.array([cluster]), table(), {"g": copy})
-    np.testing.assert_array_equal(found.quotas[0], [*wanted, NAN, NAN, NAN])
+    np.testing.assert_array_equal(found.quotas[0], [*wanted, *[NAN] * (len(DIMENSIONS) - BASIC)])
     assert found.revived == found.hidden == (["g"] if wanted[:2] != cluster[:2] else [])
 
 

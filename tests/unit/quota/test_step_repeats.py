@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quotaplane.arrow import unpack
-from quotaplane.model import Mode, Round, Transition
+from quotaplane.model import DIMENSIONS, Mode, Round, Transition
 from quotaplane.quota.estimate.demand_estimates import Doubt
 from quotaplane.quota.learning import DONE
 from quotaplane.quota.outcome import Outcome
@@ -193,7 +193,7 @@ def test_stories_have_all_that_could_make_a_difference() -> None:
     assert seen >= {
         *(one.value for one in Transition),
         *(f"mode {mode.value}" for mode in Mode),
-        *(f"dimension {dimension}" for dimension in range(7)),
+        *(f"dimension {dimension}" for dimension in range(len(DIMENSIONS))),
         *(f"broker {status}" for status in ("live", "stale", "gone")),
         *(f"ended: {why}" for why in ("silent", "group_deleted")),
         *there,

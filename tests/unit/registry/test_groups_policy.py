@@ -11,6 +11,7 @@ import pytest
 
 from quotaplane.errors import InputError
 from quotaplane.groups.policy_options import DEFAULTS, FLOOR_COLUMNS, JSON_COLUMNS, POLICY_COLUMNS
+from quotaplane.model import DIMENSIONS
 from quotaplane.registry.table import get_group, put_groups
 from quotaplane.settings import History
 from tests.unit.registry.groups_cases import Command, quota, version, warned
@@ -112,7 +113,7 @@ def test_many_warnings_are_cut_short(history: History) -> None:
 
 
 def test_quotas_and_policies_of_another_shape_or_sign_are_refused(history: History) -> None:
-    with pytest.raises(InputError, match=r"shape \(1, 7\), not \(1, 3\)"):
+    with pytest.raises(InputError, match=rf"shape \(1, {len(DIMENSIONS)}\), not \(1, 3\)"):
         put_groups(history, ["g"], np.zeros((1, 3)), "ann")
     with pytest.raises(InputError, match=r"group 'g': publish_bytes_per_s: must be 0 or more"):
         put_groups(history, ["g"], quota(1.0, -1.0), "ann")

@@ -12,6 +12,7 @@ import pytest
 
 from quotaplane.errors import GroupInUseError, UnknownGroupError
 from quotaplane.history.store import open_table
+from quotaplane.model import DIMENSIONS
 from quotaplane.registry.attachments import attach, delete_unattached, list_attachments
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.current_groups import GroupSnapshot
@@ -451,7 +452,9 @@ def test_a_field_that_was_changed_at_the_same_time_is_not_lost(
         async def get(self) -> GroupSnapshot:
             found = await FreshGroups.get(self)
             policy = pa.table({"pulsar_fields": [json.dumps({MSGS: 5})]})
-            put_groups(served.history, ["a"], np.full((1, 7), NAN), "x", policy=policy)
+            put_groups(
+                served.history, ["a"], np.full((1, len(DIMENSIONS)), NAN), "x", policy=policy
+            )
             return found
 
     with monkeypatch.context() as patched:

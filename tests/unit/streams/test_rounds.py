@@ -12,7 +12,7 @@ from quotaplane.errors import HistoryError, QuotaplaneError, TransportError
 from quotaplane.history.stamped_rows import stamped
 from quotaplane.history.tables import TABLES
 from quotaplane.laws.explain import reason_text
-from quotaplane.model import BASIC, COUNTER_COLUMNS, RATE_COLUMNS, Round, group_id
+from quotaplane.model import BASIC, COUNTER_COLUMNS, DIMENSIONS, RATE_COLUMNS, Round, group_id
 from quotaplane.quota.state import ShardState
 from quotaplane.round_counts import RoundCounts, merged
 from quotaplane.streams.query_failures import known_failure
@@ -203,10 +203,11 @@ def test_brokers_are_told_what_their_groups_mode_says(mode: str, sent: float | N
     _, outputs = PROGRAM.run(ShardState(), arrived, Batch(0, 1, 1_000))
     found = tables(outputs)
     messages = [decode_limits(row["value"]) for row in found.get("messages", [])]
-    assert [m.limits.tolist() for m in messages] == ([] if sent is None else [[[sent] * 7]])
+    expected = [[sent] * len(DIMENSIONS)]
+    assert [m.limits.tolist() for m in messages] == ([] if sent is None else [expected])
     for message in messages:
         assert message.safe_limits is not None
-        assert message.safe_limits.tolist() == [[sent] * 7]
+        assert message.safe_limits.tolist() == expected
     (row,) = found["limits"]
     assert (row[RATE_COLUMNS[0]], row["enforced"]) == (5.0, mode == "hard")
     text = reason_text(
@@ -309,5 +310,5 @@ def test_usage_has_counters_and_the_start_of_the_brokers_that_report_them() -> N
     }
     started = datetime.fromtimestamp(NOON_MS / 1000 - 5, timezone.utc)
     assert [rows[name]["broker_started_at"] for name in ("b1", "b2", "b3")] == [started, None, None]
-    assert [rows["b1"][name] for name in COUNTER_COLUMNS] == [2.0**52, 7.0, None, 0.0, None]
-    assert [rows["b3"][name] for name in COUNTER_COLUMNS] == [None] * 5
+    assert [rows["b1"][name] for name in COUNTER_COLUMNS] == [2.0**52, 7.0, None, 0.0, None, None]
+    assert [rows["b3"][name] for name in COUNTER_COLUMNS] == [None] * len(COUNTER_COLUMNS)

@@ -80,11 +80,12 @@ def test_a_petabyte_is_the_largest_unit() -> None:
         ("10 XB/s", "'xb' must be B, K, M, G, T or P, or one of bytes, requests"),
         ("10EB/s", "'eb' must be B"),
         ("10 bytes requests/s", "'bytes' must be B"),
-        ("1000/s", "does not say of what: bytes, requests or mutations"),
+        ("1000/s", "does not say of what: bytes, requests, mutations or milliseconds"),
         ("read 1000 / s", "does not say of what"),
         ("10K requests/s", "'k' is for bytes, not for requests"),
         ("5M mutations/s", "'m' is for bytes, not for mutations"),
         ("write 5 mutations/s", "mutations are neither read nor written"),
+        ("read 5 ms/s", "milliseconds are neither read nor written"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, problem: str) -> None:

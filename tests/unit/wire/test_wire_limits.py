@@ -47,7 +47,7 @@ def test_only_the_dimensions_that_are_given_are_written() -> None:
         f"{safe}{name}_per_s" for safe in ("", "safe_") for name in ("publish_bytes", "total_bytes")
     }
     found = decode_limits(value)
-    assert found.limits[0].tolist() == [INF, 5.0, INF, INF, INF, 7.0, INF]
+    assert found.limits[0].tolist() == [INF, 5.0, INF, INF, INF, 7.0, INF, INF]
     with pytest.raises(ValueError, match="argument 2 is longer"):
         limits_message(dimensions=("publish_bytes",))
 

@@ -82,10 +82,10 @@ def test_what_is_in_force_is_told_group_by_group() -> None:
 
 
 def test_further_dimensions_beside_reports_that_have_none() -> None:
-    usage = np.array([[1.0, 2.0, 3.0, 4.0, NAN, NAN, 7.0], [NAN] * 7])
-    throttled = np.array([[0.0, 0.0, 0.0, 0.0, NAN, NAN, 0.5], [NAN] * 7])
-    limits = np.full((2, 7), [NAN, NAN, NAN, NAN, 9.0, np.inf, 8.0])
-    counters = np.array([[1.0, 2.0, NAN, 0.0, 5.0], [NAN] * 5])
+    usage = np.array([[1.0, 2.0, 3.0, 4.0, NAN, NAN, 7.0, 8.0], [NAN] * 8])
+    throttled = np.array([[0.0, 0.0, 0.0, 0.0, NAN, NAN, 0.5, NAN], [NAN] * 8])
+    limits = np.full((2, 8), [NAN, NAN, NAN, NAN, 9.0, np.inf, 8.0, NAN])
+    counters = np.array([[1.0, 2.0, NAN, 0.0, 5.0, 6.0], [NAN] * 6])
     told = own_report(
         broker="b2", usage=usage, throttled=throttled, limits=limits, counters=counters
     )

@@ -84,8 +84,9 @@ class LimitsListener:
             self.received.forget(self._steady_ms())
         if self.received.not_enforced:
             text = (
-                "limits on totals or controller mutations, and throttle terms, are ignored: stock "
-                "brokers enforce only publish and dispatch (docs/explain/enforcer.md)"
+                "limits on totals, controller mutations or request time, and throttle terms, are "
+                "ignored: stock brokers enforce only publish and dispatch "
+                "(docs/explain/enforcer.md)"
             )
             self._conditions.note(IGNORED_LIMITS, "", text)
         if self._keys is None and self._seems_signed:

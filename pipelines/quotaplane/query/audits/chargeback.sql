@@ -2,7 +2,7 @@
 --
 -- Of the days that are over and that `quotaplane maintain` has made rows of in usage_daily. The
 -- tenant is the part of a group's name before the first "/" or "::". used and throttled are
--- messages, bytes or partitions; throttled is empty if no broker reports it. covered: the part of
+-- messages, bytes, partitions or milliseconds; throttled is empty if no broker reports it. covered: the part of
 -- the day, 0 to 1, for which the reports of the tenant's brokers are there: of the broker with
 -- the least, which least_covered names (empty: all have the whole day), and the mean. What is
 -- missing, the audit coverage has. by_counters: true: used is exact, from counters of the brokers.

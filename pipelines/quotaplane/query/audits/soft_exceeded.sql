@@ -2,7 +2,7 @@
 --
 -- The use of all brokers, of a group and of all groups below it, is compared with the quota
 -- whenever a report changed it, while the group's mode was soft or shadow, or its
--- enforcement_percent below 100. excess: messages, bytes or partitions above the quota. One row per
+-- enforcement_percent below 100. excess: messages, bytes, partitions or milliseconds above the quota. One row per
 -- unbroken run; until_at is empty while it lasts.
 -- :tolerance = 0.05  fraction of the quota by which the use may exceed it
 WITH soft_times AS (

@@ -1,6 +1,6 @@
 -- Who was throttled, how much, and why?
 --
--- One row per broker and group. throttled: messages, bytes or partitions that the broker refused or
+-- One row per broker and group. throttled: messages, bytes, partitions or milliseconds that the broker refused or
 -- delayed; empty: it does not report that, and is listed if it used :saturated_from of an enforced
 -- limit, or more. reports: so many of its reports say so. limit_per_s and reason: of the limit in
 -- force in the worst report; empty: none was known.

@@ -1,6 +1,6 @@
 -- Which groups used most, of each dimension?
 --
--- used: messages, bytes or partitions. throttled: what brokers refused or delayed; empty: no broker
+-- used: messages, bytes, partitions or milliseconds. throttled: what brokers refused or delayed; empty: no broker
 -- reports that. For whole days the view daily_values is faster.
 -- :top = 10  so many groups of each dimension
 WITH totals AS (

@@ -1,4 +1,4 @@
--- Usage as amounts: messages, bytes or partitions of each report.
+-- Usage as amounts: messages, bytes, partitions or milliseconds of each report.
 --
 -- An amount is what the broker's counter grew by since its report before, however many were lost in
 -- between; its first report has all since its start, if the job ran then. Once a counter is missing

@@ -2,7 +2,7 @@
 
 import { UNITS } from "./declared.js";
 
-const SHORT = { messages: "msg", bytes: "B", mutations: "partitions" };
+const SHORT = { messages: "msg", bytes: "B", mutations: "partitions", milliseconds: "ms" };
 const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });

@@ -38,7 +38,7 @@ final class Envelope {
         if (!Arrays.equals(begin, head)) {
             String shown = HexFormat.ofDelimiter(" ").formatHex(begin);
             throw new RefusedMessageException(
-                    "not a " + type + ": begins with " + (shown.isEmpty() ? "nothing" : shown));
+                    "no " + type + ": begins with " + (shown.isEmpty() ? "nothing" : shown));
         }
         return new ProtoReader(type, value, keys == null ? value.length : keys.verify(value));
     }

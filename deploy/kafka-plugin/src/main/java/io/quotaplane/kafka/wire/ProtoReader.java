@@ -151,6 +151,6 @@ final class ProtoReader {
 
     RefusedMessageException malformed() {
         return new RefusedMessageException(
-                "not a " + type + ", or truncated: " + end + " bytes");
+                "no " + type + ", or truncated: " + end + " bytes");
     }
 }
