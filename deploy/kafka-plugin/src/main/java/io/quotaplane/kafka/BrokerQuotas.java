@@ -49,7 +49,7 @@ public final class BrokerQuotas {
         double unset = settings.bounds().strict() ? 0 : Double.POSITIVE_INFINITY;
         received = new ReceivedLimits(settings.brokerName(), wallNowMs, unset, unset);
         limits = new LimitsInForce(received, settings.bounds());
-        meter = new UsageMeter(settings.bounds(), steadyNowMs);
+        meter = new UsageMeter(steadyNowMs);
         reports =
                 new ReportBuilder(settings.brokerName(), wallNowMs, settings.bounds().strict());
     }
@@ -90,7 +90,7 @@ public final class BrokerQuotas {
     /** The next report: what was used since the last one. */
     public byte[] report(long steadyNowMs, Rates rates) {
         int windowMs = (int) Math.min(meter.windowMs(steadyNowMs), Integer.MAX_VALUE);
-        Map<String, GroupUsage> usage = meter.take(limits, rates);
+        Map<String, GroupUsage> usage = meter.take(steadyNowMs, limits, rates);
         lastUsage = usage;
         byte[] report = reports.next(windowMs, usage, limits, received.acknowledged());
         if (reports.sequence() % FORGET_EVERY_REPORTS == 0) {

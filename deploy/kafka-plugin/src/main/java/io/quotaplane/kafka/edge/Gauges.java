@@ -125,13 +125,14 @@ public final class Gauges {
                 () -> limits.limit(of.tag, of.kind),
                 name("limit-target", "Limit per second that the one in force steps to", of),
                 () -> limits.target(of.tag, of.kind),
-                name("rate", "Use per second", of),
-                () -> plugin.measured().used(of.tag, of.kind),
+                name("rate", "Use per second in the last report", of),
+                () -> last(of).used()[of.kind.ordinal()],
                 name("throttled-rate", "Use per second that the limit prevents", of),
-                () -> {
-                    GroupUsage last = plugin.quotas().lastUsage().get(of.tag);
-                    return last == null ? 0 : last.throttled()[of.kind.ordinal()];
-                });
+                () -> last(of).throttled()[of.kind.ordinal()]);
+    }
+
+    private GroupUsage last(Bucket of) {
+        return plugin.quotas().lastUsage().getOrDefault(of.tag, GroupUsage.NONE);
     }
 
     private MetricName name(String name, String description, Bucket of) {

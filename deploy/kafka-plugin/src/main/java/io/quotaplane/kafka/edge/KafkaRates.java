@@ -17,32 +17,52 @@ import org.apache.kafka.common.metrics.stats.Rate;
 
 /**
  * The broker's own metrics of groups: Kafka keeps one for each bucket while it is in use, and for an
- * hour after that. Any thread may call it.
+ * hour after that. One thread looks; any may do the rest.
  */
 public final class KafkaRates implements Rates {
     private static final String TOKENS = "tokens";
     private static final Map<String, QuotaKind> KINDS =
             QuotaKind.ALL.stream().collect(Collectors.toMap(kind -> kind.metricGroup, kind -> kind));
 
-    private final Map<String, Buckets> byTag = new ConcurrentHashMap<>();
+    private final Map<String, Group> byTag = new ConcurrentHashMap<>();
     private final double nominalWindowS;
 
-    private static final class Buckets {
-        /** The rates of all buckets of the group's clients, by kind. */
-        final List<Set<KafkaMetric>> used =
-                QuotaKind.ALL.stream().map(Buckets::newSet).toList();
+    private static final class Group {
+        /** What is recorded in all buckets of the group's clients, by kind. */
+        final List<Map<KafkaMetric, RecordedAmounts>> buckets =
+                QuotaKind.ALL.stream().map(Group::none).toList();
 
         /** The bucket that the limit is for, by kind. */
         final Map<QuotaKind, KafkaMetric> limited = new ConcurrentHashMap<>();
 
+        /** Written by the thread that looks. */
+        final double[] amounts = new double[QuotaKind.COUNT];
+
         volatile KafkaMetric tokens;
 
-        private static Set<KafkaMetric> newSet(QuotaKind kind) {
-            return ConcurrentHashMap.newKeySet();
+        private static Map<KafkaMetric, RecordedAmounts> none(QuotaKind kind) {
+            return new ConcurrentHashMap<>();
         }
 
-        boolean isEmpty() {
-            return tokens == null && used.stream().allMatch(Set::isEmpty);
+        void add(QuotaKind kind, KafkaMetric metric) {
+            boolean isShared = !metric.metricName().tags().containsKey(BuiltInQuotas.USER_TAG);
+            if (!metric.metricName().name().equals(TOKENS)) {
+                var amounts = new RecordedAmounts(metric, TopicThread.steadyMs());
+                buckets.get(kind.ordinal()).putIfAbsent(metric, amounts);
+                if (isShared) {
+                    limited.put(kind, metric);
+                }
+            } else if (isShared) {
+                tokens = metric;
+            }
+        }
+
+        /** Returns whether nothing is left. */
+        boolean remove(QuotaKind kind, KafkaMetric metric) {
+            buckets.get(kind.ordinal()).remove(metric);
+            limited.remove(kind, metric);
+            tokens = tokens == metric ? null : tokens;
+            return tokens == null && buckets.stream().allMatch(Map::isEmpty);
         }
     }
 
@@ -61,23 +81,10 @@ public final class KafkaRates implements Rates {
             byTag.compute(
                     metric.metricName().tags().get(ClientTags.GROUP_TAG),
                     (tag, known) -> {
-                        Buckets group = known == null ? new Buckets() : known;
-                        put(group, kind, metric);
+                        Group group = known == null ? new Group() : known;
+                        group.add(kind, metric);
                         return group;
                     });
-        }
-    }
-
-    private static void put(Buckets group, QuotaKind kind, KafkaMetric metric) {
-        MetricName name = metric.metricName();
-        boolean isShared = !name.tags().containsKey(BuiltInQuotas.USER_TAG);
-        if (!name.name().equals(TOKENS)) {
-            group.used.get(kind.ordinal()).add(metric);
-            if (isShared) {
-                group.limited.put(kind, metric);
-            }
-        } else if (isShared) {
-            group.tokens = metric;
         }
     }
 
@@ -87,12 +94,7 @@ public final class KafkaRates implements Rates {
         if (kind != null) {
             byTag.computeIfPresent(
                     metric.metricName().tags().get(ClientTags.GROUP_TAG),
-                    (tag, group) -> {
-                        group.used.get(kind.ordinal()).remove(metric);
-                        group.limited.remove(kind, metric);
-                        group.tokens = group.tokens == metric ? null : group.tokens;
-                        return group.isEmpty() ? null : group;
-                    });
+                    (tag, group) -> group.remove(kind, metric) ? null : group);
         }
     }
 
@@ -106,39 +108,49 @@ public final class KafkaRates implements Rates {
         return isTokens || name.name().equals(kind.rateMetric) ? kind : null;
     }
 
+    /** Count what was recorded since the last look; the time between two is less than a window. */
+    void look(long nowMs) {
+        for (Group group : byTag.values()) {
+            for (QuotaKind kind : QuotaKind.ALL) {
+                double more = 0;
+                for (RecordedAmounts bucket : group.buckets.get(kind.ordinal()).values()) {
+                    more += bucket.more(nowMs);
+                }
+                group.amounts[kind.ordinal()] += kind.fromKafka(more);
+            }
+        }
+    }
+
     @Override
     public Set<String> tags() {
         return Collections.unmodifiableSet(byTag.keySet());
     }
 
     @Override
-    public double used(String tag, QuotaKind kind) {
-        Buckets group = byTag.get(tag);
-        double sum = 0;
-        if (group != null) {
-            for (KafkaMetric metric : group.used.get(kind.ordinal())) {
-                sum += kind.fromKafka(value(metric));
-            }
-        }
-        return sum;
+    public double amount(String tag, QuotaKind kind) {
+        Group group = byTag.get(tag);
+        return group == null ? 0 : group.amounts[kind.ordinal()];
     }
 
     @Override
     public double limited(String tag, QuotaKind kind) {
-        Buckets group = byTag.get(tag);
-        KafkaMetric metric = group == null ? null : group.limited.get(kind);
+        KafkaMetric metric = limitedMetric(tag, kind);
         return metric == null ? Double.NaN : kind.fromKafka(value(metric));
+    }
+
+    private KafkaMetric limitedMetric(String tag, QuotaKind kind) {
+        Group group = byTag.get(tag);
+        return group == null ? null : group.limited.get(kind);
     }
 
     @Override
     public double windowS(String tag, QuotaKind kind) {
-        Buckets group = byTag.get(tag);
-        KafkaMetric metric = group == null ? null : group.limited.get(kind);
+        KafkaMetric metric = limitedMetric(tag, kind);
         if (metric != null && metric.measurable() instanceof Rate rate) {
             try {
                 // Without the metric's lock, as Kafka's own QuotaUtils asks for it.
                 return rate.windowSize(metric.config(), System.currentTimeMillis()) / 1000.0;
-            } catch (ConcurrentModificationException firstSamplesOfTheWindow) {
+            } catch (ConcurrentModificationException firstSamplesOfTheRate) {
                 return nominalWindowS;
             }
         }
@@ -147,12 +159,12 @@ public final class KafkaRates implements Rates {
 
     @Override
     public double tokens(String tag) {
-        Buckets group = byTag.get(tag);
+        Group group = byTag.get(tag);
         KafkaMetric metric = group == null ? null : group.tokens;
         return metric == null ? Double.NaN : value(metric);
     }
 
-    private static double value(KafkaMetric metric) {
+    static double value(KafkaMetric metric) {
         return metric.metricValue() instanceof Double value && Double.isFinite(value) ? value : 0;
     }
 }

@@ -137,10 +137,6 @@ public final class Plugin {
         return topics;
     }
 
-    KafkaRates measured() {
-        return rates;
-    }
-
     private final class Queue implements Inbox {
         @Override
         public void limits(LimitsMessage message) throws InterruptedException {
@@ -208,6 +204,7 @@ public final class Plugin {
     }
 
     private void tick(long nowMs) {
+        rates.look(nowMs);
         Changes changes = quotas.tick(nowMs, rates);
         if (changes.tags() || !changes.kinds().isEmpty()) {
             listeners.forEach(listener -> listener.accept(changes));

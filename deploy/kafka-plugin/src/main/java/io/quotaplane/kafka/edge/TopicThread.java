@@ -23,6 +23,7 @@ final class TopicThread implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger("io.quotaplane.kafka");
     private static final Duration POLL = Duration.ofMillis(200);
     private static final long ASK_EVERY_MS = 5000;
+    private static final long ASK_AGAIN_AFTER_MS = 500;
     private static final long RETRY_AFTER_MS = 5000;
 
     private final PluginSettings settings;
@@ -107,6 +108,9 @@ final class TopicThread implements Runnable {
             }
             if (watch.hasAnswers()) {
                 say(watch.trouble());
+                if (!watch.trouble().isEmpty()) {
+                    askMs = nowMs + ASK_AGAIN_AFTER_MS;
+                }
                 wanted = watch.identities(read);
                 readMs = watch.isThere(settings.limitsTopic()) ? nowMs : readMs;
             }

@@ -6,8 +6,9 @@ package io.quotaplane.kafka.limits;
  * @param strict a group without a known limit may use the least only
  * @param leastBytesPerS no limit in bytes is lower
  * @param longestMuteS for which a cut may mute clients, in seconds
- * @param windowS length in seconds of Kafka's window for rates
- * @param mutationWindowS length in seconds of Kafka's window for controller mutations
+ * @param windowS length in seconds of Kafka's window for rates, without the sample that is being
+ *     filled
+ * @param longestWindowS the same with that sample, which is the longest that the window may be
  * @param safeValidityMs time after a lease end for which the safe limit holds; negative: for ever
  */
 public record Bounds(
@@ -15,7 +16,7 @@ public record Bounds(
         double leastBytesPerS,
         double longestMuteS,
         double windowS,
-        double mutationWindowS,
+        double longestWindowS,
         long safeValidityMs) {
     private static final double LEAST_REQUEST_MS_PER_S = 1.0;
     private static final double LEAST_MUTATIONS_PER_S = 0.01;

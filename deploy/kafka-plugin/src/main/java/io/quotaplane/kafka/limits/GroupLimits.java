@@ -3,6 +3,7 @@ package io.quotaplane.kafka.limits;
 import io.quotaplane.kafka.attachments.Scope;
 import io.quotaplane.kafka.wire.GroupIds;
 import java.util.Arrays;
+import java.util.List;
 
 /** The limits of one group by kind, per second; infinity: none. One thread changes them. */
 final class GroupLimits {
@@ -22,6 +23,7 @@ final class GroupLimits {
 
     volatile Source source = Source.FALLBACK;
     double[] target = unlimited();
+    final List<SteppedLimit> steps = QuotaKind.ALL.stream().map(SteppedLimit::of).toList();
 
     /** Version that the targets came from, and the last one that was wholly in force; -1: none. */
     long targetEpoch = -1;

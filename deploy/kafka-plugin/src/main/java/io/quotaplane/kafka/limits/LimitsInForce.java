@@ -24,6 +24,7 @@ public final class LimitsInForce {
     private Set<String> attached = Set.of();
     private List<GroupLimits> cut = new ArrayList<>();
     private long nextEndMs = NEVER;
+    private long lastMs;
 
     public LimitsInForce(ReceivedLimits received, Bounds bounds) {
         this.received = received;
@@ -99,7 +100,8 @@ public final class LimitsInForce {
             }
             cut = all;
         }
-        tags |= stepAll(cut, rates, changed);
+        tags |= stepAll(cut, rates, (nowMs - lastMs) / 1000.0, changed);
+        lastMs = nowMs;
         return new Changes(changed, tags || isOther);
     }
 
@@ -154,7 +156,11 @@ public final class LimitsInForce {
     }
 
     /** Step towards the targets; keeps those in {@code cut} that are not there yet. */
-    private boolean stepAll(Collection<GroupLimits> groups, Rates rates, Set<QuotaKind> changed) {
+    private boolean stepAll(
+            Collection<GroupLimits> groups,
+            Rates rates,
+            double elapsedS,
+            Set<QuotaKind> changed) {
         boolean tags = false;
         List<GroupLimits> onTheWay = new ArrayList<>();
         for (GroupLimits group : groups) {
@@ -162,7 +168,7 @@ public final class LimitsInForce {
             boolean isThere = true;
             for (QuotaKind kind : QuotaKind.ALL) {
                 double now = group.inForce[kind.ordinal()];
-                double limit = step(group, kind, rates);
+                double limit = step(group, kind, rates, elapsedS);
                 next[kind.ordinal()] = limit;
                 isThere &= limit == group.target[kind.ordinal()];
                 if (limit != now) {
@@ -182,14 +188,12 @@ public final class LimitsInForce {
         return tags;
     }
 
-    private double step(GroupLimits group, QuotaKind kind, Rates rates) {
+    private double step(GroupLimits group, QuotaKind kind, Rates rates, double elapsedS) {
         double target = group.target[kind.ordinal()];
-        double inForce = group.inForce[kind.ordinal()];
-        // Without a limit there was no rate to compare with it: Kafka's window of it begins empty.
-        if (target >= inForce || Double.isInfinite(inForce) || !kind.isBytes()) {
+        if (!kind.isBytes()) {
             return target;
         }
         double observed = rates.limited(group.tag, kind);
-        return SteppedCut.next(inForce, target, observed, bounds.windowS(), bounds.longestMuteS());
+        return group.steps.get(kind.ordinal()).step(target, observed, elapsedS, bounds);
     }
 }

@@ -3,17 +3,16 @@ package io.quotaplane.kafka.limits;
 import java.util.Set;
 
 /**
- * What the broker measures of groups, by the tag of the group. Rates are per second, in the unit of
- * the kind's dimension.
+ * What the broker measures of groups, by the tag of the group, in the unit of the kind's dimension.
  */
 public interface Rates {
     /** Groups that anything was measured of; may be read while it changes. */
     Set<String> tags();
 
-    /** Rate of all clients of a group together; 0 for a group without any. */
-    double used(String tag, QuotaKind kind);
+    /** What all clients of a group together used since the broker's start; it may only grow. */
+    double amount(String tag, QuotaKind kind);
 
-    /** Rate that Kafka compares with the group's limit; NaN if it does not. */
+    /** Rate per second that Kafka compares with the group's limit; NaN if it does not. */
     double limited(String tag, QuotaKind kind);
 
     /** Time in seconds over which Kafka takes the mean for {@code limited} now. */

@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.SortedMap;
 import java.util.TreeMap;
+import java.util.function.ToDoubleFunction;
 
 /** Makes a broker's usage reports, numbered. Not for several threads at once. */
 public final class ReportBuilder {
@@ -18,9 +19,6 @@ public final class ReportBuilder {
 
     /** Groups in one report: with long names it stays below Kafka's 1 MB. */
     static final int MOST_GROUPS = 4000;
-
-    private static final GroupUsage NONE =
-            new GroupUsage(new double[QuotaKind.COUNT], new double[QuotaKind.COUNT]);
 
     private final String broker;
     private final long startedAtMs;
@@ -58,7 +56,7 @@ public final class ReportBuilder {
         SortedMap<String, LightRule.State> states = new TreeMap<>();
         for (String tag : limits.tags()) {
             long seq = applied == null ? -1 : limits.appliedSeq(tag, applied.epoch());
-            states.put(limits.name(tag), new LightRule.State(usage.getOrDefault(tag, NONE), seq));
+            states.put(limits.name(tag), new LightRule.State(usage.getOrDefault(tag, GroupUsage.NONE), seq));
         }
         List<String> groups = rule.named(states, sequence, MOST_GROUPS);
         UsageReport report =
@@ -85,7 +83,7 @@ public final class ReportBuilder {
     }
 
     private static double[] column(
-            List<String> groups, java.util.function.ToDoubleFunction<String> value) {
+            List<String> groups, ToDoubleFunction<String> value) {
         return groups.stream().mapToDouble(value).toArray();
     }
 }

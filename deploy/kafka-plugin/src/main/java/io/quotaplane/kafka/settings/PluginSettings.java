@@ -74,8 +74,6 @@ public record PluginSettings(
     private static final String NODE_ID = "node.id";
     private static final String WINDOWS = "quota.window.num";
     private static final String WINDOW_S = "quota.window.size.seconds";
-    private static final String MUTATION_WINDOWS = "controller.quota.window.num";
-    private static final String MUTATION_WINDOW_S = "controller.quota.window.size.seconds";
 
     private static final Object REQUIRED = ConfigDef.NO_DEFAULT_VALUE;
 
@@ -120,10 +118,6 @@ public record PluginSettings(
                     .define(WINDOWS, Type.INT, 11, Range.atLeast(1), Importance.LOW,
                             "The broker's own.")
                     .define(WINDOW_S, Type.INT, 1, Range.atLeast(1), Importance.LOW,
-                            "The broker's own.")
-                    .define(MUTATION_WINDOWS, Type.INT, 11, Range.atLeast(1), Importance.LOW,
-                            "The broker's own.")
-                    .define(MUTATION_WINDOW_S, Type.INT, 1, Range.atLeast(1), Importance.LOW,
                             "The broker's own.");
 
     /**
@@ -171,7 +165,7 @@ public record PluginSettings(
                 config.getDouble(LEAST),
                 config.getLong(MUTE) / 1000.0,
                 (double) config.getInt(WINDOWS) * config.getInt(WINDOW_S),
-                (double) config.getInt(MUTATION_WINDOWS) * config.getInt(MUTATION_WINDOW_S),
+                (config.getInt(WINDOWS) + 1.0) * config.getInt(WINDOW_S),
                 config.getLong(VALIDITY));
     }
 
