@@ -20,7 +20,7 @@ env: ## make .venv with everything that tests and tools need, if it is not there
 	@./spark-submit.sh --setup test
 
 test: env ## the whole suite
-	$(PYTEST) $(PARALLEL) $(NO_JVM) tests/browser tests/spark tests/contract tests/servers
+	$(PYTEST) $(PARALLEL) $(NO_JVM) tests/browser tests/spark tests/contract tests/servers tests/jvm
 
 quick: lint types ## before each commit: ruff, mypy, and the tests that take no JVM, no server and no time
 	$(PYTEST) $(PARALLEL) $(NO_JVM) -m "not slow" --hypothesis-profile=quick
@@ -37,7 +37,7 @@ spark: env ## tests with one shared Spark session
 contract: env ## every transport against the one contract
 	$(PYTEST) tests/contract
 
-jvm: env ## throttle laws and balancing strategies beside Kafka's and Pulsar's own classes
+jvm: env ## throttle laws and balancing strategies beside Kafka's and Pulsar's own classes; the Kafka plugin
 	$(PYTEST) --nightly tests/jvm
 
 servers: env ## tests that start servers: Kafka, a Spark cluster

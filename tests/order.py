@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 _SLOW_FOLDERS: Final = ("tests/closed_loop/", "tests/simulation/")
-_WITH_JVM: Final = ("tests/spark/", "tests/contract/", "tests/servers/")
+_WITH_JVM: Final = ("tests/spark/", "tests/contract/", "tests/servers/", "tests/jvm/")
 
 
 def group_of(nodeid: str) -> str:

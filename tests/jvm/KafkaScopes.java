@@ -20,8 +20,8 @@ import scala.Option;
  * Lets Kafka's own ClientQuotaManager say which quota holds: lines on stdin, answers on stdout.
  *
  * <p>Lines, with tabs between: {@code new}; {@code put USER CLIENT QUOTA}; {@code ask USER CLIENT}.
- * Names are sanitized; in puts "" is none and {@code <default>} the default. An answer to an ask
- * has the quota and the tags of user and client, sanitized.
+ * Names are sanitized; in puts "" is none and {@code <default>} the default, and as a quota ""
+ * removes it. An answer to an ask has the quota and the tags of user and client, sanitized.
  */
 public final class KafkaScopes {
     private static final String DEFAULT = "<default>";
@@ -50,7 +50,7 @@ public final class KafkaScopes {
                         manager.updateQuota(
                                 Option.apply(user(words[1])),
                                 Option.apply(client(words[2])),
-                                Option.apply(Quota.upperBound(Double.parseDouble(words[3]))));
+                                quota(words[3]));
                 default -> out.println(answer(manager, words[1], words[2]));
             }
         }
@@ -73,6 +73,12 @@ public final class KafkaScopes {
             case DEFAULT -> ClientQuotaManager.DefaultClientIdEntity$.MODULE$;
             default -> new ClientQuotaManager.ClientIdEntity(Sanitizer.desanitize(name));
         };
+    }
+
+    private static Option<Quota> quota(String bound) {
+        return bound.isEmpty()
+                ? Option.empty()
+                : Option.apply(Quota.upperBound(Double.parseDouble(bound)));
     }
 
     private static String answer(ClientQuotaManager manager, String user, String client)

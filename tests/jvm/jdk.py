@@ -19,5 +19,6 @@ def run_jdk(program: str, *words: str, asked: bytes = b"") -> bytes:
         raise RuntimeError(f"{home} is a JRE; tests of this kind need a JDK (see README.md)")
     done = subprocess.run([home / "bin" / program, *words], input=asked, capture_output=True)
     if done.returncode:
-        raise RuntimeError(f"{program} {words[-1]} failed:\n{done.stderr.decode()[-3000:]}")
+        said = (done.stdout[-6000:] + done.stderr[-3000:]).decode(errors="replace")
+        raise RuntimeError(f"{program} {words[-1]} failed:\n{said}")
     return done.stdout

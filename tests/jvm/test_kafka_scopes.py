@@ -1,4 +1,5 @@
-"""Kafka's own ClientQuotaManager and our scopes on the same requests: the same quota and bucket."""
+"""Kafka's own ClientQuotaManager, our scopes and the plugin's built-in quotas on the same requests:
+the same quota and bucket."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ import pytest
 from quotaplane.groups.resolve import resolve, scopes_of
 from quotaplane.groups.scope import Scope, encode
 from tests.jvm.kafka_classes import ask_manager
+from tests.jvm.kafka_plugin import ask_plugin
 from tests.servers.kafka_server import kafka_jars
 
 pytestmark = pytest.mark.nightly
 
 CASES = 400
+KINDS = ("u", "c", "uc")
 NAMES = ["alice", "<default>", "a,b=c ~*"]
 SCOPES = [
     Scope(user, client)
@@ -48,6 +51,31 @@ def test_scopes_are_resolved_as_by_kafka() -> None:
     ]
     assert said == [line for case in cases for line in _ours(case)]
     assert 0.1 < said.count(NO_QUOTA) / len(said) < 0.8
+
+
+def test_built_in_quotas_are_those_of_kafka() -> None:
+    """Also the tags where no quota holds, and after quotas were removed, which Kafka remembers."""
+    random = np.random.default_rng(1)
+    lines = []
+    for size in random.integers(1, len(SCOPES), CASES).tolist():
+        # Of some kinds only, so that there are tables of one kind, and of two.
+        kinds = set(random.choice(list(KINDS), random.integers(1, 4)).tolist())
+        scopes = [scope for scope in SCOPES if _kind(scope) in kinds]
+        lines.append("builtin")
+        for turn in range(size):
+            scope = scopes[random.integers(len(scopes))]
+            quota = "" if random.random() < 0.3 else turn
+            lines.append(f"put\t{scope.user or ''}\t{scope.client or ''}\t{quota}")
+        lines += [f"ask\t{_sanitized(user)}\t{_sanitized(client)}" for user, client in REQUESTS]
+    said = ask_plugin(lines)
+    kafka = ["new" if line == "builtin" else line for line in lines]
+    assert said == ask_manager(kafka_jars(), kafka)
+    none = sum(line.startswith(NO_QUOTA) for line in said)
+    assert 0.1 < none / len(said) < 0.8
+
+
+def _kind(scope: Scope) -> str:
+    return "".join(key for key, name in zip("uc", scope, strict=True) if name is not None)
 
 
 def _ours(case: np.ndarray) -> list[str]:

@@ -32,8 +32,13 @@ def fetched_once(name: str, wanted: Path, fill: Callable[[Path], None]) -> Path:
         wanted: The Ivy file that says what is in it; another text is another folder.
         fill: Fills the folder that it is given.
     """
+    return made_once(name, wanted.read_text(), fill)
+
+
+def made_once(name: str, made_of: str, fill: Callable[[Path], None]) -> Path:
+    """The same for what is made of a text."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quotaplane"
-    folder = cache / f"{name}-{uuid.uuid5(uuid.NAMESPACE_OID, wanted.read_text()).hex[:12]}"
+    folder = cache / f"{name}-{uuid.uuid5(uuid.NAMESPACE_OID, made_of).hex[:12]}"
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)

@@ -55,6 +55,9 @@ TWO_INCARNATIONS: Final = _refused(
     "two_incarnations", "of a second program in the name of a broker"
 )
 
+ATTACHMENTS_TOPIC: Final = Condition(
+    "attachments topic", "attachments can't be published: brokers go by the earlier ones"
+)
 SPARK_LOG: Final = Condition("log of Spark", "it can't be written: its lines are lost meanwhile")
 
 # A Pulsar cluster

@@ -124,7 +124,7 @@ def _topics_of(settings: Settings) -> Iterator[_Table]:
     if not isinstance(settings.transport, DeltaTransport):
         return
     root = Path(settings.transport.path).absolute()
-    for name in REPORTS_AND_LIMITS:
+    for name in (*REPORTS_AND_LIMITS, settings.transport.attachments_topic):
         if (root / name).exists():
             yield _Table(f"topic {name}", root / name, rewritten=False, history=None)
 

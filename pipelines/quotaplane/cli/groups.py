@@ -1,4 +1,4 @@
-"""``quotaplane groups``: changes, lists, restores and imports groups; the log of changes."""
+"""``quotaplane groups``: changes, lists, restores and imports groups; attaches to them; history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Final, cast
 
-from quotaplane.cli import group_edits
+from quotaplane.cli import attachments, group_edits
 from quotaplane.cli.group_edits import add_scope_options, groups_named
 from quotaplane.cli.group_tables import brief_rows, change_rows, one_row, whole_rows
 from quotaplane.cli.history_options import add_history_options, history_of
@@ -40,6 +40,9 @@ examples:
   quotaplane groups resolve --user alice --client app-1 --conf conf/local.yaml
   quotaplane groups list --csv --conf conf/local.yaml
   quotaplane groups apply -f groups/ --prune --dry-run --conf conf/local.yaml
+
+  quotaplane groups attach batch --user alice --client "<default>" --conf conf/kafka.yaml
+  quotaplane groups detach --topic orders- --conf conf/kafka.yaml
 
   quotaplane groups import pulsar --namespaces "acme/*" --conf conf/pulsar.yaml
 
@@ -75,6 +78,11 @@ requests of that user and client id; <default> stands for all who have none. Of 
 a request the most specific one with a quota holds, alone: user and client, user and default client,
 user; then the same with the default user; then client, default client. resolve tells which.
 
+attach lets requests of a user and client id, of a tenant, a namespace or of topics use a group's
+quota, in place of the group that they used before; detach ends that; attachments lists all of them.
+A group whose name is a scope without <default> needs no attachment. The quota job publishes them
+(transport.attachments_topic).
+
 import pulsar proposes a group for each namespace of a Pulsar cluster whose topics have rates. Its
 quota is what the namespace may use today: the sum of the rates of all topics and partitions.
 --apply makes the groups, here and in the cluster, and attaches the namespaces; it changes no rate,
@@ -96,6 +104,12 @@ _EDITS: Final = {
         group_edits.restore,
         "put back what was deleted or changed",
     ),
+}
+
+
+_ATTACH: Final = {
+    "attach": (attachments.configure_attach, "let requests of somebody use a group's quota"),
+    "detach": (attachments.configure_detach, "end an attachment"),
 }
 
 
@@ -128,6 +142,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     resolve.add_argument("--client", metavar="NAME", help="none: requests without a client id")
     _configure_import(actions.add_parser("import", help="propose groups from rates set elsewhere"))
+    author = group_edits.author_options()
+    for name, (configure_attach, text) in _ATTACH.items():
+        configure_attach(actions.add_parser(name, parents=[place, author], help=text))
+    listed = actions.add_parser("attachments", parents=[place], help="print all attachments")
+    attachments.configure_list(listed)
     changes = actions.add_parser("history", parents=[place], help="print who changed what, when")
     changes.add_argument("group", nargs="?", metavar="GROUP")
     for action in (get, every, resolve, changes):
@@ -172,6 +191,10 @@ def run(args: argparse.Namespace) -> int:
     require_history(history)
     if args.action in _EDITS:
         return _EDITS[args.action][1](history, args)
+    if args.action in _ATTACH:
+        return attachments.attach(history, args)
+    if args.action == "attachments":
+        return attachments.list_all(history, args)
     if args.action == "get":
         row = get_group(history, named[0])
         print_answer(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
+from quotaplane.client.attachments import ReceivedAttachments
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.client.reporter import Reporter
 from quotaplane.errors import InputError
 from quotaplane.groups.ids import NO_ID, ids_of
 from quotaplane.model import BASIC, COUNTED, DIMENSIONS, UNLIMITED, FloatArray, IntArray
-from quotaplane.transport.base import BrokerLink
+from quotaplane.transport.base import BrokerLink, Polled
+from quotaplane.wire.attachments import decode_attachments
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.signatures import SigningKeys
 
@@ -51,6 +53,7 @@ class BrokerClient:
         uses_ids: bool = False,
         keys: SigningKeys | None = None,
         steady_ms: Callable[[], float] | None = None,
+        attachments: BrokerLink | None = None,
     ) -> None:
         """The broker starts now.
 
@@ -64,10 +67,13 @@ class BrokerClient:
             safe_limit: holds after a lease until a message has a safe limit; strict: 0.
             counts_refused: whether the broker counts what it refuses or delays.
             uses_ids: reports name groups by id.
-            keys: limits must be signed with one of them; None: signatures are not verified.
+            keys: messages must be signed with one of them; None: signatures are not verified.
             steady_ms: a clock that can't be set, as ``time.monotonic() * 1000``; None: ``now_ms``.
+            attachments: attachments come in over it (``transport.open_attachments_link``); None:
+                ``group_of`` knows of none.
         """
         self._link, self._now_ms, self._keys = link, now_ms, keys
+        self._attachments, self._attached = attachments, ReceivedAttachments()
         self._steady_ms = now_ms if steady_ms is None else steady_ms
         self._counted = np.array([name in dimensions for name in DIMENSIONS], np.bool_)
         if unknown := [name for name in dimensions if name not in _INDEX]:
@@ -76,7 +82,7 @@ class BrokerClient:
         started_at_ms = now_ms()
         self._since_ms = self._steady_ms()
         self.refused = 0
-        """Limits messages that could not be decoded, or were not signed with a known key."""
+        """Messages that could not be decoded, or were not signed with a known key."""
         self.refused_because = ""
         """Why the last of them was refused."""
         self.over_on_arrival = 0
@@ -181,6 +187,33 @@ class BrokerClient:
         """The limits in force now of all ``groups``, (n, dimensions) per second; inf: unlimited."""
         return self._received.of(0, self._received.columns(self._ids), self._steady_ms())
 
+    def group_of(
+        self,
+        *,
+        user: str | None = None,
+        client: str | None = None,
+        tenant: str | None = None,
+        namespace: str | None = None,
+        topic: str | None = None,
+    ) -> str | None:
+        """The group that a request is attached to, None for none.
+
+        ``user`` and ``client`` count first, in Kafka's order (docs/operate/throttle.md); then the
+        longest attached beginning of the topic's name; then the namespace (``acme/orders``), then
+        its tenant. A name that is None or empty fits nothing.
+
+        Raises:
+            InputError: the user or the client id is no valid Unicode.
+        """
+        return self._attached.group_of(
+            user=user, client=client, tenant=tenant, namespace=namespace, topic=topic
+        )
+
+    @property
+    def attached_groups(self) -> frozenset[str]:
+        """The groups that something is attached to."""
+        return self._attached.groups
+
     def throttle(self, group: str) -> str:
         """On what terms a group's requests are held to its limits: a text for ``terms_of``."""
         return self._received.throttles(0, self._received.columns_of([group]))[0]
@@ -219,17 +252,18 @@ class BrokerClient:
         return value
 
     def poll(self) -> int:
-        """Apply the limits that came over the link; returns how many changed.
+        """Apply the limits, and attachments, that came in; returns how many limits changed.
 
         Raises:
             TransportError: they can't be read.
         """
-        changed, more = 0, True
-        while more:
-            portion = self._link.poll_limits()
-            mine = [message.value for message in portion.messages if message.key == self.broker]
-            changed += sum(map(self.receive, mine))
-            more = portion.more
+        changed = 0
+        for message in _polled(self._link):
+            if message.key == self.broker:
+                changed += self.receive(message.value)
+        if self._attachments is not None:
+            for message in _polled(self._attachments):
+                self.receive_attachments(message.value)
         return changed
 
     def receive(self, value: bytes) -> int:
@@ -241,11 +275,31 @@ class BrokerClient:
         try:
             message = decode_limits(value, self._keys)
         except InputError as error:
-            self.refused += 1
-            self.refused_because = str(error)
+            self._refuse(error)
             return 0
         now_ms = self._now_ms()
         if message.broker == self.broker and message.issued_at_ms + message.lease_ms < now_ms:
             self.over_on_arrival += 1
         issued_ms = message.issued_on(wall_ms=now_ms, steady_ms=self._steady_ms())
         return self._received.apply(message, issued_ms=issued_ms).changed
+
+    def receive_attachments(self, value: bytes) -> None:
+        """Apply one message of the attachments topic; refused as in ``receive``."""
+        if value:  # else a tombstone
+            try:
+                self._attached.apply(decode_attachments(value, self._keys))
+            except InputError as error:
+                self._refuse(error)
+
+    def _refuse(self, error: InputError) -> None:
+        self.refused += 1
+        self.refused_because = str(error)
+
+
+def _polled(link: BrokerLink) -> Iterator[Polled]:
+    """What there is to read now."""
+    more = True
+    while more:
+        portion = link.poll_limits()
+        yield from portion.messages
+        more = portion.more

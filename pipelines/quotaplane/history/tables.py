@@ -328,12 +328,14 @@ RESOURCE_GROUPS: Final = Table(
 
 ATTACHMENTS: Final = Table(
     "attachments",
-    "Tenants and namespaces attached to resource groups, where no Pulsar cluster keeps that. Its "
-    "change feed says who changed what, when, from and to.",
+    "What is attached to which resource group, but for tenants and namespaces of a Pulsar cluster "
+    "that groups are copied from. Its change feed says who changed what, when, from and to.",
     pa.schema(
         [
-            column("kind", pa.string(), "tenant or namespace"),
-            column("name", pa.string(), "of the tenant; of the namespace with its tenant: acme/a"),
+            column("kind", pa.string(), "scope, tenant, namespace or topic"),
+            column(
+                "name", pa.string(), "user=alice,client=a; acme; acme/a; how names of topics begin"
+            ),
             _GROUP,
             *_UPDATED,
         ]

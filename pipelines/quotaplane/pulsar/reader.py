@@ -37,6 +37,7 @@ class TopicReader:
     """Reads a persistent topic partition; ``position`` advances with the messages taken.
 
     Raises pulsar-client's errors unchanged, because the caller knows which ones are temporary.
+    ``compacted``: as far as the topic was compacted, only the newest message of each key.
     """
 
     def __init__(
@@ -46,12 +47,15 @@ class TopicReader:
         topic: str,
         start: str,
         lost: Callable[[str, str], None],
+        *,
+        compacted: bool = False,
     ) -> None:
         self.topic = topic
         self.position = start
         self._client = client
         self._options = options
         self._lost = lost
+        self._compacted = compacted
         self._asked: _Question | None = None
         self._next_message: pulsar.Message | None = None
         self._quiet_until_s = 0.0
@@ -118,6 +122,7 @@ class TopicReader:
             receiver_queue_size=self._options.receiver_queue_size,
             reader_name="quotaplane",
             start_message_id_inclusive=True,
+            is_read_compacted=self._compacted,
         )
 
     def _open_after(self, last: Id) -> pulsar.Reader:

@@ -73,6 +73,18 @@ def must_be_there(place: PulsarConnection, topic: str) -> None:
         raise TransportError(f"Pulsar at {place.service_url}: topic {topic!r} {MISSING}")
 
 
+def is_compacted(place: PulsarConnection, topic: str) -> bool | None:
+    """Is the topic compacted from some size on? None: not known, as ``last_entry``."""
+    if place.admin_url is None:
+        return None
+    domain, _, name = topic.partition("://")
+    try:
+        threshold = _get(place, Rest.path(domain, name, "compactionThreshold") + "?applied=true")
+    except TransportError:
+        return None
+    return bool(threshold)
+
+
 def last_entry(place: PulsarConnection, topic: str) -> Id | None:
     """The topic partition's last entry, deleted or not; None: not known.
 

@@ -22,12 +22,14 @@ from quotaplane.pulsar_admin.resource_groups import (
 )
 from quotaplane.pulsar_admin.rest import Rest
 from quotaplane.settings import PulsarTransport, Settings
+from quotaplane.settings.section import FOREVER
 from quotaplane.settings.transports import STOCK_REPORTS, is_per_broker
 
 _PERSISTENT: Final = "persistent://"
 _BEYOND_LEASE_MIN: Final = 8
 """Messages are kept for this much longer than a lease: 10 minutes by default."""
 _TOPIC_POLICIES: Final = "topicLevelPoliciesEnabled"
+_COMPACTED_FROM: Final = 10_485_760
 _LOOK_EVERY_S: Final = 0.5
 _REPORTS_CLASS: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportManager"
 
@@ -211,13 +213,18 @@ async def _topic(rest: Rest, topic: str) -> AsyncIterator[Step]:
 
 
 async def _policies(rest: Rest, topic: str, minutes: int) -> AsyncIterator[Step]:
-    """A topic's policies: our readers have no subscription that would keep its messages."""
+    """A topic's policies: our readers have no subscription that would keep its messages.
+
+    ``minutes`` is ``FOREVER`` for a compacted topic.
+    """
     path = rest.path("persistent", topic.removeprefix(_PERSISTENT))
     # ``applied``: with what the topic gets from its namespace and broker.
     kept = await rest.find(f"{path}/retention?applied=true") or {}
     time_min = int(kept.get("retentionTimeInMinutes", 0))
-    if kept.get("retentionSizeInMB", 0) != -1 or 0 <= time_min < minutes:
-        time_min = time_min if time_min < 0 else max(time_min, minutes)
+    forever = minutes == FOREVER
+    is_short = time_min >= 0 and (forever or time_min < minutes)
+    if kept.get("retentionSizeInMB", 0) != -1 or is_short:
+        time_min = FOREVER if forever or time_min < 0 else max(time_min, minutes)
         span = "-1" if time_min < 0 else f"{time_min}m"
         yield Step(
             f"retention of {topic}: {span}, of any size",
@@ -243,13 +250,15 @@ async def _policies(rest: Rest, topic: str, minutes: int) -> AsyncIterator[Step]
                 "deleteWhileInactive": False,
             },
         )
-    if await rest.find(f"{path}/compactionThreshold?applied=true"):
+    if bool(await rest.find(f"{path}/compactionThreshold?applied=true")) != forever:
+        threshold = _COMPACTED_FROM if forever else 0
+        how = f"compacted from {threshold} bytes on" if forever else "never compacted"
         yield Step(
-            f"{topic} is never compacted",
-            ("topicPolicies", "set-compaction-threshold", "--threshold", "0", topic),
+            f"{topic} is {how}",
+            ("topicPolicies", "set-compaction-threshold", "--threshold", f"{threshold}", topic),
             "POST",
             f"{path}/compactionThreshold",
-            0,
+            threshold,
         )
 
 
@@ -266,6 +275,9 @@ def _rights(
     for topic in transport.report_topics:
         need(roles.job, topic, "consume")
     need(roles.job, transport.limits_topic, "consume", "produce")
+    if transport.attachments_topic is not None:
+        # To look at a topic when the job starts, it is read.
+        need(roles.job, transport.full_name(transport.attachments_topic), "consume", "produce")
     need(roles.enforcer, transport.limits_topic, "consume")
     leader_topic = transport.full_name(settings.enforce.leader_topic)
     need(roles.enforcer, leader_topic, "consume", "produce")

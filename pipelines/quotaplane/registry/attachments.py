@@ -1,40 +1,36 @@
-"""Attachments of tenants and namespaces to groups, if no Pulsar cluster keeps them.
+"""The table of attachments: what is attached to which group, see ``groups.attachments``.
 
-With ``cluster:`` in the settings the cluster keeps them (docs/adr/0015-rest.md), and the table
-stays empty.
+With ``cluster:`` in the settings the cluster keeps those of tenants and namespaces
+(docs/adr/0015-rest.md), and the table has none of them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from quotaplane.deltalog.read import read_rows
-from quotaplane.errors import GroupInUseError, HistoryError, InputError
-from quotaplane.groups.names import refuse_copies
-from quotaplane.history.commits import merging, optimistically
-from quotaplane.history.store import (
-    ensure_table,
-    one_line,
-    only_one,
-    open_table,
+from quotaplane.errors import GroupInUseError
+from quotaplane.groups.attachments import (
+    Kind,
+    attached_to_themselves,
+    check_attachable,
+    wire_name,
 )
-from quotaplane.history.tables import ATTACHMENTS
+from quotaplane.groups.names import refuse_copies
+from quotaplane.history.cached_table import CachedTable
+from quotaplane.history.commits import merging, optimistically
+from quotaplane.history.store import ensure_table, only_one, open_table, reading
+from quotaplane.history.tables import ATTACHMENTS, RESOURCE_GROUPS
 from quotaplane.registry.table import delete_groups, get_group
 from quotaplane.settings import History
 from quotaplane.texts import first_few
 
-Kind = Literal["tenant", "namespace"]
-"""The kinds of things that use a group's quota."""
-
-_NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _SHOWN: Final = 3
 LOCK: Final = ".attachments.lock"
 """Held while a group is attached or deleted: the two tables have no common commit."""
@@ -46,24 +42,6 @@ class Attached(NamedTuple):
     before: str | None
     """The group that was attached, None for none."""
     after: str | None
-
-
-def check_attachable(kind: Kind, name: str) -> str:
-    """The name of a tenant, or of a namespace with its tenant, if it can be one.
-
-    >>> check_attachable("namespace", "acme/orders")
-    'acme/orders'
-
-    Raises:
-        InputError: Pulsar does not accept such a name.
-    """
-    parts = name.split("/")
-    if len(parts) != (1 if kind == "tenant" else 2) or not all(map(_NAME.fullmatch, parts)):
-        form = "NAME" if kind == "tenant" else "TENANT/NAME"
-        raise InputError(
-            f"{kind} {name!r}: must be {form} of letters, digits and the characters - = : . _"
-        )
-    return name
 
 
 def list_attachments(history: History) -> pa.Table:
@@ -86,7 +64,7 @@ def attach(
     *,
     why: str | None = None,
 ) -> Attached:
-    """Attach a tenant or namespace to a group in place of the one that it has; None detaches it.
+    """Attach this to a group in place of the one that it has; None detaches it.
 
     Raises:
         InputError: the name can't be one.
@@ -154,15 +132,48 @@ def check_unattached(history: History, groups: Sequence[str]) -> None:
         raise GroupInUseError(f"group {group!r} is in use: {_listed(users, group)} attached")
 
 
+class AttachmentsInForce:
+    """All that is attached, by its name in messages; read only if a table has changed."""
+
+    def __init__(self, history: History) -> None:
+        names = (ATTACHMENTS.name, RESOURCE_GROUPS.name)
+        self._tables = [CachedTable(history, name) for name in names]
+        self._versions: list[int] = []
+
+    def changed(self) -> dict[str, str] | None:
+        """Groups by name; None: neither table has changed since the last call.
+
+        Also the groups that are attached to themselves, unless their scope is attached to another
+        one.
+
+        Raises:
+            HistoryError: a table can't be read; the next call tries again.
+        """
+        attachments, groups = (table.open() for table in self._tables)
+        versions = [attachments.version(), groups.version()]
+        if versions == self._versions:
+            return None
+        column = _columns(groups, RESOURCE_GROUPS.name, ["resource_group"])["resource_group"]
+        own = attached_to_themselves(column).to_pylist()
+        rows = _read(attachments)
+        kinds, names, users = (rows[c].to_pylist() for c in ("kind", "name", "resource_group"))
+        found = dict(zip(own, own, strict=True))
+        found |= zip(map(wire_name, kinds, names), users, strict=True)
+        self._versions = versions
+        return found
+
+
 def _read(table: DeltaTable) -> pa.Table:
-    try:
-        return read_rows(table, ATTACHMENTS.schema.names).cast(ATTACHMENTS.schema)
-    except (DeltaError, OSError, ValueError) as error:  # ValueError: all of pyarrow's
-        raise HistoryError(f"history table {ATTACHMENTS.name}: {one_line(error)}") from None
+    return _columns(table, ATTACHMENTS.name, ATTACHMENTS.schema.names).cast(ATTACHMENTS.schema)
+
+
+def _columns(table: DeltaTable, name: str, columns: Sequence[str]) -> pa.Table:
+    with reading(name):
+        return read_rows(table, columns)
 
 
 def group_of(attachments: pa.Table, kind: Kind, name: str) -> str | None:
-    """The group of a tenant or namespace among ``attachments``; None: it has none itself."""
+    """The group that this is attached to itself among ``attachments``; None for none."""
     mine = pc.and_(pc.equal(attachments["kind"], kind), pc.equal(attachments["name"], name))
     found = attachments.filter(mine)["resource_group"].to_pylist()
     return str(found[0]) if found else None

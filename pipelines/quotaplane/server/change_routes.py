@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Annotated, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -140,13 +141,17 @@ async def list_attachments(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """The tenants and namespaces with their groups; 409: a Pulsar cluster keeps attachments."""
+    """What is attached to which group; 409: a Pulsar cluster keeps attachments.
+
+    Scopes and topics belong to no tenant.
+    """
     rows = await served.attachments.all()
     if group is not None:
         allow_group(caller, Role.VIEWER, group, served)
         rows = rows.filter(pc.equal(rows["resource_group"], group))
     tenants = caller.tenants(Role.VIEWER)
     if tenants is not None:
-        rows = rows.filter(belongs(rows["name"], tenants))
+        of_tenants = pc.is_in(rows["kind"], pa.array(["tenant", "namespace"]))
+        rows = rows.filter(pc.and_(of_tenants, belongs(rows["name"], tenants)))
     page = rows.slice(offset, limit).to_pylist()
     return json_answer({"total": len(rows), "attachments": page})

@@ -15,14 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quotaplane.errors import TableChangedError, UnknownGroupError
+from quotaplane.groups.attachments import Kind, check_attachable
 from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.groups.pulsar_fields import fields_to_set, read_fields
 from quotaplane.history.store import require_history
 from quotaplane.model import BASIC, RATE_COLUMNS, FloatArray
 from quotaplane.registry.attachments import (
-    Kind,
     attach,
-    check_attachable,
     delete_unattached,
     group_of,
     list_attachments,

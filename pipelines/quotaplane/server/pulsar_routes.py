@@ -13,10 +13,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
 from quotaplane.errors import UnknownGroupError
+from quotaplane.groups.attachments import Kind
 from quotaplane.groups.pulsar_fields import RATE_KEYS, UNLIMITED, read_fields
 from quotaplane.model import DIMENSIONS, RATE_COLUMNS
 from quotaplane.pulsar_admin.resource_groups import MOST_RATES
-from quotaplane.registry.attachments import Kind
 from quotaplane.registry.group_input import GivenGroup
 from quotaplane.server.access import Principal, Role, belongs
 from quotaplane.server.group_writer import ChangeRequest

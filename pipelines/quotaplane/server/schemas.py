@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from quotaplane.groups.attachments import Kind
 from quotaplane.groups.option_kinds import ChoiceOption, JsonOption, NumberOption, Option, number
 from quotaplane.groups.policy_options import BY_COLUMN
 from quotaplane.model import DECLARED_DIMENSIONS, MAX_RATE, RATE_COLUMNS
@@ -279,10 +280,10 @@ class PulsarGroup(CaseModel):
 
 
 class Attachment(BaseModel):
-    """A tenant or namespace, and the group that it is attached to."""
+    """A scope, tenant, namespace or beginning of topics' names, and the group it is attached to."""
 
-    kind: Literal["tenant", "namespace"]
-    name: str = Field(examples=["acme/orders"])
+    kind: Kind
+    name: str = Field(examples=["acme/orders", "user=alice,client=app-1"])
     resource_group: str
     updated_at: datetime
     updated_by: str

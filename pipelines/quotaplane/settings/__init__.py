@@ -25,7 +25,7 @@ from quotaplane.settings.cleartext import Protections as Protections
 from quotaplane.settings.cleartext import server_flaws, tracing_flaws, transport_flaws
 from quotaplane.settings.pulsar import Cluster as Cluster
 from quotaplane.settings.pulsar import Enforce as Enforce
-from quotaplane.settings.section import NamedTopic, Section
+from quotaplane.settings.section import FOREVER, NamedTopic, Section
 from quotaplane.settings.server import MetricsPorts as MetricsPorts
 from quotaplane.settings.server import Server as Server
 from quotaplane.settings.server import Tracing as Tracing
@@ -260,7 +260,14 @@ class Settings(Section):
     @property
     def named_topics(self) -> tuple[NamedTopic, ...]:
         """The topics that further sections name."""
-        return (NamedTopic("enforce.leader_topic", self.enforce.leader_topic, stored=True),)
+        leader = NamedTopic("enforce.leader_topic", self.enforce.leader_topic, stored=True)
+        topic = self.transport.attachments_topic
+        if topic is None:
+            return (leader,)
+        of_attachments = NamedTopic(
+            "transport.attachments_topic", topic, stored=True, kept_min=FOREVER
+        )
+        return leader, of_attachments
 
     @property
     def senders(self) -> dict[str, Senders]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -31,6 +31,9 @@ TopicName: TypeAlias = Annotated[
 """A topic; with Pulsar, a short name is a topic in the namespace of the limits topic."""
 
 
+FOREVER: Final = -1
+
+
 class NamedTopic(NamedTuple):
     """A topic that a setting beside those of the transport names."""
 
@@ -40,4 +43,5 @@ class NamedTopic(NamedTuple):
     stored: bool = False
     """It must be persistent, as later readers must find its messages."""
     kept_min: int | None = None
-    """Minutes for which its messages are kept; None: somewhat longer than a lease."""
+    """Minutes for which its messages are kept; None: somewhat longer than a lease. ``FOREVER``: it
+    is compacted."""

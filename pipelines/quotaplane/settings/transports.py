@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from quotaplane.errors import InputError
 from quotaplane.parsing.folders import FolderUri
-from quotaplane.settings.section import Section
+from quotaplane.settings.section import Section, TopicName
 
 BROKER: Final = "{broker}"
 _IN_A_NAME: Final = "[A-Za-z0-9._-]+"
@@ -113,7 +113,7 @@ def is_live(topic: str) -> bool:
 
 
 class DeltaTransport(Section):
-    """The embedded transport: two Delta tables instead of topics; no server is needed."""
+    """The embedded transport: Delta tables instead of topics; no server is needed."""
 
     kind: Literal["delta"]
     """``delta``: tables instead of topics, without a server. Set it for a try, or for agents on
@@ -127,6 +127,7 @@ class DeltaTransport(Section):
     starting: Literal["earliest", "latest"] = "earliest"
     """Where a new checkpoint begins to read. Set ``latest`` if earlier reports shall not be
     read."""
+    attachments_topic: ClassVar[str] = "attachments_topic"
 
 
 class KafkaSecurity(Section):
@@ -175,6 +176,9 @@ class KafkaTransport(Section):
     set it."""
     limits_topic: str
     """Topic of limits, keyed by broker. Always set it."""
+    attachments_topic: TopicName | None = None
+    """Compacted topic of attachments, which say who belongs to which group; null: they are not
+    published. Set it for brokers with the plugin, or for agents that ask ``group_of``."""
     starting: Literal["earliest", "latest"] = "latest"
     """Where a new checkpoint begins to read; a restart continues where it stopped. Set ``earliest``
     to count reports from before the first start."""
@@ -305,6 +309,9 @@ class PulsarTransport(PulsarConnection):
     it: a topic each. Set it for your own agents or observed usage."""
     limits_topic: str
     """Persistent topic of limits, keyed by broker. Always set it."""
+    attachments_topic: TopicName | None = None
+    """Compacted persistent topic of attachments, which say who belongs to which group; null: they
+    are not published. Set it for agents that ask ``group_of``."""
     starting: Literal["earliest", "latest"] = "latest"
     """Where a new checkpoint begins to read; a restart continues where it stopped. Set ``earliest``
     to count reports from before the first start."""

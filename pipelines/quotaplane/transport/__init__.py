@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from quotaplane.errors import ConfigError
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport, TransportSettings
 from quotaplane.transport.base import REPORTS_AND_LIMITS, BrokerLink, Starting, Topics, Transport
 
@@ -60,6 +61,32 @@ def open_broker_link(
     return KafkaLink(_of_topics(settings, topics), limits_from)
 
 
+def open_attachments_link(settings: TransportSettings) -> BrokerLink:
+    """Open an interface whose ``poll_limits`` returns attachments, from the topic's beginning.
+
+    It returns at least the newest message of each key, in the topic's order.
+
+    Raises:
+        ConfigError: ``transport.attachments_topic`` is not set, or a package is not installed.
+        TransportError: the topic can't be reached.
+    """
+    topic = settings.attachments_topic
+    if topic is None:
+        raise ConfigError("transport.attachments_topic is not set, so there are no attachments")
+    if isinstance(settings, DeltaTransport):
+        from quotaplane.transport.delta import DeltaAttachmentsLink
+
+        return DeltaAttachmentsLink(settings)
+    if isinstance(settings, PulsarTransport):
+        from quotaplane.transport.pulsar import PulsarLink
+
+        of_topic = settings.model_copy(update={"limits_topic": settings.full_name(topic)})
+        return PulsarLink(of_topic, "earliest", compacted=True)
+    from quotaplane.transport.kafka import KafkaLink
+
+    return KafkaLink(settings.model_copy(update={"limits_topic": topic}), "earliest")
+
+
 _Broker = TypeVar("_Broker", KafkaTransport, PulsarTransport)
 
 
@@ -69,5 +96,5 @@ def _of_topics(settings: _Broker, topics: Topics | None) -> _Broker:
     incoming, outgoing = topics
     if isinstance(settings, PulsarTransport):
         incoming, outgoing = map(settings.full_name, topics)
-    update = {"report_topics": (incoming,), "limits_topic": outgoing}
+    update = {"report_topics": (incoming,), "limits_topic": outgoing, "attachments_topic": None}
     return settings.model_copy(update=update)

@@ -44,14 +44,14 @@ class Topics(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message to publish: ``key`` is the broker that it is for."""
+    """A message to publish: ``key`` is the broker that it is for, or the part of attachments."""
 
     key: str
     value: bytes
 
 
 class Polled(NamedTuple):
-    """A message that was read from the limits topic."""
+    """A message that was read from the topic of limits, or of attachments."""
 
     key: str
     value: bytes
@@ -163,6 +163,13 @@ class Transport(Protocol):
                 absolute and applying them twice is harmless.
         """
 
+    def publish_attachments(self, messages: Sequence[Message]) -> None:
+        """Send attachments: each message takes the place of the one before it with its key.
+
+        Raises:
+            TransportError: as ``publish``.
+        """
+
     def close(self) -> None:
         """Close connections; a second call does nothing."""
 
@@ -179,6 +186,8 @@ class BrokerLink(Protocol):
 
     def poll_limits(self) -> Portion:
         """Return the next limits, up to a maximum number and size, without waiting for more.
+
+        Of ``open_attachments_link``: the next attachments.
 
         Raises:
             TransportError: they can't be read; the next poll returns them again.

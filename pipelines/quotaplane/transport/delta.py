@@ -1,9 +1,10 @@
 """The embedded transport: Delta tables instead of topics; no server is needed.
 
-``reports`` and ``limits_topic`` have the same columns (``TOPIC_SCHEMA``). Both sides append with
-the deltalake package (no JVM: 5 to 20 ms) and wait until the disk has it. Spark streams
-``reports``; brokers read the change feed of ``limits_topic``. Every send is one append: one small
-file and one version of the table.
+``reports``, ``limits_topic`` and ``attachments_topic`` have the same columns (``TOPIC_SCHEMA``).
+Both sides append with the deltalake package (no JVM: 5 to 20 ms) and wait until the disk has it.
+Spark streams ``reports``; brokers read the change feed of ``limits_topic``. Every send is one
+append: one small file and one version of the table. ``attachments_topic`` is compacted: what is
+published takes the place of what had its key, and brokers read the table.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from deltalake import DeltaTable
 from quotaplane.deltalog.checksums import compare
 from quotaplane.deltalog.durable import COMMIT_ONLY
 from quotaplane.deltalog.log import Log, read_commit
-from quotaplane.deltalog.read import live_paths, read_changes, refuse
+from quotaplane.deltalog.read import live_paths, read_changes, read_rows, refuse
 from quotaplane.settings import DeltaTransport
 from quotaplane.transport.base import (
     PORTION_BYTES,
@@ -61,6 +62,7 @@ class DeltaTopics:
         self._settings = settings
         self._limits = Topic(settings, topics.outgoing)
         self._reports = Topic(settings, topics.incoming)
+        self._attachments = Topic(settings, settings.attachments_topic)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
         """Create missing tables; there are no warnings.
@@ -68,8 +70,8 @@ class DeltaTopics:
         Raises:
             TransportError: the folder can't be written, or has tables that are not topics.
         """
-        self._limits.open()
-        self._reports.open()
+        for topic in (self._limits, self._reports, self._attachments):
+            topic.open()
         return ()
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
@@ -134,12 +136,15 @@ class DeltaTopics:
         Raises:
             TransportError: the append failed; none of the messages is in the table.
         """
-        now_ms = time.time_ns() // 1_000_000
-        self._limits.append(
-            [message.key for message in messages],
-            [message.value for message in messages],
-            [now_ms] * len(messages),
-        )
+        self._limits.append(*_columns(messages))
+
+    def publish_attachments(self, messages: Sequence[Message]) -> None:
+        """Put the attachments in the place of those with the same keys, in one version.
+
+        Raises:
+            TransportError: as ``publish``.
+        """
+        self._attachments.append(*_columns(messages), replace=True)
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -203,6 +208,38 @@ class DeltaLink:
         """There is nothing to close."""
 
 
+class DeltaAttachmentsLink:
+    """``BrokerLink`` of the table of attachments, which has only the newest message of each key."""
+
+    def __init__(self, settings: DeltaTransport) -> None:
+        self._topic = Topic(settings, settings.attachments_topic)
+        self._topic.open()
+        self._version = -1
+
+    def send_reports(self, reports: Sequence[tuple[str, bytes, int]]) -> None:
+        """Not for reports."""
+        raise NotImplementedError
+
+    def poll_limits(self) -> Portion:
+        """Return all attachments, if the table has changed since the last poll.
+
+        Raises:
+            TransportError: the table can't be read.
+        """
+        with as_transport_error(self._topic.uri):
+            table = self._topic.open()
+            table.update_incremental()
+            version = table.version()
+            rows = TOPIC_SCHEMA.empty_table()
+            if version != self._version:
+                rows = read_rows(table, TOPIC_SCHEMA.names)
+        self._version = version
+        return Portion(_polled(_positioned(rows)), more=False, caught_up=True)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 def maintain(
     settings: DeltaTransport,
     *,
@@ -210,6 +247,8 @@ def maintain(
     topics: Sequence[str] = REPORTS_AND_LIMITS,
 ) -> None:
     """Compact topics, and delete messages published more than ``keep_s`` seconds ago.
+
+    Attachments are not deleted, as they hold until newer ones replace them.
 
     Safe beside a running job if ``keep_s`` exceeds the longest time that the job or a broker is
     away; otherwise messages that it has not read are deleted.
@@ -219,7 +258,7 @@ def maintain(
     """
     oldest_ms = int((time.time() - keep_s) * 1000)
     hours = math.ceil(keep_s / 3600)
-    for name in topics:
+    for name in (*topics, settings.attachments_topic):
         topic = Topic(settings, name)
         with as_transport_error(topic.uri):
             there = DeltaTable.is_deltatable(topic.uri)
@@ -232,9 +271,9 @@ def maintain(
             with topic.lock():
                 table.update_incremental()
                 topic.check()
-                table.delete(
-                    f"published_at_ms < {oldest_ms}", post_commithook_properties=COMMIT_ONLY
-                )
+                if name in topics:
+                    old = f"published_at_ms < {oldest_ms}"
+                    table.delete(old, post_commithook_properties=COMMIT_ONLY)
             topic.compact()
             # Without the lock, as this may take long. It deletes only files that the log marked as
             # removed longer than ``hours`` ago: no newer version has these, and files of an append
@@ -254,9 +293,20 @@ def _inserted(table: DeltaTable, since: int, upto: int) -> pa.Table:
     columns = [*TOPIC_SCHEMA.names, "_change_type", "_commit_version"]
     rows = read_changes(table, since, upto, columns)
     rows = rows.filter(pc.equal(rows["_change_type"], "insert"))
-    rows = rows.sort_by([("_commit_version", "ascending"), ("row", "ascending")])
+    return _positioned(rows.sort_by([("_commit_version", "ascending"), ("row", "ascending")]))
+
+
+def _positioned(rows: pa.Table) -> pa.Table:
+    """The messages, with their ``position``."""
     row = rows["row"].cast(pa.string())
     return rows.append_column("position", pc.binary_join_element_wise(rows["append_id"], row, "#"))
+
+
+def _columns(messages: Sequence[Message]) -> tuple[list[str], list[bytes], list[int]]:
+    """Keys, values and times of messages that are published now."""
+    now_ms = time.time_ns() // 1_000_000
+    keys = [message.key for message in messages]
+    return keys, [message.value for message in messages], [now_ms] * len(messages)
 
 
 def _is_whole(uri: str, version: int) -> bool:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -92,8 +92,15 @@ class Topic:
             self._table = table
         return self._table
 
-    def append(self, keys: list[str], values: list[bytes], published_at_ms: list[int]) -> None:
-        """Append messages in one version.
+    def append(
+        self,
+        keys: list[str],
+        values: list[bytes],
+        published_at_ms: list[int],
+        *,
+        replace: bool = False,
+    ) -> None:
+        """Append messages in one version; ``replace``: in the place of those with the same keys.
 
         Raises:
             TransportError: the append failed; none of them is in the table.
@@ -108,7 +115,11 @@ class Topic:
         with as_transport_error(self.uri), self.lock():
             table.update_incremental()
             before = table.version()
-            write_deltalake(table, rows, mode="append", post_commithook_properties=COMMIT_ONLY)
+            how: dict[str, Any] = {"mode": "append"}
+            if replace:
+                listed = ", ".join("'{}'".format(key.replace("'", "''")) for key in keys)
+                how = {"mode": "overwrite", "predicate": f"key IN ({listed})"}
+            write_deltalake(table, rows, **how, post_commithook_properties=COMMIT_ONLY)
         # Without the lock, so that several writers can wait for the disk at the same time.
         self.keep(before)
         self._appends += 1

@@ -8,7 +8,7 @@ never created here: their replication and retention are the cluster owner's deci
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,10 @@ from quotaplane.transport.kafka_client import (
     unreachable,
 )
 from quotaplane.transport.kafka_options import (
+    CLEANUP,
     REDACTED_OPTIONS,
     SIZE_CONFIGS,
+    cleanup_warnings,
     client_options,
     size_warnings,
     source_options,
@@ -76,9 +78,11 @@ class KafkaTopics:
         settings = self._settings
         with self._admin() as admin:
             reports = self._report_topics(admin)
-            topics = [*reports, settings.limits_topic]
+            attachments = [settings.attachments_topic] if settings.attachments_topic else []
+            topics = [*reports, settings.limits_topic, *attachments]
             described = admin.describe_topics(topics)
-            configs = {} if max_report_bytes is None else _size_configs(admin, reports)
+            configs = {} if max_report_bytes is None else _configs(admin, reports, SIZE_CONFIGS)
+            cleanup = _configs(admin, attachments, (CLEANUP,))
         codes = {topic["name"]: topic["error_code"] for topic in described}
         for topic in topics:
             kind = for_code(codes.get(topic, UnknownTopicOrPartitionError.errno))
@@ -91,9 +95,10 @@ class KafkaTopics:
             else:
                 continue
             raise TransportError(f"Kafka at {settings.bootstrap_servers}: topic {topic!r} {why}")
-        if max_report_bytes is None:
-            return ()
-        return size_warnings(settings, configs, max_report_bytes)
+        warnings = cleanup_warnings(settings, cleanup)
+        if max_report_bytes is not None:
+            warnings += size_warnings(settings, configs, max_report_bytes)
+        return warnings
 
     def offset_since(self, since_ms: int) -> dict[str, dict[str, int]] | None:
         """By topic and partition, the first offset of that time or later, or the end offset.
@@ -204,7 +209,18 @@ class KafkaTopics:
         Raises:
             TransportError: some were not accepted within ``publish_timeout_s``.
         """
-        topic = self._settings.limits_topic
+        self._send(self._settings.limits_topic, messages)
+
+    def publish_attachments(self, messages: Sequence[Message]) -> None:
+        """Send attachments, if they have a topic, and wait as ``publish`` does.
+
+        Raises:
+            TransportError: as ``publish``.
+        """
+        if self._settings.attachments_topic is not None:
+            self._send(self._settings.attachments_topic, messages)
+
+    def _send(self, topic: str, messages: Sequence[Message]) -> None:
         self._outbox.send(OutgoingRecord(topic, key, value, None) for key, value in messages)
 
     def close(self) -> None:
@@ -310,9 +326,13 @@ class KafkaLink:
             self._consumer.seek(partition, offset)
 
 
-def _size_configs(admin: KafkaAdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """``SIZE_CONFIGS`` of topics; empty for each without the right to read them."""
-    kind, names = ConfigResourceType.TOPIC, list(SIZE_CONFIGS)
+def _configs(
+    admin: KafkaAdminClient, topics: Sequence[str], names: Iterable[str]
+) -> dict[str, dict[str, str]]:
+    """Configurations of topics, by name; empty for each without the right to read them."""
+    if not topics:
+        return {}
+    kind, names = ConfigResourceType.TOPIC, list(names)
     resources = [ConfigResource(kind, topic, names) for topic in topics]
     try:
         by_topic = admin.describe_configs(resources, config_filter="all").get("topic", {})

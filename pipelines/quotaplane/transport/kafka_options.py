@@ -27,6 +27,9 @@ these separately."""
 SIZE_CONFIGS: Final = ("compression.type", "max.message.bytes")
 """A topic's settings that limit the size of a record."""
 
+CLEANUP: Final = "cleanup.policy"
+"""A topic's setting that says whether it is compacted."""
+
 _RECORD_OVERHEAD_BYTES: Final = 64 << 10
 """Allowance for a record's parts beside its value: key, headers, the batch's header."""
 
@@ -139,6 +142,24 @@ def size_warnings(
         f"compression.type=uncompressed and max.message.bytes={max_report_bytes} "
         "(docs/operate/kafka.md, Large records)"
     ]
+
+
+def cleanup_warnings(
+    settings: KafkaTransport, configs: Mapping[str, Mapping[str, str]]
+) -> list[str]:
+    """Warn about a topic of attachments that does not keep the newest message of each key."""
+    warnings = []
+    for topic, config in configs.items():
+        policy = config.get(CLEANUP)
+        if policy == "compact":
+            continue
+        doubt = "its settings can't be read (right DescribeConfigs): it may not be compacted"
+        wrong = f"{CLEANUP} is {policy}, so attachments are deleted with time"
+        warnings.append(
+            f"Kafka at {settings.bootstrap_servers}: topic {topic!r}: "
+            f"{doubt if policy is None else wrong}; set {CLEANUP}=compact (docs/operate/kafka.md)"
+        )
+    return warnings
 
 
 def jaas_config(mechanism: str, username: str, password: str) -> str:

@@ -32,7 +32,7 @@ from quotaplane.pulsar.position import EARLIEST, Id
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
 from quotaplane.pulsar.reader import TopicReader, is_before, last_position
 from quotaplane.pulsar.replay import read_between
-from quotaplane.pulsar.topics import last_entry, must_be_there, topic_partitions
+from quotaplane.pulsar.topics import is_compacted, last_entry, must_be_there, topic_partitions
 from quotaplane.settings import PulsarConnection, PulsarTransport
 from quotaplane.settings.transports import is_live, is_per_broker, pattern_of
 from quotaplane.transport.base import (
@@ -79,25 +79,37 @@ class PulsarTopics:
         self._outbox = PulsarOutbox(settings)
 
     def check(self, max_report_bytes: int | None = None) -> Sequence[str]:
-        """Check that the topics exist; there are no warnings.
+        """Check that the topics exist, and that the one of attachments is compacted.
 
         Raises:
             ConfigError: a certificate, key or token file can't be read.
             TransportError: no broker answers within ``timeout_s``, or a topic is missing.
         """
         settings = self._settings
-        for topic in (*settings.report_topics, settings.limits_topic):
+        attachments = self._attachments_topic
+        outgoing = (settings.limits_topic, *([] if attachments is None else [attachments]))
+        for topic in (*settings.report_topics, *outgoing):
             if not is_live(topic) and not is_per_broker(topic):
                 must_be_there(settings, topic)
         client = open_client(settings)
         try:
-            for topic in (*_report_topics(client, settings), settings.limits_topic):
+            for topic in (*_report_topics(client, settings), *outgoing):
                 partitions = partitions_of(client, settings, topic)
                 with as_transport_error(settings, f"topic {topic!r} can't be read"):
                     client.create_reader(partitions[0], pulsar.MessageId.latest)
         finally:
             close_quietly(client)
-        return ()
+        if attachments is None or is_compacted(settings, attachments) is not False:
+            return ()
+        return [
+            f"Pulsar at {settings.service_url}: topic {attachments!r} is never compacted, so it "
+            "grows; set a compaction threshold (quotaplane setup pulsar, docs/operate/pulsar.md)"
+        ]
+
+    @property
+    def _attachments_topic(self) -> str | None:
+        name = self._settings.attachments_topic
+        return None if name is None else self._settings.full_name(name)
 
     def read_reports(self, spark: SparkSession) -> DataFrame:
         """Stream the reports (``base.COLUMNS``).
@@ -170,6 +182,16 @@ class PulsarTopics:
         topic = self._settings.limits_topic
         self._outbox.send([Outgoing(topic, key, value) for key, value in messages])
 
+    def publish_attachments(self, messages: Sequence[Message]) -> None:
+        """Send attachments, if they have a topic, and wait as ``publish`` does.
+
+        Raises:
+            TransportError: as ``publish``.
+        """
+        topic = self._attachments_topic
+        if topic is not None:
+            self._outbox.send([Outgoing(topic, key, value) for key, value in messages])
+
     def close(self) -> None:
         """Close the producers."""
         self._outbox.close()
@@ -181,8 +203,15 @@ class PulsarLink:
     Reports of one broker always go to the same topic, so that they stay in order.
     """
 
-    def __init__(self, settings: PulsarTransport, limits_from: Starting = "latest") -> None:
+    def __init__(
+        self,
+        settings: PulsarTransport,
+        limits_from: Starting = "latest",
+        *,
+        compacted: bool = False,
+    ) -> None:
         self._settings = settings
+        self._compacted = compacted
         self._outbox = PulsarOutbox(settings)
         self._options = reading_options(settings)
         self._client = open_client(settings)
@@ -273,7 +302,12 @@ class PulsarLink:
         for partition in self._positions.keys() - self._readers.keys():
             # Deleted limits need no error, because every limit is published again.
             self._readers[partition] = TopicReader(
-                client, self._options, partition, self._positions[partition], lambda *_: None
+                client,
+                self._options,
+                partition,
+                self._positions[partition],
+                lambda *_: None,
+                compacted=self._compacted,
             )
 
     def _partitions(self) -> list[str]:

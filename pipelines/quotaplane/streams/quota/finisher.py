@@ -21,6 +21,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
 from quotaplane.round_counts import RoundCounts, merged
 from quotaplane.streams.letter_budget import Allowance, LetterBudget
+from quotaplane.streams.quota.attachments import AttachmentsPublisher
 from quotaplane.streams.quota.dead_letters import UNKNOWN_GROUP
 from quotaplane.streams.quota.first_limits import FirstLimits
 from quotaplane.streams.quota.program import NOT_COUNTED
@@ -83,6 +84,7 @@ class QuotaFinisher(Finisher):
             out is not recorded.
         recorded_ms: reports published up to then were recorded by an earlier epoch.
         most_noted: reports that may be left to the recorder at once, and again per hour.
+        attachments_of: makes the publisher of attachments; None: they are not published.
     """
 
     def __init__(
@@ -100,9 +102,12 @@ class QuotaFinisher(Finisher):
         recorder_of: Callable[[HistoryWriter, Transport], Recorder] | None = None,
         recorded_ms: float = -math.inf,
         most_noted: int = MOST_NOTED,
+        attachments_of: Callable[[HistoryWriter, Transport], AttachmentsPublisher] | None = None,
     ) -> None:
         self._between, self._recorder_of = between, recorder_of
         self._recorder: Recorder | None = None
+        self._attachments_of = attachments_of
+        self._attachments: AttachmentsPublisher | None = None
         self._stamp = Round(0, 0, 0)
         self._is_behind = False
         self._without_portion = 0
@@ -125,13 +130,17 @@ class QuotaFinisher(Finisher):
         self._began_s = 0.0
         self._previous_ms: int | None = None
         self._row_at_ms: int | None = None
+        self._has_row = False
+        """The history has a row of the current round."""
         self._brokers_live = 0
         self._arrivals = Arrivals()
 
     def connect(self, history: HistoryWriter, transport: Transport) -> None:
-        """Open the recorder."""
+        """Open the recorder, and the publisher of attachments."""
         if self._recorder_of is not None:
             self._recorder = self._recorder_of(history, transport)
+        if self._attachments_of is not None:
+            self._attachments = self._attachments_of(history, transport)
 
     def begin(self) -> None:
         """Check that reports can be used.
@@ -144,7 +153,7 @@ class QuotaFinisher(Finisher):
         most = self._most_per_batch
         self._reports_wait = most is not None and self._arrivals.total >= _FULL * most
         self._began_s, self._arrivals = time.monotonic(), Arrivals()
-        self._is_behind = False
+        self._is_behind = self._has_row = False
         self._first_lines = []
 
     def finish(self, stamp: Round, packed: Packed) -> Finished:
@@ -229,6 +238,7 @@ class QuotaFinisher(Finisher):
 
     def _row(self, stamp: Round, counts: RoundCounts) -> pa.Table:
         self._row_at_ms, self._brokers_live = stamp.now_ms, counts.brokers_live
+        self._has_row = True
         newest_ms = counts.newest_report_ms
         row = {
             "positions": json.dumps(self._positions(stamp.seq)),
@@ -243,11 +253,14 @@ class QuotaFinisher(Finisher):
     def end(self, conditions: Conditions) -> Iterable[tuple[str, str]]:
         """States whether reports stay away or can't be used; lines about the first limits.
 
-        Records some of the reports that were left out, unless the job is late; see ``LATE_ROUNDS``.
+        Publishes attachments that have changed. Records some of the reports that were left out,
+        unless the job is late; see ``LATE_ROUNDS``.
         """
         self._previous_ms = _ms_since(self._began_s)
         took_s = self._previous_ms / 1000
         self._watch.round_ended(self._began_s, self._arrivals, conditions, took_s)
+        if self._attachments is not None and self._has_row:
+            self._attachments.publish(self._stamp, conditions)
         if self._recorder is not None:
             late = self._is_behind or time.monotonic() - self._began_s > self._may_last_s
             if not late or self._without_portion >= LATE_ROUNDS:

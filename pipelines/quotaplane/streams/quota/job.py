@@ -14,6 +14,7 @@ from quotaplane.errors import ConfigError
 from quotaplane.history.previous_run import Earlier, read_earlier
 from quotaplane.history.store import table_uri
 from quotaplane.history.tables import APPENDED, ROUNDS
+from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
 from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.state import ShardState
@@ -24,6 +25,7 @@ from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
 from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_by
+from quotaplane.streams.quota.attachments import AttachmentsPublisher
 from quotaplane.streams.quota.finisher import COUNTERS, GAUGES, QuotaFinisher
 from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.recorded_program import RecordedProgram
@@ -153,6 +155,13 @@ class QuotaSpec(JobSpec):
         }
         records = self.settings.history.recording_days > 0
         settings, law = recorded if records else None, self.settings.law.name
+        keys = SigningKeys.of(self.settings.limits.signing)
+
+        def attachments_of(history: HistoryWriter, transport: Transport) -> AttachmentsPublisher:
+            tables, still_leads = self.settings.history, self.leadership.check
+            return AttachmentsPublisher(tables, history, transport, keys, still_leads)
+
+        published = self.settings.transport.attachments_topic is not None
         return QuotaFinisher(
             watch,
             folder.positions,
@@ -161,12 +170,13 @@ class QuotaSpec(JobSpec):
             interval_s=reports.interval_s,
             lease_s=self.settings.limits.lease_s,
             most_per_batch=self.most_per_batch,
-            keys=SigningKeys.of(self.settings.limits.signing),
+            keys=keys,
             between=folder.reports_between,
             recorder_of=lambda history, transport: Recorder(
                 history, transport, self.settings, self._allowed
             ),
             recorded_ms=self._earlier_limits.recorded_ms,
+            attachments_of=attachments_of if published else None,
         )
 
     def _allowed(self) -> AllowedBrokers | None:

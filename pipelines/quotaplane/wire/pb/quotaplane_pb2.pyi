@@ -157,3 +157,23 @@ class LimitsUpdate(_message.Message):
     request_ms_per_s: _containers.RepeatedScalarFieldContainer[float]
     safe_request_ms_per_s: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, magic: _Optional[int] = ..., broker: _Optional[str] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., issued_at_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., groups: _Optional[_Iterable[str]] = ..., group_ids: _Optional[_Iterable[int]] = ..., publish_messages_per_s: _Optional[_Iterable[float]] = ..., publish_bytes_per_s: _Optional[_Iterable[float]] = ..., dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., removed_groups: _Optional[_Iterable[str]] = ..., removed_group_ids: _Optional[_Iterable[int]] = ..., broker_started_at_ms: _Optional[int] = ..., safe_publish_messages_per_s: _Optional[_Iterable[float]] = ..., safe_publish_bytes_per_s: _Optional[_Iterable[float]] = ..., safe_dispatch_messages_per_s: _Optional[_Iterable[float]] = ..., safe_dispatch_bytes_per_s: _Optional[_Iterable[float]] = ..., total_messages_per_s: _Optional[_Iterable[float]] = ..., total_bytes_per_s: _Optional[_Iterable[float]] = ..., controller_mutations_per_s: _Optional[_Iterable[float]] = ..., safe_total_messages_per_s: _Optional[_Iterable[float]] = ..., safe_total_bytes_per_s: _Optional[_Iterable[float]] = ..., safe_controller_mutations_per_s: _Optional[_Iterable[float]] = ..., throttles: _Optional[_Iterable[str]] = ..., signature: _Optional[bytes] = ..., request_ms_per_s: _Optional[_Iterable[float]] = ..., safe_request_ms_per_s: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class AttachmentsUpdate(_message.Message):
+    __slots__ = ("magic", "part", "epoch", "seq", "issued_at_ms", "names", "groups", "signature")
+    MAGIC_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    magic: int
+    part: int
+    epoch: int
+    seq: int
+    issued_at_ms: int
+    names: _containers.RepeatedScalarFieldContainer[str]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    signature: bytes
+    def __init__(self, magic: _Optional[int] = ..., part: _Optional[int] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., issued_at_ms: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[str]] = ..., signature: _Optional[bytes] = ...) -> None: ...

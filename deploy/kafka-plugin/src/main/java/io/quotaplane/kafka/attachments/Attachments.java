@@ -30,7 +30,7 @@ public final class Attachments {
         Arrays.fill(parts, new Part(-1, -1, Map.of()));
     }
 
-    /** Apply a message if it is newer than the last of its part; returns whether anything changed. */
+    /** Apply a message if it is newer than the last of its part; returns whether it changed any. */
     public boolean apply(AttachmentsMessage message) {
         Part before = parts[message.part()];
         if (!before.isOlderThan(message)) {
@@ -61,8 +61,8 @@ public final class Attachments {
     }
 
     /**
-     * The group of a client, by Kafka's precedence of scopes; null: none. Kafka calls a user who has
-     * not logged in ANONYMOUS.
+     * The group of a client, by Kafka's precedence of scopes; null: none. Kafka calls a user who
+     * has not logged in ANONYMOUS.
      *
      * @param user not encoded; "" or null: none
      * @param clientId not encoded; "" or null: none

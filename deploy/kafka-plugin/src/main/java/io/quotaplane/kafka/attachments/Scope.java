@@ -15,7 +15,8 @@ public record Scope(String user, String client) {
     public static final String DEFAULT = "<default>";
 
     private static final Pattern FORM =
-            Pattern.compile("user=(?<user>[^,=]+)(,client=(?<both>[^,=]+))?|client=(?<client>[^,=]+)");
+            Pattern.compile(
+                    "user=(?<user>[^,=]+)(,client=(?<both>[^,=]+))?|client=(?<client>[^,=]+)");
 
     /**
      * A name as it is in a scope: all but letters, digits and {@code .-_} of ASCII percent-encoded,

@@ -7,9 +7,9 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Values by scope, and the one that applies to a request, by Kafka's rules: of eight levels the most
- * specific one gives the bucket that the request counts for, and the bucket gives the levels whose
- * value it may have. Any thread may call it.
+ * Values by scope, and the one that applies to a request, by Kafka's rules: of eight levels the
+ * most specific one gives the bucket that the request counts for, and the bucket gives the levels
+ * whose value it may have. Any thread may call it.
  *
  * <p>Names of requests are encoded ({@code Scope.encode}); "" is none.
  */

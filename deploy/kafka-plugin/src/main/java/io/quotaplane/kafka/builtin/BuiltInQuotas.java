@@ -52,7 +52,7 @@ public final class BuiltInQuotas {
 
     /**
      * The tags of the bucket that a request counts for: the values of both are encoded ({@code
-     * Scope.encode}), "" where all users or all client ids share the bucket. They are in this order.
+     * Scope.encode}), "" where all users or all client ids share the bucket. The user is first.
      *
      * @param user not encoded
      * @param clientId not encoded

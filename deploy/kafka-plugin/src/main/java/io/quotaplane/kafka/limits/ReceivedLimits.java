@@ -230,8 +230,8 @@ public final class ReceivedLimits {
     }
 
     /**
-     * Forget groups whose leases ended before a time of the steady clock, except the kept ones; of a
-     * removed group the lease of the message that removed it counts.
+     * Forget groups whose leases ended before a time of the steady clock, except the kept ones. Of
+     * a removed group the lease of the message that removed it counts.
      */
     public void forget(long endedBeforeMs, Set<Long> keptIds) {
         boolean some =

@@ -4,6 +4,7 @@ import static io.quotaplane.kafka.wire.ProtoReader.LENGTH;
 import static io.quotaplane.kafka.wire.ProtoReader.VARINT;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 
 /** Decodes one {@code AttachmentsUpdate}. */
@@ -37,13 +38,24 @@ final class AttachmentsDecoder {
         if (names.size() != groups.size()) {
             throw refused(names.size() + " names and " + groups.size() + " groups");
         }
+        checkNames();
+        return new AttachmentsMessage(
+                (int) part, epoch, seq, issuedAtMs, List.copyOf(names), List.copyOf(groups));
+    }
+
+    /** A name must be in one part only, and there once: else two messages could contradict. */
+    private void checkNames() throws RefusedMessageException {
+        if (names.contains("") || groups.contains("")) {
+            throw refused("an empty name of what is attached, or of a group");
+        }
+        if (new HashSet<>(names).size() < names.size()) {
+            throw refused("a name is there twice");
+        }
         for (String name : names) {
             if (AttachmentsMessage.partOf(name) != part) {
                 throw refused("the name " + Names.shown(name) + " is of another part");
             }
         }
-        return new AttachmentsMessage(
-                (int) part, epoch, seq, issuedAtMs, List.copyOf(names), List.copyOf(groups));
     }
 
     private void read(ProtoReader in) throws RefusedMessageException {

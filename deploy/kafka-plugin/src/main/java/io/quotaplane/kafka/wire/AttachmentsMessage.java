@@ -19,8 +19,8 @@ public record AttachmentsMessage(
      * Decode one message.
      *
      * @param keys one of them must have signed it; null: a signature is not looked at
-     * @throws RefusedMessageException it is no such message, a value is invalid, or the signature is
-     *     missing or wrong
+     * @throws RefusedMessageException it is no such message, a value is invalid, or the signature
+     *     is missing or wrong
      */
     public static AttachmentsMessage decode(byte[] value, SigningKeys keys)
             throws RefusedMessageException {

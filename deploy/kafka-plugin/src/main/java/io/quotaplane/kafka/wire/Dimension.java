@@ -3,8 +3,8 @@ package io.quotaplane.kafka.wire;
 import java.util.Locale;
 
 /**
- * What quotas limit, in the order of all arrays by dimension. Values are per second, in the unit that
- * the name ends with; {@code REQUEST_MS} is milliseconds of request handler and network threads.
+ * What quotas limit, in the order of all arrays by dimension. Values are per second, in the unit
+ * that the name ends with; {@code REQUEST_MS} is of request handler and network threads.
  *
  * <p>The numbers are those of the fields in schemas/quotaplane.proto.
  */
@@ -28,7 +28,11 @@ public enum Dimension {
     final int limitsSafe;
 
     Dimension(
-            int reportUsage, int reportThrottled, int reportLimit, int limitsLimit, int limitsSafe) {
+            int reportUsage,
+            int reportThrottled,
+            int reportLimit,
+            int limitsLimit,
+            int limitsSafe) {
         this.reportUsage = reportUsage;
         this.reportThrottled = reportThrottled;
         this.reportLimit = reportLimit;

@@ -6,10 +6,11 @@ package io.quotaplane.kafka.wire;
  *
  * @param epoch of the job that sent it; with seq its version
  * @param issuedAtMs epoch milliseconds
- * @param brokerStartedAtMs start of the broker process that it is for, in epoch milliseconds; 0: any
+ * @param brokerStartedAtMs start of the broker process that it is for, in epoch milliseconds; 0:
+ *     any
  * @param groupIds (n); {@code GroupIds.NO_ID} for a name that can't be one of a group
- * @param limits (dimensions, n) per second, infinity is unlimited; null for a dimension in which all
- *     groups are
+ * @param limits (dimensions, n) per second, infinity is unlimited; null for a dimension in which
+ *     all groups are
  * @param safeLimits as limits, for the time after the lease end; null: unchanged
  * @param removedGroupIds groups that the broker no longer has limits for, as groupIds
  */
@@ -29,8 +30,8 @@ public record LimitsMessage(
      * Decode one message.
      *
      * @param keys one of them must have signed it; null: a signature is not looked at
-     * @throws RefusedMessageException it is no such message, a value is invalid, or the signature is
-     *     missing or wrong
+     * @throws RefusedMessageException it is no such message, a value is invalid, or the signature
+     *     is missing or wrong
      */
     public static LimitsMessage decode(byte[] value, SigningKeys keys)
             throws RefusedMessageException {
@@ -58,8 +59,8 @@ public record LimitsMessage(
     }
 
     /**
-     * When it was issued, as it arrives now, on a clock that can't be set. Not later than now, so no
-     * limit holds for longer than a lease after it arrived, however wrong the clocks are.
+     * When it was issued, as it arrives now, on a clock that can't be set. Not later than now, so
+     * no limit holds for longer than a lease after it arrived, however wrong the clocks are.
      */
     public long issuedOn(long wallNowMs, long steadyNowMs) {
         return steadyNowMs - Math.max(wallNowMs - issuedAtMs, 0);

@@ -21,8 +21,8 @@ final class Names {
     }
 
     /**
-     * Whether a character is none of Unicode's "other" ones and no separator but the space. One that
-     * this JVM's Unicode does not know yet counts as printable, as the control plane may know it.
+     * Whether a character is none of Unicode's "other" ones and no separator but the space. One
+     * that this JVM's Unicode does not know yet counts as printable: the control plane may know it.
      */
     private static boolean isPrintable(int character) {
         return switch (Character.getType(character)) {

@@ -9,7 +9,7 @@ import java.nio.charset.StandardCharsets;
 
 /**
  * Reads a protobuf message field by field: {@code next}, then one call for the value. Everything
- * wrong is refused as protobuf's own parsers do it, and nothing is allocated by an unchecked length.
+ * wrong is refused as protobuf's own parsers do it; nothing is allocated by an unchecked length.
  */
 final class ProtoReader {
     static final int VARINT = 0;

@@ -34,9 +34,9 @@ public final class SigningKeys {
     /**
      * The keys with these secrets, by id.
      *
-     * @throws IllegalArgumentException there are none; an id is not 1 to 16 of a to z, 0 to 9 and -;
-     *     or a secret is shorter than 32, has other characters than visible ones of ASCII, or has
-     *     two ids
+     * @throws IllegalArgumentException there are none; an id is not 1 to 16 of a to z, 0 to 9 and
+     *     -; or a secret is shorter than 32, has other characters than visible ones of ASCII, or
+     *     has two ids
      */
     public static SigningKeys of(Map<String, String> secretsById) {
         if (secretsById.isEmpty()) {

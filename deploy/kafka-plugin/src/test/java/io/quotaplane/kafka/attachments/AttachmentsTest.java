@@ -127,7 +127,7 @@ class AttachmentsTest {
     void otherKindsAreKeptOut() {
         assertFalse(
                 attachments.apply(
-                        message(0, 1, "tenant=acme", "g", "namespace=acme/a", "g", "topic=a-", "g")));
+                        message(0, 1, "tenant=a", "g", "namespace=a/b", "g", "topic=a-", "g")));
         assertEquals(Set.of(), attachments.groups());
     }
 

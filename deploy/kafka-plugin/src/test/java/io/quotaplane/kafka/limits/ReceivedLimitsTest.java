@@ -223,7 +223,8 @@ class ReceivedLimitsTest {
 
     @Test
     void idsThatNoGroupHasAreIgnored() {
-        var message = message(1, 0, new long[] {-1, G}, new double[] {5, 20}, null, new long[] {-1});
+        long[] none = {-1};
+        var message = message(1, 0, new long[] {-1, G}, new double[] {5, 20}, null, none);
         assertEquals(1, limits.apply(message, 0, 0));
         assertFalse(limits.isKnown(-1));
     }

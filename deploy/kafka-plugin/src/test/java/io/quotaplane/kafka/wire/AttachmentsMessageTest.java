@@ -108,6 +108,26 @@ class AttachmentsMessageTest {
     }
 
     @Test
+    void namesAreThereOnceAndNotEmpty() {
+        String why =
+                whyRefused(
+                        out -> {
+                            for (String group : new String[] {"g", "h"}) {
+                                out.text(8, NAME);
+                                out.text(9, group);
+                            }
+                        });
+        assertTrue(why.endsWith("a name is there twice"));
+        String noGroup =
+                whyRefused(
+                        out -> {
+                            out.text(8, NAME);
+                            out.text(9, "");
+                        });
+        assertTrue(noGroup.endsWith("an empty name of what is attached, or of a group"));
+    }
+
+    @Test
     void namesAreAtMost100000() {
         String why =
                 whyRefused(

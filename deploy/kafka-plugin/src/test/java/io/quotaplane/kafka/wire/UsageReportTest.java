@@ -74,8 +74,10 @@ class UsageReportTest {
 
     @Test
     void aDimensionWithoutAnyValueIsLeftOut() throws RefusedMessageException {
-        assertEquals(8, lastField(report("g", "h").usage(Dimension.REQUEST_MS, new double[] {NAN, NAN})));
-        assertEquals(38, lastField(report("g", "h").usage(Dimension.REQUEST_MS, new double[] {NAN, 0})));
+        double[] none = {NAN, NAN};
+        double[] one = {NAN, 0};
+        assertEquals(8, lastField(report("g", "h").usage(Dimension.REQUEST_MS, none)));
+        assertEquals(38, lastField(report("g", "h").usage(Dimension.REQUEST_MS, one)));
     }
 
     @Test
