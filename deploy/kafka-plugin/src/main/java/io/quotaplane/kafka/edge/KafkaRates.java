@@ -24,8 +24,11 @@ public final class KafkaRates implements Rates {
     private static final Map<String, QuotaKind> KINDS =
             QuotaKind.ALL.stream().collect(Collectors.toMap(kind -> kind.metricGroup, kind -> kind));
 
+    private static final long LOOK_EVERY_MS = 1000;
+
     private final Map<String, Group> byTag = new ConcurrentHashMap<>();
     private final double nominalWindowS;
+    private long lookedMs = Long.MIN_VALUE / 2;
 
     private static final class Group {
         /** What is recorded in all buckets of the group's clients, by kind. */
@@ -108,8 +111,16 @@ public final class KafkaRates implements Rates {
         return isTokens || name.name().equals(kind.rateMetric) ? kind : null;
     }
 
-    /** Count what was recorded since the last look; the time between two is less than a window. */
+    /** Look if it is time to: Kafka keeps what was recorded for a window. */
+    void lookInTime(long nowMs) {
+        if (nowMs - lookedMs >= Math.min(LOOK_EVERY_MS, 500 * nominalWindowS)) {
+            look(nowMs);
+        }
+    }
+
+    /** Count what was recorded since the last look. */
     void look(long nowMs) {
+        lookedMs = nowMs;
         for (Group group : byTag.values()) {
             for (QuotaKind kind : QuotaKind.ALL) {
                 double more = 0;

@@ -204,7 +204,7 @@ public final class Plugin {
     }
 
     private void tick(long nowMs) {
-        rates.look(nowMs);
+        rates.lookInTime(nowMs);
         Changes changes = quotas.tick(nowMs, rates);
         if (changes.tags() || !changes.kinds().isEmpty()) {
             listeners.forEach(listener -> listener.accept(changes));
@@ -220,6 +220,7 @@ public final class Plugin {
             quotas.reportsLost();
         }
         failedBefore = failed;
+        rates.look(nowMs);
         topics.send(quotas.report(nowMs, rates));
         gauges.follow();
     }

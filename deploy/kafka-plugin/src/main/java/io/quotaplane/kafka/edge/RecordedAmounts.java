@@ -1,8 +1,11 @@
 package io.quotaplane.kafka.edge;
 
-import java.lang.reflect.Field;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
+import java.util.stream.Stream;
 import org.apache.kafka.common.metrics.KafkaMetric;
 import org.apache.kafka.common.metrics.stats.Rate;
 import org.apache.kafka.common.metrics.stats.SampledStat;
@@ -19,11 +22,14 @@ import org.slf4j.LoggerFactory;
  */
 final class RecordedAmounts {
     private static final Logger LOG = LoggerFactory.getLogger("io.quotaplane.kafka");
-    private static final Field LOCK = field(KafkaMetric.class, "lock");
-    private static final Field STAT = field(Rate.class, "stat");
-    private static final Field SAMPLES = field(SampledStat.class, "samples");
-    private static final Field START = field("startTimeMs");
-    private static final Field VALUE = field("value");
+    private static final Class<?> SAMPLE = sample();
+    private static final VarHandle LOCK = field(KafkaMetric.class, "lock", Object.class);
+    private static final VarHandle STAT = field(Rate.class, "stat", SampledStat.class);
+    private static final VarHandle SAMPLES = field(SampledStat.class, "samples", List.class);
+    private static final VarHandle START = field(SAMPLE, "startTimeMs", long.class);
+    private static final VarHandle VALUE = field(SAMPLE, "value", double.class);
+    private static final boolean IS_EXACT =
+            Stream.of(LOCK, STAT, SAMPLES, START, VALUE).allMatch(Objects::nonNull);
 
     private final KafkaMetric metric;
 
@@ -38,44 +44,38 @@ final class RecordedAmounts {
         this.lastMs = nowMs;
     }
 
-    private static Field field(Class<?> owner, String name) {
+    private static VarHandle field(Class<?> owner, String name, Class<?> type) {
         try {
-            Field field = owner.getDeclaredField(name);
-            field.setAccessible(true);
-            return field;
+            return MethodHandles.privateLookupIn(owner, MethodHandles.lookup())
+                    .findVarHandle(owner, name, type);
         } catch (ReflectiveOperationException | RuntimeException error) {
-            LOG.warn("quotaplane reports usage less exactly with this version of Kafka: {}", error.toString());
+            LOG.warn("quotaplane reports usage less exactly with this Kafka: {}", error.toString());
             return null;
         }
     }
 
-    private static Field field(String name) {
-        for (Class<?> inner : SampledStat.class.getDeclaredClasses()) {
-            if (inner.getSimpleName().equals("Sample")) {
-                return field(inner, name);
-            }
-        }
-        return null;
+    private static Class<?> sample() {
+        return Stream.of(SampledStat.class.getDeclaredClasses())
+                .filter(inner -> inner.getSimpleName().equals("Sample"))
+                .findFirst()
+                .orElse(Object.class);
     }
 
     /** The amount that was recorded since the last call, in Kafka's unit. */
     double more(long nowMs) {
         double elapsedS = (nowMs - lastMs) / 1000.0;
         lastMs = nowMs;
-        if (VALUE != null && START != null && metric.measurable() instanceof Rate rate) {
-            try {
-                // The lock under which Kafka records.
-                synchronized (LOCK.get(metric)) {
-                    return moreInSamples((List<?>) SAMPLES.get(STAT.get(rate)));
-                }
-            } catch (IllegalAccessException error) {
-                throw new IllegalStateException(error);
+        if (IS_EXACT && metric.measurable() instanceof Rate rate) {
+            // The lock under which Kafka records.
+            synchronized (LOCK.get(metric)) {
+                SampledStat stat = (SampledStat) STAT.get(rate);
+                return moreInSamples((List<?>) SAMPLES.get(stat));
             }
         }
         return KafkaRates.value(metric) * elapsedS;
     }
 
-    private double moreInSamples(List<?> samples) throws IllegalAccessException {
+    private double moreInSamples(List<?> samples) {
         if (samples.size() > starts.length) {
             starts = Arrays.copyOf(starts, samples.size());
             values = Arrays.copyOf(values, samples.size());
@@ -83,8 +83,8 @@ final class RecordedAmounts {
         double more = 0;
         for (int at = 0; at < samples.size(); at++) {
             Object sample = samples.get(at);
-            long start = START.getLong(sample);
-            double value = VALUE.getDouble(sample);
+            long start = (long) START.get(sample);
+            double value = (double) VALUE.get(sample);
             // Kafka uses a sample again for another time: then all that is in it is new.
             more += start == starts[at] ? value - values[at] : value;
             starts[at] = start;

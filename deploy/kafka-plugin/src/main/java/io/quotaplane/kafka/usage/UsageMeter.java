@@ -16,40 +16,57 @@ import java.util.Map;
  * would have used 1/u as much without the limit.
  */
 public final class UsageMeter {
+    /** Groups that one tick looks at. */
+    private static final int MOST_LOOKS = 2000;
+
     private final Map<String, Group> groups = new HashMap<>();
     private long sinceMs;
-    private long lastMs;
+    private long ticks;
 
     private static final class Group {
         final double[] amounts = new double[QuotaKind.COUNT];
         final double[] mutedS = new double[QuotaKind.COUNT];
         final long[] mutedUntilMs = new long[QuotaKind.COUNT];
+        long lastMs;
+
+        Group(long nowMs) {
+            lastMs = nowMs;
+        }
     }
 
     public UsageMeter(long nowMs) {
-        this.sinceMs = this.lastMs = nowMs;
+        this.sinceMs = nowMs;
     }
 
-    /** Look whose clients are muted. */
+    /** Look whose clients are muted; of very many groups at a part in turn. */
     public void tick(long nowMs, Rates rates, LimitsInForce limits) {
-        double elapsedS = (nowMs - lastMs) / 1000.0;
+        int turns = 1 + rates.tags().size() / MOST_LOOKS;
+        ticks++;
         for (String tag : rates.tags()) {
-            Group group = groups.computeIfAbsent(tag, any -> new Group());
-            for (QuotaKind kind : QuotaKind.ALL) {
-                int at = kind.ordinal();
-                double limit = limits.limit(tag, kind);
-                if (Double.isInfinite(limit)) {
-                    group.mutedUntilMs[at] = nowMs;
-                    continue;
-                }
-                long untilMs = nowMs + Math.round(1000 * muteS(tag, kind, limit, rates));
-                group.mutedUntilMs[at] = Math.max(group.mutedUntilMs[at], untilMs);
-                if (group.mutedUntilMs[at] > nowMs) {
-                    group.mutedS[at] += elapsedS;
-                }
+            if (Math.floorMod(tag.hashCode() + ticks, turns) == 0) {
+                Group group = groups.computeIfAbsent(tag, any -> new Group(sinceMs));
+                look(tag, group, nowMs, rates, limits);
             }
         }
-        lastMs = nowMs;
+    }
+
+    private static void look(
+            String tag, Group group, long nowMs, Rates rates, LimitsInForce limits) {
+        double elapsedS = (nowMs - group.lastMs) / 1000.0;
+        group.lastMs = nowMs;
+        for (QuotaKind kind : QuotaKind.ALL) {
+            int at = kind.ordinal();
+            double limit = limits.limit(tag, kind);
+            if (Double.isInfinite(limit)) {
+                group.mutedUntilMs[at] = nowMs;
+                continue;
+            }
+            long untilMs = nowMs + Math.round(1000 * muteS(tag, kind, limit, rates));
+            group.mutedUntilMs[at] = Math.max(group.mutedUntilMs[at], untilMs);
+            if (group.mutedUntilMs[at] > nowMs) {
+                group.mutedS[at] += elapsedS;
+            }
+        }
     }
 
     /** For how long in seconds the group's clients would be muted if one of them asked now. */
@@ -72,6 +89,7 @@ public final class UsageMeter {
         double intervalS = (nowMs - sinceMs) / 1000.0;
         Map<String, GroupUsage> taken = new HashMap<>();
         if (intervalS > 0) {
+            rates.tags().forEach(tag -> groups.computeIfAbsent(tag, any -> new Group(sinceMs)));
             groups.forEach(
                     (tag, group) -> taken.put(tag, usage(tag, group, intervalS, limits, rates)));
             groups.keySet().retainAll(rates.tags());
