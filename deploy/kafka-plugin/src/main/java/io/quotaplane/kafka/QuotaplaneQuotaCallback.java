@@ -75,23 +75,25 @@ public class QuotaplaneQuotaCallback implements ClientQuotaCallback {
     public Map<String, String> quotaMetricTags(
             ClientQuotaType type, KafkaPrincipal principal, String clientId) {
         PluginSettings settings = plugin.settings();
-        if (isExcluded(settings, principal, clientId)) {
+        String id = clientId == null ? "" : clientId;
+        if (isExcluded(settings, principal, id)) {
             return Map.of();
         }
-        return cache.tags(kindOf(type), principal.getName(), clientId, settings.principalNames()::of);
+        return cache.tags(kindOf(type), principal.getName(), id, settings.principalNames()::of);
     }
 
     /**
-     * Whether a client is never limited. Its id is its own choice, so it says something only where
-     * nobody proves who he is: elsewhere the plugin's principal has to be excluded.
+     * Whether a client is never limited. Its id is its own choice, so the plugin's clients are known
+     * by it only where nobody proves who he is; elsewhere their principal has to be excluded.
      */
     private static boolean isExcluded(
             PluginSettings settings, KafkaPrincipal principal, String clientId) {
-        if (KafkaPrincipal.ANONYMOUS.equals(principal)) {
-            return clientId != null && clientId.startsWith(PluginSettings.CLIENT_ID);
-        }
-        return !settings.excludedPrincipals().isEmpty()
-                && settings.excludedPrincipals().contains(principal.toString());
+        boolean isPlugin =
+                clientId.startsWith(PluginSettings.CLIENT_ID)
+                        && KafkaPrincipal.ANONYMOUS.equals(principal);
+        return isPlugin
+                || !settings.excludedPrincipals().isEmpty()
+                        && settings.excludedPrincipals().contains(principal.toString());
     }
 
     @Override

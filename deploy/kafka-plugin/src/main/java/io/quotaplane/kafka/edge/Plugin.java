@@ -47,6 +47,7 @@ public final class Plugin {
     private int users;
     private String refusedBecause = "";
     private long failedBefore;
+    private boolean isMissed;
 
     private Plugin(PluginSettings settings) {
         this.settings = settings;
@@ -213,6 +214,12 @@ public final class Plugin {
 
     private void report(long nowMs) {
         if (!hasReporter) {
+            if (!isMissed) {
+                isMissed = true;
+                LOG.warn(
+                        "quotaplane sends no reports, and lower limits hold at once: metric.reporters"
+                                + " lacks io.quotaplane.kafka.QuotaplaneMetricsReporter");
+            }
             return;
         }
         long failed = topics.failed();

@@ -15,6 +15,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.errors.InterruptException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -78,11 +79,11 @@ final class TopicThread implements Runnable {
                     KafkaConsumer<byte[], byte[]> consumer = Clients.consumer(settings);
                     KafkaProducer<byte[], byte[]> producer = Clients.producer(settings)) {
                 follow(new TopicWatch(admin), new TopicReader(consumer, settings, inbox), producer);
+            } catch (InterruptException | InterruptedException error) {
+                return;
             } catch (KafkaException error) {
                 say(whole(error));
                 pause(RETRY_AFTER_MS);
-            } catch (InterruptedException error) {
-                return;
             } catch (RuntimeException error) {
                 LOG.error("quotaplane's reader of topics failed and begins anew", error);
                 pause(RETRY_AFTER_MS);

@@ -96,7 +96,10 @@ public final class LimitsInForce {
             nextEndMs = NEVER;
             List<GroupLimits> all = new ArrayList<>(byTag.values());
             for (GroupLimits group : all) {
-                tags |= aim(group, nowMs);
+                if (aim(group, nowMs)) {
+                    tags = true;
+                    changed.addAll(QuotaKind.ALL);
+                }
             }
             cut = all;
         }
@@ -133,7 +136,7 @@ public final class LimitsInForce {
         ReceivedLimits.Version newest = received.acknowledged();
         group.targetEpoch = newest == null ? -1 : newest.epoch();
         group.targetSeq = newest == null ? -1 : received.acknowledgedSeq(group.id);
-        return group.source != before;
+        return (group.source == Source.FALLBACK) != (before == Source.FALLBACK);
     }
 
     private Source source(long id, long nowMs) {

@@ -19,6 +19,11 @@ import java.util.SortedMap;
 public final class LightRule {
     private static final double SIGNIFICANT = 0.05;
 
+    /** Thirteen numbers, and what is around the name. */
+    static final int BYTES_OF_VALUES = 110;
+
+    private static final int MOST_BYTES_OF_CHAR = 3;
+
     private final int namedEvery;
     private final boolean strict;
     private final Map<String, Named> last = new HashMap<>();
@@ -42,9 +47,9 @@ public final class LightRule {
      *
      * @param states by group
      * @param report number of the report
-     * @param most groups to name; those beyond it come with the next reports
+     * @param mostBytes that the named groups may take; those beyond it come with the next reports
      */
-    public List<String> named(SortedMap<String, State> states, long report, int most) {
+    public List<String> named(SortedMap<String, State> states, long report, long mostBytes) {
         last.keySet().retainAll(states.keySet());
         List<String> named = new ArrayList<>();
         List<String> changed = new ArrayList<>();
@@ -58,9 +63,20 @@ public final class LightRule {
                     }
                 });
         named.addAll(changed);
-        List<String> first = named.subList(0, Math.min(most, named.size()));
+        List<String> first = named.subList(0, fitting(named, mostBytes));
         first.forEach(group -> last.put(group, new Named(states.get(group), report)));
         return List.copyOf(first);
+    }
+
+    private static int fitting(List<String> groups, long mostBytes) {
+        long bytes = 0;
+        for (int count = 0; count < groups.size(); count++) {
+            bytes += BYTES_OF_VALUES + (long) MOST_BYTES_OF_CHAR * groups.get(count).length();
+            if (bytes > mostBytes) {
+                return count;
+            }
+        }
+        return groups.size();
     }
 
     /** Reports were lost: all groups are named anew. */

@@ -17,8 +17,8 @@ public final class ReportBuilder {
     /** Each group is in one of so many reports, also if nothing of it changed. */
     public static final int NAMED_EVERY = 10;
 
-    /** Groups in one report: with long names it stays below Kafka's 1 MB. */
-    static final int MOST_GROUPS = 4000;
+    /** Of the groups in one report: producers send, and topics take, 1 MB at most. */
+    private static final long MOST_BYTES = 900_000;
 
     private final String broker;
     private final long startedAtMs;
@@ -58,7 +58,7 @@ public final class ReportBuilder {
             long seq = applied == null ? -1 : limits.appliedSeq(tag, applied.epoch());
             states.put(limits.name(tag), new LightRule.State(usage.getOrDefault(tag, GroupUsage.NONE), seq));
         }
-        List<String> groups = rule.named(states, sequence, MOST_GROUPS);
+        List<String> groups = rule.named(states, sequence, MOST_BYTES);
         UsageReport report =
                 new UsageReport(broker, startedAtMs, sequence, windowMs, groups)
                         .namedEvery(NAMED_EVERY);

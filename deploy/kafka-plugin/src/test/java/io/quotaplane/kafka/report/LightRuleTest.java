@@ -15,7 +15,7 @@ import org.junit.jupiter.api.Test;
 
 class LightRuleTest {
     private static final int EVERY = 10;
-    private static final int MANY = 1000;
+    private static final int MANY = 1_000_000;
 
     private final SortedMap<String, State> states = new TreeMap<>();
     private long report;
@@ -107,8 +107,9 @@ class LightRuleTest {
     void whatDoesNotFitComesNext() {
         LightRule rule = new LightRule(MANY, false);
         List.of("a", "b", "c").forEach(group -> states.put(group, state(1, 0, 1)));
-        assertEquals(List.of("a", "b"), rule.named(states, 1, 2));
-        assertEquals(List.of("c"), rule.named(states, 2, 2));
+        long ofTwo = 2 * (LightRule.BYTES_OF_VALUES + 3);
+        assertEquals(List.of("a", "b"), rule.named(states, 1, ofTwo));
+        assertEquals(List.of("c"), rule.named(states, 2, ofTwo));
     }
 
     @Test
