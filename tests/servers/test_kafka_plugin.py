@@ -1,11 +1,11 @@
-"""The plugin on a real broker: groups get their limits, others are left alone, reports are right."""
+"""The plugin on a real broker: groups have their limits, others none, and reports are right."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
+from uuid import uuid4
 
 import pytest
 from kafka import KafkaAdminClient
@@ -15,7 +15,6 @@ from quotaplane.wire.signatures import SigningKeys
 from tests.servers.kafka_commands import run_kafka
 from tests.servers.kafka_plugin import LIMITS, Job, Load, Reports, plugged
 from tests.servers.kafka_server import KafkaServer
-from tests.waiting import wait_until
 
 SECRETS: Final = {"k": "0123456789abcdef0123456789abcdef"}
 KEYS: Final = SigningKeys(SECRETS, sign_with="k")
@@ -66,7 +65,10 @@ def test_a_group_gets_its_limit_and_its_usage_is_reported(
 ) -> None:
     job.limit({"acme": {"publish_bytes": LIMIT}})
     reports.wait_for("limit_publish_bytes_per_s", "acme", LIMIT)
-    limited, other = Load(server.bootstrap_servers, "limited"), Load(server.bootstrap_servers, "x", 3e6)
+    limited, other = (
+        Load(server.bootstrap_servers, "limited"),
+        Load(server.bootstrap_servers, "x", 3e6),
+    )
     with loads(limited, other):
         limited.rate_over(2.0)  # The first window may be filled at once.
         assert other.rate_over(4.0) == pytest.approx(3e6, rel=0.1)
@@ -114,10 +116,13 @@ def test_kafkas_own_quotas_hold_for_clients_without_a_limited_group(
 ) -> None:
     change = ["kafka-configs.sh", "--bootstrap-server", "HOST:9092", "--alter"]
     for client in ("own", "grouped", "limited"):
+        # Clients of an acme that has a limit are not held to it.
         quota = ["--add-config", "producer_byte_rate=500000", "--entity-type", "clients"]
         run_kafka(server, [*change, *quota, "--entity-name", client])
     job.limit({"acme": {"publish_bytes": 2 * LIMIT}})
-    all_loads = {name: Load(server.bootstrap_servers, name) for name in ("own", "grouped", "limited")}
+    all_loads = {
+        name: Load(server.bootstrap_servers, name) for name in ("own", "grouped", "limited")
+    }
     with loads(*all_loads.values()):
         all_loads["own"].rate_over(3.0)
         sent = {name: load.sent for name, load in all_loads.items()}
@@ -128,12 +133,29 @@ def test_kafkas_own_quotas_hold_for_clients_without_a_limited_group(
     assert rates["limited"] == pytest.approx(2 * LIMIT, rel=0.3)
 
 
-def create_topics(server: KafkaServer, client_id: str, names: list[str]) -> Any:
+def test_a_storm_of_new_topics_is_refused_and_others_create_theirs(
+    server: KafkaServer, job: Job, reports: Reports
+) -> None:
+    job.limit({"stormy": {"controller_mutations": 1.0}})
+    reports.wait_for("limit_controller_mutations_per_s", "stormy", 1.0)
+    # Kafka's bucket has 11 seconds' worth.
+    errors = [*create_topics(server, "storm", 30), *create_topics(server, "storm", 1)]
+    assert errors.count(ThrottlingQuotaExceededError.errno) in range(18, 21)
+    assert errors[-1] == ThrottlingQuotaExceededError.errno
+    assert create_topics(server, "calm", 30) == [0] * 30
+    reports.wait_for("controller_mutations_per_s", "stormy", 0.0)
+    created = len(errors) - errors.count(ThrottlingQuotaExceededError.errno)
+    assert reports.amount("controller_mutations_per_s", "stormy") == pytest.approx(created, abs=1)
+    assert any(sum(report.throttled_controller_mutations_per_s) > 0 for report in reports.all)
+
+
+def create_topics(server: KafkaServer, client_id: str, count: int) -> list[int]:
+    """Create so many in one request of a version that is refused; returns Kafka's error codes."""
     admin = KafkaAdminClient(bootstrap_servers=server.bootstrap_servers, client_id=client_id)
     try:
-        return admin.create_topics(
-            {name: {"num_partitions": 1, "replication_factor": 1} for name in names},
-            raise_errors=False,
-        )
+        names = [f"{client_id}-{uuid4().hex}" for _ in range(count)]
+        wanted = {name: {"num_partitions": 1, "replication_factor": 1} for name in names}
+        answer = admin.create_topics(wanted, raise_errors=False)
+        return [topic["error_code"] for topic in answer["topics"]]
     finally:
         admin.close()

@@ -12,9 +12,9 @@ import java.util.SortedMap;
  * Which groups a report names: those that changed, and each one at least once in so many reports.
  * Not for several threads at once.
  *
- * <p>A usage changed if it differs by more than 5 percent from the one reported last, or became 0 or
- * was; or if the group began or ceased to be throttled. With strict transitions also if the limits
- * in force are others than those reported last.
+ * <p>A usage or a limit changed if it differs by more than 5 percent from the one reported last, or
+ * became 0 or was; a group also if it began or ceased to be throttled. With strict transitions also
+ * if the limits in force are a newer version of the same.
  */
 public final class LightRule {
     private static final double SIGNIFICANT = 0.05;
@@ -32,8 +32,9 @@ public final class LightRule {
      * What a report may say of a group.
      *
      * @param seq of the limits in force; -1: they are not of the newest epoch
+     * @param limits in force by kind; NaN: not known
      */
-    public record State(GroupUsage usage, long seq) {}
+    public record State(GroupUsage usage, long seq, double[] limits) {}
 
     private record Named(State state, long report) {}
 
@@ -95,14 +96,17 @@ public final class LightRule {
             return true;
         }
         for (int kind = 0; kind < QuotaKind.COUNT; kind++) {
-            double was = before.usage.used()[kind];
-            double is = now.usage.used()[kind];
             boolean wasThrottled = before.usage.throttled()[kind] > 0;
-            if (Math.abs(is - was) > SIGNIFICANT * was
+            if (differs(before.usage.used()[kind], now.usage.used()[kind])
+                    || differs(before.limits[kind], now.limits[kind])
                     || wasThrottled != now.usage.throttled()[kind] > 0) {
                 return true;
             }
         }
         return false;
+    }
+
+    private static boolean differs(double was, double is) {
+        return Double.compare(was, is) != 0 && !(Math.abs(is - was) <= SIGNIFICANT * was);
     }
 }

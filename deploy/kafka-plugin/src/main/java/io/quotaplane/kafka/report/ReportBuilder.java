@@ -1,6 +1,5 @@
 package io.quotaplane.kafka.report;
 
-import io.quotaplane.kafka.attachments.Scope;
 import io.quotaplane.kafka.limits.LimitsInForce;
 import io.quotaplane.kafka.limits.QuotaKind;
 import io.quotaplane.kafka.limits.ReceivedLimits;
@@ -56,7 +55,8 @@ public final class ReportBuilder {
         SortedMap<String, LightRule.State> states = new TreeMap<>();
         for (String tag : limits.tags()) {
             long seq = applied == null ? -1 : limits.appliedSeq(tag, applied.epoch());
-            states.put(limits.name(tag), new LightRule.State(usage.getOrDefault(tag, GroupUsage.NONE), seq));
+            GroupUsage used = usage.getOrDefault(tag, GroupUsage.NONE);
+            states.put(limits.name(tag), new LightRule.State(used, seq, inForce(tag, limits)));
         }
         List<String> groups = rule.named(states, sequence, MOST_BYTES);
         UsageReport report =
@@ -67,7 +67,7 @@ public final class ReportBuilder {
             report.usage(kind.dimension, column(groups, g -> states.get(g).usage().used()[at]));
             report.throttled(
                     kind.dimension, column(groups, g -> states.get(g).usage().throttled()[at]));
-            report.limits(kind.dimension, column(groups, g -> inForce(g, kind, limits)));
+            report.limits(kind.dimension, column(groups, g -> states.get(g).limits()[at]));
         }
         if (applied != null) {
             report.applied(applied.epoch(), applied.seq());
@@ -76,10 +76,14 @@ public final class ReportBuilder {
         return report.encode();
     }
 
-    /** The limit to report; NaN while none is known, so that nobody takes it for a decision. */
-    private static double inForce(String group, QuotaKind kind, LimitsInForce limits) {
-        String tag = Scope.encode(group);
-        return limits.isFallback(tag) ? Double.NaN : limits.limit(tag, kind);
+    /** The limits to report; NaN while none are known, so that nobody takes it for a decision. */
+    private static double[] inForce(String tag, LimitsInForce limits) {
+        double[] inForce = new double[QuotaKind.COUNT];
+        for (QuotaKind kind : QuotaKind.ALL) {
+            inForce[kind.ordinal()] =
+                    limits.isFallback(tag) ? Double.NaN : limits.limit(tag, kind);
+        }
+        return inForce;
     }
 
     private static double[] column(

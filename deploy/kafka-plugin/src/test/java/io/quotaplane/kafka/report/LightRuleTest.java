@@ -21,11 +21,17 @@ class LightRuleTest {
     private long report;
 
     private static State state(double published, double throttled, long seq) {
+        return state(published, throttled, seq, Double.POSITIVE_INFINITY);
+    }
+
+    private static State state(double published, double throttled, long seq, double limit) {
         double[] used = new double[QuotaKind.COUNT];
         double[] more = new double[QuotaKind.COUNT];
         used[QuotaKind.PRODUCE.ordinal()] = published;
         more[QuotaKind.PRODUCE.ordinal()] = throttled;
-        return new State(new GroupUsage(used, more), seq);
+        double[] limits = new double[QuotaKind.COUNT];
+        limits[QuotaKind.PRODUCE.ordinal()] = limit;
+        return new State(new GroupUsage(used, more), seq, limits);
     }
 
     private List<String> next(LightRule rule) {
@@ -70,6 +76,20 @@ class LightRuleTest {
         assertEquals(List.of(), next(rule));
         states.put("a", state(0, 0, 1));
         assertEquals(List.of("a"), next(rule));
+    }
+
+    @Test
+    void aChangedLimitIsNamedAndARenewedOneIsNot() {
+        LightRule rule = new LightRule(MANY, false);
+        states.put("a", state(0, 0, 1, Double.NaN));
+        next(rule);
+        assertEquals(List.of(), next(rule));
+        for (double limit : new double[] {100, 106, Double.POSITIVE_INFINITY, 50, Double.NaN}) {
+            states.put("a", state(0, 0, 1, limit));
+            assertEquals(List.of("a"), next(rule));
+            states.put("a", state(0, 0, 2, limit));
+            assertEquals(List.of(), next(rule));
+        }
     }
 
     @Test
