@@ -107,6 +107,9 @@ public final class LightRule {
     }
 
     private static boolean differs(double was, double is) {
-        return Double.compare(was, is) != 0 && !(Math.abs(is - was) <= SIGNIFICANT * was);
+        if (!Double.isFinite(was) || !Double.isFinite(is)) {
+            return Double.compare(was, is) != 0;
+        }
+        return Math.abs(is - was) > SIGNIFICANT * was;
     }
 }
