@@ -57,6 +57,11 @@ public class QuotaplaneQuotaCallback implements ClientQuotaCallback {
                 "Kafka's own quotas of users and client ids do not work by themselves with a"
                         + " client.quota.callback.class. quotaplane applies them to all clients whose"
                         + " group has no limit from quotaplane.");
+        if (settings.hasLogin() && settings.excludedPrincipals().isEmpty()) {
+            LOG.warn(
+                    "quotaplane.excluded.principals is empty: quotas may delay what quotaplane itself"
+                            + " reads and reports.");
+        }
     }
 
     final Plugin plugin() {

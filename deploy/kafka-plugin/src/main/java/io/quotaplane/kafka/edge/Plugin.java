@@ -36,6 +36,7 @@ public final class Plugin {
     private final PluginSettings settings;
     private final BrokerQuotas quotas;
     private final KafkaRates rates;
+    private final Inbox inbox = new Queue();
     private final TopicThread topics;
     private final Gauges gauges;
     private final List<Thread> threads;
@@ -53,7 +54,7 @@ public final class Plugin {
         this.settings = settings;
         quotas = new BrokerQuotas(settings, System.currentTimeMillis(), TopicThread.steadyMs());
         rates = new KafkaRates(settings.bounds().windowS());
-        topics = new TopicThread(settings, new Queue());
+        topics = new TopicThread(settings, inbox);
         gauges = new Gauges(this);
         threads = List.of(daemon("quotaplane-ticks", this::run), daemon("quotaplane-topics", topics));
     }
@@ -136,6 +137,10 @@ public final class Plugin {
 
     TopicThread topics() {
         return topics;
+    }
+
+    Inbox inbox() {
+        return inbox;
     }
 
     private final class Queue implements Inbox {

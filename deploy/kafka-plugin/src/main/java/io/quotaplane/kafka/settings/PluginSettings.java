@@ -221,6 +221,11 @@ public record PluginSettings(
         return Map.copyOf(client);
     }
 
+    /** Whether the plugin's own clients prove who they are. */
+    public boolean hasLogin() {
+        return !"PLAINTEXT".equals(client.getOrDefault("security.protocol", "PLAINTEXT"));
+    }
+
     /** The client id of the plugin's own clients. */
     public String clientId() {
         return CLIENT_ID + brokerName;
