@@ -13,7 +13,7 @@ from kafka.errors import ThrottlingQuotaExceededError
 
 from quotaplane.wire.signatures import SigningKeys
 from tests.servers.kafka_commands import run_kafka
-from tests.servers.kafka_plugin import LIMITS, Job, Load, Reports, plugged
+from tests.servers.plugged_kafka import LIMITS, Job, Load, Reports, plugged
 from tests.servers.kafka_server import KafkaServer
 
 SECRETS: Final = {"k": "0123456789abcdef0123456789abcdef"}

@@ -10,7 +10,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ScramMechanism, UserScramCredentialUpsertion
 
 from quotaplane.groups.scope import encode
-from tests.servers.kafka_plugin import LIMITS, LOAD, Job, Load, Reports, plugged
+from tests.servers.plugged_kafka import LIMITS, LOAD, Job, Load, Reports, plugged
 from tests.servers.kafka_server import OTHER_VERSIONS, KafkaServer
 from tests.waiting import wait_until
 
