@@ -41,6 +41,10 @@ class Rig:
         given = {"starting": starting, self.per_batch: per_batch}
         return self.model.model_validate({**self.fixed, **given, **more})
 
+    def attachments_topic(self, **_: Any) -> dict[str, str]:
+        """The setting for a compacted topic, which is made for it."""
+        return {}
+
 
 class DeltaRig(Rig):
     model, per_batch = DeltaTransport, "max_files_per_trigger"
@@ -69,6 +73,11 @@ class KafkaRig(Rig):
             "timeout_s": 10,
         }
 
+    def attachments_topic(self, policy: str = "compact") -> dict[str, str]:
+        name = self.limits_topic.replace("limits", "attachments")
+        self.server.create_topic(name, configs={"cleanup.policy": policy})
+        return {"attachments_topic": name}
+
 
 class PulsarRig(Rig):
     """A namespace with a partitioned and a plain report topic, and a partitioned limits topic."""
@@ -87,6 +96,12 @@ class PulsarRig(Rig):
             "report_topics": self.report_topics,
             "limits_topic": self.limits_topic,
         }
+
+    def attachments_topic(self, threshold: int = 1_000_000) -> dict[str, str]:
+        name = self.topic("attachments").rpartition("/")[2]
+        path = f"namespaces/{self.namespace}/compactionThreshold"
+        self.server.rest.call("PUT", path, threshold)
+        return {"attachments_topic": name}
 
     def topic(self, name: str, partitions: int = 0) -> str:
         full = f"persistent://{self.namespace}/{name}"

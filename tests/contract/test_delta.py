@@ -15,7 +15,13 @@ from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
 from quotaplane.errors import TransportError
-from quotaplane.transport import delta, delta_topic, open_broker_link, open_transport
+from quotaplane.transport import (
+    delta,
+    delta_topic,
+    open_attachments_link,
+    open_broker_link,
+    open_transport,
+)
 from quotaplane.transport.base import Message
 from tests.contract.rigs import DeltaRig, drain, limits_of
 
@@ -39,6 +45,21 @@ def test_positions_outlive_compaction(
     assert files_of(delta_rig, "reports") == 1
     after = drain(spark, transport, tmp_path / "after")
     assert {row.position: row.value for row in after} == {row.position: row.value for row in before}
+
+
+def test_attachments_are_kept_however_old_and_replaced_ones_are_not(
+    delta_rig: DeltaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = delta_rig.settings()
+    transport, early = open_transport(settings), open_attachments_link(settings)
+    for number in range(3):
+        transport.publish_attachments([Message(key, b"%d" % number) for key in "ab"])
+    rows = DeltaTable(f"{settings.path}/attachments_topic").to_pyarrow_table()
+    assert len(rows) == 2
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    delta.maintain(settings, keep_s=1.0)
+    for link in (early, open_attachments_link(settings)):
+        assert sorted(limits_of(link)) == [Message("a", b"2"), Message("b", b"2")]
 
 
 def test_old_messages_can_be_deleted_under_readers(

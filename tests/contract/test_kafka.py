@@ -102,7 +102,7 @@ def test_an_unreachable_cluster_is_told_in_time(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["report_topics", "limits_topic"])
+@pytest.mark.parametrize("key", ["report_topics", "limits_topic", "attachments_topic"])
 def test_a_missing_topic_is_named_and_not_created(kafka_rig: KafkaRig, key: str) -> None:
     wrong: Any = ("nowhere",) if key == "report_topics" else "nowhere"
     with pytest.raises(TransportError, match="'nowhere' does not exist"):
@@ -110,6 +110,13 @@ def test_a_missing_topic_is_named_and_not_created(kafka_rig: KafkaRig, key: str)
     admin = KafkaAdminClient(bootstrap_servers=kafka_rig.server.bootstrap_servers)
     assert "nowhere" not in admin.list_topics()
     admin.close()
+
+
+def test_a_topic_of_attachments_that_is_not_compacted_is_named(kafka_rig: KafkaRig) -> None:
+    topic = kafka_rig.attachments_topic("compact,delete")
+    (line,) = open_transport(kafka_rig.settings(**topic)).check()
+    assert f"topic {topic['attachments_topic']!r}: cleanup.policy is compact,delete" in line
+    assert "set cleanup.policy=compact (docs/operate/kafka.md)" in line
 
 
 def test_publishing_to_a_missing_topic_fails(kafka_rig: KafkaRig) -> None:

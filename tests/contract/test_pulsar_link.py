@@ -16,7 +16,7 @@ from quotaplane.pulsar.options import parse_options
 from quotaplane.pulsar.topic_pool import TopicPool
 from quotaplane.pulsar.topics import last_entry
 from quotaplane.settings import PulsarTransport
-from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport import open_attachments_link, open_broker_link, open_transport
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.base import Message
 from tests.contract.pulsar_following import everything
@@ -138,7 +138,7 @@ def test_an_unreachable_cluster_is_told_in_time(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["report_topics", "limits_topic"])
+@pytest.mark.parametrize("key", ["report_topics", "limits_topic", "attachments_topic"])
 @pytest.mark.parametrize("admin", [True, False])
 def test_a_missing_topic_is_named_and_not_created(
     pulsar_rig: PulsarRig, key: str, admin: bool
@@ -155,6 +155,33 @@ def test_a_missing_topic_is_named_and_not_created(
     with pytest.raises(TransportError, match=f"'{name}'.* does not exist"):
         open_transport(pulsar_rig.settings(**more)).check()
     assert name not in rest.call("GET", f"persistent/{namespace}")
+
+
+def test_a_topic_of_attachments_that_is_not_compacted_is_named(pulsar_rig: PulsarRig) -> None:
+    settings = pulsar_rig.settings(**pulsar_rig.attachments_topic(threshold=0))
+    (line,) = open_transport(settings).check()
+    assert f"'persistent://{pulsar_rig.namespace}/attachments' is never compacted" in line
+
+
+def test_of_a_compacted_topic_of_attachments_only_the_newest_are_read(
+    pulsar_rig: PulsarRig,
+) -> None:
+    settings = pulsar_rig.settings(**pulsar_rig.attachments_topic())
+    transport, early = open_transport(settings), open_attachments_link(settings)
+    for number in range(3):
+        transport.publish_attachments([Message(key, b"%d" % number) for key in "ab"])
+    before = limits_of(early)
+    assert len(before) == 6
+    rest, topic = pulsar_rig.server.rest, f"persistent/{pulsar_rig.namespace}/attachments"
+    rest.call("PUT", f"{topic}/compaction")
+    wait_until(lambda: rest.call("GET", f"{topic}/compaction")["status"] == "SUCCESS")
+    late = open_attachments_link(settings)
+    assert sorted(limits_of(late)) == [Message("a", b"2"), Message("b", b"2")]
+    transport.publish_attachments([Message("a", b"3")])
+    for link in (early, late):
+        assert limits_of(link) == [Message("a", b"3")]
+    for each in (transport, early, late):
+        each.close()
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport
 from quotaplane.streams.checkpoint import CheckpointFolder
-from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport import open_attachments_link, open_broker_link, open_transport
 from quotaplane.transport.base import BrokerLink, Message, Polled, Transport
 from tests.contract.rigs import Arrived, Rig, drain, limits_of, rig_of, started
 from tests.waiting import wait_until
@@ -306,6 +306,26 @@ def test_a_link_hears_what_came_after_it_was_opened(rig: Rig) -> None:
     assert limits_of(late) == [Message("a", b"new")]
     assert limits_of(all_of_it) == [Message("a", b"old"), Message("a", b"new")]
     for each in (transport, late, all_of_it):
+        each.close()
+
+
+def test_a_link_of_attachments_has_the_newest_message_of_each_key(rig: Rig) -> None:
+    settings = rig.settings(**rig.attachments_topic())
+    transport = open_transport(settings)
+    assert not transport.check()
+    early = open_attachments_link(settings)
+    assert limits_of(early) == []
+    sent = {"0": b"zero", "1": bytes(range(256)), "it's": b"x" * 900_000}
+    transport.publish_attachments([Message(*each) for each in sent.items()])
+    assert dict(limits_of(early)) == sent
+    transport.publish_attachments([Message("1", b"new")])
+    assert dict(limits_of(early))["1"] == b"new"
+    transport.publish([Message("b", b"a limit")])
+    transport.publish_attachments([])
+    assert limits_of(early) == []
+    late = open_attachments_link(settings)
+    assert dict(limits_of(late)) == {**sent, "1": b"new"}
+    for each in (transport, early, late):
         each.close()
 
 

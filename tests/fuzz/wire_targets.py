@@ -14,9 +14,11 @@ from quotabalance.planning.decisions import Decisions, Move, Split
 from quotabalance.wire.balance_plans import decode_plan, encode_plan
 from quotabalance.wire.load_batch import decode_load_reports, pack_loads, unpack_loads
 from quotabalance.wire.load_reports import encode_load_report
+from quotaplane.client.attachments import ReceivedAttachments
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.enforce.limits_received import ClusterLimits
 from quotaplane.errors import InputError
+from quotaplane.groups.attachments import part_of
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.model import (
     COUNTER_COLUMNS,
@@ -31,6 +33,11 @@ from quotaplane.quota.config import Events
 from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump, load
 from quotaplane.quota.step import step
+from quotaplane.wire.attachments import (
+    AttachmentsMessage,
+    decode_attachments,
+    encode_attachments,
+)
 from quotaplane.wire.limits import decode_limits
 from quotaplane.wire.reports import Decoded, encode_stock_report
 from quotaplane.wire.shard_inputs import (
@@ -90,6 +97,19 @@ LIMITS = tuple(
         },
     )
 )
+_KINDS = ("user=a,client=", "topic=", "namespace=a/", "other=")
+ATTACHMENTS = tuple(
+    encode_attachments(AttachmentsMessage(part, 1, part, NOW_MS, names, ("a::b",) * len(names)))
+    for part in range(3)
+    for names in [
+        tuple(
+            name
+            for kind in _KINDS
+            for name in (f"{kind}{number}" for number in range(64))
+            if part_of(name) == part
+        )
+    ]
+)
 LOADS = (encode_load_report(load_of()), encode_load_report(load_of("b2", (1.0, 2.0, 3e9))))
 LOCAL = (local_broker_data(bundles=2), {**local_broker_data("b2:8080"), "bundles": ["a/b/0x0_0x1"]})
 _MOVE = Move(bundle_of(1), "b1:8080", "b2:8080", 1e6, "Overloaded", "b1 is 1.5 times the mean")
@@ -132,6 +152,24 @@ def _limits(value: bytes, keys: SigningKeys | None = None) -> None:
     assert not np.isnan(own.all(NOW_MS)).any(), "a limit is NaN"
 
 
+def _attachments(value: bytes, keys: SigningKeys | None = None) -> None:
+    message = decode_attachments(value, keys)
+    again = encode_attachments(message)
+    assert decode_attachments(again) == message, "attachments change on their way"
+
+
+def _attached(value: bytes) -> None:
+    received = ReceivedAttachments()
+    for message in parts_of(value):
+        try:
+            received.apply(decode_attachments(message))
+        except InputError:
+            continue
+    for name in (None, "a", "a b", "<default>"):
+        group = received.group_of(user=name, client="a", topic=name, namespace=name)
+        assert group is None or group in received.groups
+
+
 def _received(value: bytes) -> None:
     received = ClusterLimits()
     received.expect({"b1"}, ["a", "b"])
@@ -148,10 +186,10 @@ def _received(value: bytes) -> None:
     received.forget(NOW_MS + 10**9)
 
 
-def _signed(random: Random) -> bytes:
+def _signed(random: Random, samples: tuple[bytes, ...]) -> bytes:
     if random.random() < 0.5:
-        return KEYS.sign(protobuf(random, LIMITS))
-    return damaged(random, KEYS.sign(random.choice(LIMITS)), LIMITS)
+        return KEYS.sign(protobuf(random, samples))
+    return damaged(random, KEYS.sign(random.choice(samples)), samples)
 
 
 def _loads(value: bytes) -> None:
@@ -251,9 +289,18 @@ TARGETS = {
     },
     "step": Target(_step_input, _step, ()),
     "limits": Target(lambda random: protobuf(random, LIMITS), _limits),
-    "limits-signed": Target(_signed, lambda value: _limits(value, KEYS)),
+    "limits-signed": Target(
+        lambda random: _signed(random, LIMITS), lambda value: _limits(value, KEYS)
+    ),
     "limits-received": Target(
         lambda random: several(random, lambda r: protobuf(r, LIMITS), 5), _received
+    ),
+    "attachments": Target(lambda random: protobuf(random, ATTACHMENTS), _attachments),
+    "attachments-signed": Target(
+        lambda random: _signed(random, ATTACHMENTS), lambda value: _attachments(value, KEYS)
+    ),
+    "attachments-received": Target(
+        lambda random: several(random, lambda r: protobuf(r, ATTACHMENTS), 5), _attached, ()
     ),
     "loads": Target(lambda random: protobuf(random, LOADS), _loads, ()),
     "loads-of-pulsar": Target(lambda random: changed_json(random, LOCAL), _loads, ()),

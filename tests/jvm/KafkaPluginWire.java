@@ -42,8 +42,8 @@ import java.util.stream.IntStream;
  *   <li>{@code report BROKER STARTED_MS SEQUENCE WINDOW_MS EPOCH SEQ NAMED_EVERY SEQS GROUPS
  *       KIND:DIMENSION:VALUES ...}: the message.
  *   <li>{@code builtin}: begin anew. {@code put USER CLIENT QUOTA}, {@code ask USER CLIENT}: as in
- *       KafkaScopes.java, with names and their answers sanitized; "" removes a quota. A put and a builtin
- *       have no answer.
+ *       KafkaScopes.java, with names and their answers sanitized. A put and a builtin have no
+ *       answer.
  * </ul>
  */
 public final class KafkaPluginWire {

@@ -37,7 +37,8 @@ def messages(attached: Mapping[str, str], seq: int = 1) -> list[AttachmentsMessa
 
 def received(attached: Mapping[str, str]) -> ReceivedAttachments:
     found = ReceivedAttachments()
-    assert all([found.apply(message) for message in messages(attached)])
+    for message in messages(attached):
+        assert found.apply(message)
     return found
 
 

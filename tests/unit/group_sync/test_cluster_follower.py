@@ -47,12 +47,12 @@ def test_groups_are_created_changed_and_deleted(rig: Rig) -> None:
 
 def test_what_only_we_know_stays(rig: Rig) -> None:
     policy = pa.table({"weight": [3.0], "mode": ["soft"]})
-    quotas = quota(1, 2, 3, 4, 5, 6, 7)
+    quotas = quota(1, 2, 3, 4, 5, 6, 7, 8)
     put_groups(rig.history, ["rg"], quotas, "ann", policy=policy)
     rig.cluster.put("rg", publishRateInMsgs=100)
     rig.sync()
     row = get_group(rig.history, "rg")
-    assert rates(row) == [100, 2, None, None, 5, 6, 7]
+    assert rates(row) == [100, 2, None, None, 5, 6, 7, 8]
     assert (row["weight"], row["mode"], row["updated_by"]) == (3.0, "soft", BY)
 
 

@@ -202,6 +202,18 @@ def test_topics_are_not_compacted(admin: Admin) -> None:
     assert admin.policies[f"{LIMITS.replace('://', '/')}/compactionThreshold"] == 0
 
 
+def test_a_topic_of_attachments_is_compacted_and_kept_for_good(admin: Admin) -> None:
+    admin.given["transport"]["attachments_topic"] = "attachments"
+    assert admin.apply() == 0
+    place = f"{LIMITS.replace('://', '/').rpartition('/')[0]}/attachments"
+    assert admin.policies[f"{place}/compactionThreshold"] == 10_485_760
+    forever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    assert admin.policies[f"{place}/retention"] == forever
+    assert (admin.run(), admin.out) == (0, "")
+    admin.policies[f"{place}/compactionThreshold"] = 5
+    assert (admin.run(), admin.out) == (0, ""), "it is compacted as it is"
+
+
 def test_retention_follows_the_lease_and_sections_bring_their_topics(admin: Admin) -> None:
     admin.given |= {"limits": {"lease_s": 3600}, "balance": {}}
     assert admin.apply() == 0

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 def test_put_changes_only_what_is_given(groups: Command) -> None:
     groups("put", "g", "--publish-messages-per-s", "100", "--dispatch-bytes-per-s", "1e6")
     changed = groups("put", "g", "--publish-bytes-per-s", "0", "--publish-messages-per-s", "50")
-    assert rates(changed) == [50.0, 0.0, None, 1e6, None, None, None]
+    assert rates(changed) == [50.0, 0.0, None, 1e6, None, None, None, None]
     freed = groups("put", "g", "--publish-messages-per-s", "unlimited")
     assert rates(freed) == [None, 0.0, None, 1e6, None, None, None]
 
@@ -107,7 +107,7 @@ def test_concurrent_changes_of_one_group_all_arrive(history: History) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(put, range(4)))
-    assert rates(get_group(history, "g")) == [*[5.0] * 4, None, None, None]
+    assert rates(get_group(history, "g")) == [*[5.0] * 4, None, None, None, None]
     changes = group_changes(history, "g")
     assert len(changes) == 21
     for before, after in pairwise(changes):

@@ -35,7 +35,7 @@ def test_a_file_of_groups(groups: Command, tmp_path: Path, name: str, text: str)
     (tmp_path / name).write_text(text, "utf-8")
     assert groups("put", "--file", str(tmp_path / name)) == {"groups": 2}
     new, old = groups("list")
-    assert (rates(old), old["throttle"]) == ([100.0, None, None, 5.0, None, None, None], {})
+    assert (rates(old), old["throttle"]) == ([100.0, None, None, 5.0, None, None, None, None], {})
     assert rates(new) == [7.5, 1024 / 60, *[None] * (len(RATE_COLUMNS) - 2)]
     assert new["throttle"]["publish_bytes"] == {"mode": "hard", "window_s": 60.0}
 

@@ -63,7 +63,7 @@ def test_deleted_groups_come_back_as_they_were_in_one_change(
     row = groups("get", "a")
     assert (row["weight"], row["mode"], row["updated_by"]) == (3.0, "soft", "bob")
     assert row["brokers"] == {"b1": {"ceiling": {"publish_bytes_per_s": 3.0}}}
-    assert rates(groups("get", "b")) == [100, None, None, None, None, 7, None]
+    assert rates(groups("get", "b")) == [100, None, None, None, None, 7, None, None]
     last = groups("history")[-1]
     assert (last["by"], last["version"], last["from"]) == ("bob", before + 1, None)
     # Of c only its name says that it is to be undone.

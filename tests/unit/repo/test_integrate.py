@@ -14,9 +14,13 @@ import pytest
 from deltalake import DeltaTable
 
 from benchmarks.soak_day.quota_process import QuotaProcess, Reported
+from quotaplane.client.agent import BrokerClient
+from quotaplane.groups.attachments import part_of
 from quotaplane.model import RATE_COLUMNS
 from quotaplane.settings import Settings, load_settings
-from quotaplane.transport import open_transport
+from quotaplane.transport import open_broker_link, open_transport
+from quotaplane.transport.base import Message
+from quotaplane.wire.attachments import AttachmentsMessage, encode_attachments
 from quotaplane.wire.reports import decode
 from tests.job import history_table, put_quotas, write_conf
 from tests.unit.repo.pages import ROOT
@@ -26,10 +30,10 @@ GROUP, QUOTA, WANTED = "orders", 100.0, 300.0
 PATIENCE_S = 120.0
 
 
-def agent() -> str:
-    """The page's only block of Python."""
-    _, block = PAGE.read_text("utf-8").split("```python\n")
-    return block.partition("```")[0]
+def blocks() -> list[str]:
+    """The page's blocks of Python: the agent, and what it asks about attachments."""
+    _, *found = PAGE.read_text("utf-8").split("```python\n")
+    return [block.partition("```")[0] for block in found]
 
 
 class Job:
@@ -84,7 +88,7 @@ def test_the_agent_keeps_to_the_limits_of_the_real_job(
         limits={"transition": transition, "lease_s": 3, "refresh_rounds": 2, "signing": signing},
     )
     script = tmp_path / "agent.py"
-    script.write_text(agent())
+    script.write_text(blocks()[0])
     job = Job(load_settings(conf), tmp_path)
     command = [sys.executable, str(script), str(conf), "broker-1", GROUP, str(WANTED)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -109,3 +113,26 @@ def test_the_agent_keeps_to_the_limits_of_the_real_job(
     assert last["applied_epoch"] == history_table(job.settings, "rounds")["epoch"][0].as_py()
     assert 0.0 < last[used] <= QUOTA
     assert last[used] / (last[used] + last[refused]) == pytest.approx(QUOTA / WANTED)
+
+
+def test_an_agent_asks_who_belongs_to_which_group(tmp_path: Path) -> None:
+    settings = load_settings(write_conf(tmp_path))
+    transport = open_transport(settings.transport)
+    transport.check()
+    names = ("user=alice,client=app-1", "topic=orders-")
+    for part, name, group in zip(map(part_of, names), names, ("batch", "orders"), strict=True):
+        message = AttachmentsMessage(part, 1, 1, 0, (name,), (group,))
+        transport.publish_attachments([Message(str(part), encode_attachments(message))])
+    given: dict[str, Any] = {
+        "settings": settings,
+        "BrokerClient": BrokerClient,
+        "link": open_broker_link(settings.transport),
+        "broker": "b1",
+        "clock_ms": lambda: 0,
+        "keys": None,
+    }
+    exec(blocks()[1], given)
+    client: BrokerClient = given["client"]
+    assert {*client.groups} == {"batch", "orders"}
+    assert client.group_of(user="alice", client="app-1") == "batch"
+    assert client.group_of(namespace="acme/orders", topic="orders-eu") == "orders"

@@ -78,12 +78,8 @@ def test_demand_gets_through_up_to_the_limit_and_freely_without_one() -> None:
     brokers = cluster()
     demand = np.full((2, 2, D), 50.0)
     assert (brokers.use(demand, NOW) == added_up(demand)).all()
-    assert (
-        brokers.receive(
-            [update(np.array([np.inf if place in PARTS else 25.0 for place in range(D)]))]
-        )
-        == 1
-    )
+    limits = np.array([np.inf if place in PARTS else 25.0 for place in range(D)])
+    assert brokers.receive([update(limits)]) == 1
     used = [brokers.use(demand, NOW) for _ in range(3)]
     assert [one[0, 0, 0] for one in used] == [50.0, 25.0, 25.0]  # first with a burst of 25
     for one in used:

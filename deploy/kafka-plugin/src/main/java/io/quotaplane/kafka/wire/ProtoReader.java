@@ -119,7 +119,7 @@ final class ProtoReader {
 
     private void skipGroup(int depth) throws RefusedMessageException {
         int groupEnd = tag - BEGIN_GROUP + END_GROUP;
-        while (depth < DEEPEST && next()) {
+        while (depth <= DEEPEST && next()) {
             if (tag == groupEnd) {
                 return;
             }

@@ -125,6 +125,13 @@ class ReceivedLimitsTest {
     }
 
     @Test
+    void aLeaseThatEndsNowIsNotOver() {
+        limits.apply(listing(7, 0, 20), 0, 0);
+        assertEquals(1, limits.apply(listing(6, 1, 30), 5001, 5001));
+        assertEquals(5001, limits.leaseEndMs(G));
+    }
+
+    @Test
     void ofANewGroupAMessageWithAnOverLeaseIsUsed() {
         limits.apply(safe(7, 0, 20, 10), 60_000, 60_000);
         assertEquals(10, limit(60_000));
@@ -158,6 +165,16 @@ class ReceivedLimitsTest {
         assertEquals(1, limits.apply(listing(4, 0, 20), 0, 0));
         assertEquals(20, limit(0));
         assertEquals(INFINITY, limit(5001)); // the safe limit of before is gone
+    }
+
+    @Test
+    void aGroupThatIsListedAgainBeginsWithTheSettingAsSafeLimit() {
+        var withSetting = new ReceivedLimits("b1", STARTED_MS, INFINITY, 3);
+        withSetting.apply(safe(1, 0, 20, 10), 0, 0);
+        withSetting.apply(removing(2, 0, G), 0, 0);
+        assertEquals(INFINITY, withSetting.limit(G, PUBLISH_BYTES, 5001));
+        withSetting.apply(listing(3, 0, 20), 0, 0);
+        assertEquals(3, withSetting.limit(G, PUBLISH_BYTES, 5001));
     }
 
     @Test

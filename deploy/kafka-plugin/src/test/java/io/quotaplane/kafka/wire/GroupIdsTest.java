@@ -21,7 +21,11 @@ class GroupIdsTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"", "a\tb", "a\nb", "\u0000", "a\u00a0b", "\u200b", "\ue000", "\ud800"})
+    @ValueSource(
+            strings = {
+                "", "a\tb", "a\nb", "\u0000", "a\u00a0b", "\u200b", "\u2028", "\u2029", "\ue000",
+                "\ud800"
+            })
     void emptyAndUnprintableNamesHaveNone(String name) {
         assertEquals(GroupIds.NO_ID, GroupIds.idOf(name));
     }

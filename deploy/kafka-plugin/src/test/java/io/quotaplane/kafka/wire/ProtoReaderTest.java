@@ -65,7 +65,7 @@ class ProtoReaderTest {
                 "12ffffffffffffffffff01", // a negative length
                 "0001", // field 0
                 "808080808001", // a tag of 6 bytes
-                "8080808010", // a tag beyond 32 bits
+                "888080801001", // a tag beyond 32 bits
                 "0e", // wire type 6
                 "0f", // wire type 7
                 "0c", // the end of a group that did not begin
@@ -78,8 +78,8 @@ class ProtoReaderTest {
     }
 
     @Test
-    void groupsMayBeNestedNinetyNineTimes() throws RefusedMessageException {
-        readAll(reader("0b".repeat(99) + "0c".repeat(99)));
+    void groupsMayBeAHundredDeep() throws RefusedMessageException {
+        readAll(reader("0b".repeat(100) + "0c".repeat(100)));
         assertThrows(
                 RefusedMessageException.class,
                 () -> readAll(reader("0b".repeat(101) + "0c".repeat(101))));
@@ -118,6 +118,14 @@ class ProtoReaderTest {
         assertFalse(new Fixed64Column().read(in));
         in.skip();
         assertFalse(in.next());
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"0a8080808008", "0af8ffffff07", "0af8ffffff0f", "0a08"})
+    void columnsMustBeAsLongAsTheySay(String hex) throws RefusedMessageException {
+        ProtoReader in = reader(hex);
+        assertTrue(in.next());
+        assertThrows(RefusedMessageException.class, () -> new Fixed64Column().read(in));
     }
 
     @Test
