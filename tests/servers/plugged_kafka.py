@@ -182,6 +182,16 @@ class Reports:
             total += rate * report.window_ms / 1000
         return total
 
+    def wait_for_amount(self, column: str, group: str, amount: float) -> None:
+        """Read until a group was reported to have used so much, within 3 %, and uses no more."""
+
+        def is_there() -> bool:
+            self.read()
+            is_idle = self.last(column).get(group) == 0
+            return is_idle and self.amount(column, group) == pytest.approx(amount, rel=0.03)
+
+        wait_until(is_there, 20, said=lambda: f"{self.amount(column, group)} of {amount}")
+
 
 class Load:
     """A producer that sends as fast as it may, or at a rate; from a thread of its own."""
