@@ -15,6 +15,7 @@ _JARS: Final = Path(__file__).parents[2] / "deploy" / "kafka-tools-jars.xml"
 _CLASSES: Final = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
 }
 
 

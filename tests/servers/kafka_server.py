@@ -148,6 +148,10 @@ class KafkaServer(LoggedProcess):
         """
         self.wait_until(lambda: _READY in self.said())
 
+    def more_properties(self, properties: Mapping[str, str]) -> None:
+        """Add lines to its properties file, before it is started."""
+        self._more |= properties
+
     def create_topic(
         self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> str:

@@ -1,0 +1,181 @@
+package io.quotaplane.kafka.edge;
+
+import io.quotaplane.kafka.builtin.BuiltInQuotas;
+import io.quotaplane.kafka.limits.QuotaKind;
+import io.quotaplane.kafka.limits.Rates;
+import io.quotaplane.kafka.tags.ClientTags;
+import java.util.Collections;
+import java.util.ConcurrentModificationException;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
+import org.apache.kafka.common.MetricName;
+import org.apache.kafka.common.metrics.KafkaMetric;
+import org.apache.kafka.common.metrics.stats.Rate;
+
+/**
+ * The broker's own metrics of groups: Kafka keeps one for each bucket while it is in use, and for an
+ * hour after that. One thread looks; any may do the rest.
+ */
+public final class KafkaRates implements Rates {
+    private static final String TOKENS = "tokens";
+    private static final Map<String, QuotaKind> KINDS =
+            QuotaKind.ALL.stream().collect(Collectors.toMap(kind -> kind.metricGroup, kind -> kind));
+
+    private static final long LOOK_EVERY_MS = 1000;
+
+    private final Map<String, Group> byTag = new ConcurrentHashMap<>();
+    private final double nominalWindowS;
+    private long lookedMs = Long.MIN_VALUE / 2;
+
+    private static final class Group {
+        /** What is recorded in all buckets of the group's clients, by kind. */
+        final List<Map<KafkaMetric, RecordedAmounts>> buckets =
+                QuotaKind.ALL.stream().map(Group::none).toList();
+
+        /** The bucket that the limit is for, by kind. */
+        final Map<QuotaKind, KafkaMetric> limited = new ConcurrentHashMap<>();
+
+        /** Written by the thread that looks. */
+        final double[] amounts = new double[QuotaKind.COUNT];
+
+        volatile KafkaMetric tokens;
+
+        private static Map<KafkaMetric, RecordedAmounts> none(QuotaKind kind) {
+            return new ConcurrentHashMap<>();
+        }
+
+        void add(QuotaKind kind, KafkaMetric metric) {
+            boolean isShared = !metric.metricName().tags().containsKey(BuiltInQuotas.USER_TAG);
+            if (!metric.metricName().name().equals(TOKENS)) {
+                var amounts = new RecordedAmounts(metric, TopicThread.steadyMs());
+                buckets.get(kind.ordinal()).putIfAbsent(metric, amounts);
+                if (isShared) {
+                    limited.put(kind, metric);
+                }
+            } else if (isShared) {
+                tokens = metric;
+            }
+        }
+
+        /** Returns whether nothing is left. */
+        boolean remove(QuotaKind kind, KafkaMetric metric) {
+            buckets.get(kind.ordinal()).remove(metric);
+            limited.remove(kind, metric);
+            tokens = tokens == metric ? null : tokens;
+            return tokens == null && buckets.stream().allMatch(Map::isEmpty);
+        }
+    }
+
+    /**
+     * @param nominalWindowS of the broker's rates, in seconds
+     */
+    public KafkaRates(double nominalWindowS) {
+        this.nominalWindowS = nominalWindowS;
+    }
+
+    /** The broker has this metric from now on. */
+    public void add(KafkaMetric metric) {
+        QuotaKind kind = kindOf(metric.metricName());
+        if (kind != null) {
+            // One at a time with remove, which drops groups without metrics.
+            byTag.compute(
+                    metric.metricName().tags().get(ClientTags.GROUP_TAG),
+                    (tag, known) -> {
+                        Group group = known == null ? new Group() : known;
+                        group.add(kind, metric);
+                        return group;
+                    });
+        }
+    }
+
+    /** The broker dropped this metric. */
+    public void remove(KafkaMetric metric) {
+        QuotaKind kind = kindOf(metric.metricName());
+        if (kind != null) {
+            byTag.computeIfPresent(
+                    metric.metricName().tags().get(ClientTags.GROUP_TAG),
+                    (tag, group) -> group.remove(kind, metric) ? null : group);
+        }
+    }
+
+    /** The kind of a metric of a group; null: it is none that is looked at. */
+    private static QuotaKind kindOf(MetricName name) {
+        QuotaKind kind = KINDS.get(name.group());
+        if (kind == null || !name.tags().containsKey(ClientTags.GROUP_TAG)) {
+            return null;
+        }
+        boolean isTokens = kind == QuotaKind.CONTROLLER_MUTATION && name.name().equals(TOKENS);
+        return isTokens || name.name().equals(kind.rateMetric) ? kind : null;
+    }
+
+    /** Look if it is time to: Kafka keeps what was recorded for a window. */
+    void lookInTime(long nowMs) {
+        if (nowMs - lookedMs >= Math.min(LOOK_EVERY_MS, 500 * nominalWindowS)) {
+            look(nowMs);
+        }
+    }
+
+    /** Count what was recorded since the last look. */
+    void look(long nowMs) {
+        lookedMs = nowMs;
+        for (Group group : byTag.values()) {
+            for (QuotaKind kind : QuotaKind.ALL) {
+                double more = 0;
+                for (RecordedAmounts bucket : group.buckets.get(kind.ordinal()).values()) {
+                    more += bucket.more(nowMs);
+                }
+                group.amounts[kind.ordinal()] += kind.fromKafka(more);
+            }
+        }
+    }
+
+    @Override
+    public Set<String> tags() {
+        return Collections.unmodifiableSet(byTag.keySet());
+    }
+
+    @Override
+    public double amount(String tag, QuotaKind kind) {
+        Group group = byTag.get(tag);
+        return group == null ? 0 : group.amounts[kind.ordinal()];
+    }
+
+    @Override
+    public double limited(String tag, QuotaKind kind) {
+        KafkaMetric metric = limitedMetric(tag, kind);
+        return metric == null ? Double.NaN : kind.fromKafka(value(metric));
+    }
+
+    private KafkaMetric limitedMetric(String tag, QuotaKind kind) {
+        Group group = byTag.get(tag);
+        return group == null ? null : group.limited.get(kind);
+    }
+
+    @Override
+    public double windowS(String tag, QuotaKind kind) {
+        KafkaMetric metric = limitedMetric(tag, kind);
+        if (metric != null && metric.measurable() instanceof Rate rate) {
+            try {
+                // Without the metric's lock, as Kafka's own QuotaUtils asks for it.
+                return rate.windowSize(metric.config(), System.currentTimeMillis()) / 1000.0;
+            } catch (ConcurrentModificationException firstSamplesOfTheRate) {
+                return nominalWindowS;
+            }
+        }
+        return nominalWindowS;
+    }
+
+    @Override
+    public double tokens(String tag) {
+        Group group = byTag.get(tag);
+        KafkaMetric metric = group == null ? null : group.tokens;
+        return metric == null ? Double.NaN : value(metric);
+    }
+
+    static double value(KafkaMetric metric) {
+        return metric.metricValue() instanceof Double value && Double.isFinite(value) ? value : 0;
+    }
+}

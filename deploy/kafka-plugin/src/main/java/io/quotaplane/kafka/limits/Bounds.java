@@ -1,0 +1,32 @@
+package io.quotaplane.kafka.limits;
+
+/**
+ * What limits are held to.
+ *
+ * @param strict a group without a known limit may use the least only
+ * @param leastBytesPerS no limit in bytes is lower
+ * @param longestMuteS for which a cut may mute clients, in seconds
+ * @param windowS length in seconds of Kafka's window for rates, without the sample that is being
+ *     filled
+ * @param longestWindowS the same with that sample, which is the longest that the window may be
+ * @param safeValidityMs time after a lease end for which the safe limit holds; negative: for ever
+ */
+public record Bounds(
+        boolean strict,
+        double leastBytesPerS,
+        double longestMuteS,
+        double windowS,
+        double longestWindowS,
+        long safeValidityMs) {
+    private static final double LEAST_REQUEST_MS_PER_S = 1.0;
+    private static final double LEAST_MUTATIONS_PER_S = 0.01;
+
+    /** The least limit per second: a limit of 0 would mute clients for ever. */
+    public double least(QuotaKind kind) {
+        return switch (kind) {
+            case PRODUCE, FETCH -> leastBytesPerS;
+            case REQUEST -> LEAST_REQUEST_MS_PER_S;
+            case CONTROLLER_MUTATION -> LEAST_MUTATIONS_PER_S;
+        };
+    }
+}

@@ -1,0 +1,46 @@
+package io.quotaplane.kafka.limits;
+
+import io.quotaplane.kafka.attachments.Scope;
+import io.quotaplane.kafka.wire.GroupIds;
+import java.util.Arrays;
+import java.util.List;
+
+/** The limits of one group by kind, per second; infinity: none. One thread changes them. */
+final class GroupLimits {
+    /** Where the limits come from. */
+    enum Source {
+        LIMITS,
+        SAFE_LIMITS,
+        FALLBACK
+    }
+
+    final String name;
+    final String tag;
+    final long id;
+
+    /** Never changed, but replaced: any thread may read. */
+    volatile double[] inForce = unlimited();
+
+    volatile Source source = Source.FALLBACK;
+    double[] target = unlimited();
+    final List<SteppedLimit> steps = QuotaKind.ALL.stream().map(SteppedLimit::of).toList();
+
+    /** Version that the targets came from, and the last one that was wholly in force; -1: none. */
+    long targetEpoch = -1;
+
+    long targetSeq = -1;
+    long appliedEpoch = -1;
+    long appliedSeq = -1;
+
+    GroupLimits(String name) {
+        this.name = name;
+        this.tag = Scope.encode(name);
+        this.id = GroupIds.idOf(name);
+    }
+
+    private static double[] unlimited() {
+        double[] none = new double[QuotaKind.COUNT];
+        Arrays.fill(none, Double.POSITIVE_INFINITY);
+        return none;
+    }
+}

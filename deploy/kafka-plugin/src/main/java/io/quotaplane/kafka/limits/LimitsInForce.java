@@ -1,0 +1,202 @@
+package io.quotaplane.kafka.limits;
+
+import io.quotaplane.kafka.limits.GroupLimits.Source;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.EnumSet;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * The limits that the broker holds the attached groups to: the received ones, cut in steps. One
+ * thread ticks; any may ask for limits.
+ */
+public final class LimitsInForce {
+    private static final long NEVER = Long.MAX_VALUE;
+
+    private final ReceivedLimits received;
+    private final Bounds bounds;
+    private final Map<String, GroupLimits> byTag = new ConcurrentHashMap<>();
+    private Set<String> attached = Set.of();
+    private List<GroupLimits> cut = new ArrayList<>();
+    private long nextEndMs = NEVER;
+    private long lastMs;
+
+    public LimitsInForce(ReceivedLimits received, Bounds bounds) {
+        this.received = received;
+        this.bounds = bounds;
+    }
+
+    /** A group's limit per second; infinity: none, also if the group is not attached. */
+    public double limit(String tag, QuotaKind kind) {
+        GroupLimits group = byTag.get(tag);
+        return group == null ? Double.POSITIVE_INFINITY : group.inForce[kind.ordinal()];
+    }
+
+    /** Whether no limit of the group is known, or its safe limit is no longer valid. */
+    public boolean isFallback(String tag) {
+        GroupLimits group = byTag.get(tag);
+        return group != null && group.source == Source.FALLBACK;
+    }
+
+    /** The limit per second that {@code limit} steps to. */
+    public double target(String tag, QuotaKind kind) {
+        GroupLimits group = byTag.get(tag);
+        return group == null ? Double.POSITIVE_INFINITY : group.target[kind.ordinal()];
+    }
+
+    /** The seq of the limits that hold wholly, if it is of an epoch; else -1. */
+    public long appliedSeq(String tag, long epoch) {
+        GroupLimits group = byTag.get(tag);
+        return group == null || group.appliedEpoch != epoch ? -1 : group.appliedSeq;
+    }
+
+    /** Tags of the attached groups. */
+    public Set<String> tags() {
+        return Collections.unmodifiableSet(byTag.keySet());
+    }
+
+    /** Ids of the attached groups. */
+    public Set<Long> ids() {
+        Set<Long> ids = new HashSet<>();
+        byTag.values().forEach(group -> ids.add(group.id));
+        return ids;
+    }
+
+    /** A group's name by its tag; null: it is not attached. */
+    public String name(String tag) {
+        GroupLimits group = byTag.get(tag);
+        return group == null ? null : group.name;
+    }
+
+    /** Number of attached groups without a known limit. */
+    public int fallbacks() {
+        return (int) byTag.values().stream().filter(g -> g.source == Source.FALLBACK).count();
+    }
+
+    /**
+     * Put in force what holds now.
+     *
+     * @param groups all attached groups
+     * @param nowMs on the steady clock
+     * @param isNews whether messages came since the last tick
+     */
+    public Changes tick(Set<String> groups, long nowMs, boolean isNews, Rates rates) {
+        Set<QuotaKind> changed = EnumSet.noneOf(QuotaKind.class);
+        boolean tags = false;
+        boolean isOther = !attached.equals(groups);
+        if (isOther) {
+            attach(groups);
+        }
+        if (isOther || isNews || nowMs > nextEndMs) {
+            nextEndMs = NEVER;
+            List<GroupLimits> all = new ArrayList<>(byTag.values());
+            for (GroupLimits group : all) {
+                if (aim(group, nowMs)) {
+                    tags = true;
+                    changed.addAll(QuotaKind.ALL);
+                }
+            }
+            cut = all;
+        }
+        tags |= stepAll(cut, rates, (nowMs - lastMs) / 1000.0, changed);
+        lastMs = nowMs;
+        return new Changes(changed, tags || isOther);
+    }
+
+    private void attach(Set<String> groups) {
+        attached = groups;
+        Map<String, GroupLimits> now = new ConcurrentHashMap<>();
+        for (String name : groups) {
+            GroupLimits fresh = new GroupLimits(name);
+            GroupLimits known = byTag.get(fresh.tag);
+            now.put(fresh.tag, known == null ? fresh : known);
+        }
+        byTag.keySet().retainAll(now.keySet());
+        byTag.putAll(now);
+    }
+
+    /** Find a group's targets; returns whether it began or ended to be without known limits. */
+    private boolean aim(GroupLimits group, long nowMs) {
+        Source before = group.source;
+        group.source = source(group.id, nowMs);
+        double[] target = new double[QuotaKind.COUNT];
+        for (QuotaKind kind : QuotaKind.ALL) {
+            double limit = bounds.strict() ? 0 : Double.POSITIVE_INFINITY;
+            if (group.source != Source.FALLBACK) {
+                limit = received.limit(group.id, kind.dimension, nowMs);
+            }
+            target[kind.ordinal()] = Math.max(limit, bounds.least(kind));
+        }
+        group.target = target;
+        ReceivedLimits.Version newest = received.acknowledged();
+        group.targetEpoch = newest == null ? -1 : newest.epoch();
+        group.targetSeq = newest == null ? -1 : received.acknowledgedSeq(group.id);
+        return (group.source == Source.FALLBACK) != (before == Source.FALLBACK);
+    }
+
+    private Source source(long id, long nowMs) {
+        if (!received.isKnown(id)) {
+            return Source.FALLBACK;
+        }
+        long endMs = received.leaseEndMs(id);
+        if (!received.isOver(id, nowMs)) {
+            nextEndMs = Math.min(nextEndMs, endMs);
+            return Source.LIMITS;
+        }
+        if (bounds.safeValidityMs() < 0) {
+            return Source.SAFE_LIMITS;
+        }
+        if (nowMs > endMs + bounds.safeValidityMs()) {
+            return Source.FALLBACK;
+        }
+        nextEndMs = Math.min(nextEndMs, endMs + bounds.safeValidityMs());
+        return Source.SAFE_LIMITS;
+    }
+
+    /** Step towards the targets; keeps those in {@code cut} that are not there yet. */
+    private boolean stepAll(
+            Collection<GroupLimits> groups,
+            Rates rates,
+            double elapsedS,
+            Set<QuotaKind> changed) {
+        boolean tags = false;
+        List<GroupLimits> onTheWay = new ArrayList<>();
+        for (GroupLimits group : groups) {
+            double[] next = new double[QuotaKind.COUNT];
+            boolean isThere = true;
+            for (QuotaKind kind : QuotaKind.ALL) {
+                double now = group.inForce[kind.ordinal()];
+                double limit = step(group, kind, rates, elapsedS);
+                next[kind.ordinal()] = limit;
+                isThere &= limit == group.target[kind.ordinal()];
+                if (limit != now) {
+                    changed.add(kind);
+                    tags |= Double.isInfinite(limit) != Double.isInfinite(now);
+                }
+            }
+            group.inForce = next;
+            if (isThere) {
+                group.appliedEpoch = group.targetEpoch;
+                group.appliedSeq = group.targetSeq;
+            } else {
+                onTheWay.add(group);
+            }
+        }
+        cut = onTheWay;
+        return tags;
+    }
+
+    private double step(GroupLimits group, QuotaKind kind, Rates rates, double elapsedS) {
+        double target = group.target[kind.ordinal()];
+        if (!kind.isBytes()) {
+            return target;
+        }
+        double observed = rates.limited(group.tag, kind);
+        return group.steps.get(kind.ordinal()).step(target, observed, elapsedS, bounds);
+    }
+}

@@ -1,0 +1,93 @@
+package io.quotaplane.kafka.report;
+
+import io.quotaplane.kafka.limits.LimitsInForce;
+import io.quotaplane.kafka.limits.QuotaKind;
+import io.quotaplane.kafka.limits.ReceivedLimits;
+import io.quotaplane.kafka.usage.GroupUsage;
+import io.quotaplane.kafka.wire.UsageReport;
+import java.util.List;
+import java.util.Map;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import java.util.function.ToDoubleFunction;
+
+/** Makes a broker's usage reports, numbered. Not for several threads at once. */
+public final class ReportBuilder {
+    /** Each group is in one of so many reports, also if nothing of it changed. */
+    public static final int NAMED_EVERY = 10;
+
+    /** Of the groups in one report: producers send, and topics take, 1 MB at most. */
+    private static final long MOST_BYTES = 900_000;
+
+    private final String broker;
+    private final long startedAtMs;
+    private final LightRule rule;
+    private long sequence;
+
+    public ReportBuilder(String broker, long startedAtMs, boolean strict) {
+        this.broker = broker;
+        this.startedAtMs = startedAtMs;
+        this.rule = new LightRule(NAMED_EVERY, strict);
+    }
+
+    /** Number of the last report. */
+    public long sequence() {
+        return sequence;
+    }
+
+    /** Reports were lost: the next ones name all groups. */
+    public void nameAll() {
+        rule.forget();
+    }
+
+    /**
+     * The next report.
+     *
+     * @param usage in the window, by the tag of the group; groups that lack used nothing
+     * @param applied newest version of limits; null: there are none
+     */
+    public byte[] next(
+            int windowMs,
+            Map<String, GroupUsage> usage,
+            LimitsInForce limits,
+            ReceivedLimits.Version applied) {
+        sequence++;
+        SortedMap<String, LightRule.State> states = new TreeMap<>();
+        for (String tag : limits.tags()) {
+            long seq = applied == null ? -1 : limits.appliedSeq(tag, applied.epoch());
+            GroupUsage used = usage.getOrDefault(tag, GroupUsage.NONE);
+            states.put(limits.name(tag), new LightRule.State(used, seq, inForce(tag, limits)));
+        }
+        List<String> groups = rule.named(states, sequence, MOST_BYTES);
+        UsageReport report =
+                new UsageReport(broker, startedAtMs, sequence, windowMs, groups)
+                        .namedEvery(NAMED_EVERY);
+        for (QuotaKind kind : QuotaKind.ALL) {
+            int at = kind.ordinal();
+            report.usage(kind.dimension, column(groups, g -> states.get(g).usage().used()[at]));
+            report.throttled(
+                    kind.dimension, column(groups, g -> states.get(g).usage().throttled()[at]));
+            report.limits(kind.dimension, column(groups, g -> states.get(g).limits()[at]));
+        }
+        if (applied != null) {
+            report.applied(applied.epoch(), applied.seq());
+            report.appliedSeqs(groups.stream().mapToLong(g -> states.get(g).seq()).toArray());
+        }
+        return report.encode();
+    }
+
+    /** The limits to report; NaN while none are known, so that nobody takes it for a decision. */
+    private static double[] inForce(String tag, LimitsInForce limits) {
+        double[] inForce = new double[QuotaKind.COUNT];
+        for (QuotaKind kind : QuotaKind.ALL) {
+            inForce[kind.ordinal()] =
+                    limits.isFallback(tag) ? Double.NaN : limits.limit(tag, kind);
+        }
+        return inForce;
+    }
+
+    private static double[] column(
+            List<String> groups, ToDoubleFunction<String> value) {
+        return groups.stream().mapToDouble(value).toArray();
+    }
+}

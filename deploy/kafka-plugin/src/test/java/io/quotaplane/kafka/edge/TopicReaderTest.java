@@ -1,0 +1,121 @@
+package io.quotaplane.kafka.edge;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.quotaplane.kafka.edge.TopicReader.Span;
+import io.quotaplane.kafka.settings.PluginSettings;
+import io.quotaplane.kafka.wire.AttachmentsMessage;
+import io.quotaplane.kafka.wire.LimitsMessage;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.MockConsumer;
+import org.apache.kafka.common.TopicPartition;
+import org.junit.jupiter.api.Test;
+
+class TopicReaderTest {
+    private static final TopicPartition LIMITS = new TopicPartition("quotaplane-limits", 0);
+    private static final TopicPartition ATTACHED = new TopicPartition("quotaplane-attachments", 0);
+
+    /** Limits for b1 without a group. */
+    private static final String OF_B1 = "0d51504c31 12026231 2001 2807 388827";
+
+    private final MockConsumer<byte[], byte[]> consumer = new MockConsumer<>("earliest");
+    private final List<String> got = new ArrayList<>();
+    private final TopicReader reader =
+            new TopicReader(
+                    consumer,
+                    PluginSettings.of(
+                            Map.of(
+                                    "quotaplane.bootstrap.servers", "a:1",
+                                    "quotaplane.broker.name", "b1")),
+                    new Kept());
+
+    private final class Kept implements Inbox {
+        @Override
+        public void limits(LimitsMessage message) {
+            got.add("limits " + message.seq());
+        }
+
+        @Override
+        public void attachments(AttachmentsMessage message) {
+            got.add("part " + message.part());
+        }
+
+        @Override
+        public void refused(String topic, String why) {
+            got.add("refused " + topic);
+        }
+    }
+
+    private void add(TopicPartition at, long offset, String key, String hex) {
+        byte[] value = hex == null ? null : HexFormat.of().parseHex(hex.replace(" ", ""));
+        consumer.addRecord(
+                new ConsumerRecord<>(
+                        at.topic(), 0, offset, key.getBytes(StandardCharsets.UTF_8), value));
+    }
+
+    private void assign(Map<TopicPartition, Span> spans) {
+        reader.assign(spans);
+        Map<TopicPartition, Long> zero = Map.of(LIMITS, 0L, ATTACHED, 0L);
+        consumer.updateBeginningOffsets(zero);
+    }
+
+    private int poll() throws InterruptedException {
+        return reader.poll(Duration.ZERO);
+    }
+
+    @Test
+    void onlyMessagesForThisBrokerAreRead() throws InterruptedException {
+        assign(Map.of(LIMITS, new Span(0, 3)));
+        add(LIMITS, 0, "b1", OF_B1);
+        add(LIMITS, 1, "b2", "00");
+        add(LIMITS, 2, "b1", null);
+        assertEquals(3, poll());
+        assertEquals(List.of("limits 7"), got);
+        assertTrue(reader.isRead());
+    }
+
+    @Test
+    void aMessageThatIsNoneIsRefused() throws InterruptedException {
+        assign(Map.of(LIMITS, new Span(0, 1), ATTACHED, new Span(0, 1)));
+        add(LIMITS, 0, "b1", "00");
+        add(ATTACHED, 0, "3", "0d51504131 1003 2001 2802");
+        add(ATTACHED, 1, "4", "0d51504c31");
+        poll();
+        assertTrue(got.contains("refused quotaplane-limits"));
+        assertTrue(got.contains("part 3"));
+        assertTrue(got.contains("refused quotaplane-attachments"));
+    }
+
+    @Test
+    void withoutRecentLimitsAllAreRead() throws InterruptedException {
+        assign(Map.of(LIMITS, new Span(5, 6)));
+        add(LIMITS, 5, "b2", "00");
+        poll();
+        assertFalse(reader.isRead());
+        assertEquals(List.of(), got);
+        for (int offset = 0; offset < 5; offset++) {
+            add(LIMITS, offset, "b1", OF_B1);
+        }
+        poll();
+        assertEquals(5, got.size());
+        add(LIMITS, 5, "b2", "00");
+        poll();
+        assertTrue(reader.isRead());
+    }
+
+    @Test
+    void anEmptyTopicIsReadAtOnce() throws InterruptedException {
+        assign(Map.of(LIMITS, new Span(0, 0)));
+        poll();
+        poll();
+        assertTrue(reader.isRead());
+    }
+}

@@ -1,0 +1,56 @@
+package io.quotaplane.kafka.limits;
+
+import java.util.EnumMap;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+
+/** What a broker measures, as a test sets it. */
+public final class FakeRates implements Rates {
+    private final Map<String, Map<QuotaKind, Double>> amounts = new HashMap<>();
+    private final Map<String, Map<QuotaKind, Double>> limited = new HashMap<>();
+    private final Map<String, Double> tokens = new HashMap<>();
+
+    /** All clients of a group together used so much more. */
+    public void use(String tag, QuotaKind kind, double amount) {
+        amounts.computeIfAbsent(tag, any -> new EnumMap<>(QuotaKind.class))
+                .merge(kind, amount, Double::sum);
+    }
+
+    /** Kafka compares this rate with the limit. */
+    public void rate(String tag, QuotaKind kind, double perSecond) {
+        use(tag, kind, 0);
+        limited.computeIfAbsent(tag, any -> new EnumMap<>(QuotaKind.class)).put(kind, perSecond);
+    }
+
+    /** Tokens that a group's bucket of mutations has. */
+    public void tokens(String tag, double count) {
+        use(tag, QuotaKind.CONTROLLER_MUTATION, 0);
+        tokens.put(tag, count);
+    }
+
+    @Override
+    public Set<String> tags() {
+        return amounts.keySet();
+    }
+
+    @Override
+    public double amount(String tag, QuotaKind kind) {
+        return amounts.getOrDefault(tag, Map.of()).getOrDefault(kind, 0.0);
+    }
+
+    @Override
+    public double limited(String tag, QuotaKind kind) {
+        return limited.getOrDefault(tag, Map.of()).getOrDefault(kind, Double.NaN);
+    }
+
+    @Override
+    public double windowS(String tag, QuotaKind kind) {
+        return 2;
+    }
+
+    @Override
+    public double tokens(String tag) {
+        return tokens.getOrDefault(tag, Double.NaN);
+    }
+}
