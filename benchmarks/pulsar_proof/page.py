@@ -14,17 +14,6 @@ import numpy as np
 from benchmarks.machine import machine, machine_on
 from benchmarks.prose import wrapped, wrapped_all
 from benchmarks.pulsar_proof.contenders import OBSERVED, Contender
-from benchmarks.pulsar_proof.figures import (
-    SETTLED_S,
-    WINDOW_S,
-    Figures,
-    by_window,
-    fair,
-    figures,
-    means,
-)
-from benchmarks.pulsar_proof.plots import picture
-from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record
 from benchmarks.pulsar_proof.scenarios import (
     ALL,
     MUTED_FOR_S,
@@ -33,6 +22,17 @@ from benchmarks.pulsar_proof.scenarios import (
     SWITCHED_ON,
     Scenario,
 )
+from benchmarks.quota_proof.figures import (
+    SETTLED_S,
+    WINDOW_S,
+    Figures,
+    by_window,
+    fair,
+    figures,
+    means,
+)
+from benchmarks.quota_proof.plots import picture
+from benchmarks.quota_proof.record import SLOTS_PER_S, Record
 
 FOLDER: Final = "pulsar-proof"
 WANTED_FAIR_S: Final = 3.0
