@@ -11,6 +11,8 @@ with SASL PLAIN, with new certificates.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +27,11 @@ JARS: Final = Path(__file__).parents[2] / "deploy" / "kafka-server-jars.xml"
 SASL_USER: Final = "quotaplane"
 SASL_PASSWORD: Final = 'pass"word\\with,odd=characters;'
 """Contains every character that must be escaped in a JAAS line."""
+
+VERSION: Final = "4.1.0"
+"""Of the server, as in ``JARS``."""
+OTHER_VERSIONS: Final = ("3.9.1", "4.4.0")
+"""Servers that the plugin is tried with, too."""
 
 _READY: Final = "Kafka Server started"
 _CONF: Final = "kraft.properties"
@@ -45,6 +52,10 @@ class KafkaServer(LoggedProcess):
         proxied: Sequence[str] = (),
         access_rules: bool = False,
         users: Sequence[str] = (),
+        version: str = VERSION,
+        extra_jars: Sequence[Path] = (),
+        properties: Mapping[str, str] | None = None,
+        ports: Mapping[str, int] | None = None,
     ) -> None:
         """Not started yet.
 
@@ -58,16 +69,21 @@ class KafkaServer(LoggedProcess):
             access_rules: obey ACLs; all clients are User:ANONYMOUS, unless they log in.
             users: may log in with ``SASL_PASSWORD``; with access rules they may do only what these
                 allow. ANONYMOUS is a superuser then.
+            version: of the server.
+            extra_jars: in front of the server's in its class path.
+            properties: more lines of its properties file; they replace those of the same name.
+            ports: of PLAINTEXT and CONTROLLER; None: free ones.
         """
         self._folder = folder
         options = [f"-Xmx{heap_mb}m", *jvm_options.split()]
         options += [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
-        self._classpath = f"{kafka_jars()}/*"
+        self._classpath = os.pathsep.join([*map(str, extra_jars), f"{kafka_jars(version)}/*"])
+        self._more = dict(properties or {})
         command = [java(), *options, "-cp", self._classpath, "kafka.Kafka", f"{folder}/{_CONF}"]
         super().__init__("Kafka", folder / "server.log", command)
         self._access_rules, self._users = access_rules, users
         plain, controller, tls, sasl = free_ports(4)
-        self._ports = {"PLAINTEXT": plain, "CONTROLLER": controller}
+        self._ports = dict(ports or {"PLAINTEXT": plain, "CONTROLLER": controller})
         self._proxies = dict(zip(proxied, free_ports(len(proxied)), strict=True))
         self._ports |= dict(zip(proxied, free_ports(len(proxied)), strict=True))
         self.certificates: Certificates | None = None
@@ -109,6 +125,11 @@ class KafkaServer(LoggedProcess):
         Raises:
             AssertionError: it did not come up; the message ends with its log.
         """
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start without waiting; with an empty folder its storage is formatted before."""
         properties = self._folder / _CONF
         if not properties.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -118,6 +139,13 @@ class KafkaServer(LoggedProcess):
             tool += ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
             run("formatting Kafka's storage", tool)
         super().start()
+
+    def wait_until_ready(self) -> None:
+        """Wait until it serves.
+
+        Raises:
+            AssertionError: it did not come up; the message ends with its log.
+        """
         self.wait_until(lambda: _READY in self.said())
 
     def create_topic(
@@ -189,7 +217,7 @@ class KafkaServer(LoggedProcess):
                 "listener.name.sasl_ssl.sasl.enabled.mechanisms": "PLAIN",
                 "listener.name.sasl_ssl.plain.sasl.jaas.config": _server_jaas(self._users),
             }
-        return "".join(f"{name}={value}\n" for name, value in lines.items())
+        return "".join(f"{name}={value}\n" for name, value in {**lines, **self._more}.items())
 
 
 _LOG4J: Final = """\
@@ -205,17 +233,21 @@ logger.ready.level=info
 """
 
 
-def kafka_jars() -> Path:
+def kafka_jars(version: str = VERSION) -> Path:
     """Return the folder of the server's jars, fetched at the first call on this machine.
 
     Raises:
         RuntimeError: they could not be fetched; the message is the resolver's.
     """
+    with tempfile.NamedTemporaryFile("w", prefix="kafka-", suffix=".xml") as wanted:
+        wanted.write(JARS.read_text().replace(VERSION, version))
+        wanted.flush()
+        path = Path(wanted.name)
 
-    def fetch(jars: Path) -> None:
-        ivy_retrieve(JARS, ["jar", "bundle"], f"{jars}/[artifact]-[revision].[ext]")
+        def fetch(jars: Path) -> None:
+            ivy_retrieve(path, ["jar", "bundle"], f"{jars}/[artifact]-[revision].[ext]")
 
-    return fetched_once("kafka-server", JARS, fetch)
+        return fetched_once("kafka-server", path, fetch)
 
 
 def _server_jaas(users: Sequence[str]) -> str:
