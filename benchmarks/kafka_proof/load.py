@@ -55,6 +55,11 @@ PRODUCER: Final = {
     "batch.size": 16_384,
     "message.timeout.ms": 0,
 }
+_CONSUMER: Final = {
+    "fetch.wait.max.ms": 100,
+    # 1 MB by default: a second of what the scenario allows at a broker.
+    "max.partition.fetch.bytes": 65_536,
+}
 
 
 @dataclass(frozen=True)
@@ -112,16 +117,20 @@ class _Wire:
 
     def __init__(self, log: _Log, direction: str) -> None:
         self._log, self._direction = log, direction
-        self._of: dict[str, tuple[int, int]] = {}
+        self._bytes = 0
+        self._of_broker: dict[tuple[str, str], int] = {}
+        self._messages: dict[str, int] = {}
 
     def statistics(self, text: str) -> None:
         """Called by a client, each second."""
         seen = json.loads(text)
-        bytes_, messages = f"{self._direction}bytes", f"{self._direction}msgs"
-        brokers = sum(each[bytes_] for each in seen["brokers"].values() if each["nodeid"] >= 0)
-        self._of[seen["name"]] = (brokers, seen[messages])
-        totals = np.sum(list(self._of.values()), axis=0)
-        self._log.write(*totals.tolist())
+        for broker, each in seen["brokers"].items():
+            at, bytes_ = (seen["name"], broker), each[f"{self._direction}bytes"]
+            # A broker that is gone leaves the statistics, and may begin anew.
+            self._bytes += max(bytes_ - self._of_broker.get(at, 0), 0)
+            self._of_broker[at] = bytes_
+        self._messages[seen["name"]] = seen[f"{self._direction}msgs"]
+        self._log.write(self._bytes, sum(self._messages.values()))
 
 
 class _Writer:
@@ -166,7 +175,7 @@ class _Reader:
         self._payload = bytes(place.payload_bytes)
         self._fed = self._received = 0
         self._consumer = Consumer(
-            options | {"client.id": place.client_id, "group.id": "proof", "fetch.wait.max.ms": 100}
+            options | _CONSUMER | {"client.id": place.client_id, "group.id": "proof"}
         )
         self._assigned = False
         if not place.backlog:

@@ -106,9 +106,9 @@ CHANGING: Final = (
     Scenario(
         "small",
         "Messages of 100 bytes: an idle broker wakes",
-        90,
-        (60, 60, 0),
-        (60, 60, 45),
+        300,
+        (200, 200, 0),
+        (200, 200, 150),
         payload_bytes=100,
     ),
     Scenario(
@@ -122,11 +122,12 @@ CHANGING: Final = (
     Scenario(
         "catch_up",
         "A consumer catches up beside two that follow",
-        600,
-        (100, 100, 0),
-        (100, 100, 1800),
+        3000,
+        (500, 500, 0),
+        (500, 500, 9000),
+        payload_bytes=20_000,
         fetch=True,
-        backlog_mb=60.0,
+        backlog_mb=220.0,
     ),
 )
 """The scenarios of a part run side by side on one cluster, each with tenants of its own."""
