@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
@@ -72,7 +72,11 @@ class Metadata:
     """Asks a cluster for its metadata; any broker that lives answers."""
 
     def __init__(self, bootstrap: str) -> None:
-        options = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0}
+        options: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
         self._admin = AdminClient(options)
 
     def layout(self, topic: str) -> Layout:

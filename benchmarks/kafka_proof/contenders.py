@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import yaml
 from confluent_kafka import Consumer, TopicPartition
@@ -32,14 +33,15 @@ _IN_CONTROL_WITHIN_S: Final = 120.0
 _REPORT_INTERVAL_S: Final = 1.0
 
 
-class Control(Protocol):
-    """Limits tenants from ``begin`` to ``end``."""
+class Control:
+    """Limits tenants from ``begin`` to ``end``; by default without a program of its own."""
 
-    milestones: Mapping[str, float]
+    milestones: Mapping[str, float] = {}
     """Seconds since its first program was started, by what happened then."""
 
     def put(self, scenes: Sequence[Scenario]) -> None:
         """Set the quotas of these."""
+        raise NotImplementedError
 
     def begin(self) -> None:
         """Return when quotas are in force; a second call does nothing."""
@@ -60,13 +62,12 @@ class Control(Protocol):
 class _Stock(Control):
     """Kafka's client quotas: the same number on each broker."""
 
-    def __init__(self, cluster: KafkaCluster, folder: Path, part: float) -> None:
+    def __init__(self, cluster: KafkaCluster, folder: Path, *, part: float) -> None:
         self._cluster, self._part = cluster, part
-        self.milestones: Mapping[str, float] = {}
 
     def put(self, scenes: Sequence[Scenario]) -> None:
         for scene in scenes:
-            rates = dict.fromkeys(scene.clients, scene.quota * _BYTES * self._part)
+            rates = dict.fromkeys(scene.clients, round(scene.quota * _BYTES * self._part))
             set_client_quotas(self._cluster.bootstrap_servers, scene.dimension, rates)
 
 
@@ -79,7 +80,6 @@ class _Ours(Control):
         self._conf.write_text(yaml.safe_dump(self._settings()))
         self._job: Program | None = None
         self._starts = 0
-        self.milestones: Mapping[str, float] = {}
         leader = [1]
         for topic in (_LIMITS, _REPORTS):
             configs = {"retention.ms": "3600000", "compression.type": "uncompressed"}
@@ -197,11 +197,7 @@ _PLUGIN: Final = {
     "quotaplane.limits.lease.ms": f"{1000 * LEASE_S:.0f}",
 }
 
-EACH: Final = Contender(
-    "each", "Stock, the quota on each broker", lambda *at: _Stock(*at, part=1.0)
-)
-THIRD: Final = Contender(
-    "third", "Stock, a third on each", lambda *at: _Stock(*at, part=1.0 / BROKERS)
-)
+EACH: Final = Contender("each", "Stock, the quota on each broker", partial(_Stock, part=1.0))
+THIRD: Final = Contender("third", "Stock, a third on each", partial(_Stock, part=1.0 / BROKERS))
 OURS: Final = Contender("quotaplane", "quotaplane", _Ours, plugin=True)
 CONTENDERS: Final = (EACH, THIRD, OURS)

@@ -36,11 +36,6 @@ def run(
     def tell(words: str) -> None:
         say(f"{contender.title}: {words}")
 
-    parts = [
-        chosen
-        for part in PARTS
-        if (chosen := [each for each in part if _is_asked(each, contender, only)])
-    ]
     with ExitStack() as held:
         tell(f"starting a cluster of {BROKERS} brokers")
         cluster = held.enter_context(contender.cluster(folder / "cluster"))
@@ -51,7 +46,7 @@ def run(
         bystander.prepare()
         time.sleep(_WARM_UP_S)
         records: list[KafkaRecord] = []
-        for part in parts:
+        for part in asked_of(contender, only):
             tell(", ".join(scene.name for scene in part))
             stages = [Stage(scene, cluster, folder) for scene in part]
             for stage in stages:
@@ -81,5 +76,10 @@ def _watch(stages: Sequence[Stage], control: Control) -> None:
     control.check()
 
 
-def _is_asked(scene: Scenario, contender: Contender, only: Collection[str]) -> bool:
-    return (contender.plugin or scene.event != "job_gone") and (not only or scene.name in only)
+def asked_of(contender: Contender, only: Collection[str]) -> list[list[Scenario]]:
+    """The parts, with those scenarios that are asked for (none: all) and that a contender has."""
+
+    def has(scene: Scenario) -> bool:
+        return (contender.plugin or scene.event != "job_gone") and (not only or scene.name in only)
+
+    return [chosen for part in PARTS if (chosen := [scene for scene in part if has(scene)])]

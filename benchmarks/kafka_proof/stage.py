@@ -16,6 +16,12 @@ from confluent_kafka import Producer
 from benchmarks.kafka_proof.admin import Metadata, elect_preferred_leaders
 from benchmarks.kafka_proof.contenders import BROKERS, Control
 from benchmarks.kafka_proof.load import PRODUCER, Place
+from benchmarks.kafka_proof.measured import (
+    longest_throttle_s,
+    longest_waits,
+    message_kb,
+    rows_of,
+)
 from benchmarks.kafka_proof.record import KafkaRecord
 from benchmarks.kafka_proof.scenarios import BASE_S, GONE_S, Scenario
 from benchmarks.quota_proof.load import Load, rates
@@ -36,8 +42,6 @@ _HEADERS_BYTES: Final = 120
 _QUEUE_S: Final = 0.5
 _LEAST_PENDING: Final = 4
 _KB: Final = 1000.0
-_RECONNECTED_S: Final = 2.0
-"""A client's time to find a new leader, which is no fault of a quota."""
 
 
 class Stage:
@@ -120,10 +124,11 @@ class Stage:
         times = self._times()
         quota_after = scene.quota if scene.quota_after is None else scene.quota_after
         quota = np.where(times >= self._event_s, quota_after, scene.quota)
-        unit = self._unit_kb()
+        unit = message_kb(self._rows("wire.csv", 3), self._event_s)
         seen = self._counted(times) * unit
         owners = [held(each, times.tolist()) for each in self._owners]
-        mutes, throttle_s = self._mutes(), self._throttle_s()
+        mutes = self._waits(self._event_s, times[-1])
+        throttle_s = longest_throttle_s(self._rows("throttles.csv", 2), self._event_s)
         refused, others_mute_s = bystander.fate(times)
         mean_demand = None
         if scene.arrivals != "even":
@@ -170,8 +175,8 @@ class Stage:
         owners = [held(each, times.tolist()) for each in self._owners]
         led = np.array([[owner is not None for owner in row] for row in owners])
         wanted, done = (seen[:, times >= event_s] * led[:, times >= event_s, None]).sum(axis=(0, 1))
-        mutes = self._mutes(event_s, times[-1])
-        return float(max(1.0 - done / wanted, 0.0)), max(mutes)
+        waits = self._waits(event_s, times[-1])
+        return float(max(1.0 - done / wanted, 0.0)), max(waits)
 
     def stop(self) -> None:
         """End the clients; a second call does nothing."""
@@ -196,37 +201,12 @@ class Stage:
     def _nominal_bytes(self) -> float:
         return float(self.scene.payload_bytes + min(_HEADERS_BYTES, 0.2 * self.scene.payload_bytes))
 
-    def _unit_kb(self) -> float:
-        """One message as brokers count it: of all that was sent from the event on."""
-        rows = self._rows("wire.csv")
-        rows = rows[rows[:, 0] >= self._event_s]
-        bytes_, messages = rows[-1, 1:] - rows[0, 1:]
-        return float(bytes_ / messages / _KB)
+    def _rows(self, name: str, columns: int) -> FloatArray:
+        return rows_of(self._folder / name, columns)
 
-    def _rows(self, name: str) -> FloatArray:
-        path = self._folder / name
-        if not path.stat().st_size:
-            return np.zeros((0, 3))
-        return np.loadtxt(path, delimiter=",", ndmin=2)
-
-    def _mutes(self, from_s: float | None = None, to_s: float = np.inf) -> list[float]:
-        """Longest wait at each place after the event; those for a leader do not count."""
-        from_s = self._event_s if from_s is None else from_s
-        longest = [0.0] * len(self._places)
-        for when, place, waited_s in self._rows("waits.csv").tolist():
-            begun_s = when - waited_s
-            lost = any(
-                (owner is None and begun_s - 1.0 < at_s < when + _RECONNECTED_S)
-                or (owner is not None and at_s > 0.0 and begun_s < at_s < when)
-                for at_s, owner in self._owners[int(place) % BROKERS]
-            )
-            if from_s <= when <= to_s and not lost:
-                longest[int(place)] = max(longest[int(place)], when - max(begun_s, from_s))
-        return longest
-
-    def _throttle_s(self) -> float:
-        rows = self._rows("throttles.csv")
-        return float(np.max(rows[rows[:, 0] >= self._event_s, 1], initial=0.0)) / 1000.0
+    def _waits(self, from_s: float, to_s: float) -> list[float]:
+        waits = self._rows("waits.csv", 3)
+        return longest_waits(waits, len(self._places), self._owners, from_s, to_s)
 
     def _want(self, wanted: tuple[float, ...]) -> None:
         assert self._load is not None
