@@ -13,9 +13,9 @@ from benchmarks.kafka_proof.record import KafkaRecord
 from benchmarks.kafka_proof.scenarios import BASE_S, PARTS, Scenario
 from benchmarks.kafka_proof.stage import BYSTANDER, VICTIM, Stage
 
-_WARM_UP_S: Final = 15.0
+_WARM_UP_S: Final = 10.0
 """Brokers that have just started use the processor for themselves."""
-_SETTLE_S: Final = 10.0
+_SETTLE_S: Final = 8.0
 
 
 def run(

@@ -130,7 +130,6 @@ CHANGING: Final = (
         backlog_mb=220.0,
     ),
 )
-"""The scenarios of a part run side by side on one cluster, each with tenants of its own."""
 
 MANY: Final = (
     Scenario(
@@ -187,6 +186,7 @@ GONE: Final = (
     ),
 )
 
-PARTS: Final = (SWITCHED_ON, CHANGING, MANY, KILLED, ELECTED, RESTARTED, GONE)
-"""In their order, one after the other."""
+PARTS: Final = (SWITCHED_ON, CHANGING, (*ELECTED, *MANY), KILLED, RESTARTED, GONE)
+"""In their order, one after the other; the scenarios of a part run side by side on one cluster,
+each with tenants of its own."""
 ALL: Final = tuple(scene for part in PARTS for scene in part)
