@@ -162,6 +162,7 @@ def test_page_shows_what_was_measured_and_names_files_that_are_there(tmp_path: P
     row = "| 400/400/0 → 400/400/300 of 600 | **never** | 0.0 | **83.5%** / 100.0% |"
     assert f"{row} 0.0% / 0.0% | **9.0** / 0.0 |  |" in text
     assert "- Stock, a third on each: met in 0 of 1 scenarios; never fair in 0;" in text
+    assert "In 1 scenarios a third of the quota is each broker's fair share" in text
     assert "- Stock, a third on each: it got at least 98.0% of what it wanted" in text
     assert "falls short" not in text
     linked = [link for link in re.findall(r"\]\((\S+?)\)", text) if link.startswith(FOLDER)]
