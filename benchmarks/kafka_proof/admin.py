@@ -58,10 +58,10 @@ def elect_preferred_leaders(bootstrap: str, topic: str, partitions: int) -> None
 
 @dataclass(frozen=True)
 class Layout:
-    """What a cluster's metadata shows."""
+    """A topic's partitions and the brokers, as a cluster's metadata shows them."""
 
     leaders: tuple[int | None, ...]
-    """Of each partition; brokers are numbered from 0."""
+    """A broker for each partition; they are numbered from 0."""
     in_sync: tuple[int, ...]
     """Replicas of each partition that are in sync."""
     brokers: frozenset[int]

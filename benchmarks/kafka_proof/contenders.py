@@ -21,7 +21,7 @@ from tests.servers.kafka_cluster import KafkaCluster
 
 BROKERS: Final = 3
 WINDOW: Final = {"quota.window.num": "2", "quota.window.size.seconds": "1"}
-"""Of all contenders: with Kafka's default of 11 seconds a client is muted for half a minute when
+"""All contenders have this: with Kafka's default of 11 seconds a client is muted for half a minute when
 its quota is cut to a quarter."""
 _BYTES: Final = 1000.0
 _LIMITS, _REPORTS, _ATTACHMENTS = (

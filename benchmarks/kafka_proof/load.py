@@ -64,7 +64,7 @@ _CONSUMER: Final = {
 
 @dataclass(frozen=True)
 class Place:
-    """What one tenant has on one broker."""
+    """A tenant's partition on one broker."""
 
     client_id: str
     topic: str
