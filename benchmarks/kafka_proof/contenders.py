@@ -21,8 +21,8 @@ from tests.servers.kafka_cluster import KafkaCluster
 
 BROKERS: Final = 3
 WINDOW: Final = {"quota.window.num": "2", "quota.window.size.seconds": "1"}
-"""All contenders have this: with Kafka's default of 11 seconds a client is muted for half a minute when
-its quota is cut to a quarter."""
+"""All contenders have this: with Kafka's default of 11 seconds a cut to a quarter mutes a client
+for half a minute."""
 _BYTES: Final = 1000.0
 _LIMITS, _REPORTS, _ATTACHMENTS = (
     "quotaplane-limits",

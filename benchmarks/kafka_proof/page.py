@@ -31,7 +31,7 @@ FOLDER: Final = "kafka-proof"
 WANTED_MUTE_S: Final = 5.0
 """Nobody shall be muted for longer."""
 WANTED_OTHERS: Final = 0.01
-"""Who has no quota shall lose no larger part of its demand."""
+"""A client without a quota shall lose no larger part of its demand."""
 _PICTURES: Final = ("idle_wakes", "killed", "gone")
 """The scenarios whose plots are on the page; links lead to the others."""
 _CAUSES: Final[Mapping[str, str]] = {}
@@ -185,7 +185,7 @@ def _tenants(scene: Scenario) -> str:
 
 
 def _windows(verdicts: Verdicts[Scenario, KafkaFigures]) -> list[str]:
-    """What brokers miss whose limits are right all the time; empty if that was not measured."""
+    """Misses of brokers whose limits are right all the time; empty if that was not measured."""
     right = [
         scene
         for scene in ALL
@@ -202,8 +202,8 @@ def _windows(verdicts: Verdicts[Scenario, KafkaFigures]) -> list[str]:
         f"*{THIRD.title}* has the right limits before the event. What it misses there is what "
         "Kafka's own quotas cost: they let the sum of two seconds be twice the limit, so a second "
         "below the limit follows one above it, and this swing does not fade; a mean over 5 s has "
-        f"three of one and two of the other. It missed what is wanted in {len(late)} of them; overshoot, settled, "
-        f"was up to {max(one.over_settled for one in own):.1%}."
+        f"three of one and two of the other. It missed what is wanted in {len(late)} of them; "
+        f"overshoot, settled, was up to {max(one.over_settled for one in own):.1%}."
     )
 
 

@@ -19,7 +19,7 @@ class KafkaRecord(Record):
     """Longest time after the event in which a client had messages waiting at a broker, and none
     was acknowledged (or received)."""
     throttle_s: float = 0.0
-    """Longest throttle time that a broker told a client after the event."""
+    """Longest throttle time that a broker announced to a client after the event."""
     others_refused: float = 0.0
     """The part of its demand that a client without any quota did not get after the event."""
     others_mute_s: float = 0.0

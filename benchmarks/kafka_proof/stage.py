@@ -38,7 +38,7 @@ BYSTANDER: Final = Scenario(
 _CLIENTS: Final = "benchmarks.kafka_proof.load"
 _CONNECTED_WITHIN_S: Final = 60.0
 _HEADERS_BYTES: Final = 120
-"""Of a request with one message: about; what they were is measured."""
+"""About what a request with one message has; what they had is measured."""
 _QUEUE_S: Final = 0.5
 _LEAST_PENDING: Final = 4
 _KB: Final = 1000.0

@@ -1,4 +1,4 @@
-"""What the pages of both proofs have in common: verdicts, cells, and how files are written."""
+"""Common parts of both proofs' pages: verdicts, cells, and how files are written."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def wants(scene: Scene, scale: float = 1.0, unit: str = "") -> str:
 
 
 def meanings(after_a_kill: str) -> tuple[str, ...]:
-    """What the figures mean; ``after_a_kill`` ends the sentence about the time."""
+    """Explanations of the figures; ``after_a_kill`` ends the sentence about the time."""
     return (
         "- *seconds to fair*: after the event, until each broker's mean over the next "
         f"{WINDOW_S:.0f} s was within 10 % of its fair share and stayed so; {after_a_kill}",
