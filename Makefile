@@ -11,7 +11,7 @@ NO_JVM := tests/unit tests/faults tests/closed_loop tests/simulation tests/outsi
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers nightly lint types format proto bench bench-compare bench-million bench-start bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof overload soak-day lock clean
+.PHONY: help env test quick unit browser spark contract jvm servers nightly lint types format proto bench bench-compare bench-million bench-start bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof kafka-proof overload soak-day lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -106,6 +106,9 @@ pulsar-cluster: env ## run a stock Pulsar cluster of three brokers on loopback u
 
 pulsar-proof: env ## stock Pulsar's calculator and ours on a real cluster (half an hour; the results page is docs/measured/pulsar-proof.md)
 	$(PYTHON) -m benchmarks.pulsar_proof
+
+kafka-proof: env ## Kafka's own client quotas and ours on a real cluster (half an hour; the results page is docs/measured/kafka-proof.md)
+	$(PYTHON) -m benchmarks.kafka_proof
 
 balance-proof: env ## stock Pulsar's balancing and ours on a real cluster (an hour; the results page is docs/measured/balance-proof.md)
 	$(PYTHON) -m benchmarks.balance_proof

@@ -1,4 +1,4 @@
-"""The command line of both proofs: measure contenders, keep the records, write the page."""
+"""The command line of the proofs: measure contenders, keep the records, write the page."""
 
 from __future__ import annotations
 
@@ -40,10 +40,13 @@ class Proof(Generic[ContenderT, RecordT]):
     contenders: Sequence[ContenderT]
     record: type[RecordT]
     """The dataclass of a record."""
-    run: Callable[[ContenderT, Path, Callable[[str], None]], Sequence[RecordT]]
-    """Measures a contender; gets an empty folder, and a function that prints progress."""
+    run: Callable[..., Sequence[RecordT]]
+    """Measures a contender; gets it, an empty folder, and a function that prints progress. Where
+    there are ``scenarios`` also ``only``, the names of those that are asked for; empty: all."""
     write: Callable[[Path, Sequence[RecordT], Sequence[ContenderT]], Path]
     """Writes the page to a folder; returns its path."""
+    scenarios: Sequence[str] = ()
+    """Those that can be measured one by one; records have the attribute ``scenario`` then."""
 
 
 def run_proof(
@@ -55,7 +58,7 @@ def run_proof(
         ConfigError: an option is wrong.
     """
     by_name = {contender.name: contender for contender in proof.contenders}
-    asked = _options(proof.name, list(by_name), argv, description)
+    asked = _options(proof, argv, description)
     folders = {name: asked.folder.resolve() / name for name in by_name}
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops what was started, too
     begun = time.monotonic()
@@ -65,16 +68,31 @@ def run_proof(
 
     for name in asked.contenders or by_name:
         if name != _NONE:
-            shutil.rmtree(folders[name], ignore_errors=True)
-            folders[name].mkdir(parents=True)
-            write_records(folders[name], proof.run(by_name[name], folders[name], say))
+            _measure(proof, by_name[name], folders[name], say, asked.only)
     records = [each for folder in folders.values() for each in read_records(folder, proof.record)]
     say(f"written: {proof.write(asked.docs, records, proof.contenders)}")
 
 
+def _measure(
+    proof: Proof[ContenderT, RecordT],
+    contender: ContenderT,
+    folder: Path,
+    say: Callable[[str], None],
+    only: Sequence[str],
+) -> None:
+    """Replace the records of what is measured."""
+    kept: list[Any] = read_records(folder, proof.record) if only else []
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    chosen = {"only": only} if proof.scenarios else {}
+    new: list[Any] = list(proof.run(contender, folder, say, **chosen))
+    write_records(folder, [*(each for each in kept if each.scenario not in only), *new])
+
+
 def _options(
-    name: str, contenders: list[str], argv: Sequence[str], description: str | None
+    proof: Proof[ContenderT, RecordT], argv: Sequence[str], description: str | None
 ) -> argparse.Namespace:
+    name, contenders = proof.name, [each.name for each in proof.contenders]
     parser = OptionParser(
         prog=f"make {name}",
         description=description,
@@ -87,6 +105,15 @@ def _options(
         metavar="CONTENDER",
         help=f"{known}, or {_NONE}: only write the page again; default: all",
     )
+    parser.set_defaults(only=[])
+    if proof.scenarios:
+        parser.add_argument(
+            "--only",
+            action="append",
+            choices=proof.scenarios,
+            metavar="SCENARIO",
+            help=f"measure only this one, or these ({', '.join(proof.scenarios)})",
+        )
     parser.add_argument("--folder", type=Path, default=ROOT / "data" / name)
     parser.add_argument("--docs", type=Path, default=ROOT / "docs/measured")
     asked = parser.parse_args(argv)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from benchmarks.proof_command import Proof, run_proof
 from benchmarks.pulsar_proof.contenders import CONTENDERS
 from benchmarks.pulsar_proof.page import write
-from benchmarks.pulsar_proof.record import Record
 from benchmarks.pulsar_proof.run import run
+from benchmarks.quota_proof.record import Record
 from quotaplane.streams.script import run_job
 
 

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from benchmarks.machine import machine, machine_on
+from benchmarks.machine import machine
 from benchmarks.prose import wrapped, wrapped_all
 from benchmarks.pulsar_proof.contenders import OBSERVED, Contender
-from benchmarks.pulsar_proof.figures import (
-    SETTLED_S,
-    WINDOW_S,
-    Figures,
-    by_window,
-    fair,
-    figures,
-    means,
-)
-from benchmarks.pulsar_proof.plots import picture
-from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record
 from benchmarks.pulsar_proof.scenarios import (
     ALL,
     MUTED_FOR_S,
@@ -33,17 +17,26 @@ from benchmarks.pulsar_proof.scenarios import (
     SWITCHED_ON,
     Scenario,
 )
+from benchmarks.quota_proof.figures import Figures, figures
+from benchmarks.quota_proof.page import (
+    WANTED_FAIR_S,
+    WANTED_OVER,
+    WANTED_SERVED_S,
+    WANTED_UTILISATION,
+    Verdicts,
+    meanings,
+    misses,
+    titled,
+    wants,
+    within_s,
+    words,
+    write_files,
+)
+from benchmarks.quota_proof.record import Record
 
 FOLDER: Final = "pulsar-proof"
-WANTED_FAIR_S: Final = 3.0
-"""How soon after its event a scenario shall be fair again."""
-WANTED_SERVED_S: Final = 10.0
-"""The same after the take-over, for producers that were muted until then."""
-WANTED_UTILISATION: Final = 0.97
-WANTED_OVER: Final = 0.05
 WANTED_START_S: Final = 30.0
 """From the start of our programs until all topics have their rates."""
-_OF_ARRIVALS: Final = {"even": "", "poisson": "", "on_off": " (0.25 s each)"}
 _CAUSES: Final = {
     "killed": " No report arrives until another broker has taken over the topic of usage reports, "
     "which the killed broker had.",
@@ -60,20 +53,12 @@ Starts = Mapping[str, Mapping[str, float]]
 
 def write(docs: Path, records: Sequence[Record], contenders: Sequence[Contender]) -> Path:
     """Write the page, its plots and its numbers; return the page's path."""
-    folder = docs / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    for scene in ALL:
-        found = _of(scene, records, contenders)
-        if found:
-            titles = [contender.title for contender, _ in found]
-            drawn = picture([record for _, record in found], titles)
-            (folder / f"{scene.name}.svg").write_text(drawn, encoding="utf-8")
-    (folder / "results.csv").write_text(results_csv(records), encoding="utf-8")
-    path, figures_file, new = docs / f"{FOLDER}.md", folder / "figures.csv", found_in(records)
-    known = path.exists() and figures_file.exists() and figures_file.read_text() == figures_csv(new)
-    figures_file.write_text(figures_csv(new), encoding="utf-8")
-    path.write_text(page(records, contenders, machine_on(path) if known else None), "utf-8")
-    return path
+
+    def text(where: str | None) -> str:
+        return page(records, contenders, where)
+
+    found = found_in(records)
+    return write_files(docs, FOLDER, ALL, contenders, records, found, text)
 
 
 def page(
@@ -97,6 +82,7 @@ def found_in(records: Sequence[Record]) -> dict[tuple[str, str], Figures]:
 def text(found: Found, starts: Starts, contenders: Sequence[Contender], machine: str) -> str:
     """The page, made of figures; ``machine`` is the paragraph about it."""
     there = [c for c in contenders if any(name == c.name for _, name in found)]
+    verdicts = Verdicts(ALL, found, misses, words)
     lines = [
         "# Proof: a stock Pulsar cluster",
         "",
@@ -115,18 +101,13 @@ def text(found: Found, starts: Starts, contenders: Sequence[Contender], machine:
             f"utilisation at least {WANTED_UTILISATION:.0%}; overshoot at most {WANTED_OVER:.0%} "
             "once settled."
         ),
-        *wrapped_all(*(_verdict(contender, found) for contender in there)),
-        *_table(found, there),
+        *wrapped_all(*(verdicts.verdict(contender) for contender in there)),
+        *_table(verdicts, there),
         *wrapped_all(
-            "- *seconds to fair*: after the event, until each broker's mean over the next "
-            f"{WINDOW_S:.0f} s was within 10 % of its fair share and stayed so; after a kill, from "
-            "the moment when the cluster's list of brokers shows it. Fair is max-min by what the "
-            "topics at each broker want on average.",
-            "- *utilisation*: used of what could be, min(quota, demand), in the last "
-            f"{SETTLED_S:.0f} s.",
-            "- *overshoot, settled*: by how much all brokers together exceeded the quota at most "
-            f"in the last {SETTLED_S:.0f} s, as means over {WINDOW_S:.0f} s; *at most*: at any "
-            "time after the event.",
+            *meanings(
+                "after a kill, from the moment when the cluster's list of brokers shows it. Fair "
+                "is max-min by what the topics at each broker want on average."
+            )
         ),
     ]
     for scene in ALL:
@@ -139,7 +120,7 @@ def text(found: Found, starts: Starts, contenders: Sequence[Contender], machine:
             ]
     lines += [
         *_starts(starts),
-        *_short_falls(found, starts),
+        *_short_falls(verdicts, starts),
         "## Method",
         "",
         *wrapped(
@@ -166,7 +147,7 @@ def text(found: Found, starts: Starts, contenders: Sequence[Contender], machine:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _table(found: Found, contenders: Sequence[Contender]) -> list[str]:
+def _table(verdicts: Verdicts[Scenario, Figures], contenders: Sequence[Contender]) -> list[str]:
     """Seconds to fair of all contenders, and more of the shipped settings."""
     lines = [
         "| scenario | wants, of the quota per second | seconds to fair: "
@@ -174,15 +155,15 @@ def _table(found: Found, contenders: Sequence[Contender]) -> list[str]:
         + " | utilisation | overshoot, settled | overshoot at most, 1 s / 5 s |",
         "|---|---|" + "---|" * (len(contenders) + 3),
     ]
+    found = verdicts.found
     for scene in ALL:
-        of_scene = {name: found[at] for at in found if (name := at[1]) and at[0] == scene.name}
-        if not of_scene:
+        if not any(name == scene.name for name, _ in found):
             continue
-        seconds = [_seconds(scene, of_scene.get(contender.name)) for contender in contenders]
-        ours = of_scene.get(OBSERVED.name)
-        cells = ["", "", ""] if ours is None else _cells(scene, ours)
-        link = f"[{scene.title}{_OF_ARRIVALS[scene.arrivals]}]({FOLDER}/{scene.name}.svg)"
-        lines.append(f"| {' | '.join((link, _wants(scene), *seconds, *cells))} |")
+        of_scene = [found.get((scene.name, contender.name)) for contender in contenders]
+        seconds = [verdicts.seconds(scene, one) for one in of_scene]
+        ours = found.get((scene.name, OBSERVED.name))
+        cells = ["", "", ""] if ours is None else _cells(verdicts, scene, ours)
+        lines.append(f"| {' | '.join((titled(scene, FOLDER), _wants(scene), *seconds, *cells))} |")
     return [
         *lines,
         "",
@@ -193,23 +174,12 @@ def _table(found: Found, contenders: Sequence[Contender]) -> list[str]:
     ]
 
 
-def _seconds(scene: Scenario, found: Figures | None) -> str:
-    if found is None:
-        return ""
-    took = found.seconds_to_fair
-    return _marked("seconds_to_fair", scene, found, "never" if took is None else f"{took:.1f}")
-
-
-def _cells(scene: Scenario, found: Figures) -> list[str]:
+def _cells(verdicts: Verdicts[Scenario, Figures], scene: Scenario, found: Figures) -> list[str]:
     return [
-        _marked("utilisation", scene, found, f"{found.utilisation:.1%}"),
-        _marked("over_settled", scene, found, f"{found.over_settled:.1%}"),
+        verdicts.marked("utilisation", scene, found, f"{found.utilisation:.1%}"),
+        verdicts.marked("over_settled", scene, found, f"{found.over_settled:.1%}"),
         f"{found.over_1_s:.0%} / {found.over_5_s:.0%}",
     ]
-
-
-def _marked(figure: str, scene: Scenario, found: Figures, words: str) -> str:
-    return f"**{words}**" if figure in misses(scene, found) else words
 
 
 def _wants(scene: Scenario) -> str:
@@ -218,64 +188,7 @@ def _wants(scene: Scenario) -> str:
     >>> _wants(ALL[1])
     '80/80/0 → 80/80/60 of 120'
     """
-    scale = 1000 if scene.in_bytes else 1
-
-    def rates(values: Sequence[float]) -> str:
-        return "/".join(f"{value / scale:g}" for value in values)
-
-    wants = rates(scene.before)
-    if scene.after != scene.before:
-        wants += f" → {rates(scene.after)}"
-    quota = rates([scene.quota])
-    if scene.quota_after is not None:
-        quota += f" → {rates([scene.quota_after])}"
-    return f"{wants} of {quota}{' kB' if scene.in_bytes else ''}"
-
-
-def figures_csv(found: Found) -> str:
-    """All figures of all contenders as CSV; empty: never fair, or no innocents."""
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["scenario", "contender", *Figures.__dataclass_fields__])
-    digits = {"utilisation": 3, "throttled_innocents": 3, "seconds_to_fair": 1, "over_settled": 3}
-    for (scene, contender), one in found.items():
-        cells = (
-            None if value is None else f"{value:.{digits.get(name, 2)}f}"
-            for name, value in asdict(one).items()
-        )
-        rows.writerow([scene, contender, *cells])
-    return out.getvalue()
-
-
-def results_csv(records: Sequence[Record]) -> str:
-    """Each second of each broker: what it wanted, should have had and used, as CSV."""
-    out = io.StringIO()
-    names = ("scenario", "contender", "second", "broker", "quota", "demand", "fair", "used")
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(names)
-    for record in records:
-        wanted, used = (by_window(series, 1.0) for series in (record.demand, record.usage))
-        series = (wanted, fair(record, 1.0), used, means(np.asarray(record.quota), 1.0))
-        wanted, due, used, quota = (each[::SLOTS_PER_S] for each in series)
-        for second, allowed in enumerate(quota.tolist()):
-            for broker in range(used.shape[1]):
-                cells = (values[second, broker] for values in (wanted, due, used))
-                at = (f"{record.from_s + second:.0f}", broker + 1, f"{allowed:g}")
-                rows.writerow(
-                    [record.scenario, record.contender, *at, *(f"{cell:.1f}" for cell in cells)]
-                )
-    return out.getvalue()
-
-
-def _of(
-    scene: Scenario, records: Sequence[Record], contenders: Sequence[Contender]
-) -> list[tuple[Contender, Record]]:
-    return [
-        (contender, record)
-        for contender in contenders
-        for record in records
-        if (record.contender, record.scenario) == (contender.name, scene.name)
-    ]
+    return wants(scene, 1000.0, " kB") if scene.in_bytes else wants(scene)
 
 
 def _starts(found: Starts) -> list[str]:
@@ -303,63 +216,17 @@ def _starts(found: Starts) -> list[str]:
     ]
 
 
-def misses(scene: Scenario, found: Figures) -> list[str]:
-    """The figures that are not as good as wanted."""
-    seconds = found.seconds_to_fair
-    missed = []
-    if seconds is None or seconds > _within_s(scene):
-        missed.append("seconds_to_fair")
-    if found.utilisation < WANTED_UTILISATION:
-        missed.append("utilisation")
-    if found.over_settled > WANTED_OVER:
-        missed.append("over_settled")
-    return missed
-
-
-def _within_s(scene: Scenario) -> float:
-    return WANTED_SERVED_S if scene.before_control else WANTED_FAIR_S
-
-
-def _judged(contender: Contender, found: Found) -> tuple[list[Scenario], list[Scenario]]:
-    """The scenarios in which a contender was as good as wanted, and the others."""
-    own = [scene for scene in ALL if (scene.name, contender.name) in found]
-    missed = [scene for scene in own if misses(scene, found[scene.name, contender.name])]
-    return [scene for scene in own if scene not in missed], missed
-
-
-def _verdict(contender: Contender, found: Found) -> str:
-    met, missed = _judged(contender, found)
-    own = [one for (_, name), one in found.items() if name == contender.name]
-    unfair = sum(one.seconds_to_fair is None for one in own)
-    return (
-        f"- {contender.title}: met in {len(met)} of {len(met) + len(missed)} scenarios; never fair "
-        f"in {unfair}; overshoot, settled, up to {max(one.over_settled for one in own):.1%}."
-    )
-
-
-def _miss(scene: Scenario, found: Figures) -> str:
-    """A scenario that misses what is wanted, with the figures that do."""
-    took = found.seconds_to_fair
-    words = {
-        "seconds_to_fair": "never fair" if took is None else f"fair after {took:.1f} s",
-        "utilisation": f"utilisation {found.utilisation:.1%}",
-        "over_settled": f"overshoot, settled, {found.over_settled:.1%}",
-    }
-    missed = ", ".join(words[name] for name in misses(scene, found))
-    return f"- *{scene.title}*: {missed}.{_CAUSES.get(scene.name, '')}"
-
-
-def _short_falls(found: Found, starts: Starts) -> list[str]:
+def _short_falls(verdicts: Verdicts[Scenario, Figures], starts: Starts) -> list[str]:
     """Shortfalls of the shipped settings; empty if they were not measured, or miss nothing."""
-    _, missed = _judged(OBSERVED, found)
+    _, missed = verdicts.judged(OBSERVED)
     if not missed:
         return []
     late = [
         over
         for scene in missed
-        for one in [found[scene.name, OBSERVED.name]]
+        for one in [verdicts.found[scene.name, OBSERVED.name]]
         if misses(scene, one) == ["seconds_to_fair"] and one.seconds_to_fair is not None
-        if (over := one.seconds_to_fair - _within_s(scene)) < REPORT_INTERVAL_S
+        if (over := one.seconds_to_fair - within_s(scene)) < REPORT_INTERVAL_S
     ]
     start = starts.get(OBSERVED.title, {})
     return [
@@ -374,7 +241,9 @@ def _short_falls(found: Found, starts: Starts) -> list[str]:
                 else ""
             )
         ),
-        *wrapped_all(*(_miss(scene, found[scene.name, OBSERVED.name]) for scene in missed)),
+        *wrapped_all(
+            *(verdicts.miss(scene, OBSERVED, _CAUSES.get(scene.name, "")) for scene in missed)
+        ),
         "Besides:",
         "",
         *wrapped_all(

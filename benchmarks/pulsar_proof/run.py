@@ -13,8 +13,7 @@ import numpy as np
 
 from benchmarks.pulsar_proof import contenders
 from benchmarks.pulsar_proof.contenders import Contender, Start, tenant_of
-from benchmarks.pulsar_proof.load import Load, Place
-from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record, by_broker
+from benchmarks.pulsar_proof.load import Place
 from benchmarks.pulsar_proof.scenarios import (
     ALL,
     BASE_S,
@@ -25,10 +24,12 @@ from benchmarks.pulsar_proof.scenarios import (
     WATCH_S,
     Scenario,
 )
-from quotaplane.model import FloatArray
+from benchmarks.quota_proof.load import Load, rates
+from benchmarks.quota_proof.record import SLOTS_PER_S, Record, by_broker, held
 from tests.servers.pulsar_cluster import PulsarCluster
 
 BROKERS: Final = 3
+_CLIENTS: Final = "benchmarks.pulsar_proof.load"
 _SETTLE_S: Final = 4.0 * REPORT_INTERVAL_S
 _WARM_UP_S: Final = 60.0
 """Brokers that have just started use the processor for themselves."""
@@ -148,7 +149,7 @@ class _Stage:
             Place(topics, payload_bytes, scene.arrivals, scene.dispatch, scene.moves)
             for topics, payload_bytes in zip(self._topics, scene.payload_bytes, strict=False)
         ]
-        self._load = Load(self._cluster.service_url, places, self._folder)
+        self._load = Load(_CLIENTS, self._cluster.service_url, places, self._folder)
         deadline = time.monotonic() + _CONNECTED_WITHIN_S
         while not self._load.connected:
             if time.monotonic() > deadline:
@@ -188,7 +189,7 @@ class _Stage:
         times = self._event_s - BASE_S + np.arange(slots) / SLOTS_PER_S
         quota_after = scene.quota if scene.quota_after is None else scene.quota_after
         quota = np.where(times >= self._quota_from_s, quota_after, scene.quota)
-        owners = [_held(seen, times.tolist()) for seen in self._owners]
+        owners = [held(seen, times.tolist()) for seen in self._owners]
         assert self._load is not None
         counted = [
             rates(path, times[0], slots) * unit
@@ -268,29 +269,3 @@ class _Stage:
                 with suppress(Exception):  # a broker that dies answers nothing, or with an error
                     owner = self._cluster.broker_of(topics[0])
                     seen.append((time.time(), None if owner == dead else owner))
-
-
-def _held(seen: Sequence[tuple[float, int | None]], times: Sequence[float]) -> list[int | None]:
-    """Owner at each time: the one seen last."""
-    at = np.searchsorted([when for when, _ in seen], times, side="right") - 1
-    return [seen[place][1] for place in at.tolist()]
-
-
-def rates(path: Path, from_s: float, slots: int) -> FloatArray:
-    """Messages per second in each slot, from the lines that a client wrote.
-
-    Args:
-        path: Lines of a slot's beginning, messages wanted, and messages done.
-        from_s: Beginning of the first slot, on the wall clock.
-        slots: Their number.
-
-    Returns:
-        Shape (slots, 2): wanted and done.
-    """
-    counts = np.zeros((slots, 2))
-    for line in path.read_text().splitlines():
-        when, wanted, done = line.split(",")
-        slot = round((float(when) - from_s) * SLOTS_PER_S)
-        if 0 <= slot < slots:
-            counts[slot] += int(wanted), int(done)
-    return counts * SLOTS_PER_S

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
+
+from benchmarks.quota_proof.load import Arrivals
 
 REPORT_INTERVAL_S: Final = 5
 """Interval of the brokers' own usage reports."""
@@ -13,8 +15,6 @@ WATCH_S: Final = 50.0
 """Recorded after it: ten report intervals."""
 MUTED_FOR_S: Final = 15.0
 """Time before our start at which the topic of ``switched_on`` wakes up."""
-
-Arrivals: TypeAlias = Literal["even", "poisson", "on_off"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,6 @@ class Scenario:
     topics: int = 1
     """On each broker, in one bundle; the n-th wants 1/sqrt(n) of what the first one wants."""
     arrivals: Arrivals = "even"
-    """``poisson``: at random. ``on_off``: at twice the rate for 0.25 s and then not at all for 0.25
-    s, on average."""
     quota_after: float | None = None
     """Set with the cluster's own command (``pulsar-admin resourcegroups update``)."""
     unload: tuple[int, int] | None = None

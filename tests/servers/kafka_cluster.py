@@ -41,7 +41,8 @@ class KafkaCluster:
             heap_mb: of each JVM.
             version: of all servers.
             extra_jars: in the class path of all servers.
-            properties: of all servers, in addition.
+            properties: of all servers, in addition; ``{bootstrap_servers}`` in a value stands for
+                all servers.
             more: as for ``KafkaServer``.
         """
         ports = free_ports(2 * servers)
@@ -51,7 +52,11 @@ class KafkaCluster:
             f"{node}@127.0.0.1:{controller}"
             for node, (_, controller) in zip(nodes, pairs, strict=True)
         )
-        copies = str(servers)
+        copies, addresses = str(servers), ",".join(f"127.0.0.1:{plain}" for plain, _ in pairs)
+        more_lines = {
+            name: value.replace("{bootstrap_servers}", addresses)
+            for name, value in (properties or {}).items()
+        }
         self.servers = [
             KafkaServer(
                 folder / f"server-{node}",
@@ -64,7 +69,7 @@ class KafkaCluster:
                     "controller.quorum.voters": voters,
                     "offsets.topic.replication.factor": copies,
                     "transaction.state.log.replication.factor": copies,
-                    **(properties or {}),
+                    **more_lines,
                 },
                 **more,
             )

@@ -29,7 +29,7 @@ SASL_PASSWORD: Final = 'pass"word\\with,odd=characters;'
 """Contains every character that must be escaped in a JAAS line."""
 
 VERSION: Final = "4.1.0"
-"""Of the server, as in ``JARS``."""
+"""The server's, as in ``JARS``."""
 OTHER_VERSIONS: Final = ("3.9.1", "4.4.0")
 """Servers that the plugin is tried with, too."""
 

@@ -13,12 +13,11 @@ import pytest
 
 from benchmarks.proof_command import read_records, write_records
 from benchmarks.pulsar_proof.contenders import OBSERVED, REPORTS, STOCK
-from benchmarks.pulsar_proof.figures import fair, figures
-from benchmarks.pulsar_proof.load import Arriving
 from benchmarks.pulsar_proof.page import FOLDER, page, write
-from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record, by_broker
-from benchmarks.pulsar_proof.run import rates
-from benchmarks.pulsar_proof.scenarios import ALL, Arrivals
+from benchmarks.pulsar_proof.scenarios import ALL
+from benchmarks.quota_proof.figures import fair, figures
+from benchmarks.quota_proof.load import Arrivals, Arriving, rates
+from benchmarks.quota_proof.record import SLOTS_PER_S, Record, by_broker
 from tests.unit.repo.pages import ROOT
 
 Series = Callable[[float], float]

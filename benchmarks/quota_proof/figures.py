@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record
+from benchmarks.quota_proof.record import SLOTS_PER_S, Record
 from quotaplane.model import FloatArray
 from quotaplane.sim.figures import CLOSE, fair_shares
 

@@ -58,3 +58,13 @@ def by_broker(
     return tuple(
         tuple(np.where(at == broker, values, 0.0).sum(axis=0).tolist()) for broker in range(brokers)
     )
+
+
+def held(seen: Sequence[tuple[float, int | None]], times: Sequence[float]) -> list[int | None]:
+    """Owner at each time: the one seen last, of ``seen`` times and owners.
+
+    >>> held([(0.0, 1), (2.0, None)], [1.0, 2.5])
+    [1, None]
+    """
+    at = np.searchsorted([when for when, _ in seen], times, side="right") - 1
+    return [seen[place][1] for place in at.tolist()]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.arena.svg import COLOURS, GRID, INK, QUIET, Picture
-from benchmarks.pulsar_proof.figures import WINDOW_S, fair, means
-from benchmarks.pulsar_proof.record import SLOTS_PER_S, Record
+from benchmarks.quota_proof.figures import WINDOW_S, fair, means
+from benchmarks.quota_proof.record import SLOTS_PER_S, Record
 from quotaplane.model import FloatArray, IntArray
 
 _PANEL_W, _PANEL_H, _GAP = 400, 190, 76
