@@ -10,6 +10,7 @@ package io.quotaplane.kafka.limits;
  *     filled
  * @param longestWindowS the same with that sample, which is the longest that the window may be
  * @param safeValidityMs time after a lease end for which the safe limit holds; negative: for ever
+ * @param wakingMs time from a group's first use on for which its safe limit may be used
  */
 public record Bounds(
         boolean strict,
@@ -17,7 +18,8 @@ public record Bounds(
         double longestMuteS,
         double windowS,
         double longestWindowS,
-        long safeValidityMs) {
+        long safeValidityMs,
+        long wakingMs) {
     private static final double LEAST_REQUEST_MS_PER_S = 1.0;
     private static final double LEAST_MUTATIONS_PER_S = 0.01;
 

@@ -23,7 +23,10 @@ final class GroupLimits {
 
     volatile Source source = Source.FALLBACK;
     double[] target = unlimited();
+    double[] safe = unlimited();
     final List<SteppedLimit> steps = QuotaKind.ALL.stream().map(SteppedLimit::of).toList();
+
+    final List<WakingLimit> waking = QuotaKind.ALL.stream().map(kind -> new WakingLimit()).toList();
 
     /** Version that the targets came from, and the last one that was wholly in force; -1: none. */
     long targetEpoch = -1;

@@ -2,7 +2,6 @@ package io.quotaplane.kafka.limits;
 
 import io.quotaplane.kafka.limits.GroupLimits.Source;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.Collections;
 import java.util.EnumSet;
 import java.util.HashSet;
@@ -103,7 +102,7 @@ public final class LimitsInForce {
             }
             cut = all;
         }
-        tags |= stepAll(cut, rates, (nowMs - lastMs) / 1000.0, changed);
+        tags |= stepAll(rates, nowMs, changed);
         lastMs = nowMs;
         return new Changes(changed, tags || isOther);
     }
@@ -125,14 +124,17 @@ public final class LimitsInForce {
         Source before = group.source;
         group.source = source(group.id, nowMs);
         double[] target = new double[QuotaKind.COUNT];
+        double[] safe = new double[QuotaKind.COUNT];
         for (QuotaKind kind : QuotaKind.ALL) {
             double limit = bounds.strict() ? 0 : Double.POSITIVE_INFINITY;
             if (group.source != Source.FALLBACK) {
                 limit = received.limit(group.id, kind.dimension, nowMs);
             }
             target[kind.ordinal()] = Math.max(limit, bounds.least(kind));
+            safe[kind.ordinal()] = received.limit(group.id, kind.dimension, NEVER);
         }
         group.target = target;
+        group.safe = safe;
         ReceivedLimits.Version newest = received.acknowledged();
         group.targetEpoch = newest == null ? -1 : newest.epoch();
         group.targetSeq = newest == null ? -1 : received.acknowledgedSeq(group.id);
@@ -159,21 +161,21 @@ public final class LimitsInForce {
     }
 
     /** Step towards the targets; keeps those in {@code cut} that are not there yet. */
-    private boolean stepAll(
-            Collection<GroupLimits> groups,
-            Rates rates,
-            double elapsedS,
-            Set<QuotaKind> changed) {
+    private boolean stepAll(Rates rates, long nowMs, Set<QuotaKind> changed) {
+        double elapsedS = (nowMs - lastMs) / 1000.0;
         boolean tags = false;
         List<GroupLimits> onTheWay = new ArrayList<>();
-        for (GroupLimits group : groups) {
+        for (GroupLimits group : cut) {
             double[] next = new double[QuotaKind.COUNT];
             boolean isThere = true;
+            boolean isWaking = false;
             for (QuotaKind kind : QuotaKind.ALL) {
                 double now = group.inForce[kind.ordinal()];
-                double limit = step(group, kind, rates, elapsedS);
+                double aim = aimOf(group, kind, rates, nowMs);
+                double limit = step(group, kind, aim, rates, elapsedS);
                 next[kind.ordinal()] = limit;
-                isThere &= limit == group.target[kind.ordinal()];
+                isThere &= limit == aim;
+                isWaking |= aim != group.target[kind.ordinal()];
                 if (limit != now) {
                     changed.add(kind);
                     tags |= Double.isInfinite(limit) != Double.isInfinite(now);
@@ -183,7 +185,8 @@ public final class LimitsInForce {
             if (isThere) {
                 group.appliedEpoch = group.targetEpoch;
                 group.appliedSeq = group.targetSeq;
-            } else {
+            }
+            if (isWaking || !isThere) {
                 onTheWay.add(group);
             }
         }
@@ -191,12 +194,23 @@ public final class LimitsInForce {
         return tags;
     }
 
-    private double step(GroupLimits group, QuotaKind kind, Rates rates, double elapsedS) {
-        double target = group.target[kind.ordinal()];
-        if (!kind.isBytes()) {
+    /** The limit to step to: the target, or what a group may use that was idle. */
+    private double aimOf(GroupLimits group, QuotaKind kind, Rates rates, long nowMs) {
+        int at = kind.ordinal();
+        double target = group.target[at];
+        if (!kind.isBytes() || group.source != Source.LIMITS) {
             return target;
         }
         double observed = rates.limited(group.tag, kind);
-        return group.steps.get(kind.ordinal()).step(target, observed, elapsedS, bounds);
+        return group.waking.get(at).aim(target, group.safe[at], observed, nowMs, bounds);
+    }
+
+    private double step(
+            GroupLimits group, QuotaKind kind, double aim, Rates rates, double elapsedS) {
+        if (!kind.isBytes()) {
+            return aim;
+        }
+        double observed = rates.limited(group.tag, kind);
+        return group.steps.get(kind.ordinal()).step(aim, observed, elapsedS, bounds);
     }
 }

@@ -22,12 +22,14 @@ public final class ReportBuilder {
     private final String broker;
     private final long startedAtMs;
     private final LightRule rule;
+    private final boolean isStrict;
     private long sequence;
 
     public ReportBuilder(String broker, long startedAtMs, boolean strict) {
         this.broker = broker;
         this.startedAtMs = startedAtMs;
         this.rule = new LightRule(NAMED_EVERY, strict);
+        this.isStrict = strict;
     }
 
     /** Number of the last report. */
@@ -76,12 +78,16 @@ public final class ReportBuilder {
         return report.encode();
     }
 
-    /** The limits to report; NaN while none are known, so that nobody takes it for a decision. */
-    private static double[] inForce(String tag, LimitsInForce limits) {
+    /**
+     * The limits to report; NaN while none are known, so that nobody takes it for a decision. In
+     * strict transitions a cut counts when it is done; else what a waking group may use for a moment
+     * is no limit that the job decided.
+     */
+    private double[] inForce(String tag, LimitsInForce limits) {
         double[] inForce = new double[QuotaKind.COUNT];
         for (QuotaKind kind : QuotaKind.ALL) {
-            inForce[kind.ordinal()] =
-                    limits.isFallback(tag) ? Double.NaN : limits.limit(tag, kind);
+            double limit = isStrict ? limits.limit(tag, kind) : limits.target(tag, kind);
+            inForce[kind.ordinal()] = limits.isFallback(tag) ? Double.NaN : limit;
         }
         return inForce;
     }

@@ -166,7 +166,8 @@ public record PluginSettings(
                 config.getLong(MUTE) / 1000.0,
                 (double) config.getInt(WINDOWS) * config.getInt(WINDOW_S),
                 (config.getInt(WINDOWS) + 1.0) * config.getInt(WINDOW_S),
-                config.getLong(VALIDITY));
+                config.getLong(VALIDITY),
+                2 * config.getLong(INTERVAL));
     }
 
     private static SigningKeys keys(Password setting) {

@@ -27,7 +27,7 @@ class LimitsInForceTest {
     private void begin(boolean strict, long safeValidityMs) {
         double unset = strict ? 0 : INFINITY;
         received = new ReceivedLimits("b1", 1, unset, unset);
-        limits = new LimitsInForce(received, new Bounds(strict, 10_000, 5, 2, 3, safeValidityMs));
+        limits = new LimitsInForce(received, new Bounds(strict, 10_000, 5, 2, 3, safeValidityMs, 2000));
     }
 
     private void limit(long nowMs, double publishBytes, double safe) {
@@ -158,5 +158,38 @@ class LimitsInForceTest {
         limit(1000, 100_000, 20_000);
         assertEquals(new Changes(Set.of(), false), tick(1000, true));
         assertEquals(2, limits.appliedSeq("g", 1));
+    }
+
+    @Test
+    void anIdleGroupWakesWithItsSafeLimitUntilTheJobCanHaveAnswered() {
+        begin(false, -1);
+        limit(0, 20_000, 200_000);
+        tick(0, true);
+        assertEquals(200_000, limits.limit("g", PRODUCE));
+        assertEquals(20_000, limits.target("g", PRODUCE));
+        assertEquals(1, limits.appliedSeq("g", 1));
+        rates.rate("g", PRODUCE, 100_000);
+        tick(1000, false);
+        tick(2800, false);
+        assertEquals(200_000, limits.limit("g", PRODUCE));
+        // After two seconds it falls to the received limit, over a window.
+        tick(3000, false);
+        tick(4000, false);
+        assertTrue(limits.limit("g", PRODUCE) < 100_000);
+        rates.rate("g", PRODUCE, 20_000);
+        tick(4800, false);
+        assertEquals(20_000, limits.limit("g", PRODUCE));
+        // Idle again.
+        rates.rate("g", PRODUCE, 0);
+        tick(4900, true);
+        assertEquals(200_000, limits.limit("g", PRODUCE));
+    }
+
+    @Test
+    void strictlyAnIdleGroupHasItsLimitOnly() {
+        begin(true, -1);
+        limit(0, 20_000, 0);
+        tick(0, true);
+        assertEquals(20_000, limits.limit("g", PRODUCE));
     }
 }

@@ -9,7 +9,7 @@ class SteppedLimitTest {
     private static final double INFINITY = Double.POSITIVE_INFINITY;
 
     /** Two samples of 1 s, and a mute of up to 5 s. */
-    private static final Bounds BOUNDS = new Bounds(false, 10_000, 5, 2, 3, -1);
+    private static final Bounds BOUNDS = new Bounds(false, 10_000, 5, 2, 3, -1, 2000);
 
     private final SteppedLimit limit = new SteppedLimit();
 
