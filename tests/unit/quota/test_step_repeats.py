@@ -172,6 +172,7 @@ def test_stories_have_all_that_could_make_a_difference() -> None:
             seen |= {name for name, count in asdict(outcome.counts).items() if count}
             there = {
                 "learning": state.learning.on,
+                "light": (state.brokers.leaves_out_ms > 0).any(),
                 "learned": state.learning.until_ms == DONE and story.config.learns,
                 "waited for": (rows.max_in_force != rows.limit).any(),
                 "not enforced": (~rows.enforced & rows.has_limit).any(),

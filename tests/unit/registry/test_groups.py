@@ -32,7 +32,7 @@ def test_put_changes_only_what_is_given(groups: Command) -> None:
     changed = groups("put", "g", "--publish-bytes-per-s", "0", "--publish-messages-per-s", "50")
     assert rates(changed) == [50.0, 0.0, None, 1e6, None, None, None, None]
     freed = groups("put", "g", "--publish-messages-per-s", "unlimited")
-    assert rates(freed) == [None, 0.0, None, 1e6, None, None, None]
+    assert rates(freed) == [None, 0.0, None, 1e6, None, None, None, None]
 
 
 def test_list_is_sorted_and_one_row_a_line(

@@ -30,6 +30,7 @@ from quotaplane.quota.outcome import Outcome
 from quotaplane.wire.shard_inputs import (
     GROUPS,
     HEADERS,
+    NAMED_EVERY,
     OPTIONAL_ENTRIES,
     Decoded,
     entries_schema,
@@ -149,6 +150,7 @@ class Story:
             "applied_seq": -1 if stock else applied[1],
             "uses_ids": name == "a",
             "position": f"reports/0@{name}-{self.now_ms}-{broker.sequence}",
+            "named_every": int(name == "a" and self.rng.choice([0, 1, 4])),
             "entries": self._entries(name, broker),
         }
 
@@ -236,7 +238,10 @@ def report_payloads(made: list[Row], rng: np.random.Generator | None = None) -> 
 
 
 def _payload(made: list[Row]) -> bytes:
-    header = [{name: report[name] for name in HEADERS.names} for report in made]
+    schema_of_headers = HEADERS
+    if any(report["named_every"] for report in made):
+        schema_of_headers = HEADERS.append(NAMED_EVERY)
+    header = [{name: report[name] for name in schema_of_headers.names} for report in made]
     entries = [{"report": i, **row} for i, report in enumerate(made) for row in report["entries"]]
     given = {name for row in entries for name in row}
     schema = entries_schema(*(names for names in OPTIONAL_ENTRIES if given.intersection(names)))
@@ -245,7 +250,9 @@ def _payload(made: list[Row]) -> bytes:
         for name in schema.names
     }
     decoded = Decoded(
-        pa.Table.from_pylist(header, schema=HEADERS), pa.table(columns, schema=schema), pa.table({})
+        pa.Table.from_pylist(header, schema=schema_of_headers),
+        pa.table(columns, schema=schema),
+        pa.table({}),
     )
     ((_, payload),) = pack_reports(decoded, 1)
     return payload

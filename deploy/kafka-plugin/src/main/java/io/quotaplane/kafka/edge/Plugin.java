@@ -30,6 +30,7 @@ public final class Plugin {
     private static final long TICK_AT_MOST_EVERY_MS = 20;
 
     private static final int WAITING_MESSAGES = 16;
+    private static final long REPORTER_WITHIN_MS = 60_000;
 
     private static final Map<String, Plugin> BY_BROKER = new HashMap<>();
 
@@ -49,6 +50,7 @@ public final class Plugin {
     private String refusedBecause = "";
     private long failedBefore;
     private boolean isMissed;
+    private final long startedMs = TopicThread.steadyMs();
 
     private Plugin(PluginSettings settings) {
         this.settings = settings;
@@ -94,7 +96,6 @@ public final class Plugin {
                 BY_BROKER.remove(settings.brokerName(), this);
                 isClosed = true;
                 topics.close();
-                threads.forEach(Thread::interrupt);
                 gauges.close();
             }
         }
@@ -146,12 +147,19 @@ public final class Plugin {
     private final class Queue implements Inbox {
         @Override
         public void limits(LimitsMessage message) throws InterruptedException {
-            messages.put(message);
+            put(message);
         }
 
         @Override
         public void attachments(AttachmentsMessage message) throws InterruptedException {
-            messages.put(message);
+            put(message);
+        }
+
+        private void put(Object message) throws InterruptedException {
+            boolean isIn = false;
+            while (!isIn && !isClosed) {
+                isIn = messages.offer(message, TICK_MS, TimeUnit.MILLISECONDS);
+            }
         }
 
         @Override
@@ -219,7 +227,8 @@ public final class Plugin {
 
     private void report(long nowMs) {
         if (!hasReporter) {
-            if (!isMissed) {
+            // The broker makes it at the end of its start.
+            if (!isMissed && nowMs - startedMs > REPORTER_WITHIN_MS) {
                 isMissed = true;
                 LOG.warn(
                         "quotaplane sends no reports, and lower limits hold at once: metric.reporters"

@@ -75,10 +75,10 @@ final class TopicThread implements Runnable {
     @Override
     public void run() {
         while (!isClosed) {
-            try (Admin admin = Clients.admin(settings);
-                    KafkaConsumer<byte[], byte[]> consumer = Clients.consumer(settings);
-                    KafkaProducer<byte[], byte[]> producer = Clients.producer(settings)) {
-                follow(new TopicWatch(admin), new TopicReader(consumer, settings, inbox), producer);
+            try (Admin admin = Clients.admin(settings)) {
+                TopicWatch watch = new TopicWatch(admin);
+                awaitCluster(watch);
+                follow(watch);
             } catch (InterruptException | InterruptedException error) {
                 return;
             } catch (KafkaException error) {
@@ -91,12 +91,35 @@ final class TopicThread implements Runnable {
         }
     }
 
+    /** Wait until the cluster answers: in a broker's own cluster it does at the end of its start. */
+    private void awaitCluster(TopicWatch watch) throws InterruptedException {
+        while (!isClosed && !watch.isConnected()) {
+            watch.ask(topics());
+            Thread.sleep(POLL.toMillis() / 4);
+            if (watch.hasAnswers()) {
+                say(watch.trouble());
+                Thread.sleep(watch.isConnected() ? 0 : ASK_AGAIN_AFTER_MS);
+            }
+        }
+    }
+
+    private List<String> topics() {
+        return List.of(
+                settings.limitsTopic(), settings.attachmentsTopic(), settings.reportsTopic());
+    }
+
+    private void follow(TopicWatch watch) throws InterruptedException {
+        try (KafkaConsumer<byte[], byte[]> consumer = Clients.consumer(settings);
+                KafkaProducer<byte[], byte[]> producer = Clients.producer(settings)) {
+            follow(watch, new TopicReader(consumer, settings, inbox), producer);
+            producer.close(Duration.ZERO);
+        }
+    }
+
     private void follow(
             TopicWatch watch, TopicReader reader, KafkaProducer<byte[], byte[]> producer)
             throws InterruptedException {
         List<String> read = List.of(settings.limitsTopic(), settings.attachmentsTopic());
-        List<String> all =
-                List.of(settings.limitsTopic(), settings.attachmentsTopic(), settings.reportsTopic());
         Map<String, List<Object>> reading = Map.of();
         Map<String, List<Object>> wanted = Map.of();
         SpanQuery query = null;
@@ -104,7 +127,7 @@ final class TopicThread implements Runnable {
         while (!isClosed) {
             long nowMs = steadyMs();
             if (nowMs >= askMs) {
-                watch.ask(all);
+                watch.ask(topics());
                 askMs = nowMs + ASK_EVERY_MS;
             }
             if (watch.hasAnswers()) {
@@ -135,7 +158,6 @@ final class TopicThread implements Runnable {
                 reader.poll(query == null ? POLL : POLL.dividedBy(4));
             }
         }
-        producer.close(Duration.ZERO);
     }
 
     private OffsetSpec begin(String topic) {

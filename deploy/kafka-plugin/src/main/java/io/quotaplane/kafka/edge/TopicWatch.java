@@ -15,6 +15,7 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.TopicAuthorizationException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 
 /**
@@ -29,6 +30,7 @@ final class TopicWatch {
     private final Map<String, TopicDescription> topics = new HashMap<>();
 
     private String trouble = "";
+    private boolean isConnected;
 
     TopicWatch(Admin admin) {
         this.admin = admin;
@@ -50,10 +52,13 @@ final class TopicWatch {
         for (Map.Entry<String, KafkaFuture<TopicDescription>> answer : asked.entrySet()) {
             try {
                 topics.put(answer.getKey(), answer.getValue().get());
+                isConnected = true;
             } catch (ExecutionException error) {
-                if (error.getCause() instanceof UnknownTopicOrPartitionException) {
+                boolean isGone = error.getCause() instanceof UnknownTopicOrPartitionException;
+                if (isGone) {
                     topics.remove(answer.getKey());
                 }
+                isConnected |= isGone || error.getCause() instanceof TopicAuthorizationException;
                 troubles.put(answer.getKey(), error.getCause().getMessage());
             }
         }
@@ -63,6 +68,11 @@ final class TopicWatch {
                         .map(entry -> entry.getKey() + ": " + entry.getValue())
                         .collect(Collectors.joining(" "));
         return true;
+    }
+
+    /** Whether the cluster ever answered. */
+    boolean isConnected() {
+        return isConnected;
     }
 
     /** What is wrong with the topics, in one line; "": nothing. */
