@@ -91,7 +91,7 @@ class Stage:
             self._watcher.start()
 
     def happen(self, control: Control, bystander: Stage) -> None:
-        """Let the event happen now; the job is on its way back then, if that was gone."""
+        """Let the event happen now; a job that was gone decides again then."""
         scene = self.scene
         if scene.before_control:
             control.put([scene])
@@ -114,8 +114,8 @@ class Stage:
         elif scene.event == "job_gone":
             control.leave()
             time.sleep(max(self._event_s + GONE_S - time.time(), 0.0))
-            self._noticed_s = time.time()
             control.come_back()
+            self._noticed_s = time.time()
 
     def lose_victim(self) -> None:
         """The victim leads nothing from now on; the cluster's metadata shows it later."""
