@@ -3,6 +3,7 @@ package io.quotaplane.kafka.report;
 import io.quotaplane.kafka.limits.QuotaKind;
 import io.quotaplane.kafka.usage.GroupUsage;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -12,12 +13,17 @@ import java.util.SortedMap;
  * Which groups a report names: those that changed, and each one at least once in so many reports.
  * Not for several threads at once.
  *
- * <p>A usage or a limit changed if it differs by more than 5 percent from the one reported last, or
- * became 0 or was; a group also if it began or ceased to be throttled. With strict transitions also
- * if the limits in force are a newer version of the same.
+ * <p>It is the rule of quotaplane.client.light_reports. A usage changed if it differs by more than 5
+ * percent from the one reported last, or became 0 or was; after that the group is named in 32 reports,
+ * as the job learns from several windows what is wanted. Named are, too: a group that is throttled, as
+ * others may have to give it some of theirs; one above its limit; and one whose limit changed, with
+ * strict transitions also if it is a newer version of the same.
  */
 public final class LightRule {
     private static final double SIGNIFICANT = 0.05;
+
+    /** Reports that name a group after it changed. */
+    private static final int SETTLED = 32;
 
     /** Thirteen numbers, and what is around the name. */
     static final int BYTES_OF_VALUES = 110;
@@ -26,7 +32,8 @@ public final class LightRule {
 
     private final int namedEvery;
     private final boolean strict;
-    private final Map<String, Named> last = new HashMap<>();
+    private final int settled;
+    private final Map<String, Said> last = new HashMap<>();
 
     /**
      * What a report may say of a group.
@@ -36,11 +43,25 @@ public final class LightRule {
      */
     public record State(GroupUsage usage, long seq, double[] limits) {}
 
-    private record Named(State state, long report) {}
+    /** What reports said of a group. */
+    private static final class Said {
+        /** Null: none named it. */
+        State state;
+
+        long report;
+
+        /** Reports since it changed. */
+        int quiet = Integer.MAX_VALUE - 1;
+    }
 
     public LightRule(int namedEvery, boolean strict) {
+        this(namedEvery, strict, SETTLED);
+    }
+
+    LightRule(int namedEvery, boolean strict, int settled) {
         this.namedEvery = namedEvery;
         this.strict = strict;
+        this.settled = settled;
     }
 
     /**
@@ -56,16 +77,20 @@ public final class LightRule {
         List<String> changed = new ArrayList<>();
         states.forEach(
                 (group, state) -> {
-                    Named before = last.get(group);
-                    if (before == null || isChanged(before.state, state)) {
+                    Said said = last.computeIfAbsent(group, any -> new Said());
+                    if (isNews(said, state)) {
                         changed.add(group);
-                    } else if (isDue(group, before, report)) {
+                    } else if (isDue(group, said, report)) {
                         named.add(group);
                     }
                 });
         named.addAll(changed);
         List<String> first = named.subList(0, fitting(named, mostBytes));
-        first.forEach(group -> last.put(group, new Named(states.get(group), report)));
+        for (String group : first) {
+            Said said = last.get(group);
+            said.state = states.get(group);
+            said.report = report;
+        }
         return List.copyOf(first);
     }
 
@@ -86,20 +111,26 @@ public final class LightRule {
     }
 
     /** Groups take turns by their names, so that those that came together are not due together. */
-    private boolean isDue(String group, Named before, long report) {
+    private boolean isDue(String group, Said before, long report) {
         boolean isTurn = Math.floorMod(report + group.hashCode(), namedEvery) == 0;
         return isTurn || report - before.report >= namedEvery;
     }
 
-    private boolean isChanged(State before, State now) {
-        if (strict && before.seq != now.seq) {
+    private boolean isNews(Said said, State now) {
+        if (said.state == null) {
             return true;
         }
+        said.quiet = isChanged(said.state.usage, now) ? 0 : Math.min(said.quiet + 1, settled);
+        return said.quiet < settled
+                || !Arrays.equals(said.state.limits, now.limits)
+                || strict && said.state.seq != now.seq;
+    }
+
+    private static boolean isChanged(GroupUsage before, State now) {
         for (int kind = 0; kind < QuotaKind.COUNT; kind++) {
-            boolean wasThrottled = before.usage.throttled()[kind] > 0;
-            if (differs(before.usage.used()[kind], now.usage.used()[kind])
-                    || differs(before.limits[kind], now.limits[kind])
-                    || wasThrottled != now.usage.throttled()[kind] > 0) {
+            double used = now.usage.used()[kind];
+            boolean isHeld = now.usage.throttled()[kind] > 0 || used > now.limits[kind];
+            if (isHeld || differs(before.used()[kind], used)) {
                 return true;
             }
         }
@@ -107,9 +138,6 @@ public final class LightRule {
     }
 
     private static boolean differs(double was, double is) {
-        if (!Double.isFinite(was) || !Double.isFinite(is)) {
-            return Double.compare(was, is) != 0;
-        }
         return Math.abs(is - was) > SIGNIFICANT * was;
     }
 }

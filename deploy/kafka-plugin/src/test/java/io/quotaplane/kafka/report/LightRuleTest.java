@@ -40,14 +40,14 @@ class LightRuleTest {
 
     @Test
     void aNewGroupIsNamed() {
-        LightRule rule = new LightRule(EVERY, false);
+        LightRule rule = new LightRule(EVERY, false, 1);
         states.put("a", state(0, 0, 1));
         assertEquals(List.of("a"), next(rule));
     }
 
     @Test
     void onlyWhatChangedByMoreThanFivePercentIsNamed() {
-        LightRule rule = new LightRule(MANY, false);
+        LightRule rule = new LightRule(MANY, false, 1);
         states.put("a", state(100, 0, 1));
         next(rule);
         states.put("a", state(105, 0, 2));
@@ -62,8 +62,8 @@ class LightRuleTest {
     }
 
     @Test
-    void whoBeginsOrEndsIsNamed() {
-        LightRule rule = new LightRule(MANY, false);
+    void aGroupThatBeginsOrEndsIsNamed() {
+        LightRule rule = new LightRule(MANY, false, 1);
         states.put("a", state(0, 0, 1));
         next(rule);
         states.put("a", state(0.001, 0, 1));
@@ -72,19 +72,41 @@ class LightRuleTest {
         assertEquals(List.of("a"), next(rule));
         states.put("a", state(0, 7, 1));
         assertEquals(List.of("a"), next(rule));
-        states.put("a", state(0, 70, 1));
-        assertEquals(List.of(), next(rule));
-        states.put("a", state(0, 0, 1));
         assertEquals(List.of("a"), next(rule));
+        states.put("a", state(0, 0, 1));
+        assertEquals(List.of(), next(rule));
+    }
+
+    @Test
+    void aChangedGroupIsNamedUntilItHasSettled() {
+        LightRule rule = new LightRule(MANY, false, 3);
+        states.put("a", state(0, 0, 1));
+        next(rule);
+        assertEquals(List.of(), next(rule));
+        states.put("a", state(100, 0, 1));
+        for (int count = 0; count < 3; count++) {
+            assertEquals(List.of("a"), next(rule));
+        }
+        assertEquals(List.of(), next(rule));
+    }
+
+    @Test
+    void aGroupThatIsHeldToItsLimitIsNamedInEachReport() {
+        LightRule rule = new LightRule(MANY, false, 1);
+        states.put("a", state(100, 0, 1, 90));
+        states.put("b", state(100, 5, 1, 110));
+        next(rule);
+        assertEquals(List.of("a", "b"), next(rule));
+        assertEquals(List.of("a", "b"), next(rule));
     }
 
     @Test
     void aChangedLimitIsNamedAndARenewedOneIsNot() {
-        LightRule rule = new LightRule(MANY, false);
+        LightRule rule = new LightRule(MANY, false, 1);
         states.put("a", state(0, 0, 1, Double.NaN));
         next(rule);
         assertEquals(List.of(), next(rule));
-        for (double limit : new double[] {100, 106, Double.POSITIVE_INFINITY, 50, Double.NaN}) {
+        for (double limit : new double[] {100, 101, Double.POSITIVE_INFINITY, 50, Double.NaN}) {
             states.put("a", state(0, 0, 1, limit));
             assertEquals(List.of("a"), next(rule));
             states.put("a", state(0, 0, 2, limit));
@@ -94,7 +116,7 @@ class LightRuleTest {
 
     @Test
     void strictlyEachVersionIsAcknowledged() {
-        LightRule rule = new LightRule(MANY, true);
+        LightRule rule = new LightRule(MANY, true, 1);
         states.put("a", state(0, 0, 1));
         next(rule);
         states.put("a", state(0, 0, 2));
@@ -104,7 +126,7 @@ class LightRuleTest {
 
     @Test
     void eachGroupIsNamedInOneOfTenReportsAndNotAllInTheSame() {
-        LightRule rule = new LightRule(EVERY, false);
+        LightRule rule = new LightRule(EVERY, false, 1);
         for (int group = 0; group < 200; group++) {
             states.put("group-" + group, state(group, 0, 1));
         }
@@ -125,7 +147,7 @@ class LightRuleTest {
 
     @Test
     void whatDoesNotFitComesNext() {
-        LightRule rule = new LightRule(MANY, false);
+        LightRule rule = new LightRule(MANY, false, 1);
         List.of("a", "b", "c").forEach(group -> states.put(group, state(1, 0, 1)));
         long ofTwo = 2 * (LightRule.BYTES_OF_VALUES + 3);
         assertEquals(List.of("a", "b"), rule.named(states, 1, ofTwo));
@@ -134,7 +156,7 @@ class LightRuleTest {
 
     @Test
     void afterALossAllAreNamed() {
-        LightRule rule = new LightRule(MANY, false);
+        LightRule rule = new LightRule(MANY, false, 1);
         states.put("a", state(1, 0, 1));
         next(rule);
         assertEquals(List.of(), next(rule));
