@@ -12,7 +12,7 @@ from kafka.errors import for_code
 from kafka.protocol.admin import AlterClientQuotasRequest
 
 FIRST_NODE: Final = 1
-_TIMEOUT_S: Final = 5.0
+_TIMEOUT_S: Final = 1.0
 _PREFERRED: Final = 0
 _KEYS: Final = {
     "publish_bytes_per_s": "producer_byte_rate",

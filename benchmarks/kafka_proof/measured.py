@@ -72,3 +72,23 @@ def _moved(owners: Sequence[tuple[float, int | None]], begun_s: float, seen_s: f
 def longest_throttle_s(throttles: FloatArray, from_s: float) -> float:
     """The longest throttle time in rows of a time and milliseconds."""
     return float(np.max(throttles[throttles[:, 0] >= from_s, 1], initial=0.0)) / 1000.0
+
+
+def once_served(owners: Sequence[int | None], done: FloatArray) -> list[int | None]:
+    """Owners of a partition in each slot, where a new one counts from its first message on.
+
+    How soon clients find a new leader is not what is measured.
+
+    Args:
+        owners: Leader in each slot.
+        done: Messages that got through, in each slot.
+
+    >>> once_served([0, None, 1, 1, 1], np.array([4, 0, 0, 2, 0]))
+    [0, None, None, 1, 1]
+    """
+    served: list[int | None] = []
+    lost = False
+    for owner, messages in zip(owners, done.tolist(), strict=True):
+        lost = owner is None or (lost and messages == 0)
+        served.append(None if lost else owner)
+    return served

@@ -111,8 +111,8 @@ def text(found: Found, contenders: Sequence[Contender], machine: str) -> str:
             *meanings(
                 "after a kill, from the moment when the cluster's metadata shows it; after a "
                 "restart, from the moment when the broker's partitions have a leader again; after "
-                "the job's absence, from its new start. Fair is max-min by what clients at each "
-                "broker want on average."
+                "the job's absence, from its first new limits. Fair is max-min by what clients at "
+                "each broker want on average."
             ),
             "- *longest mute*: for how long a client had messages waiting at a broker, and none "
             "was acknowledged, or received; not while a partition had no leader.",

@@ -51,7 +51,7 @@ def run(
             stages = [Stage(scene, cluster, folder) for scene in part]
             for stage in stages:
                 held.callback(stage.stop)
-            _watch(stages, control)
+            _watch(stages, control, bystander)
             for stage in stages:
                 stage.stop()
                 records += stage.records(contender.name, bystander, control.milestones)
@@ -60,7 +60,7 @@ def run(
         return records
 
 
-def _watch(stages: Sequence[Stage], control: Control) -> None:
+def _watch(stages: Sequence[Stage], control: Control, bystander: Stage) -> None:
     """Let a part's events happen, and wait until what follows was recorded."""
     if not any(stage.scene.before_control for stage in stages):
         control.put([stage.scene for stage in stages])
@@ -69,7 +69,7 @@ def _watch(stages: Sequence[Stage], control: Control) -> None:
         stage.prepare()
     time.sleep(_SETTLE_S + BASE_S)
     for stage in stages:
-        stage.happen(control)
+        stage.happen(control, bystander)
         control.check()
     for stage in stages:
         stage.wait_until_watched()

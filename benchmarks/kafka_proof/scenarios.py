@@ -16,6 +16,8 @@ WATCH_S: Final = 50.0
 GONE_S: Final = 300.0
 """How long the job is away in ``gone``."""
 LEASE_S: Final = 120.0
+_START_S: Final = 45.0
+"""A start of the job takes about so long on two cores."""
 
 Event: TypeAlias = Literal["", "kill", "elect", "restart", "job_gone"]
 
@@ -52,7 +54,7 @@ class Scenario:
     @property
     def watch_s(self) -> float:
         """Recorded after the event."""
-        return WATCH_S + (GONE_S if self.event == "job_gone" else 0.0)
+        return WATCH_S + (GONE_S + _START_S if self.event == "job_gone" else 0.0)
 
     @property
     def dimension(self) -> str:

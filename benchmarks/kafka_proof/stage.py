@@ -20,6 +20,7 @@ from benchmarks.kafka_proof.measured import (
     longest_throttle_s,
     longest_waits,
     message_kb,
+    once_served,
     rows_of,
 )
 from benchmarks.kafka_proof.record import KafkaRecord
@@ -89,8 +90,8 @@ class Stage:
         if scene.copies > 1 or scene.event == "restart":
             self._watcher.start()
 
-    def happen(self, control: Control) -> None:
-        """Let the event happen now; it is over when this returns, but for the job's return."""
+    def happen(self, control: Control, bystander: Stage) -> None:
+        """Let the event happen now; a job that was gone decides again then."""
         scene = self.scene
         if scene.before_control:
             control.put([scene])
@@ -102,16 +103,25 @@ class Stage:
         victim = self._cluster.servers[VICTIM]
         if scene.event == "kill":
             victim.kill()
+            for stage in (self, bystander):
+                stage.lose_victim()
         elif scene.event == "elect":
             elect_preferred_leaders(self._cluster.bootstrap_servers, scene.name, BROKERS)
         elif scene.event == "restart":
             victim.stop()
+            self.lose_victim()
             victim.start()
         elif scene.event == "job_gone":
             control.leave()
             time.sleep(max(self._event_s + GONE_S - time.time(), 0.0))
-            self._noticed_s = time.time()
             control.come_back()
+            self._noticed_s = time.time()
+
+    def lose_victim(self) -> None:
+        """The victim leads nothing from now on; the cluster's metadata shows it later."""
+        for seen in self._owners:
+            if seen[-1][1] == VICTIM:
+                seen.append((time.time(), None))
 
     def wait_until_watched(self) -> None:
         time.sleep(max(self._event_s + self.scene.watch_s + 1.0 - time.time(), 0.0))
@@ -125,8 +135,8 @@ class Stage:
         quota_after = scene.quota if scene.quota_after is None else scene.quota_after
         quota = np.where(times >= self._event_s, quota_after, scene.quota)
         unit = message_kb(self._rows("wire.csv", 3), self._event_s)
-        seen = self._counted(times) * unit
-        owners = [held(each, times.tolist()) for each in self._owners]
+        counted = self._counted(times)
+        seen, owners = counted * unit, self._owners_in(times, counted)
         mutes = self._waits(self._event_s, times[-1])
         throttle_s = longest_throttle_s(self._rows("throttles.csv", 2), self._event_s)
         refused, others_mute_s = bystander.fate(times)
@@ -172,7 +182,7 @@ class Stage:
         """
         event_s = times[0] + BASE_S
         seen = self._counted(times)
-        owners = [held(each, times.tolist()) for each in self._owners]
+        owners = self._owners_in(times, seen)
         led = np.array([[owner is not None for owner in row] for row in owners])
         wanted, done = (seen[:, times >= event_s] * led[:, times >= event_s, None]).sum(axis=(0, 1))
         waits = self._waits(event_s, times[-1])
@@ -200,6 +210,12 @@ class Stage:
     @property
     def _nominal_bytes(self) -> float:
         return float(self.scene.payload_bytes + min(_HEADERS_BYTES, 0.2 * self.scene.payload_bytes))
+
+    def _owners_in(self, times: FloatArray, counted: FloatArray) -> list[list[int | None]]:
+        """For each broker's partition its leader in each slot, as clients know it."""
+        done = counted[..., 1].reshape(self.scene.tenants, BROKERS, len(times)).sum(axis=0)
+        leaders = (held(seen, times.tolist()) for seen in self._owners)
+        return [once_served(each, got) for each, got in zip(leaders, done, strict=True)]
 
     def _rows(self, name: str, columns: int) -> FloatArray:
         return rows_of(self._folder / name, columns)
@@ -242,7 +258,7 @@ class Stage:
         while not self._over.wait(0.2):
             with suppress(Exception):  # a broker that dies does not answer
                 layout = self._metadata.layout(self.scene.name)
-                dead = VICTIM if self._is_dead() else None
+                dead = VICTIM if self._is_dead() else None  # also when the answer was on its way
                 for leader, seen in zip(layout.leaders, self._owners, strict=True):
                     owner = None if leader == dead else leader
                     if owner != seen[-1][1]:

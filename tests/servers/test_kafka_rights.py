@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from kafka.errors import KafkaError
 
 from quotaplane.client.agent import BrokerClient
 from quotaplane.errors import TransportError
+from quotaplane.groups.attachable import PARTS
 from quotaplane.settings import KafkaTransport
+from quotaplane.transport import open_attachments_link
 from quotaplane.transport.base import BrokerLink
 from quotaplane.transport.kafka_options import client_options
 from quotaplane.transport.kafka_quotas import describe_quotas
@@ -53,6 +56,7 @@ def transport_of(server: KafkaServer, user: str) -> dict[str, Any]:
         "kind": "kafka",
         "report_topics": ["quotaplane-reports.{broker}"],
         "limits_topic": "quotaplane-limits",
+        "attachments_topic": "quotaplane-attachments",
         "timeout_s": 10,
         **server.login(user),
     }
@@ -85,6 +89,7 @@ def test_a_broker_may_write_to_its_own_topic_only(server: KafkaServer) -> None:
         "quotaplane-reports.broker-7",
         "quotaplane-reports.broker-8",
         "quotaplane-limits",
+        "quotaplane-attachments",
     ):
         with pytest.raises(KafkaError):
             producer.send(topic, b"").get(20)
@@ -125,6 +130,10 @@ def test_the_job_uses_rightful_reports_only(server: KafkaServer, tmp_path: Path)
         put_quotas(job.settings, g=100.0)
         first = client_of(server, "broker-1")
         job.wait_until(lambda: is_limited(first))
+        settings = KafkaTransport.model_validate(transport_of(server, "broker-1"))
+        with closing(open_attachments_link(settings)) as attachments:
+            job.wait_until(lambda: len(attachments.poll_limits().messages) == PARTS)
+        assert not [line for line in job.printed() if "cleanup.policy" in line]
 
         # A name that another has, and one that nobody has: both are refused, with their sender.
         producer = producer_of(server, "broker-1")

@@ -121,6 +121,7 @@ def served(tmp_path: Path) -> Served:
     )
     for tenant in ("acme", "globex"):
         attach(served.history, "namespace", f"{tenant}/other", "user=u", "x")
+        attach(served.history, "topic", f"{tenant}/topics", "user=u", "x")
     return served
 
 

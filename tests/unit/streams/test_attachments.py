@@ -98,6 +98,17 @@ def test_all_parts_at_first_then_those_that_changed(attached: History) -> None:
     assert job.said == []
 
 
+def test_all_parts_again_every_ten_minutes(attached: History) -> None:
+    """So a topic that was deleted and made anew has them, and brokers that restart read them."""
+    job = Job(attached)
+    job.round(0)
+    job.now_s = 599.0
+    assert job.round(1) == {}
+    job.now_s = 600.0
+    assert len(job.round(2)) == PARTS
+    assert job.round(3) == {}
+
+
 def test_a_round_from_before_the_start_publishes_nothing(attached: History) -> None:
     """It may have published others by its numbers, which readers would keep."""
     job = Job(attached, last_seq=7)

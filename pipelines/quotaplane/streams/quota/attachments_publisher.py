@@ -1,6 +1,7 @@
 """Publishes what is attached to which group, so that brokers know who belongs to which group.
 
-A part is published when it has changed, and after the job's start. Messages have the round's
+A part is published when it has changed, after the job's start, and every ten minutes: then a topic that
+was made anew has all of them again. Messages have the round's
 (epoch, seq). A round that the history has from before the start may have published others by the
 same numbers, and readers ignore a second message with these. So it publishes nothing, and the next
 one does.
@@ -27,6 +28,7 @@ from quotaplane.wire.signatures import SigningKeys
 
 _AGAIN_AFTER_S: Final = 60.0
 """After a failure: an attempt may take ``publish_timeout_s``, and limits must not wait for it."""
+_ALL_EVERY_S: Final = 600.0
 
 _Part = tuple[tuple[str, ...], tuple[str, ...]]
 """Names in a part, and the group of each."""
@@ -58,7 +60,7 @@ class AttachmentsPublisher:
         self._after_seq = -1 if before is None else before
         self._in_force = AttachmentsInForce(history)
         self._transport, self._keys, self._still_leads = transport, keys, still_leads
-        self._clock, self._not_until_s = clock, -math.inf
+        self._clock, self._not_until_s, self._all_at_s = clock, -math.inf, -math.inf
         self._wanted: list[_Part] = []
         self._published: list[_Part | None] = [None] * PARTS
 
@@ -76,6 +78,8 @@ class AttachmentsPublisher:
             attached = self._in_force.changed()
             if attached is not None:
                 self._wanted = _parts(attached)
+            if self._clock() >= self._all_at_s:
+                self._published = [None] * PARTS
             if self._wanted != self._published:
                 self._publish(stamp)
         except (HistoryError, InputError, TransportError) as error:
@@ -93,6 +97,8 @@ class AttachmentsPublisher:
         # Once more in this round: a compacted topic keeps the last message, whatever its numbers.
         self._still_leads()
         self._transport.publish_attachments(messages)
+        if None in self._published:
+            self._all_at_s = self._clock() + _ALL_EVERY_S
         self._published = [*self._wanted]
 
     def _encoded(self, part: int, wanted: _Part, stamp: Round) -> bytes:
