@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
-from quotaplane.groups.attachments import part_of
-from quotaplane.wire.attachments import AttachmentsMessage, encode_attachments
 
+from quotaplane.groups.attachable import part_of
 from quotaplane.model import DIMENSIONS
+from quotaplane.wire.attachments_update import AttachmentsMessage, encode_attachments
 from quotaplane.wire.limits import encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.signatures import SigningKeys
