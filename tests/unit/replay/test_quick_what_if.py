@@ -217,7 +217,7 @@ def recorded(buckets: int = 4) -> Period:
     ]
     changes = [{"at_ms": 3000, "version": 2, "from_per_s": 50.0, "to_per_s": NAN}]
     both = {"resource_group": "g", "dimension": MESSAGES}
-    more = {"window_ms": 1000, "throttled_per_s": NAN, "epoch": 1, "seq": 1}
+    more = {"window_ms": 1000, "hold_ms": 5000, "throttled_per_s": NAN, "epoch": 1, "seq": 1}
     more |= {"created": False, "deleted": False}
     given = (
         columns([{**row, **both, **more} for row in rows], *rows[0], *both, *more)

@@ -17,7 +17,15 @@ _CODE = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"^(?:[\w.-]+/)+[\w.-]*$|^[\w.-]+\.(?:md|py|sql|yaml|proto)$")
 _SHORT = re.compile(r"^(?:deltalog|laws|model|registry|streams|wire)\.(?!py$)[a-z_]\w*")
 """Names in the package without its name; other rooms have the names of sections of settings."""
-_NOT_MODULES = {"quotaplane.epoch", "quotaplane.proto", "quotaplane.rates", "quotaplane.seq"}
+_PLUGIN = (
+    ROOT / "deploy/kafka-plugin/src/main/java/io/quotaplane/kafka/settings/PluginSettings.java"
+)
+_PLUGIN_SETTINGS = {
+    f"quotaplane.{name}"
+    for name in re.findall(r'PREFIX \+ "([a-z.]+\w)"', _PLUGIN.read_text("utf-8"))
+}
+_OTHERS = {"epoch", "proto", "rates", "seq", "client.security.protocol"}
+_NOT_MODULES = {f"quotaplane.{name}" for name in _OTHERS} | _PLUGIN_SETTINGS
 _ROOMS = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
 _MADE = {"build", "data"}
 """Folders that programs make: what is in them comes and goes."""
@@ -69,12 +77,22 @@ def _is_in_the_package(named: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_modules_that_are_named_exist(page: Path) -> None:
-    whole = re.findall(r"\bquota(?:plane|balance)(?:\.[a-z_]\w*)+", page.read_text("utf-8"))
+    whole = re.findall(
+        r"\b(?<!io\.)quota(?:plane|balance)(?:\.[a-z_]\w*)+", page.read_text("utf-8")
+    )
     codes = _CODE.findall(page.read_text("utf-8"))
     short = [f"quotaplane.{code.partition('(')[0]}" for code in codes if _SHORT.match(code)]
     assert not sorted(
         name for name in {*whole, *short} - _NOT_MODULES if not _is_in_the_package(name)
     )
+
+
+def test_the_page_has_each_setting_of_the_plugin() -> None:
+    page = (ROOT / "docs" / "operate" / "kafka-plugin.md").read_text("utf-8")
+    short = {"quotaplane.attachments.topic": "`.attachments.topic`"}
+    short["quotaplane.reports.topic"] = "`.reports.topic`"
+    assert len(_PLUGIN_SETTINGS) > 10
+    assert [name for name in _PLUGIN_SETTINGS if short.get(name, f"`{name}`") not in page] == []
 
 
 def test_pages_that_code_and_messages_name_exist() -> None:
