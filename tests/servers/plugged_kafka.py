@@ -84,7 +84,7 @@ class Job:
         lease_s: float = 120.0,
         removed: Sequence[str] = (),
         broker: str = BROKER,
-        **more: Any,
+        epoch: int = 1,
     ) -> bytes:
         """Publish limits per second by group and dimension; returns the message.
 
@@ -98,7 +98,7 @@ class Job:
         value = encode_limits(
             broker=broker,
             shard=0,
-            epoch=1,
+            epoch=epoch,
             seq=self._seq,
             issued_at_ms=int(time.time() * 1000),
             lease_ms=int(lease_s * 1000),
@@ -106,7 +106,6 @@ class Job:
             limits=rates,
             safe_limits=None if safe is None else rates * safe,
             removed_groups=removed,
-            **more,
         )
         self.publish(LIMITS, broker, self._signed(value))
         return value
