@@ -100,8 +100,10 @@ def test_other_versions(tmp_path: Path, version: str) -> None:
 
 
 def test_principals_with_odd_characters_are_in_their_groups(tmp_path: Path) -> None:
-    users = ["a b", 'q"uote', "colon:s", "jürgen", "<default>", "CN=a,O=b*?", "100%25", "x/y\\z"]
+    users = ["a b", 'q"uote', "colon:s", "<default>", "CN=a,O=b*?", "100%25", "x/y\\z"]
     groups = {f"user={encode(user)}": f"{user} & co" for user in users}
+    client = "jürgen: ☃"
+    groups |= {f"client={encode(client)}": client}
     server = plugged(tmp_path, secure=True)
     listener = "listener.name.sasl_ssl"
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -122,7 +124,11 @@ def test_principals_with_odd_characters_are_in_their_groups(tmp_path: Path) -> N
         for group in groups.values():
             reports.wait_for(COLUMN, group, LIMIT)
         assert server.certificates is not None
-        for user, group in zip(users, groups.values(), strict=True):
+        load = Load(server.bootstrap_servers, client)
+        load.rate_over(1)
+        load.end()
+        reports.wait_for_amount("publish_bytes_per_s", client, load.sent)
+        for user in users:
             producer = KafkaProducer(
                 bootstrap_servers=server.bootstrap("SASL_SSL"),
                 security_protocol="SASL_SSL",
@@ -134,4 +140,4 @@ def test_principals_with_odd_characters_are_in_their_groups(tmp_path: Path) -> N
             )
             producer.send(LOAD, bytes(50_000)).get(20)
             producer.close()
-            reports.wait_for_amount("publish_bytes_per_s", group, 50_000)
+            reports.wait_for_amount("publish_bytes_per_s", f"{user} & co", 50_000)
