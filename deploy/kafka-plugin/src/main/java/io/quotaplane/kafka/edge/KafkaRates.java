@@ -144,28 +144,47 @@ public final class KafkaRates implements Rates {
     }
 
     @Override
-    public double limited(String tag, QuotaKind kind) {
-        KafkaMetric metric = limitedMetric(tag, kind);
-        return metric == null ? Double.NaN : kind.fromKafka(value(metric));
-    }
-
-    private KafkaMetric limitedMetric(String tag, QuotaKind kind) {
+    public Limited limited(String tag, QuotaKind kind) {
         Group group = byTag.get(tag);
-        return group == null ? null : group.limited.get(kind);
+        KafkaMetric metric = group == null ? null : group.limited.get(kind);
+        RecordedAmounts amounts =
+                metric == null ? null : group.buckets.get(kind.ordinal()).get(metric);
+        return amounts == null ? null : new Bucket(kind, metric, amounts);
     }
 
-    @Override
-    public double windowS(String tag, QuotaKind kind) {
-        KafkaMetric metric = limitedMetric(tag, kind);
-        if (metric != null && metric.measurable() instanceof Rate rate) {
+    private final class Bucket implements Limited {
+        private final QuotaKind kind;
+        private final KafkaMetric metric;
+        private final RecordedAmounts amounts;
+
+        Bucket(QuotaKind kind, KafkaMetric metric, RecordedAmounts amounts) {
+            this.kind = kind;
+            this.metric = metric;
+            this.amounts = amounts;
+        }
+
+        @Override
+        public double rate() {
+            return kind.fromKafka(value(metric));
+        }
+
+        @Override
+        public double windowS() {
             try {
                 // Without the metric's lock, as Kafka's own QuotaUtils asks for it.
-                return rate.windowSize(metric.config(), System.currentTimeMillis()) / 1000.0;
+                return metric.measurable() instanceof Rate rate
+                        ? rate.windowSize(metric.config(), System.currentTimeMillis()) / 1000.0
+                        : nominalWindowS;
             } catch (ConcurrentModificationException firstSamplesOfTheRate) {
                 return nominalWindowS;
             }
         }
-        return nominalWindowS;
+
+        @Override
+        public Kept keep() {
+            Kept kept = amounts.keep();
+            return () -> kind.fromKafka(kept.left());
+        }
     }
 
     @Override

@@ -1,5 +1,6 @@
 package io.quotaplane.kafka.edge;
 
+import io.quotaplane.kafka.limits.Rates.Kept;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.Arrays;
@@ -18,7 +19,7 @@ import org.slf4j.LoggerFactory;
  * rate keeps what was recorded in samples, each for longer than the time between two looks here.
  *
  * <p>The samples are no part of Kafka's interface, though they are the same from 3.9 to 4.4. Where
- * they can't be seen, rates times seconds count. Not for several threads at once.
+ * they can't be seen, rates times seconds count, and cuts are larger. Not for several threads at once.
  */
 final class RecordedAmounts {
     private static final Logger LOG = LoggerFactory.getLogger("io.quotaplane.kafka");
@@ -65,14 +66,47 @@ final class RecordedAmounts {
     double more(long nowMs) {
         double elapsedS = (nowMs - lastMs) / 1000.0;
         lastMs = nowMs;
-        if (IS_EXACT && metric.measurable() instanceof Rate rate) {
-            // The lock under which Kafka records.
-            synchronized (LOCK.get(metric)) {
-                SampledStat stat = (SampledStat) STAT.get(rate);
-                return moreInSamples((List<?>) SAMPLES.get(stat));
+        if (!isExact()) {
+            return KafkaRates.value(metric) * elapsedS;
+        }
+        // The lock under which Kafka records.
+        synchronized (LOCK.get(metric)) {
+            return moreInSamples(samples());
+        }
+    }
+
+    private boolean isExact() {
+        return IS_EXACT && metric.measurable() instanceof Rate;
+    }
+
+    private List<?> samples() {
+        SampledStat stat = (SampledStat) STAT.get((Rate) metric.measurable());
+        return (List<?>) SAMPLES.get(stat);
+    }
+
+    /** What is in the window now, in Kafka's unit. */
+    Kept keep() {
+        if (!isExact()) {
+            return () -> 0;
+        }
+        synchronized (LOCK.get(metric)) {
+            List<?> samples = samples();
+            long[] keptStarts = samples.stream().mapToLong(it -> (long) START.get(it)).toArray();
+            double[] kept = samples.stream().mapToDouble(it -> (double) VALUE.get(it)).toArray();
+            return () -> left(keptStarts, kept);
+        }
+    }
+
+    /** How much is left of samples with these starts and values. */
+    private double left(long[] keptStarts, double[] kept) {
+        double left = 0;
+        synchronized (LOCK.get(metric)) {
+            List<?> samples = samples();
+            for (int at = 0; at < kept.length; at++) {
+                left += (long) START.get(samples.get(at)) == keptStarts[at] ? kept[at] : 0;
             }
         }
-        return KafkaRates.value(metric) * elapsedS;
+        return left;
     }
 
     private double moreInSamples(List<?> samples) {

@@ -6,9 +6,7 @@ package io.quotaplane.kafka.limits;
  * @param strict a group without a known limit may use the least only
  * @param leastBytesPerS no limit in bytes is lower
  * @param longestMuteS for which a cut may mute clients, in seconds
- * @param windowS length in seconds of Kafka's window for rates, without the sample that is being
- *     filled
- * @param longestWindowS the same with that sample, which is the longest that the window may be
+ * @param longestWindowS longest time in seconds over which Kafka takes the mean of a rate
  * @param safeValidityMs time after a lease end for which the safe limit holds; negative: for ever
  * @param wakingMs time from a group's first use on for which its safe limit may be used
  */
@@ -16,7 +14,6 @@ public record Bounds(
         boolean strict,
         double leastBytesPerS,
         double longestMuteS,
-        double windowS,
         double longestWindowS,
         long safeValidityMs,
         long wakingMs) {

@@ -201,7 +201,8 @@ public final class LimitsInForce {
         if (!kind.isBytes() || group.source != Source.LIMITS) {
             return target;
         }
-        double observed = rates.limited(group.tag, kind);
+        Rates.Limited bucket = rates.limited(group.tag, kind);
+        double observed = bucket == null ? Double.NaN : bucket.rate();
         return group.waking.get(at).aim(target, group.safe[at], observed, nowMs, bounds);
     }
 
@@ -210,7 +211,7 @@ public final class LimitsInForce {
         if (!kind.isBytes()) {
             return aim;
         }
-        double observed = rates.limited(group.tag, kind);
-        return group.steps.get(kind.ordinal()).step(aim, observed, elapsedS, bounds);
+        Rates.Limited bucket = rates.limited(group.tag, kind);
+        return group.steps.get(kind.ordinal()).step(aim, bucket, elapsedS, bounds);
     }
 }

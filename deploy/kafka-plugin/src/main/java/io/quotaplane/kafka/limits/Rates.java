@@ -12,12 +12,27 @@ public interface Rates {
     /** What all clients of a group together used since the broker's start; it may only grow. */
     double amount(String tag, QuotaKind kind);
 
-    /** Rate per second that Kafka compares with the group's limit; NaN if it does not. */
-    double limited(String tag, QuotaKind kind);
-
-    /** Time in seconds over which Kafka takes the mean for {@code limited} now. */
-    double windowS(String tag, QuotaKind kind);
+    /** The rate that Kafka compares with the group's limit; null if it does not. */
+    Limited limited(String tag, QuotaKind kind);
 
     /** Controller mutations that the group may make before it must wait; NaN: not limited. */
     double tokens(String tag);
+
+    /** A mean over a window that Kafka compares with a limit. */
+    interface Limited {
+        /** The mean now, per second. */
+        double rate();
+
+        /** Length of the window now, in seconds. */
+        double windowS();
+
+        /** What is in the window now. */
+        Kept keep();
+    }
+
+    /** What was in a window at some time. */
+    interface Kept {
+        /** How much of it still is. */
+        double left();
+    }
 }

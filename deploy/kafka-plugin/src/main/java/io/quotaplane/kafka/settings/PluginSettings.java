@@ -164,7 +164,7 @@ public record PluginSettings(
                 config.getString(TRANSITION).equals("strict"),
                 config.getDouble(LEAST),
                 config.getLong(MUTE) / 1000.0,
-                (double) config.getInt(WINDOWS) * config.getInt(WINDOW_S),
+                // With the sample that is being filled.
                 (config.getInt(WINDOWS) + 1.0) * config.getInt(WINDOW_S),
                 config.getLong(VALIDITY),
                 2 * config.getLong(INTERVAL));

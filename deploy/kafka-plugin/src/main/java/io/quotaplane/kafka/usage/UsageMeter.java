@@ -75,8 +75,9 @@ public final class UsageMeter {
             double tokens = rates.tokens(tag);
             return tokens < 0 ? -tokens / limit : 0;
         }
-        double above = rates.limited(tag, kind) - limit;
-        return above > 0 ? above / limit * rates.windowS(tag, kind) : 0;
+        Rates.Limited bucket = rates.limited(tag, kind);
+        double above = bucket == null ? 0 : bucket.rate() - limit;
+        return above > 0 ? above / limit * bucket.windowS() : 0;
     }
 
     /** Time in milliseconds since the last {@code take}. */

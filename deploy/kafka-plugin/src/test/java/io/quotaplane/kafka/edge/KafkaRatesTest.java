@@ -4,6 +4,7 @@ import static io.quotaplane.kafka.limits.QuotaKind.CONTROLLER_MUTATION;
 import static io.quotaplane.kafka.limits.QuotaKind.PRODUCE;
 import static io.quotaplane.kafka.limits.QuotaKind.REQUEST;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
@@ -125,7 +126,7 @@ class KafkaRatesTest {
         assertEquals(340, looked());
         // Nothing of a window has passed: Kafka takes the other sample's second as passed.
         time.nowMs += 500;
-        assertEquals(200, rates.limited("g", PRODUCE));
+        assertEquals(200, rates.limited("g", PRODUCE).rate());
         assertEquals(Set.of("g"), rates.tags());
     }
 
@@ -153,11 +154,30 @@ class KafkaRatesTest {
     }
 
     @Test
+    void whatIsKeptGoesSampleBySample() {
+        Sensor sensor = sensor("byte-rate", "Produce", Map.of("group", "g"), 2);
+        sensor.record(100, time.nowMs, true);
+        time.nowMs += 1100;
+        sensor.record(30, time.nowMs, true);
+        var kept = rates.limited("g", PRODUCE).keep();
+        time.nowMs += 500;
+        sensor.record(7, time.nowMs, true);
+        assertEquals(130, kept.left());
+        // Kafka drops a sample once it is two seconds since its last record.
+        time.nowMs += 500;
+        rates.limited("g", PRODUCE).rate();
+        assertEquals(30, kept.left());
+        time.nowMs += 1500;
+        rates.limited("g", PRODUCE).rate();
+        assertEquals(0, kept.left());
+    }
+
+    @Test
     void aDroppedMetricIsForgotten() {
         sensor("byte-rate", "Produce", Map.of("group", "g"), 2).record(300, time.nowMs, true);
         looked();
         metrics.removeSensor("Produceg");
         assertEquals(Set.of(), rates.tags());
-        assertTrue(Double.isNaN(rates.limited("g", PRODUCE)));
+        assertNull(rates.limited("g", PRODUCE));
     }
 }

@@ -39,14 +39,38 @@ public final class FakeRates implements Rates {
         return amounts.getOrDefault(tag, Map.of()).getOrDefault(kind, 0.0);
     }
 
+    /** A window of 2 s. */
     @Override
-    public double limited(String tag, QuotaKind kind) {
-        return limited.getOrDefault(tag, Map.of()).getOrDefault(kind, Double.NaN);
+    public Limited limited(String tag, QuotaKind kind) {
+        Double rate = limited.getOrDefault(tag, Map.of()).get(kind);
+        return rate == null ? null : new FakeWindow(rate);
     }
 
-    @Override
-    public double windowS(String tag, QuotaKind kind) {
-        return 2;
+    /** What went out of the windows so far. */
+    public double gone;
+
+    private final class FakeWindow implements Limited {
+        private final double rate;
+
+        FakeWindow(double rate) {
+            this.rate = rate;
+        }
+
+        @Override
+        public double rate() {
+            return rate;
+        }
+
+        @Override
+        public double windowS() {
+            return 2;
+        }
+
+        @Override
+        public Kept keep() {
+            double goneBefore = gone;
+            return () -> 2 * rate - (gone - goneBefore);
+        }
     }
 
     @Override

@@ -27,7 +27,7 @@ class LimitsInForceTest {
     private void begin(boolean strict, long safeValidityMs) {
         double unset = strict ? 0 : INFINITY;
         received = new ReceivedLimits("b1", 1, unset, unset);
-        limits = new LimitsInForce(received, new Bounds(strict, 10_000, 5, 2, 3, safeValidityMs, 2000));
+        limits = new LimitsInForce(received, new Bounds(strict, 10_000, 5, 3, safeValidityMs, 2000));
     }
 
     private void limit(long nowMs, double publishBytes, double safe) {
@@ -141,9 +141,11 @@ class LimitsInForceTest {
         tick(200, true);
         assertEquals(1, limits.appliedSeq("g", 1));
         assertEquals(50_000, limits.target("g", PRODUCE));
+        rates.gone = 100_000;
         tick(1200, false);
         assertEquals(75_000, limits.limit("g", PRODUCE));
         assertEquals(1, limits.appliedSeq("g", 1));
+        rates.gone = 200_000;
         tick(2200, false);
         assertEquals(50_000, limits.limit("g", PRODUCE));
         assertEquals(2, limits.appliedSeq("g", 1));
@@ -174,6 +176,7 @@ class LimitsInForceTest {
         assertEquals(200_000, limits.limit("g", PRODUCE));
         // After two seconds it falls to the received limit, over a window.
         tick(3000, false);
+        rates.gone = 100_000;
         tick(4000, false);
         assertTrue(limits.limit("g", PRODUCE) < 100_000);
         rates.rate("g", PRODUCE, 20_000);

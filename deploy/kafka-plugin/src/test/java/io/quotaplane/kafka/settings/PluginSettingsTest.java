@@ -44,7 +44,6 @@ class PluginSettingsTest {
         assertEquals(5000, settings.reportIntervalMs());
         assertNull(settings.keys());
         assertFalse(settings.bounds().strict());
-        assertEquals(11, settings.bounds().windowS());
         assertEquals(12, settings.bounds().longestWindowS());
         assertEquals(Map.of("bootstrap.servers", List.of("a:1", "b:2")), settings.client());
         assertEquals("quotaplane-plugin-broker-7", settings.clientId());
@@ -54,7 +53,6 @@ class PluginSettingsTest {
     void theBrokersWindowsAreKnown() {
         PluginSettings settings =
                 with("quota.window.num", "3", "quota.window.size.seconds", "2");
-        assertEquals(6, settings.bounds().windowS());
         assertEquals(8, settings.bounds().longestWindowS());
     }
 

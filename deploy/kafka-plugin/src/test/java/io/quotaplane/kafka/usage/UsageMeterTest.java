@@ -33,7 +33,7 @@ class UsageMeterTest {
         long[] ids = {GroupIds.idOf("g")};
         received.apply(
                 new LimitsMessage("b1", 0, 1, 1, 0, 60_000, 0, ids, limit, null, new long[0]), 0, 0);
-        limits = new LimitsInForce(received, new Bounds(false, 10_000, 5, 2, 3, -1, 2000));
+        limits = new LimitsInForce(received, new Bounds(false, 10_000, 5, 3, -1, 2000));
         limits.tick(Set.of("g", "free"), 0, true, rates);
     }
 
