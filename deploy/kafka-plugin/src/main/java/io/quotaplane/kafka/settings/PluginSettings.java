@@ -167,7 +167,7 @@ public record PluginSettings(
                 (double) config.getInt(WINDOWS) * config.getInt(WINDOW_S),
                 (config.getInt(WINDOWS) + 1.0) * config.getInt(WINDOW_S),
                 config.getLong(VALIDITY),
-                2 * config.getLong(INTERVAL));
+                3 * config.getLong(INTERVAL));
     }
 
     private static SigningKeys keys(Password setting) {
