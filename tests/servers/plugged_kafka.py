@@ -41,7 +41,7 @@ def plugin_properties(callback: str = "MonitoredQuotaCallback", **settings: str)
         "client.quota.callback.class": f"io.quotaplane.kafka.{callback}",
         "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter,"
         "io.quotaplane.kafka.QuotaplaneMetricsReporter",
-        "quota.window.num": "2",
+        "quota.window.num": "1",
         "quotaplane.report.interval.ms": "1000",
         **own,
     }

@@ -167,7 +167,7 @@ public record PluginSettings(
                 // With the sample that is being filled.
                 (config.getInt(WINDOWS) + 1.0) * config.getInt(WINDOW_S),
                 config.getLong(VALIDITY),
-                2 * config.getLong(INTERVAL));
+                3 * config.getLong(INTERVAL));
     }
 
     private static SigningKeys keys(Password setting) {
