@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.LongSupplier;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.metrics.KafkaMetric;
@@ -28,6 +29,7 @@ public final class KafkaRates implements Rates {
 
     private final Map<String, Group> byTag = new ConcurrentHashMap<>();
     private final double nominalWindowS;
+    private final LongSupplier clockMs;
     private long lookedMs = Long.MIN_VALUE / 2;
 
     private static final class Group {
@@ -71,9 +73,11 @@ public final class KafkaRates implements Rates {
 
     /**
      * @param nominalWindowS of the broker's rates, in seconds
+     * @param clockMs the clock of the broker's metrics
      */
-    public KafkaRates(double nominalWindowS) {
+    KafkaRates(double nominalWindowS, LongSupplier clockMs) {
         this.nominalWindowS = nominalWindowS;
+        this.clockMs = clockMs;
     }
 
     /** The broker has this metric from now on. */
@@ -173,7 +177,7 @@ public final class KafkaRates implements Rates {
             try {
                 // Without the metric's lock, as Kafka's own QuotaUtils asks for it.
                 return metric.measurable() instanceof Rate rate
-                        ? rate.windowSize(metric.config(), System.currentTimeMillis()) / 1000.0
+                        ? rate.windowSize(metric.config(), clockMs.getAsLong()) / 1000.0
                         : nominalWindowS;
             } catch (ConcurrentModificationException firstSamplesOfTheRate) {
                 return nominalWindowS;

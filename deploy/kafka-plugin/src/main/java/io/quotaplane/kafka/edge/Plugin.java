@@ -55,7 +55,7 @@ public final class Plugin {
     private Plugin(PluginSettings settings) {
         this.settings = settings;
         quotas = new BrokerQuotas(settings, System.currentTimeMillis(), TopicThread.steadyMs());
-        rates = new KafkaRates(settings.bounds().longestWindowS());
+        rates = new KafkaRates(settings.bounds().longestWindowS(), System::currentTimeMillis);
         topics = new TopicThread(settings, inbox);
         gauges = new Gauges(this);
         threads = List.of(daemon("quotaplane-ticks", this::run), daemon("quotaplane-topics", topics));

@@ -26,7 +26,7 @@ import org.junit.jupiter.api.Test;
 /** Beside Kafka's own metrics, made as its {@code ClientQuotaManager} makes them. */
 class KafkaRatesTest {
     private final FakeTime time = new FakeTime();
-    private final KafkaRates rates = new KafkaRates(2);
+    private final KafkaRates rates = new KafkaRates(2, time::milliseconds);
     private final Metrics metrics =
             new Metrics(new MetricConfig(), List.of(new Shower()), time);
 
