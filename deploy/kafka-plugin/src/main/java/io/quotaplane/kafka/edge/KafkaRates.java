@@ -117,7 +117,7 @@ public final class KafkaRates implements Rates {
 
     /** Look if it is time to: Kafka keeps what was recorded for a window. */
     void lookInTime(long nowMs) {
-        if (nowMs - lookedMs >= Math.min(LOOK_EVERY_MS, 500 * nominalWindowS)) {
+        if (nowMs - lookedMs >= Math.min(LOOK_EVERY_MS, 250 * nominalWindowS)) {
             look(nowMs);
         }
     }

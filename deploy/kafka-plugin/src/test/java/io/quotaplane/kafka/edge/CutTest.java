@@ -113,7 +113,7 @@ class CutTest {
 
     /** At 20 MB/s the client fills the window in a burst, and waits for the next one. */
     @ParameterizedTest
-    @ValueSource(ints = {2, 4, 11})
+    @ValueSource(ints = {1, 2, 4, 11})
     void aGreedyClientIsAtTheNewLimitAtOnce(int windows) {
         for (int phase = 0; phase < 12; phase++) {
             metrics.removeSensor("Produce-g");
@@ -130,12 +130,12 @@ class CutTest {
     }
 
     @ParameterizedTest
-    @ValueSource(ints = {2, 4, 11})
+    @ValueSource(ints = {1, 2, 4, 11})
     void aSteadyClientIsAtTheNewLimitAtOnce(int windows) {
         begin(windows);
         assertEquals(BEFORE, run(3 * windows, 5), 0.01 * BEFORE);
         limit(AFTER);
-        assertEquals(AFTER, run(windows + 1, 5), 0.25 * AFTER);
+        assertEquals(AFTER, run(windows + 1, 5), 0.35 * AFTER);
         assertTrue(longestMs < 500, longestMs + " ms");
     }
 }

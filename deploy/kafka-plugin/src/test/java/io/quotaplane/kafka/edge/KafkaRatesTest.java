@@ -95,6 +95,33 @@ class KafkaRatesTest {
         }
     }
 
+    /** With ticks of 200 ms, and the next one half a second late at times. */
+    @Test
+    void looksAreOftenEnoughForAllWindows() {
+        for (int samples : new int[] {1, 2, 11}) {
+            Map<String, String> tags = Map.of("group", "g");
+            KafkaRates own = new KafkaRates(samples + 1, time::milliseconds);
+            MetricName name = metrics.metricName("byte-rate", "Produce", "", tags);
+            Sensor sensor = metrics.sensor("s" + samples);
+            sensor.add(name, new Rate(), config(samples, 1e15));
+            own.add(metrics.metric(name));
+            Random random = new Random(samples);
+            double sum = 0;
+            for (int tick = 0; tick < 2000; tick++) {
+                if (random.nextInt(6) == 0) {
+                    sensor.record(1, time.nowMs, true);
+                    sum++;
+                }
+                time.nowMs += 200 + (random.nextInt(20) == 0 ? 290 : 0);
+                metrics.metric(name).metricValue();
+                own.lookInTime(time.nowMs);
+            }
+            own.look(time.nowMs);
+            assertEquals(sum, own.amount("g", PRODUCE));
+            metrics.removeSensor("s" + samples);
+        }
+    }
+
     @Test
     void whatKafkaTakesBackIsNotCounted() {
         Sensor sensor = sensor("byte-rate", "Produce", Map.of("group", "g"), 2);
