@@ -1,10 +1,9 @@
 """Publishes what is attached to which group, so that brokers know who belongs to which group.
 
-A part is published when it has changed, after the job's start, and every ten minutes: then a topic that
-was made anew has all of them again. Messages have the round's
-(epoch, seq). A round that the history has from before the start may have published others by the
-same numbers, and readers ignore a second message with these. So it publishes nothing, and the next
-one does.
+A part is published when it has changed, after the job's start, and every ten minutes: then a topic
+that was made anew has all of them again. Messages have the round's (epoch, seq). A round that the
+history has from before the start may have published others by the same numbers, and readers ignore
+a second message with these. So it publishes nothing, and the next one does.
 """
 
 from __future__ import annotations
