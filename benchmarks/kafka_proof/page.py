@@ -202,8 +202,8 @@ def _windows(verdicts: Verdicts[Scenario, KafkaFigures]) -> list[str]:
         f"*{THIRD.title}* has the right limits before the event. What it misses there is what "
         f"Kafka's own enforcement costs: it missed what is wanted in {len(late)} of them; "
         f"overshoot, settled, was up to {max(one.over_settled for one in own):.1%}. All "
-        f"contenders have quota.window.num={WINDOW['quota.window.num']}, which is better for all "
-        "of them than Kafka's default of 11."
+        f"contenders have quota.window.num={WINDOW['quota.window.num']}: [windows]"
+        "(../operate/kafka-plugin.md#windows) says what others do."
     )
 
 
