@@ -10,16 +10,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from quotaplane.client.attachments import ReceivedAttachments
-from quotaplane.groups.attachments import part_of
-from quotaplane.wire.attachments import AttachmentsMessage, decode_attachments, encode_attachments
 
+from quotaplane.client.attached_groups import ReceivedAttachments
 from quotaplane.client.receiver import ReceivedLimits
 from quotaplane.errors import InputError
+from quotaplane.groups.attachable import part_of
 from quotaplane.groups.ids import ids_of
 from quotaplane.groups.resolve import resolve, scopes_of
 from quotaplane.groups.scope import parse_scope
 from quotaplane.model import DIMENSIONS, UNLIMITED
+from quotaplane.wire.attachments_update import (
+    AttachmentsMessage,
+    decode_attachments,
+    encode_attachments,
+)
 from quotaplane.wire.limits import LimitsMessage, decode_limits, encode_limits
 from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.report_own import encode_report

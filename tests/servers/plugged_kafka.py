@@ -85,10 +85,11 @@ class Job:
         removed: Sequence[str] = (),
         broker: str = BROKER,
         epoch: int = 1,
+        ahead_s: float = 0.0,
     ) -> bytes:
         """Publish limits per second by group and dimension; returns the message.
 
-        ``safe``: the safe limit is so many times the limit.
+        ``safe``: the safe limit is so many times the limit. ``ahead_s``: of this job's clock.
         """
         self._seq += 1
         rates = np.full((len(limits), len(DIMENSIONS)), np.inf)
@@ -100,7 +101,7 @@ class Job:
             shard=0,
             epoch=epoch,
             seq=self._seq,
-            issued_at_ms=int(time.time() * 1000),
+            issued_at_ms=int((time.time() + ahead_s) * 1000),
             lease_ms=int(lease_s * 1000),
             groups=[*limits],
             limits=rates,

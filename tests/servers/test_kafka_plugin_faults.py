@@ -11,7 +11,7 @@ from kafka.admin import ScramMechanism, UserScramCredentialUpsertion
 
 from quotaplane.groups.scope import encode
 from tests.servers.kafka_server import OTHER_VERSIONS, KafkaServer
-from tests.servers.plugged_kafka import LIMITS, LOAD, Job, Load, Reports, plugged
+from tests.servers.plugged_kafka import BROKER, LIMITS, LOAD, Job, Load, Reports, plugged
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.nightly
@@ -51,6 +51,49 @@ def test_a_cut_mutes_nobody_for_long(tmp_path: Path, windows: str) -> None:
         reports.wait_for(COLUMN, "acme", LIMIT)
         assert reports.all[-1].applied_seq == 4
         load.end()
+
+
+def test_clocks_that_are_an_hour_apart(tmp_path: Path) -> None:
+    """Ahead of the job a broker has the safe limits; behind it limits hold for one lease."""
+    with plugged(tmp_path) as server:
+        job, reports = Job(server), Reports(server)
+        job.create_topics()
+        job.attach({"client=limited": "acme"})
+        limits = {"acme": {"publish_bytes": LIMIT}}
+        job.limit(limits, safe=0.5, ahead_s=-3600)
+        reports.wait_for(COLUMN, "acme", LIMIT / 2)
+        job.limit(limits, safe=0.5, ahead_s=3600, lease_s=4)
+        reports.wait_for(COLUMN, "acme", LIMIT)
+        reports.wait_for(COLUMN, "acme", LIMIT / 2)
+
+
+def test_a_message_that_is_replayed_changes_nothing(tmp_path: Path) -> None:
+    with plugged(tmp_path) as server:
+        job, reports = begin(server)
+        job.attach({"client=other": "marker"})
+        recorded = job.limit({"acme": {"publish_bytes": 9 * LIMIT}})
+        job.limit({"acme": {"publish_bytes": LIMIT / 2}})
+        job.publish(LIMITS, BROKER, recorded)
+        job.limit({"marker": {"publish_bytes": LIMIT}})
+        reports.wait_for(COLUMN, "marker", LIMIT)
+        assert reports.last(COLUMN)["acme"] == LIMIT / 2
+
+
+def test_ten_thousand_groups(tmp_path: Path) -> None:
+    groups = [f"g{number}" for number in range(10_000)]
+    with plugged(tmp_path) as server:
+        job, reports = begin(server)
+        job.attach({f"client=client-{group}": group for group in groups})
+        for first in range(0, len(groups), 2000):
+            job.limit({g: {"publish_bytes": LIMIT} for g in groups[first : first + 2000]})
+        for group in groups[::1111]:
+            reports.wait_for(COLUMN, group, LIMIT, within_s=60)
+        load = Load(server.bootstrap_servers, f"client-{groups[-1]}")
+        load.rate_over(3)
+        assert load.rate_over(6) == pytest.approx(LIMIT, rel=0.25)
+        load.end()
+        reports.read()
+        assert max(report.ByteSize() for report in reports.all) < 1_000_000
 
 
 def test_topics_that_come_later_are_followed(tmp_path: Path) -> None:
