@@ -249,7 +249,8 @@ def _method() -> list[str]:
             "fit a queue of half a second. Bytes count that the broker acknowledged, or that a "
             "consumer received, with what requests have around messages, as Kafka's quotas count "
             "it. Scenarios run in parts, side by side, each with tenants of its own. One run each: "
-            "figures move by a few percent, and times by up to a second."
+            "figures move by a few percent; times to fair moved by up to three seconds between two "
+            "runs, those of the consumer that catches up by twenty."
         ),
         *wrapped(
             "Settings: "
