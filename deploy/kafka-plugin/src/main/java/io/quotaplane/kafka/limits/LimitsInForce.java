@@ -170,12 +170,18 @@ public final class LimitsInForce {
             boolean isThere = true;
             boolean isWaking = false;
             for (QuotaKind kind : QuotaKind.ALL) {
-                double now = group.inForce[kind.ordinal()];
-                double aim = aimOf(group, kind, rates, nowMs);
-                double limit = step(group, kind, aim, rates, elapsedS);
-                next[kind.ordinal()] = limit;
+                int at = kind.ordinal();
+                double now = group.inForce[at];
+                double aim = group.target[at];
+                double limit = aim;
+                if (kind.isBytes()) {
+                    Rates.Limited bucket = rates.limited(group.tag, kind);
+                    aim = aimOf(group, at, bucket, nowMs);
+                    limit = group.steps.get(at).step(aim, bucket, elapsedS, bounds);
+                }
+                next[at] = limit;
                 isThere &= limit == aim;
-                isWaking |= aim != group.target[kind.ordinal()];
+                isWaking |= aim != group.target[at];
                 if (limit != now) {
                     changed.add(kind);
                     tags |= Double.isInfinite(limit) != Double.isInfinite(now);
@@ -194,24 +200,13 @@ public final class LimitsInForce {
         return tags;
     }
 
-    /** The limit to step to: the target, or what a group may use that was idle. */
-    private double aimOf(GroupLimits group, QuotaKind kind, Rates rates, long nowMs) {
-        int at = kind.ordinal();
+    /** The limit in bytes to step to: the target, or what a group may use that was idle. */
+    private double aimOf(GroupLimits group, int at, Rates.Limited bucket, long nowMs) {
         double target = group.target[at];
-        if (!kind.isBytes() || group.source != Source.LIMITS) {
+        if (group.source != Source.LIMITS) {
             return target;
         }
-        Rates.Limited bucket = rates.limited(group.tag, kind);
-        double observed = bucket == null ? Double.NaN : bucket.rate();
+        double observed = bucket == null ? 0 : bucket.rate();
         return group.waking.get(at).aim(target, group.safe[at], observed, nowMs, bounds);
-    }
-
-    private double step(
-            GroupLimits group, QuotaKind kind, double aim, Rates rates, double elapsedS) {
-        if (!kind.isBytes()) {
-            return aim;
-        }
-        Rates.Limited bucket = rates.limited(group.tag, kind);
-        return group.steps.get(kind.ordinal()).step(aim, bucket, elapsedS, bounds);
     }
 }

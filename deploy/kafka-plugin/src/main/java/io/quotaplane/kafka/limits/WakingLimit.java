@@ -18,10 +18,10 @@ final class WakingLimit {
      *
      * @param target the received limit
      * @param safe the safe limit
-     * @param observed rate that Kafka compares with the limit; 0 or NaN: idle for a whole window
+     * @param observed rate that Kafka compares with the limit; 0: idle for a whole window
      */
     double aim(double target, double safe, double observed, long nowMs, Bounds bounds) {
-        if (!(observed > 0)) {
+        if (observed <= 0) {
             isIdle = true;
         } else if (isIdle) {
             isIdle = false;
