@@ -7,7 +7,7 @@ CREATE TABLE attachments (
   updated_by STRING NOT NULL COMMENT 'who wrote it'
 )
 USING delta
-COMMENT 'What is attached to which resource group, but for tenants and namespaces of a Pulsar cluster that groups are copied from. Its change feed says who changed what, when, from and to.'
+COMMENT 'Attachments to resource groups, without tenants and namespaces of a Pulsar cluster that groups are copied from. Its change feed says who changed what, when, from and to.'
 TBLPROPERTIES (
   'delta.enableChangeDataFeed' = 'true',
   'delta.checkpointInterval' = '100',

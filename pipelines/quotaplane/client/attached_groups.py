@@ -101,7 +101,7 @@ def scopes_for(user: str | None, client: str | None) -> Iterator[str]:
     """
     users = [encode(user), DEFAULT] if user else []
     clients = [encode(client), DEFAULT] if client else []
-    for who in users:
-        yield from (str(Scope(who, each)) for each in clients)
-        yield str(Scope(who, None))
+    for name in users:
+        yield from (str(Scope(name, each)) for each in clients)
+        yield str(Scope(name, None))
     yield from (str(Scope(None, each)) for each in clients)

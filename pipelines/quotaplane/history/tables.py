@@ -335,7 +335,7 @@ RESOURCE_GROUPS: Final = Table(
 
 ATTACHMENTS: Final = Table(
     "attachments",
-    "What is attached to which resource group, but for tenants and namespaces of a Pulsar cluster "
+    "Attachments to resource groups, without tenants and namespaces of a Pulsar cluster "
     "that groups are copied from. Its change feed says who changed what, when, from and to.",
     pa.schema(
         [
