@@ -14,7 +14,7 @@ from quotaplane.model import FloatArray
 from quotaplane.quota.estimate.demand import learn, observe
 from quotaplane.quota.estimate.demand_estimates import ESTIMATE_ARRAYS, Doubt, Estimates
 from quotaplane.quota.estimate.level_changes import SUM_STEPS
-from quotaplane.quota.estimate.noise import noise_of_groups, with_prior
+from quotaplane.quota.estimate.noise import counting_noise, noise_of_groups, with_prior
 from quotaplane.quota.estimate.reading import _HAZARD, _HAZARD_AT, hazard
 from quotaplane.quota.estimate.window import MOST_WINDOWS, Window
 
@@ -115,6 +115,17 @@ def test_batches_are_noisier_than_counting_and_that_is_learned() -> None:
     usage = rng.poisson(rng.gamma(1000 / 15, 15, (60, 2000))).astype(float)
     noise = follow(usage, noise=1.0)[-1].noise
     assert (noise**2).mean() == pytest.approx(16, rel=0.15)
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 1_000, 5_000])
+def test_bytes_without_messages_have_noise_too(batch_bytes: int) -> None:
+    """100 kB/s, of which Kafka counts no messages; then half as much again."""
+    rng = np.random.default_rng(batch_bytes)
+    mean = np.repeat([100_000 / batch_bytes, 150_000 / batch_bytes], [12, 6])
+    usage = rng.poisson(mean[:, None], (18, 500)) * float(batch_bytes)
+    learned = follow(usage, noise=counting_noise(np.array([[NAN]]), np.array([1000.0])).item())
+    assert learned[11].demand.std() < 0.5 * usage[11].std()
+    assert learned[17].demand.mean() == pytest.approx(150_000, rel=0.05)
 
 
 def test_a_ramp_is_no_noise() -> None:

@@ -27,21 +27,25 @@ _BLIND_PRIOR: Final = np.sqrt(2.0)
 suspicion costs more there than a late one."""
 _MOST_EVENT: Final = 8.0 * 1024.0 * 1024.0
 """Most bytes of a message: more than brokers allow by default."""
+_UNKNOWN_EVENT: Final = 16_384.0
+"""Bytes of an event where no messages are reported, as Kafka does not count them for its quotas: a
+batch of Kafka's producer (``batch.size``). Without noise each window would be a new demand."""
 
 
 def counting_noise(event_size: FloatArray, window_ms: FloatArray) -> FloatArray:
-    """The noise of a rate whose events arrive independently, (d, m); 0 where it is not known.
+    """The noise of a rate whose events arrive independently, (d, m); 0 without a window.
 
     Args:
         event_size: (d, m) units that one event carries: 1 message, or the mean bytes of a message;
-            NaN = not known.
+            NaN = not known: bytes as of a batch of Kafka's producer.
         window_ms: (m,) over which the rate was measured.
 
     >>> counting_noise(np.array([[1.0], [100.0], [np.nan]]), np.array([4000.0])).tolist()
-    [[0.5], [5.0], [0.0]]
+    [[0.5], [5.0], [64.0]]
     """
+    event_size = np.where(np.isnan(event_size), _UNKNOWN_EVENT, np.minimum(event_size, _MOST_EVENT))
     with np.errstate(invalid="ignore", divide="ignore"):
-        noise = np.sqrt(np.minimum(event_size, _MOST_EVENT) * 1000.0 / window_ms)
+        noise = np.sqrt(event_size * 1000.0 / window_ms)
     return np.where(np.isfinite(noise), noise, 0.0)
 
 

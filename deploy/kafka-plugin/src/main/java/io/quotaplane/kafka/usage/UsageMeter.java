@@ -4,6 +4,7 @@ import io.quotaplane.kafka.limits.LimitsInForce;
 import io.quotaplane.kafka.limits.QuotaKind;
 import io.quotaplane.kafka.limits.Rates;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -12,8 +13,8 @@ import java.util.Map;
  *
  * <p>Kafka does not count what it delays. While a group's rate O is above its limit L, Kafka mutes
  * the group's clients for (O - L) / L * W, where W is the window of the rate; for -T / L while its
- * bucket of mutations has T &lt; 0 tokens. Clients that were not muted for the share u of an interval
- * would have used 1/u as much without the limit.
+ * bucket of mutations has T &lt; 0 tokens. Of clients that are muted all the time ({@link HeldBack})
+ * nobody sees how much they want: they count as if they wanted twice as much.
  */
 public final class UsageMeter {
     /** Groups that one tick looks at. */
@@ -25,8 +26,8 @@ public final class UsageMeter {
 
     private static final class Group {
         final double[] amounts = new double[QuotaKind.COUNT];
-        final double[] mutedS = new double[QuotaKind.COUNT];
         final long[] mutedUntilMs = new long[QuotaKind.COUNT];
+        final List<HeldBack> heldBack = QuotaKind.ALL.stream().map(kind -> new HeldBack()).toList();
         long lastMs;
 
         Group(long nowMs) {
@@ -59,13 +60,11 @@ public final class UsageMeter {
             double limit = limits.limit(tag, kind);
             if (Double.isInfinite(limit)) {
                 group.mutedUntilMs[at] = nowMs;
-                continue;
+            } else {
+                long untilMs = nowMs + Math.round(1000 * muteS(tag, kind, limit, rates));
+                group.mutedUntilMs[at] = Math.max(group.mutedUntilMs[at], untilMs);
             }
-            long untilMs = nowMs + Math.round(1000 * muteS(tag, kind, limit, rates));
-            group.mutedUntilMs[at] = Math.max(group.mutedUntilMs[at], untilMs);
-            if (group.mutedUntilMs[at] > nowMs) {
-                group.mutedS[at] += elapsedS;
-            }
+            group.heldBack.get(at).look(group.mutedUntilMs[at] > nowMs, elapsedS);
         }
     }
 
@@ -107,24 +106,15 @@ public final class UsageMeter {
             int at = kind.ordinal();
             double amount = rates.amount(tag, kind);
             used[at] = Math.max(amount - group.amounts[at], 0) / intervalS;
+            HeldBack heldBack = group.heldBack.get(at);
             double limit = limits.limit(tag, kind);
-            if (group.mutedS[at] > 0 && !Double.isInfinite(limit)) {
-                throttled[at] = throttled(used[at], limit, 1 - group.mutedS[at] / intervalS);
+            if (heldBack.wantsMore() && !Double.isInfinite(limit)) {
+                // So demand doubles from report to report.
+                throttled[at] = Math.max(used[at], limit);
             }
+            heldBack.endInterval(used[at], intervalS);
             group.amounts[at] = amount;
-            group.mutedS[at] = 0;
         }
         return new GroupUsage(used, throttled);
-    }
-
-    /**
-     * What clients would have used on top of what they used; at most that, or the limit if it is
-     * more: so demand doubles from report to report, however short the time was that shows it.
-     *
-     * @param free share of the time in which they were not muted
-     */
-    static double throttled(double used, double limit, double free) {
-        double most = Math.max(used, limit);
-        return free <= 0 ? most : Math.min(used * (1 - free) / free, most);
     }
 }

@@ -72,42 +72,70 @@ class UsageMeterTest {
         assertEquals(0, of(after(1000, "g").throttled(), PRODUCE));
     }
 
-    /** At 120 kB/s with 100 kB/s allowed it is mute for 0.2 * 2 s: two of five looks. */
-    @Test
-    void aMuteOfTwoFifthsHidesTwoThirdsOfTheUsage() {
-        rates.rate("g", PRODUCE, 100_000);
-        meter.tick(200, rates, limits);
-        rates.rate("g", PRODUCE, 120_000);
-        meter.tick(400, rates, limits);
-        rates.rate("g", PRODUCE, 100_000);
-        meter.tick(600, rates, limits);
-        meter.tick(800, rates, limits);
-        meter.tick(1000, rates, limits);
-        rates.use("g", PRODUCE, 90_000);
-        GroupUsage usage = after(1000, "g");
-        assertEquals(90_000, of(usage.used(), PRODUCE));
-        assertEquals(90_000 * 0.4 / 0.6, of(usage.throttled(), PRODUCE), 1e-6);
+    /** Above the limit by so much that its clients are mute until the next look, and longer. */
+    private void look(long nowMs, boolean muted) {
+        rates.rate("g", PRODUCE, muted ? 115_000 : 100_000);
+        meter.tick(nowMs, rates, limits);
+    }
+
+    private double throttledAfter(long nowMs, double used) {
+        rates.use("g", PRODUCE, used);
+        return of(after(nowMs, "g").throttled(), PRODUCE);
     }
 
     @Test
-    void demandAtMostDoubles() {
-        rates.rate("g", PRODUCE, 1_000_000);
-        for (long now = 200; now <= 1000; now += 200) {
-            meter.tick(now, rates, limits);
+    void aGroupThatIsMutedNowAndThenIsNotThrottled() {
+        for (long now = 0; now < 10_000; now += 1000) {
+            for (int step = 1; step <= 5; step++) {
+                look(now + 200 * step, step % 3 == 0);
+            }
+            assertEquals(0, throttledAfter(now + 1000, 90_000));
         }
-        rates.use("g", PRODUCE, 30_000);
-        assertEquals(100_000, of(after(1000, "g").throttled(), PRODUCE));
-        rates.use("g", PRODUCE, 300_000);
-        meter.tick(2000, rates, limits);
-        assertEquals(300_000, of(after(2000, "g").throttled(), PRODUCE));
     }
 
     @Test
-    void theShareThatIsFreeDecides() {
-        assertEquals(50, UsageMeter.throttled(100, 10, 2 / 3.0), 1e-9);
-        assertEquals(100, UsageMeter.throttled(100, 10, 0.5), 1e-9);
-        assertEquals(100, UsageMeter.throttled(100, 10, 0.1));
-        assertEquals(10, UsageMeter.throttled(0, 10, 0));
+    void ofAGroupThatIsMutedAllTheTimeDemandDoubles() {
+        for (long now = 200; now <= 1000; now += 200) {
+            look(now, true);
+        }
+        assertEquals(100_000, throttledAfter(1000, 30_000));
+        for (long now = 1200; now <= 2000; now += 200) {
+            look(now, true);
+        }
+        assertEquals(300_000, throttledAfter(2000, 300_000));
+    }
+
+    @Test
+    void oneLookBetweenTwoRequestsChangesNothing() {
+        for (long now = 200; now <= 4000; now += 200) {
+            look(now, now % 1000 != 400);
+        }
+        assertEquals(100_000, throttledAfter(4000, 400_000));
+    }
+
+    @Test
+    void aGroupWhoseUsageVariesIsThrottledOnlyAfterThreeSeconds() {
+        for (long now = 0; now < 10_000; now += 1000) {
+            look(now + 1000, false);
+            throttledAfter(now + 1000, now % 2000 == 0 ? 50_000 : 80_000);
+        }
+        for (long now = 10_200; now <= 12_800; now += 200) {
+            look(now, true);
+        }
+        assertEquals(0, throttledAfter(12_800, 100_000));
+        look(13_000, true);
+        assertEquals(500_000, throttledAfter(13_000, 100_000));
+    }
+
+    @Test
+    void aGroupThatWasMutedAndIsFreeAgainIsNotThrottled() {
+        for (long now = 200; now <= 4000; now += 200) {
+            look(now, true);
+        }
+        for (long now = 4200; now <= 5000; now += 200) {
+            look(now, false);
+        }
+        assertEquals(0, throttledAfter(5000, 90_000));
     }
 
     /** 3 tokens short at 2 per second: 1.5 s. */
@@ -120,12 +148,12 @@ class UsageMeterTest {
         rates.tokens("g", 5);
         meter.tick(1500, rates, limits);
         meter.tick(2000, rates, limits);
-        meter.tick(2500, rates, limits);
         rates.use("g", CONTROLLER_MUTATION, 10);
-        GroupUsage usage = after(2500, "g");
-        assertEquals(4, of(usage.used(), CONTROLLER_MUTATION));
-        // Seen mute at 1.0, 1.5 and 2.0 s: u = 0.4.
-        assertEquals(4.0, of(usage.throttled(), CONTROLLER_MUTATION), 1e-9);
+        GroupUsage usage = after(2000, "g");
+        assertEquals(5, of(usage.used(), CONTROLLER_MUTATION));
+        assertEquals(5, of(usage.throttled(), CONTROLLER_MUTATION), 1e-9);
+        meter.tick(2500, rates, limits);
+        assertEquals(0, of(after(3000, "g").throttled(), CONTROLLER_MUTATION), 1e-9);
     }
 
     @Test
