@@ -6,11 +6,11 @@ package io.quotaplane.kafka.usage;
  *
  * <p>Kafka mutes a client after each request that is above the limit, also one that wants less than
  * that on average; its later requests wait, and are counted when they come. So a mute alone says
- * nothing of demand. Clients are held back if they were muted all the time: for 0.8 s, or for 3 s if
+ * nothing of demand. Clients are held back if they were muted all the time: for 0.4 s, or for 3 s if
  * their usage varies, as requests that come by chance, too, wait behind one another for that long.
  */
 final class HeldBack {
-    private static final double STEADY_S = 0.8;
+    private static final double STEADY_S = 0.4;
     private static final double VARYING_S = 3.0;
 
     /** More than is needed, so that a look between two requests does not count at once. */
