@@ -1,23 +1,24 @@
 package io.quotaplane.kafka.usage;
 
 /**
- * Whether a group's clients want more than their limit, from looks at whether they are muted. Not for
- * several threads at once.
+ * Whether a group's clients want more than their limit. Not for several threads at once.
  *
  * <p>Kafka mutes a client after each request that is above the limit, also one that wants less than
  * that on average; its later requests wait, and are counted when they come. So a mute alone says
- * nothing of demand. Clients are held back if they were muted all the time: for 0.4 s, or for 3 s if
- * their usage varies, as requests that come by chance, too, wait behind one another for that long.
+ * nothing of demand. Clients are held back in an interval in which they were muted at most looks, or
+ * at many and used up the limit. That may still be chance where usage varies: requests that fit the
+ * limit on average wait for one another, too. Then it counts after three seconds.
  */
 final class HeldBack {
-    private static final double STEADY_S = 0.4;
     private static final double VARYING_S = 3.0;
 
-    /** More than is needed, so that a look between two requests does not count at once. */
-    private static final double SPARE_S = 1.0;
+    /** Parts of an interval in which looks found clients muted. */
+    private static final double MOST = 0.8;
 
-    /** A look may find clients between two requests: each takes back so many others. */
-    private static final double FREE_LOOK_COUNTS = 4.0;
+    private static final double MANY = 0.4;
+
+    /** Part of what a limit allows from which on it is used up. */
+    private static final double USED_UP = 0.95;
 
     /** Usage varies if that of two intervals differs by more than this part of the larger one. */
     private static final double STEADY = 0.1;
@@ -28,28 +29,35 @@ final class HeldBack {
     /** In an interval with a larger part muted, the limit may be why usage is steady. */
     private static final double MOSTLY_FREE = 0.5;
 
-    private static final double ROUNDING_S = 1e-6;
+    private static final double ROUNDING = 1e-6;
 
-    private double heldS;
     private double mutedS;
+    private double allowed;
+    private double heldS;
     private double difference;
     private boolean isKnown;
     private boolean wasFree;
     private double lastUsed;
 
-    /** One look, so long after the last one. */
-    void look(boolean isMuted, double elapsedS) {
-        if (isMuted) {
-            mutedS += elapsedS;
-            heldS = Math.min(heldS + elapsedS, neededS() + SPARE_S);
-        } else {
-            heldS = Math.max(heldS - FREE_LOOK_COUNTS * elapsedS, 0);
-        }
+    /** One look, so long after the last one; {@code limit} per second. */
+    void look(boolean isMuted, double limit, double elapsedS) {
+        mutedS += isMuted ? elapsedS : 0;
+        allowed += limit * elapsedS;
     }
 
-    /** An interval is over, in which so much was used per second. */
-    void endInterval(double used, double intervalS) {
-        boolean isFree = mutedS <= MOSTLY_FREE * intervalS;
+    /** An interval is over, in which so much was used per second; returns whether more is wanted. */
+    boolean endInterval(double used, double intervalS) {
+        double muted = mutedS / intervalS + ROUNDING;
+        boolean isUsedUp = used * intervalS >= USED_UP * allowed;
+        boolean isHeld = muted >= MOST || muted >= MANY && isUsedUp;
+        heldS = isHeld ? heldS + intervalS : 0;
+        learn(used, muted <= MOSTLY_FREE);
+        mutedS = 0;
+        allowed = 0;
+        return isHeld && heldS >= (difference > STEADY ? VARYING_S : 0) - ROUNDING;
+    }
+
+    private void learn(double used, boolean isFree) {
         double larger = Math.max(used, lastUsed);
         if (isFree && wasFree && larger > 0) {
             double newest = Math.abs(used - lastUsed) / larger;
@@ -58,14 +66,5 @@ final class HeldBack {
         }
         wasFree = isFree;
         lastUsed = used;
-        mutedS = 0;
-    }
-
-    boolean wantsMore() {
-        return heldS >= neededS() - ROUNDING_S;
-    }
-
-    private double neededS() {
-        return difference > STEADY ? VARYING_S : STEADY_S;
     }
 }

@@ -13,8 +13,8 @@ import java.util.Map;
  *
  * <p>Kafka does not count what it delays. While a group's rate O is above its limit L, Kafka mutes
  * the group's clients for (O - L) / L * W, where W is the window of the rate; for -T / L while its
- * bucket of mutations has T &lt; 0 tokens. Of clients that are muted all the time ({@link HeldBack})
- * nobody sees how much they want: they count as if they wanted twice as much.
+ * bucket of mutations has T &lt; 0 tokens. Of clients that are held back ({@link HeldBack}) nobody sees how
+ * much they want: they count as if they wanted twice as much.
  */
 public final class UsageMeter {
     /** Groups that one tick looks at. */
@@ -64,7 +64,7 @@ public final class UsageMeter {
                 long untilMs = nowMs + Math.round(1000 * muteS(tag, kind, limit, rates));
                 group.mutedUntilMs[at] = Math.max(group.mutedUntilMs[at], untilMs);
             }
-            group.heldBack.get(at).look(group.mutedUntilMs[at] > nowMs, elapsedS);
+            group.heldBack.get(at).look(group.mutedUntilMs[at] > nowMs, limit, elapsedS);
         }
     }
 
@@ -106,13 +106,12 @@ public final class UsageMeter {
             int at = kind.ordinal();
             double amount = rates.amount(tag, kind);
             used[at] = Math.max(amount - group.amounts[at], 0) / intervalS;
-            HeldBack heldBack = group.heldBack.get(at);
             double limit = limits.limit(tag, kind);
-            if (heldBack.wantsMore() && !Double.isInfinite(limit)) {
+            boolean wantsMore = group.heldBack.get(at).endInterval(used[at], intervalS);
+            if (wantsMore && !Double.isInfinite(limit)) {
                 // So demand doubles from report to report.
                 throttled[at] = Math.max(used[at], limit);
             }
-            heldBack.endInterval(used[at], intervalS);
             group.amounts[at] = amount;
         }
         return new GroupUsage(used, throttled);

@@ -72,9 +72,9 @@ class UsageMeterTest {
         assertEquals(0, of(after(1000, "g").throttled(), PRODUCE));
     }
 
-    /** Above the limit by so much that its clients are mute until the next look, and longer. */
+    /** Muted clients are above the limit by as much as mutes them for 0.1 s. */
     private void look(long nowMs, boolean muted) {
-        rates.rate("g", PRODUCE, muted ? 115_000 : 100_000);
+        rates.rate("g", PRODUCE, muted ? 105_000 : 100_000);
         meter.tick(nowMs, rates, limits);
     }
 
@@ -83,59 +83,46 @@ class UsageMeterTest {
         return of(after(nowMs, "g").throttled(), PRODUCE);
     }
 
+    /** Looks for a second, of which so many find its clients muted; returns what is throttled then. */
+    private double second(int number, int muted, double used) {
+        for (int step = 1; step <= 5; step++) {
+            look(1000 * number + 200 * step, step <= muted);
+        }
+        return throttledAfter(1000 * (number + 1), used);
+    }
+
     @Test
     void aGroupThatIsMutedNowAndThenIsNotThrottled() {
-        for (long now = 0; now < 10_000; now += 1000) {
-            for (int step = 1; step <= 5; step++) {
-                look(now + 200 * step, step % 3 == 0);
-            }
-            assertEquals(0, throttledAfter(now + 1000, 90_000));
+        for (int number = 0; number < 10; number++) {
+            assertEquals(0, second(number, 1, 99_000));
+            assertEquals(0, second(++number, 3, 90_000));
         }
     }
 
     @Test
     void ofAGroupThatIsMutedAllTheTimeDemandDoubles() {
-        for (long now = 200; now <= 1000; now += 200) {
-            look(now, true);
-        }
-        assertEquals(100_000, throttledAfter(1000, 30_000));
-        for (long now = 1200; now <= 2000; now += 200) {
-            look(now, true);
-        }
-        assertEquals(300_000, throttledAfter(2000, 300_000));
+        assertEquals(100_000, second(0, 5, 30_000));
+        assertEquals(100_000, second(1, 4, 80_000));
+        assertEquals(300_000, second(2, 5, 300_000));
+        assertEquals(0, second(3, 0, 30_000));
     }
 
     @Test
-    void oneLookBetweenTwoRequestsChangesNothing() {
-        for (long now = 200; now <= 4000; now += 200) {
-            look(now, now % 1000 != 400);
-        }
-        assertEquals(100_000, throttledAfter(4000, 400_000));
+    void aGroupThatUsesItsLimitUpIsThrottledIfItIsOftenMuted() {
+        assertEquals(100_000, second(0, 2, 98_000));
+        assertEquals(0, second(1, 2, 90_000));
     }
 
     @Test
     void aGroupWhoseUsageVariesIsThrottledOnlyAfterThreeSeconds() {
-        for (long now = 0; now < 10_000; now += 1000) {
-            look(now + 1000, false);
-            throttledAfter(now + 1000, now % 2000 == 0 ? 50_000 : 80_000);
+        for (int number = 0; number < 10; number++) {
+            second(number, 0, number % 2 == 0 ? 50_000 : 80_000);
         }
-        for (long now = 10_200; now <= 12_800; now += 200) {
-            look(now, true);
-        }
-        assertEquals(0, throttledAfter(12_800, 100_000));
-        look(13_000, true);
-        assertEquals(500_000, throttledAfter(13_000, 100_000));
-    }
-
-    @Test
-    void aGroupThatWasMutedAndIsFreeAgainIsNotThrottled() {
-        for (long now = 200; now <= 4000; now += 200) {
-            look(now, true);
-        }
-        for (long now = 4200; now <= 5000; now += 200) {
-            look(now, false);
-        }
-        assertEquals(0, throttledAfter(5000, 90_000));
+        assertEquals(0, second(10, 5, 100_000));
+        assertEquals(0, second(11, 5, 100_000));
+        assertEquals(100_000, second(12, 5, 100_000));
+        assertEquals(0, second(13, 1, 100_000));
+        assertEquals(0, second(14, 5, 100_000));
     }
 
     /** 3 tokens short at 2 per second: 1.5 s. */
