@@ -76,6 +76,11 @@ public final class LimitsInForce {
         return group == null ? null : group.name;
     }
 
+    /** An attached group's id. */
+    public long id(String tag) {
+        return byTag.get(tag).id;
+    }
+
     /** Number of attached groups without a known limit. */
     public int fallbacks() {
         return (int) byTag.values().stream().filter(g -> g.source == Source.FALLBACK).count();
