@@ -9,7 +9,6 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.SortedMap;
 
 /**
  * Which groups a report names: those that changed, and each one at least once in so many reports.
@@ -87,7 +86,7 @@ public final class LightRule {
      * @param report number of the report
      * @param mostBytes that the named groups may take; those beyond it come with the next reports
      */
-    public Map<String, State> named(SortedMap<String, State> states, long report, long mostBytes) {
+    public Map<String, State> named(Map<String, State> states, long report, long mostBytes) {
         Map<String, State> named = left(states);
         List<String> due = new ArrayList<>();
         states.forEach(

@@ -6,10 +6,9 @@ import io.quotaplane.kafka.limits.ReceivedLimits;
 import io.quotaplane.kafka.usage.GroupUsage;
 import io.quotaplane.kafka.wire.UsageReport;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.SortedMap;
-import java.util.TreeMap;
 import java.util.function.ToDoubleFunction;
 
 /** Makes a broker's usage reports, numbered. Not for several threads at once. */
@@ -55,7 +54,7 @@ public final class ReportBuilder {
             LimitsInForce limits,
             ReceivedLimits.Version applied) {
         sequence++;
-        SortedMap<String, LightRule.State> states = new TreeMap<>();
+        Map<String, LightRule.State> states = new HashMap<>();
         for (String tag : limits.tags()) {
             long seq = applied == null ? -1 : limits.appliedSeq(tag, applied.epoch());
             GroupUsage used = usage.getOrDefault(tag, GroupUsage.NONE);
