@@ -7,6 +7,7 @@ import java.util.EnumSet;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
@@ -29,6 +30,9 @@ public final class LimitsInForce {
 
     private long nextEndMs = NEVER;
     private long lastMs;
+
+    /** False: the last tick failed, and nobody knows what it changed. */
+    private boolean isDone = true;
 
     public LimitsInForce(ReceivedLimits received, Bounds bounds) {
         this.received = received;
@@ -95,39 +99,31 @@ public final class LimitsInForce {
      * @param looked tags of groups that may have begun or ended to be idle
      */
     public Changes tick(Set<String> groups, long nowMs, Collection<String> looked, Rates rates) {
-        Set<QuotaKind> changed = EnumSet.noneOf(QuotaKind.class);
-        boolean tags = false;
-        boolean isOther = !attached.equals(groups);
-        if (isOther) {
+        boolean isAnew = !isDone || !attached.equals(groups);
+        isDone = false;
+        if (isAnew) {
             attach(groups);
         }
-        Collection<GroupLimits> aimed = withNews();
-        if (isOther || nowMs > nextEndMs) {
-            nextEndMs = NEVER;
-            aimed = byTag.values();
+        boolean isOther = isAnew;
+        for (GroupLimits group : withNews(isAnew || nowMs > nextEndMs)) {
+            cut.add(group);
+            isOther |= aim(group, nowMs);
         }
-        for (GroupLimits group : aimed) {
-            if (aim(group, nowMs)) {
-                tags = true;
-                changed.addAll(QuotaKind.ALL);
-            }
-        }
-        cut.addAll(aimed);
-        for (String tag : looked) {
-            GroupLimits group = byTag.get(tag);
-            if (group != null) {
-                cut.add(group);
-            }
-        }
-        tags |= stepAll(rates, nowMs, changed);
+        looked.stream().map(byTag::get).filter(Objects::nonNull).forEach(cut::add);
+        var kinds = isOther ? EnumSet.allOf(QuotaKind.class) : EnumSet.noneOf(QuotaKind.class);
+        boolean tags = stepAll(rates, nowMs, kinds);
         lastMs = nowMs;
-        return new Changes(changed, tags || isOther);
+        isDone = true;
+        return new Changes(kinds, tags || isOther);
     }
 
-    private List<GroupLimits> withNews() {
-        return received.takeNews().stream()
-                .flatMap(id -> byId.getOrDefault(id, List.of()).stream())
-                .toList();
+    private Collection<GroupLimits> withNews(boolean all) {
+        Set<Long> ids = received.takeNews();
+        if (all) {
+            nextEndMs = NEVER;
+            return byTag.values();
+        }
+        return ids.stream().flatMap(id -> byId.getOrDefault(id, List.of()).stream()).toList();
     }
 
     private void attach(Set<String> groups) {

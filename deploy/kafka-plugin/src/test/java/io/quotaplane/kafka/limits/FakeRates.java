@@ -6,7 +6,7 @@ import java.util.Map;
 import java.util.Set;
 
 /** What a broker measures, as a test sets it. */
-public final class FakeRates implements Rates {
+public class FakeRates implements Rates {
     private final Map<String, Map<QuotaKind, Double>> amounts = new HashMap<>();
     private final Map<String, Map<QuotaKind, Double>> limited = new HashMap<>();
     private final Map<String, Double> tokens = new HashMap<>();

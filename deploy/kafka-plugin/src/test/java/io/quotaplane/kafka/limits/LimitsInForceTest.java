@@ -6,6 +6,7 @@ import static io.quotaplane.kafka.limits.QuotaKind.PRODUCE;
 import static io.quotaplane.kafka.limits.QuotaKind.REQUEST;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.quotaplane.kafka.wire.Dimension;
@@ -220,6 +221,29 @@ class LimitsInForceTest {
         // The lease of all but two ends.
         limits.tick(groups, LEASE_MS + 1, List.of(), rates);
         assertEquals(bytesKinds * 2003, rates.looks);
+    }
+
+    @Test
+    void afterATickThatFailedTheNextOnePutsAllInForceAndSaysSo() {
+        begin(false, -1);
+        limit(0, 50_000, 20_000);
+        tick(0);
+        limit(100, 40_000, 20_000);
+        Rates broken = broken();
+        assertThrows(IllegalStateException.class, () -> limits.tick(G, 200, List.of(), broken));
+        assertEquals(new Changes(Set.copyOf(QuotaKind.ALL), true), tick(400));
+        assertEquals(40_000, limits.limit("g", PRODUCE));
+        assertEquals(2, limits.appliedSeq("g", 1));
+        assertEquals(new Changes(Set.of(), false), tick(600));
+    }
+
+    private static Rates broken() {
+        return new FakeRates() {
+            @Override
+            public Limited limited(String tag, QuotaKind kind) {
+                throw new IllegalStateException("a metric that changes");
+            }
+        };
     }
 
     @Test
