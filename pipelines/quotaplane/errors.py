@@ -64,6 +64,10 @@ class TransportError(QuotaplaneError):
     exit_code = 3
 
 
+class MessageTooLargeError(TransportError):
+    """A topic does not take a message of this size; of others sent with it, it may lack some."""
+
+
 class HistoryError(QuotaplaneError):
     """A history table is missing, or was not written by this version."""
 

@@ -73,9 +73,12 @@ class KafkaRig(Rig):
             "timeout_s": 10,
         }
 
-    def attachments_topic(self, policy: str = "compact") -> dict[str, str]:
+    def attachments_topic(
+        self, policy: str = "compact", most_bytes: int = 2_200_000
+    ) -> dict[str, str]:
         name = self.limits_topic.replace("limits", "attachments")
-        self.server.create_topic(name, configs={"cleanup.policy": policy})
+        configs = {"cleanup.policy": policy, "max.message.bytes": str(most_bytes)}
+        self.server.create_topic(name, configs=configs)
         return {"attachments_topic": name}
 
 

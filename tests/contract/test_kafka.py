@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,17 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from quotaplane.errors import TransportError
+from quotaplane.errors import MessageTooLargeError, TransportError
 from quotaplane.settings import KafkaTransport
-from quotaplane.transport import kafka, kafka_client, open_broker_link, open_transport
+from quotaplane.transport import (
+    kafka,
+    kafka_client,
+    open_attachments_link,
+    open_broker_link,
+    open_transport,
+)
 from quotaplane.transport.base import Message
+from quotaplane.wire.attachments_update import MAX_ATTACHMENTS_BYTES
 from tests.contract.rigs import UNREACHABLE, KafkaRig, both_ends, drain, limits_of
 from tests.servers.kafka_server import KafkaServer
 from tests.waiting import wait_until
@@ -117,6 +124,30 @@ def test_a_topic_of_attachments_that_is_not_compacted_is_named(kafka_rig: KafkaR
     (line,) = open_transport(kafka_rig.settings(**topic)).check()
     assert f"topic {topic['attachments_topic']!r}: cleanup.policy is compact,delete" in line
     assert "set cleanup.policy=compact (docs/operate/kafka.md)" in line
+
+
+def test_attachments_that_are_too_large_for_their_topic_are_named(kafka_rig: KafkaRig) -> None:
+    settings = kafka_rig.settings(**kafka_rig.attachments_topic(most_bytes=1_048_588))
+    parts = [Message(str(part), b"x" * 10_000) for part in range(64)]
+    parts[7], parts[9] = Message("7", b"x" * 1_900_000), Message("9", b"x" * MAX_ATTACHMENTS_BYTES)
+    with closing(open_transport(settings)) as transport:
+        for few in (parts, parts[7:8], parts[9:]):
+            with pytest.raises(MessageTooLargeError, match=r"set its max\.message\.bytes"):
+                transport.publish_attachments(few)
+        others = [part for part in parts if part.key not in ("7", "9")]
+        transport.publish_attachments(others)
+        with closing(open_attachments_link(settings)) as link:
+            assert {*limits_of(link)} == {*others}, "the first ones twice"
+
+
+def test_a_topic_as_in_the_docs_takes_the_largest_attachments(kafka_rig: KafkaRig) -> None:
+    """docs/operate/kafka.md, Topics, has this size."""
+    settings = kafka_rig.settings(**kafka_rig.attachments_topic(most_bytes=2_200_000))
+    largest = Message("7", bytes(MAX_ATTACHMENTS_BYTES))
+    with closing(open_transport(settings)) as transport:
+        transport.publish_attachments([largest])
+        with closing(open_attachments_link(settings)) as link:
+            assert limits_of(link) == [largest]
 
 
 def test_publishing_to_a_missing_topic_fails(kafka_rig: KafkaRig) -> None:

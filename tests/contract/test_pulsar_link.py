@@ -19,6 +19,7 @@ from quotaplane.settings import PulsarTransport
 from quotaplane.transport import open_attachments_link, open_broker_link, open_transport
 from quotaplane.transport import pulsar as transport_pulsar
 from quotaplane.transport.base import Message
+from quotaplane.transport.pulsar_options import source_options
 from tests.contract.pulsar_following import everything
 from tests.contract.rigs import UNREACHABLE, PulsarRig, both_ends, limits_of
 from tests.servers.pulsar_security import STRANGER, Issuer
@@ -59,7 +60,7 @@ def test_the_whole_way_is_encrypted_and_known(
             link.send_reports([("a", b"report", NOON_MS)])
             transport.publish([Message("a", b"limits")])
             assert limits_of(link) == [Message("a", b"limits")]
-        follower = TopicPool(parse_options(transport_pulsar.source_options(settings)))
+        follower = TopicPool(parse_options(source_options(settings)))
         assert everything(follower, follower.begin())[0] == [b"report"]
         follower.close()
 
@@ -112,7 +113,7 @@ def test_the_right_to_consume_is_enough_to_read(secure_rig: PulsarRig) -> None:
     with pytest.raises(TransportError, match="the role may not do this"):
         transport.publish([Message("a", b"limits")])
     transport.close()
-    given = transport_pulsar.source_options(settings)
+    given = source_options(settings)
     given["topics_pattern"] = f"persistent://{secure_rig.namespace}/reports-.*"
     del given["topics"]
     follower = TopicPool(parse_options(given))

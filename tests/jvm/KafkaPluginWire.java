@@ -2,6 +2,9 @@ import io.quotaplane.kafka.attachments.Attachments;
 import io.quotaplane.kafka.attachments.Scope;
 import io.quotaplane.kafka.builtin.BuiltInQuotas;
 import io.quotaplane.kafka.limits.ReceivedLimits;
+import io.quotaplane.kafka.report.LightRule;
+import io.quotaplane.kafka.report.ReportBuilder;
+import io.quotaplane.kafka.usage.GroupUsage;
 import io.quotaplane.kafka.wire.AttachmentsMessage;
 import io.quotaplane.kafka.wire.Dimension;
 import io.quotaplane.kafka.wire.GroupIds;
@@ -21,6 +24,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
@@ -41,6 +45,9 @@ import java.util.stream.IntStream;
  *   <li>{@code group USER CLIENT}: the group, "-" for none.
  *   <li>{@code report BROKER STARTED_MS SEQUENCE WINDOW_MS EPOCH SEQ NAMED_EVERY SEQS GROUPS
  *       KIND:DIMENSION:VALUES ...}: the message.
+ *   <li>{@code light STRICT}: begin anew; in how many reports each group is named once.
+ *   <li>{@code named REPORT GROUP:USED:THROTTLED:LIMITS:SEQ ...} (rates by kind): the groups that
+ *       this report names, in the order of their bytes in hex.
  *   <li>{@code builtin}: begin anew. {@code put USER CLIENT QUOTA}, {@code ask USER CLIENT}: as in
  *       KafkaScopes.java, with names and their answers sanitized. A put and a builtin have no
  *       answer.
@@ -53,6 +60,7 @@ public final class KafkaPluginWire {
     private SigningKeys keys;
     private ReceivedLimits received;
     private Attachments attachments;
+    private LightRule light;
     private BuiltInQuotas quotas;
 
     public static void main(String[] args) throws IOException {
@@ -108,6 +116,11 @@ public final class KafkaPluginWire {
                 yield group == null ? "-" : hex(group);
             }
             case "report" -> report(words);
+            case "light" -> {
+                light = new LightRule(ReportBuilder.NAMED_EVERY, words[1].equals("1"));
+                yield Integer.toString(ReportBuilder.NAMED_EVERY);
+            }
+            case "named" -> named(words);
             case "builtin" -> {
                 quotas = new BuiltInQuotas();
                 yield null;
@@ -153,11 +166,18 @@ public final class KafkaPluginWire {
                 + ","
                 + received.leaseEndMs(id)
                 + ","
-                + received.acknowledgedSeq(id)
+                + seq(id)
                 + ","
                 + Arrays.stream(Dimension.values())
                         .map(dimension -> bits(received.limit(id, dimension, steadyNowMs)))
                         .collect(Collectors.joining(","));
+    }
+
+    /** Of the group's limits, if they are of the newest epoch; else -1. */
+    private long seq(long id) {
+        var version = received.version(id);
+        var newest = received.acknowledged();
+        return version == null || version.epoch() != newest.epoch() ? -1 : version.seq();
     }
 
     private static String shown(Scope scope) {
@@ -234,12 +254,7 @@ public final class KafkaPluginWire {
         for (int at = 10; at < words.length; at++) {
             String[] parts = words[at].split(":", -1);
             var dimension = Dimension.valueOf(parts[1].toUpperCase());
-            double[] values =
-                    parts[2].isEmpty()
-                            ? new double[0]
-                            : Arrays.stream(parts[2].split(","))
-                                    .mapToDouble(KafkaPluginWire::doubleOf)
-                                    .toArray();
+            double[] values = doubles(parts[2]);
             switch (parts[0]) {
                 case "usage" -> report.usage(dimension, values);
                 case "throttled" -> report.throttled(dimension, values);
@@ -247,6 +262,22 @@ public final class KafkaPluginWire {
             }
         }
         return HEX.formatHex(report.encode());
+    }
+
+    private String named(String[] words) {
+        var states = new TreeMap<String, LightRule.State>();
+        for (int at = 2; at < words.length; at++) {
+            String[] parts = words[at].split(":");
+            String group = text(parts[0]);
+            var usage = new GroupUsage(doubles(parts[1]), doubles(parts[2]));
+            long seq = Long.parseLong(parts[4]);
+            long id = GroupIds.idOf(group);
+            states.put(group, new LightRule.State(id, usage, seq, doubles(parts[3])));
+        }
+        return light.named(states, Long.parseLong(words[1]), Long.MAX_VALUE).keySet().stream()
+                .map(KafkaPluginWire::hex)
+                .sorted()
+                .collect(Collectors.joining(","));
     }
 
     private void put(Scope scope, String quota) {
@@ -289,6 +320,12 @@ public final class KafkaPluginWire {
 
     private static double doubleOf(String bits) {
         return Double.longBitsToDouble(Long.parseUnsignedLong(bits, 16));
+    }
+
+    private static double[] doubles(String list) {
+        return list.isEmpty()
+                ? new double[0]
+                : Arrays.stream(list.split(",")).mapToDouble(KafkaPluginWire::doubleOf).toArray();
     }
 
     private static long[] longs(String list) {

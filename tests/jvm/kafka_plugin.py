@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from tests.jvm.jdk import run_jdk
 from tests.servers.jvm import SHORT_LIVED
@@ -59,6 +61,24 @@ def ask_plugin(lines: Sequence[str]) -> list[str]:
     source = str(Path(__file__).with_name("KafkaPluginWire.java"))
     asked = "".join(f"{line}\n" for line in lines).encode()
     return run_jdk("java", "-cp", str(plugin_jar()), source, asked=asked).decode().splitlines()
+
+
+def assert_answers(lines: Sequence[str], expected: Sequence[str]) -> None:
+    """The plugin's answers are these; shows the first that is not."""
+    said = ask_plugin(lines)
+    assert len(said) == len(expected)
+    for line, answer, right in zip(lines, said, expected, strict=True):
+        assert answer == right, line
+
+
+def hexed(text: str) -> str:
+    return text.encode().hex()
+
+
+def bits(values: Iterable[float]) -> str:
+    """The bits of doubles in hex, without zeros in front."""
+    column = np.array([*values], np.float64).view(np.uint64)
+    return ",".join(f"{bits:x}" for bits in column.tolist())
 
 
 def _make_jar(folder: Path) -> None:

@@ -29,7 +29,7 @@ from quotaplane.wire.pb.quotaplane_pb2 import UsageReport
 from quotaplane.wire.report_own import encode_report
 from quotaplane.wire.signatures import SigningKeys
 from tests.fuzz.mutators import changed_text, damaged, protobuf
-from tests.jvm.kafka_plugin import ask_plugin
+from tests.jvm.kafka_plugin import ask_plugin, assert_answers, bits, hexed
 from tests.jvm.test_kafka_scopes import REQUESTS, SCOPES
 from tests.unit.wire.wire_cases import NOW_MS, decode_now
 
@@ -60,7 +60,7 @@ def test_ids_are_the_same() -> None:
     names += ["::".join(random.choices(["a", "", "b::c", "ü"], k=3)) for _ in range(100)]
     names += [letter * n for n in (1024, 1025) for letter in "a😀"]
     expected = [str(number) for number in ids_of(names).tolist()]
-    _assert_answers([f"id\t{_hex(name)}" for name in names], expected)
+    assert_answers([f"id\t{hexed(name)}" for name in names], expected)
     assert 50 < expected.count("-1") < len(expected) / 2
 
 
@@ -98,7 +98,7 @@ def test_limits_hold_alike(unset: float) -> None:
     lines, expected = [], []
     changes = 0
     for _ in range(150):
-        lines.append(f"received\t{_hex('b1')}\t{STARTED_MS}\t{_bits([unset])}\t{_bits([7.0])}")
+        lines.append(f"received\t{hexed('b1')}\t{STARTED_MS}\t{bits([unset])}\t{bits([7.0])}")
         expected.append("ok")
         received = ReceivedLimits(
             ["b1"],
@@ -128,7 +128,7 @@ def test_limits_hold_alike(unset: float) -> None:
             passed_ms = random.choice((0, 1, 50, 200, 1500))
             steady_ms += passed_ms
             wall_ms += passed_ms + random.choice((0,) * 8 + (-400, 400))
-    _assert_answers(lines, expected)
+    assert_answers(lines, expected)
     assert changes > 5000
 
 
@@ -139,7 +139,7 @@ def test_scopes_are_parsed_alike() -> None:
     tokens = [*"=,:%+~*. aü😀", "%2C", "%ff", "%C3%BC", "<default>", "user=", ",client=", "::"]
     names = [changed_text(random, samples, tokens) for _ in range(5000)] + samples
     expected = [_scope(name) for name in names]
-    _assert_answers([f"scope\t{_hex(name)}" for name in names], expected)
+    assert_answers([f"scope\t{hexed(name)}" for name in names], expected)
     assert 300 < len(expected) - expected.count(REFUSED) < len(expected) / 2
 
 
@@ -156,15 +156,15 @@ def test_scopes_are_resolved_alike() -> None:
         for value in _parts_of(attached, 1):
             lines.append(f"attach\t{value.hex()}")
             expected.append("ok")
-        lines += [f"group\t{_hex(user)}\t{_hex(client)}" for user, client in REQUESTS]
+        lines += [f"group\t{hexed(user)}\t{hexed(client)}" for user, client in REQUESTS]
         users, clients = zip(*REQUESTS, strict=True)
         groups = pa.array([*attached])
         every = np.ones(len(groups), np.bool_)
         found = resolve(scopes_of(groups), every, pa.array(users), pa.array(clients))
         expected += [
-            "-" if at < 0 else _hex(groups[at].as_py()) for at in found.definition.tolist()
+            "-" if at < 0 else hexed(groups[at].as_py()) for at in found.definition.tolist()
         ]
-    _assert_answers(lines, expected)
+    assert_answers(lines, expected)
     assert 0.1 < expected.count("-") / len(expected) < 0.8
 
 
@@ -186,10 +186,10 @@ def test_attachments_hold_alike() -> None:
                 expected.append("ok")
                 received.apply(decode_attachments(value))
             for user, client in random.sample(requests, 5):
-                lines.append(f"group\t{_hex(user)}\t{_hex(client)}")
+                lines.append(f"group\t{hexed(user)}\t{hexed(client)}")
                 group = received.group_of(user=user, client=client or None)
-                expected.append("-" if group is None else _hex(group))
-    _assert_answers(lines, expected)
+                expected.append("-" if group is None else hexed(group))
+    assert_answers(lines, expected)
     assert 0.1 < expected.count("-") / len(expected) < 0.8
 
 
@@ -207,14 +207,6 @@ def test_reports_are_as_python_writes_them() -> None:
         np.testing.assert_array_equal(theirs.entries[column], ours.entries[column])
 
 
-def _assert_answers(lines: Sequence[str], expected: Sequence[str]) -> None:
-    """The plugin's answers are these; shows the first that is not."""
-    said = ask_plugin(lines)
-    assert len(said) == len(expected)
-    for line, answer, right in zip(lines, said, expected, strict=True):
-        assert answer == right, line
-
-
 def _compare_decoded(kind: str, values: Sequence[bytes], with_keys: Sequence[bytes]) -> None:
     secrets = "\t".join(f"{name}\t{secret}" for name, secret in SECRETS.items())
     lines = [f"{kind}\t{value.hex()}" for value in values]
@@ -222,7 +214,7 @@ def _compare_decoded(kind: str, values: Sequence[bytes], with_keys: Sequence[byt
     lines += [f"{kind}\t{value.hex()}" for value in with_keys]
     open_ = [_decoded(kind, value, None) for value in values]
     keyed = [_decoded(kind, value, KEYS) for value in with_keys]
-    _assert_answers(lines, [*open_, "ok", *keyed])
+    assert_answers(lines, [*open_, "ok", *keyed])
     for answers in (open_, keyed):
         assert 0.2 < answers.count(REFUSED) / len(answers) < 0.8
 
@@ -235,7 +227,9 @@ def _decoded(kind: str, value: bytes, keys: SigningKeys | None) -> str:
     except InputError:
         return REFUSED
     *numbers, names, groups = message
-    return "\t".join([*map(str, numbers), *(",".join(map(_hex, each)) for each in (names, groups))])
+    return "\t".join(
+        [*map(str, numbers), *(",".join(map(hexed, each)) for each in (names, groups))]
+    )
 
 
 def _shown(message: LimitsMessage) -> str:
@@ -245,12 +239,12 @@ def _shown(message: LimitsMessage) -> str:
     safe = message.safe_limits
     return "\t".join(
         [
-            _hex(message.broker),
+            hexed(message.broker),
             *map(str, head),
             str(message.broker_started_at_ms),
             _list(ids),
-            _bits(message.limits.ravel()),
-            "-" if safe is None else _bits(safe.ravel()),
+            bits(message.limits.ravel()),
+            "-" if safe is None else bits(safe.ravel()),
             _list(removed),
         ]
     )
@@ -265,7 +259,7 @@ def _state(received: ReceivedLimits, steady_ms: int) -> str:
         ends = received.lease_ends_ms(np.array([0]), columns[[at]]).tolist()
         end = ends[0] if ends else NO_END
         head = f"{int(known[at])},{int(end < steady_ms)},{end},{seqs[at]}"
-        groups.append(f"{head},{_bits(limits[at])}")
+        groups.append(f"{head},{bits(limits[at])}")
     return "\t".join(groups)
 
 
@@ -348,11 +342,11 @@ def _report(random: Random) -> tuple[str, bytes]:
     applied = random.choice((None, (3, 2**40)))
     seqs = random.choices([-1, 5, 2**40], k=count)
     every = random.choice((0, 12))
-    words = [_hex("b1"), str(STARTED_MS), str(random.randrange(2**40)), "5000"]
+    words = [hexed("b1"), str(STARTED_MS), str(random.randrange(2**40)), "5000"]
     words += ["", ""] if applied is None else map(str, applied)
-    words += [str(every), _list(seqs), ",".join(map(_hex, groups))]
+    words += [str(every), _list(seqs), ",".join(map(hexed, groups))]
     words += [
-        f"{kind}:{name}:{_bits(values)}"
+        f"{kind}:{name}:{bits(values)}"
         for kind, column in columns.items()
         for name, values in zip(DIMENSIONS, column.T, strict=True)
     ]
@@ -374,15 +368,5 @@ def _canonical(report: bytes) -> bytes:
     return parsed
 
 
-def _hex(text: str) -> str:
-    return text.encode().hex()
-
-
 def _list(numbers: Iterable[int]) -> str:
     return ",".join(str(int(number)) for number in numbers)
-
-
-def _bits(values: Iterable[float]) -> str:
-    """The bits of doubles in hex, without zeros in front."""
-    column = np.array([*values], np.float64).view(np.uint64)
-    return ",".join(f"{bits:x}" for bits in column.tolist())

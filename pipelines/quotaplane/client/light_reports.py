@@ -1,10 +1,8 @@
 """Light reports: which groups a broker names in its next report, as little changed in the others.
 
 The rule is PIP-82's: a group is named when its usage changed significantly, and each one once in
-``named_every`` reports. After a change it is named in some more, as the control plane learns from
-several windows what is wanted, and how little usage varies. Named are, too: a group that its limit
-holds back, as others may have to give it some of theirs; one that is above its limit, for audits;
-and one whose limit changed, as the control plane waits for the acknowledgement.
+``named_every`` reports. docs/reference/wire.md, Light reports, has the whole rule and why; the
+plugin for Kafka (LightRule.java) names the same groups in the same reports.
 """
 
 from __future__ import annotations

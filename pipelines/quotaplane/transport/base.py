@@ -167,6 +167,7 @@ class Transport(Protocol):
         """Send attachments: each message takes the place of the one before it with its key.
 
         Raises:
+            MessageTooLargeError: the topic does not take one of them, and may lack others.
             TransportError: as ``publish``.
         """
 

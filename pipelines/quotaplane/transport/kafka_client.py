@@ -10,14 +10,19 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from quotaplane.errors import ConfigError, TransportError
+from quotaplane.errors import ConfigError, MessageTooLargeError, TransportError
 from quotaplane.settings import KafkaTransport
 from quotaplane.transport.base import READ_AGAIN
 from quotaplane.transport.kafka_options import client_options
 
 try:
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.errors import CorruptRecordError, KafkaError, KafkaTimeoutError
+    from kafka.errors import (
+        CorruptRecordError,
+        KafkaError,
+        KafkaTimeoutError,
+        MessageSizeTooLargeError,
+    )
 except ImportError:
     raise ConfigError(
         "transport.kind: kafka needs kafka-python; install it with `pip install quotaplane[kafka]`"
@@ -79,11 +84,15 @@ class KafkaOutbox:
             self._open().flush(timeout=self._settings.publish_timeout_s + 1)
         for (topic, key, value, _), future in futures:
             if not future.succeeded():
-                why = type(future.exception).__name__
-                raise TransportError(
+                what = (
                     f"Kafka at {self._settings.bootstrap_servers}: topic {topic!r} did not accept "
-                    f"{len(value)} bytes for {key!r}: {why}"
+                    f"{len(value)} bytes for {key!r}: {type(future.exception).__name__}"
                 )
+                if isinstance(future.exception, MessageSizeTooLargeError):
+                    # Of all that were not sent yet kafka-python says the same.
+                    what += "; set its max.message.bytes (docs/operate/kafka.md, Topics)"
+                    raise MessageTooLargeError(what)
+                raise TransportError(what)
 
     def _discard(self) -> None:
         """Close a producer that failed, and drop its queued messages.

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import SecretStr
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import LIST_OF_TOPICS
@@ -27,14 +26,14 @@ from quotaplane.pulsar.client import (
     partitions_of,
 )
 from quotaplane.pulsar.message import Row
-from quotaplane.pulsar.options import REDACTED, Options
+from quotaplane.pulsar.options import REDACTED
 from quotaplane.pulsar.position import EARLIEST, Id
 from quotaplane.pulsar.producer import Outgoing, PulsarOutbox
 from quotaplane.pulsar.reader import TopicReader, is_before, last_position
 from quotaplane.pulsar.replay import read_between
 from quotaplane.pulsar.topics import is_compacted, last_entry, must_be_there, topic_partitions
-from quotaplane.settings import PulsarConnection, PulsarTransport
-from quotaplane.settings.transports import is_live, is_per_broker, pattern_of
+from quotaplane.settings import PulsarTransport
+from quotaplane.settings.transports import is_live, is_per_broker
 from quotaplane.transport.base import (
     PORTION_BYTES,
     PORTION_MESSAGES,
@@ -46,6 +45,7 @@ from quotaplane.transport.base import (
     redact,
     report_topic,
 )
+from quotaplane.transport.pulsar_options import reading_options, source_options, topics_pattern
 
 # Imported last, so that pulsar/client.py reports a missing package in one line.
 import pulsar  # isort: skip
@@ -61,10 +61,6 @@ READ_AGAIN_PATIENCE_S: Final = 2.0
 the next attempt follows soon."""
 
 _log = logging.getLogger(__name__)
-
-_PREFETCHED: Final = 64
-"""Messages that the client fetches ahead, per topic partition. It knows no bound in bytes, so this
-is one: 64 messages of at most 5 MB, unless the broker's ``maxMessageSize`` was changed."""
 
 
 class PulsarTopics:
@@ -342,15 +338,6 @@ def _polled(row: Row) -> Polled:
     return Polled(row.key or "", row.value or b"", f"{row.topic}@{row.message_id}")
 
 
-def reading_options(settings: PulsarTransport) -> Options:
-    """Options of our readers, from the settings."""
-    connection = {name: getattr(settings, name) for name in PulsarConnection.model_fields}
-    # The settings were checked as a whole when they were loaded.
-    return Options.model_validate(
-        {**connection, "allow_cleartext_secrets": True, "receiver_queue_size": _PREFETCHED}
-    )
-
-
 def _report_topics(client: pulsar.Client, settings: PulsarTransport) -> Sequence[str]:
     """The report topics; in place of a name with ``{broker}`` the first broker's.
 
@@ -360,7 +347,7 @@ def _report_topics(client: pulsar.Client, settings: PulsarTransport) -> Sequence
     (name, *_) = settings.report_topics
     if not is_per_broker(name):
         return settings.report_topics
-    pattern = reading_options(settings).model_copy(update=_pattern(name))
+    pattern = reading_options(settings).model_copy(update=topics_pattern(name))
     existing = topic_partitions(client, pattern)
     if not existing:
         raise TransportError(
@@ -368,39 +355,3 @@ def _report_topics(client: pulsar.Client, settings: PulsarTransport) -> Sequence
             "one broker's (docs/operate/pulsar.md says how) or correct the name"
         )
     return existing[:1]
-
-
-def _pattern(name: str) -> dict[str, str]:
-    """The option of the Data Source for a name with ``{broker}``."""
-    namespace, _, topic = name.rpartition("/")
-    return {"topics_pattern": f"{namespace}/{pattern_of([topic])}"}
-
-
-def source_options(settings: PulsarTransport) -> dict[str, str]:
-    """Options of our Data Source, from the settings."""
-    security = settings.security.model_dump(exclude_none=True, exclude={"oauth2"})
-    oauth2 = settings.security.oauth2
-    if oauth2 is not None:
-        values = oauth2.model_dump(exclude_none=True)
-        security |= {f"oauth2_{name}": value for name, value in values.items()}
-    names = settings.report_topics
-    topics = _pattern(names[0]) if is_per_broker(names[0]) else {"topics": ",".join(names)}
-    options = {
-        "service_url": settings.service_url,
-        "admin_url": settings.admin_url,
-        **topics,
-        "starting": settings.starting,
-        "max_messages_per_trigger": settings.max_reports_per_trigger,
-        "fail_on_data_loss": settings.fail_on_data_loss,
-        "timeout_s": settings.timeout_s,
-        "allow_cleartext_secrets": True,  # as in ``reading_options``
-        "receiver_queue_size": _PREFETCHED,
-        **security,
-    }
-    return {name: _text(value) for name, value in options.items() if value is not None}
-
-
-def _text(value: object) -> str:
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    return str(value).lower() if isinstance(value, bool) else str(value)

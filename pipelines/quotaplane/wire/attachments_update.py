@@ -12,11 +12,11 @@ from quotaplane.groups.attachable import PARTS, part_of
 from quotaplane.wire.pb.quotaplane_pb2 import AttachmentsUpdate
 from quotaplane.wire.reasons import shown
 from quotaplane.wire.report_own import FAMILY, SIGNED_LIMIT
-from quotaplane.wire.signatures import SigningKeys
+from quotaplane.wire.signatures import SIGNATURE_BYTES, SigningKeys
 
 ATTACHMENTS_HEAD: Final = FAMILY + b"A1"
 MAX_ATTACHMENTS_BYTES: Final = 2 * 1024 * 1024
-"""A longer message is refused unread, and not written."""
+"""A longer message is refused unread, and not written; with its signature."""
 MOST_NAMES: Final = 100_000
 """As ``limits.MOST_NAMES``."""
 _MAGIC: Final = int.from_bytes(ATTACHMENTS_HEAD[1:], "little")
@@ -43,7 +43,7 @@ def encode_attachments(message: AttachmentsMessage) -> bytes:
         InputError: readers would refuse it, as it has too many names or bytes.
     """
     value = AttachmentsUpdate(magic=_MAGIC, **message._asdict()).SerializeToString()
-    _check_size(value)
+    _check_size(value, SIGNATURE_BYTES)
     _check_count(len(message.names))
     return value
 
@@ -86,11 +86,11 @@ def decode_attachments(value: bytes, keys: SigningKeys | None = None) -> Attachm
     )
 
 
-def _check_size(value: bytes) -> None:
-    if len(value) > MAX_ATTACHMENTS_BYTES:
-        raise InputError(
-            f"AttachmentsUpdate of {len(value)} bytes (at most {MAX_ATTACHMENTS_BYTES})"
-        )
+def _check_size(value: bytes, more_bytes: int = 0) -> None:
+    """``more_bytes``: are still to come."""
+    most = MAX_ATTACHMENTS_BYTES - more_bytes
+    if len(value) > most:
+        raise InputError(f"AttachmentsUpdate of {len(value)} bytes (at most {most})")
 
 
 def _check_count(names: int) -> None:

@@ -21,7 +21,8 @@ from quotaplane.pulsar.position import EARLIEST, Id, Received, as_offset, from_t
 from quotaplane.pulsar.producer import check_columns
 from quotaplane.settings import PulsarConnection, PulsarTransport, Settings
 from quotaplane.transport import pulsar as transport_pulsar
-from quotaplane.transport.pulsar import PulsarLink, PulsarTopics, source_options
+from quotaplane.transport.pulsar import PulsarLink, PulsarTopics
+from quotaplane.transport.pulsar_options import source_options
 from tests.unit.pulsar.pulsar_cases import TOPIC, URL, FakeCluster, FakeSession
 from tests.unit.streams.shard_cases import job_settings
 

@@ -23,8 +23,7 @@ from quotaplane.server.change_log import ChangeLog, newest_of
 from quotaplane.server.guard import Guard
 from quotaplane.server.workers import Workers
 from quotaplane.settings import History
-from quotaplane.transport import pulsar as transport_pulsar
-from quotaplane.transport.pulsar import reading_options, source_options
+from quotaplane.transport.pulsar_options import PREFETCHED, reading_options, source_options
 from tests.histories import make_history
 from tests.unit.pulsar.test_pulsar_source import pulsar_settings
 from tests.unit.registry.groups_cases import quota
@@ -135,9 +134,9 @@ def test_an_executor_remembers_some_durations_of_moves() -> None:
 
 def test_our_readers_of_pulsar_fetch_few_messages_ahead() -> None:
     transport: Any = pulsar_settings().transport
-    assert reading_options(transport).receiver_queue_size == transport_pulsar._PREFETCHED
-    assert source_options(transport)["receiver_queue_size"] == str(transport_pulsar._PREFETCHED)
-    assert transport_pulsar._PREFETCHED * 5 * 1024 * 1024 <= 320 * 1024 * 1024
+    assert reading_options(transport).receiver_queue_size == PREFETCHED
+    assert source_options(transport)["receiver_queue_size"] == str(PREFETCHED)
+    assert PREFETCHED * 5 * 1024 * 1024 <= 320 * 1024 * 1024
 
 
 def feed_of(*rows_of_commits: int) -> ChangeFeed:

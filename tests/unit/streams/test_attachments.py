@@ -9,7 +9,7 @@ import pytest
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import ATTACHMENTS_TOPIC
-from quotaplane.errors import DeposedError, TransportError
+from quotaplane.errors import DeposedError, MessageTooLargeError, TransportError
 from quotaplane.groups.attachable import PARTS, part_of
 from quotaplane.model import Round
 from quotaplane.registry.attachments import attach
@@ -31,6 +31,7 @@ class Job:
     def __init__(self, history: History, last_seq: int | None = None, **given: Any) -> None:
         self.sent: list[list[Message]] = []
         self.fails: Exception | None = None
+        self.most_bytes = 1_000_000
         self.deposed = False
         self.said: list[str] = []
         self.now_s = 0.0
@@ -52,6 +53,8 @@ class Job:
     def publish_attachments(self, messages: Sequence[Message]) -> None:
         if self.fails is not None:
             raise self.fails
+        if any(len(value) > self.most_bytes for _, value in messages):
+            raise MessageTooLargeError("topic 'a': set its max.message.bytes")
         self.sent.append([*messages])
 
     def _still_leads(self) -> None:
@@ -131,13 +134,39 @@ def test_a_failure_is_said_and_tried_again_later_with_all_that_was_not_sent(
     assert job.round(3) == {}
 
 
-def test_what_is_too_large_leaves_the_job_running(
+ALICE, ACME = part_of("user=alice"), part_of("tenant=acme")
+
+
+def test_a_part_that_is_too_large_does_not_stop_the_others(
     attached: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quotaplane.wire.attachments_update.MOST_NAMES", 0)
     job = Job(attached)
-    assert job.round(0) == {}
-    assert job.conditions.items(ATTACHMENTS_TOPIC) == {""}
+    assert [*job.round(0)] == [part for part in range(PARTS) if part not in (ALICE, ACME)]
+    assert job.conditions.items(ATTACHMENTS_TOPIC) == {f"part {ALICE}", f"part {ACME}"}
+    (line,) = job.said
+    assert f"part {ALICE} is too large" in line
+    assert "AttachmentsUpdate: 1 names (at most 0)" in line
+    assert "brokers go by the earlier one" in line
+    assert job.round(1) == {}, "once is enough, until it changes"
+    attach(attached, "tenant", "acme", None, "ann")
+    assert [*job.round(2)] == [ACME]
+    assert job.conditions.items(ATTACHMENTS_TOPIC) == {f"part {ALICE}"}
+    monkeypatch.undo()
+    job.now_s = 600.0
+    assert len(job.round(3)) == PARTS
+    assert job.said[1:] == ["attachments topic: over after 600 s"]
+
+
+def test_a_part_that_the_topic_refuses_does_not_stop_the_others(attached: History) -> None:
+    job = Job(attached)
+    job.most_bytes = 30  # parts without names have 12
+    sent = job.round(0)
+    assert [*sent] == [part for part in range(PARTS) if part not in (ALICE, ACME)]
+    assert job.conditions.items(ATTACHMENTS_TOPIC) == {f"part {ALICE}", f"part {ACME}"}
+    assert "set its max.message.bytes" in job.said[0]
+    assert job.round(1) == {}
+    assert job.now_s == 0.0, "nothing waits for another attempt"
 
 
 def test_a_deposed_job_publishes_nothing(attached: History) -> None:

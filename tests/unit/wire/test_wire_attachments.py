@@ -96,7 +96,15 @@ def test_what_readers_would_refuse_is_not_written() -> None:
     many = tuple(f"user={number}" for number in range(MOST_NAMES + 1))
     for sent, text in (
         (message(names=many, groups=("g",) * len(many)), "100001 names"),
-        (message(groups=("g" * MAX_ATTACHMENTS_BYTES,)), "at most 2097152"),
+        (message(groups=("g" * MAX_ATTACHMENTS_BYTES,)), "at most 2097101"),
     ):
         with pytest.raises(InputError, match=text):
             encode_attachments(sent)
+
+
+def test_the_largest_message_has_room_for_a_signature() -> None:
+    more = MAX_ATTACHMENTS_BYTES - SIGNATURE_BYTES - len(encode_attachments(message(groups=("",))))
+    largest = message(groups=("g" * (more - 2),))  # two more bytes of its length
+    signed = KEYS.sign(encode_attachments(largest))
+    assert len(signed) == MAX_ATTACHMENTS_BYTES
+    assert decode_attachments(signed, KEYS) == largest

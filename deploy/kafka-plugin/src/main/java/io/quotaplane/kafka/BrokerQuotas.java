@@ -13,6 +13,7 @@ import io.quotaplane.kafka.usage.UsageMeter;
 import io.quotaplane.kafka.wire.AttachmentsMessage;
 import io.quotaplane.kafka.wire.LimitsMessage;
 import java.util.EnumSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
@@ -26,6 +27,9 @@ public final class BrokerQuotas {
 
     private static final long FORGET_EVERY_REPORTS = 100;
 
+    /** Groups that one tick looks at. */
+    private static final int MOST_LOOKS = 2000;
+
     private final PluginSettings settings;
     private final ReceivedLimits received;
     private final Attachments attachments = new Attachments();
@@ -33,7 +37,7 @@ public final class BrokerQuotas {
     private final UsageMeter meter;
     private final ReportBuilder reports;
     private long attachmentsVersion = -1;
-    private boolean isNews;
+    private long ticks;
     private volatile Map<String, GroupUsage> lastUsage = Map.of();
     private volatile long newestIssuedMs = Long.MIN_VALUE;
     private volatile long overOnArrival;
@@ -64,7 +68,6 @@ public final class BrokerQuotas {
         }
         newestIssuedMs = Math.max(newestIssuedMs, message.issuedOn(wallNowMs, steadyNowMs));
         received.apply(message, wallNowMs, steadyNowMs);
-        isNews = true;
     }
 
     /** Take in a message; clients belong to their new groups after the next tick. */
@@ -74,17 +77,26 @@ public final class BrokerQuotas {
 
     /** Put in force what holds now, and look at the rates. */
     public Changes tick(long steadyNowMs, Rates rates) {
-        meter.tick(steadyNowMs, rates, limits);
+        List<String> looked = inTurn(rates);
+        meter.tick(steadyNowMs, looked, rates, limits);
         long version = attachments.version();
         boolean isOther = version != attachmentsVersion;
-        Changes changes = limits.tick(attachments.groups(), steadyNowMs, isNews, rates);
-        isNews = false;
+        Changes changes = limits.tick(attachments.groups(), steadyNowMs, looked, rates);
         attachmentsVersion = version;
         if (!isOther) {
             return changes;
         }
         // A group's own bucket may be out of use, so all limits are looked at again.
         return new Changes(EnumSet.allOf(QuotaKind.class), true);
+    }
+
+    /** Groups that were in use in the last hour; of very many a part in each tick. */
+    private List<String> inTurn(Rates rates) {
+        int turns = 1 + rates.tags().size() / MOST_LOOKS;
+        ticks++;
+        return rates.tags().stream()
+                .filter(tag -> Math.floorMod(tag.hashCode() + ticks, turns) == 0)
+                .toList();
     }
 
     /** The next report: what was used since the last one. */

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.quotaplane.kafka.attachments.Scope;
 import io.quotaplane.kafka.limits.FakeRates;
 import io.quotaplane.kafka.settings.PluginSettings;
 import io.quotaplane.kafka.wire.AttachmentsMessage;
@@ -15,6 +16,7 @@ import io.quotaplane.kafka.wire.LimitsMessage;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
 class BrokerQuotasTest {
@@ -91,6 +93,24 @@ class BrokerQuotasTest {
         assertEquals(50_000, quotas.limits().limit("g", PRODUCE));
         quotas.tick(100 + LEASE_MS + 1, rates);
         assertEquals(Double.POSITIVE_INFINITY, quotas.limits().limit("g", PRODUCE));
+    }
+
+    @Test
+    void ofManyGroupsInUseATickLooksAtAPart() {
+        List<String> names = IntStream.range(0, 5000).mapToObj(n -> "client=" + n).toList();
+        quotas.receive(new AttachmentsMessage(0, 1, 1, 0, names, names));
+        names.forEach(name -> rates.use(Scope.encode(name), PRODUCE, 1));
+        quotas.tick(200, rates);
+        int ofAll = 2 * 5000;
+        for (int round = 0; round < 2; round++) {
+            rates.looks = 0;
+            for (int tick = 0; tick < 3; tick++) {
+                int before = rates.looks;
+                quotas.tick(400, rates);
+                assertTrue(rates.looks - before < ofAll / 2, "as many as " + rates.looks);
+            }
+            assertEquals(ofAll, rates.looks);
+        }
     }
 
     @Test

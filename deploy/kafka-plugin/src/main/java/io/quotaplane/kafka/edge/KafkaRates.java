@@ -32,22 +32,18 @@ public final class KafkaRates implements Rates {
     private final LongSupplier clockMs;
     private long lookedMs = Long.MIN_VALUE / 2;
 
-    private static final class Group {
+    private final class Group {
         /** What is recorded in all buckets of the group's clients, by kind. */
         final List<Map<KafkaMetric, RecordedAmounts>> buckets =
-                QuotaKind.ALL.stream().map(Group::none).toList();
+                QuotaKind.ALL.stream().map(KafkaRates::none).toList();
 
         /** The bucket that the limit is for, by kind. */
-        final Map<QuotaKind, KafkaMetric> limited = new ConcurrentHashMap<>();
+        final Map<QuotaKind, Bucket> limited = new ConcurrentHashMap<>();
 
         /** Written by the thread that looks. */
         final double[] amounts = new double[QuotaKind.COUNT];
 
         volatile KafkaMetric tokens;
-
-        private static Map<KafkaMetric, RecordedAmounts> none(QuotaKind kind) {
-            return new ConcurrentHashMap<>();
-        }
 
         void add(QuotaKind kind, KafkaMetric metric) {
             boolean isShared = !metric.metricName().tags().containsKey(BuiltInQuotas.USER_TAG);
@@ -55,7 +51,7 @@ public final class KafkaRates implements Rates {
                 var amounts = new RecordedAmounts(metric, TopicThread.steadyMs());
                 buckets.get(kind.ordinal()).putIfAbsent(metric, amounts);
                 if (isShared) {
-                    limited.put(kind, metric);
+                    limited.put(kind, new Bucket(kind, metric, amounts));
                 }
             } else if (isShared) {
                 tokens = metric;
@@ -65,10 +61,14 @@ public final class KafkaRates implements Rates {
         /** Returns whether nothing is left. */
         boolean remove(QuotaKind kind, KafkaMetric metric) {
             buckets.get(kind.ordinal()).remove(metric);
-            limited.remove(kind, metric);
+            limited.computeIfPresent(kind, (any, it) -> it.metric == metric ? null : it);
             tokens = tokens == metric ? null : tokens;
             return tokens == null && buckets.stream().allMatch(Map::isEmpty);
         }
+    }
+
+    private static Map<KafkaMetric, RecordedAmounts> none(QuotaKind kind) {
+        return new ConcurrentHashMap<>();
     }
 
     /**
@@ -150,10 +150,7 @@ public final class KafkaRates implements Rates {
     @Override
     public Limited limited(String tag, QuotaKind kind) {
         Group group = byTag.get(tag);
-        KafkaMetric metric = group == null ? null : group.limited.get(kind);
-        RecordedAmounts amounts =
-                metric == null ? null : group.buckets.get(kind.ordinal()).get(metric);
-        return amounts == null ? null : new Bucket(kind, metric, amounts);
+        return group == null ? null : group.limited.get(kind);
     }
 
     private final class Bucket implements Limited {

@@ -28,12 +28,10 @@ final class GroupLimits {
 
     final List<WakingLimit> waking = QuotaKind.ALL.stream().map(kind -> new WakingLimit()).toList();
 
-    /** Version that the targets came from, and the last one that was wholly in force; -1: none. */
-    long targetEpoch = -1;
+    /** Version that the targets came from, and the last one that was wholly in force; null: none. */
+    ReceivedLimits.Version targetVersion;
 
-    long targetSeq = -1;
-    long appliedEpoch = -1;
-    long appliedSeq = -1;
+    ReceivedLimits.Version applied;
 
     GroupLimits(String name) {
         this.name = name;

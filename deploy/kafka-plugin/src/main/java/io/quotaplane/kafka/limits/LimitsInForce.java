@@ -1,14 +1,16 @@
 package io.quotaplane.kafka.limits;
 
 import io.quotaplane.kafka.limits.GroupLimits.Source;
-import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.EnumSet;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
 
 /**
  * The limits that the broker holds the attached groups to: the received ones, cut in steps. One
@@ -20,10 +22,17 @@ public final class LimitsInForce {
     private final ReceivedLimits received;
     private final Bounds bounds;
     private final Map<String, GroupLimits> byTag = new ConcurrentHashMap<>();
+    private Map<Long, List<GroupLimits>> byId = Map.of();
     private Set<String> attached = Set.of();
-    private List<GroupLimits> cut = new ArrayList<>();
+
+    /** Limits that are not at their targets yet. */
+    private Set<GroupLimits> cut = new HashSet<>();
+
     private long nextEndMs = NEVER;
     private long lastMs;
+
+    /** False: the last tick failed, and nobody knows what it changed. */
+    private boolean isDone = true;
 
     public LimitsInForce(ReceivedLimits received, Bounds bounds) {
         this.received = received;
@@ -51,7 +60,8 @@ public final class LimitsInForce {
     /** The seq of the limits that hold wholly, if it is of an epoch; else -1. */
     public long appliedSeq(String tag, long epoch) {
         GroupLimits group = byTag.get(tag);
-        return group == null || group.appliedEpoch != epoch ? -1 : group.appliedSeq;
+        boolean isOfIt = group != null && group.applied != null && group.applied.epoch() == epoch;
+        return isOfIt ? group.applied.seq() : -1;
     }
 
     /** Tags of the attached groups. */
@@ -61,9 +71,7 @@ public final class LimitsInForce {
 
     /** Ids of the attached groups. */
     public Set<Long> ids() {
-        Set<Long> ids = new HashSet<>();
-        byTag.values().forEach(group -> ids.add(group.id));
-        return ids;
+        return byId.keySet();
     }
 
     /** A group's name by its tag; null: it is not attached. */
@@ -72,39 +80,50 @@ public final class LimitsInForce {
         return group == null ? null : group.name;
     }
 
+    /** An attached group's id. */
+    public long id(String tag) {
+        return byTag.get(tag).id;
+    }
+
     /** Number of attached groups without a known limit. */
     public int fallbacks() {
         return (int) byTag.values().stream().filter(g -> g.source == Source.FALLBACK).count();
     }
 
     /**
-     * Put in force what holds now.
+     * Put in force what holds now. Only groups that messages came for, those whose limits are on
+     * their way to the target and those that are looked at take time.
      *
      * @param groups all attached groups
      * @param nowMs on the steady clock
-     * @param isNews whether messages came since the last tick
+     * @param looked tags of groups that may have begun or ended to be idle
      */
-    public Changes tick(Set<String> groups, long nowMs, boolean isNews, Rates rates) {
-        Set<QuotaKind> changed = EnumSet.noneOf(QuotaKind.class);
-        boolean tags = false;
-        boolean isOther = !attached.equals(groups);
-        if (isOther) {
+    public Changes tick(Set<String> groups, long nowMs, Collection<String> looked, Rates rates) {
+        boolean isAnew = !isDone || !attached.equals(groups);
+        isDone = false;
+        if (isAnew) {
             attach(groups);
         }
-        if (isOther || isNews || nowMs > nextEndMs) {
-            nextEndMs = NEVER;
-            List<GroupLimits> all = new ArrayList<>(byTag.values());
-            for (GroupLimits group : all) {
-                if (aim(group, nowMs)) {
-                    tags = true;
-                    changed.addAll(QuotaKind.ALL);
-                }
-            }
-            cut = all;
+        boolean isOther = isAnew;
+        for (GroupLimits group : withNews(isAnew || nowMs > nextEndMs)) {
+            cut.add(group);
+            isOther |= aim(group, nowMs);
         }
-        tags |= stepAll(rates, nowMs, changed);
+        looked.stream().map(byTag::get).filter(Objects::nonNull).forEach(cut::add);
+        var kinds = isOther ? EnumSet.allOf(QuotaKind.class) : EnumSet.noneOf(QuotaKind.class);
+        boolean tags = stepAll(rates, nowMs, kinds);
         lastMs = nowMs;
-        return new Changes(changed, tags || isOther);
+        isDone = true;
+        return new Changes(kinds, tags || isOther);
+    }
+
+    private Collection<GroupLimits> withNews(boolean all) {
+        Set<Long> ids = received.takeNews();
+        if (all) {
+            nextEndMs = NEVER;
+            return byTag.values();
+        }
+        return ids.stream().flatMap(id -> byId.getOrDefault(id, List.of()).stream()).toList();
     }
 
     private void attach(Set<String> groups) {
@@ -117,6 +136,8 @@ public final class LimitsInForce {
         }
         byTag.keySet().retainAll(now.keySet());
         byTag.putAll(now);
+        byId = byTag.values().stream().collect(Collectors.groupingBy(group -> group.id));
+        cut.clear();
     }
 
     /** Find a group's targets; returns whether it began or ended to be without known limits. */
@@ -135,9 +156,7 @@ public final class LimitsInForce {
         }
         group.target = target;
         group.safe = safe;
-        ReceivedLimits.Version newest = received.acknowledged();
-        group.targetEpoch = newest == null ? -1 : newest.epoch();
-        group.targetSeq = newest == null ? -1 : received.acknowledgedSeq(group.id);
+        group.targetVersion = received.version(group.id);
         return (group.source == Source.FALLBACK) != (before == Source.FALLBACK);
     }
 
@@ -164,11 +183,10 @@ public final class LimitsInForce {
     private boolean stepAll(Rates rates, long nowMs, Set<QuotaKind> changed) {
         double elapsedS = (nowMs - lastMs) / 1000.0;
         boolean tags = false;
-        List<GroupLimits> onTheWay = new ArrayList<>();
+        Set<GroupLimits> onTheWay = new HashSet<>();
         for (GroupLimits group : cut) {
             double[] next = new double[QuotaKind.COUNT];
             boolean isThere = true;
-            boolean isWaking = false;
             for (QuotaKind kind : QuotaKind.ALL) {
                 int at = kind.ordinal();
                 double now = group.inForce[at];
@@ -181,7 +199,6 @@ public final class LimitsInForce {
                 }
                 next[at] = limit;
                 isThere &= limit == aim;
-                isWaking |= aim != group.target[at];
                 if (limit != now) {
                     changed.add(kind);
                     tags |= Double.isInfinite(limit) != Double.isInfinite(now);
@@ -189,10 +206,8 @@ public final class LimitsInForce {
             }
             group.inForce = next;
             if (isThere) {
-                group.appliedEpoch = group.targetEpoch;
-                group.appliedSeq = group.targetSeq;
-            }
-            if (isWaking || !isThere) {
+                group.applied = group.targetVersion;
+            } else {
                 onTheWay.add(group);
             }
         }

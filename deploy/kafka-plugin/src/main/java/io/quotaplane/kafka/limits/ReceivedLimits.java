@@ -4,6 +4,7 @@ import io.quotaplane.kafka.wire.Dimension;
 import io.quotaplane.kafka.wire.LimitsMessage;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
 
@@ -13,7 +14,13 @@ import java.util.Set;
  */
 public final class ReceivedLimits {
     /** A version of limits; the greater epoch is newer, in the same epoch the greater seq. */
-    public record Version(long epoch, long seq) {}
+    public record Version(long epoch, long seq) {
+        private static final Version NONE = new Version(-1, -1);
+
+        private boolean isNewerThan(Version other) {
+            return epoch > other.epoch || epoch == other.epoch && seq > other.seq;
+        }
+    }
 
     /** Most groups, some 60 MB; limits of further ones are not used until others are forgotten. */
     public static final int MOST_GROUPS = 200_000;
@@ -25,6 +32,7 @@ public final class ReceivedLimits {
     private final double unset;
     private final double unsetSafe;
     private final Map<Long, Entry> entries = new HashMap<>();
+    private Set<Long> news = new HashSet<>();
     private long unused;
     private Version newest;
     private boolean isNewestKnown = true;
@@ -48,27 +56,25 @@ public final class ReceivedLimits {
         private final double[] limit = new double[Dimension.COUNT];
         private final double[] safe = new double[Dimension.COUNT];
         private long untilMs = NO_END;
-        private long epoch = -1;
-        private long seq = -1;
+        private Version version = Version.NONE;
         private boolean isRemoved;
 
         private void stamp(Arrival arrival, boolean removed) {
-            epoch = arrival.epoch;
-            seq = arrival.seq;
+            version = arrival.version;
             untilMs = arrival.untilMs;
             isRemoved = removed;
         }
     }
 
     /** A message's version, its lease end, and now, both on the steady clock. */
-    private record Arrival(long epoch, long seq, long untilMs, long nowMs) {
+    private record Arrival(Version version, long untilMs, long nowMs) {
         /** Whether it replaces what an entry has: a lease that is not over beats one that is. */
         boolean beats(Entry entry) {
-            boolean isNewer = epoch > entry.epoch || epoch == entry.epoch && seq > entry.seq;
+            boolean isNewer = version.isNewerThan(entry.version);
             boolean isOver = entry.untilMs < nowMs;
             return untilMs >= nowMs
                     ? isNewer || isOver
-                    : isNewer && (isOver || entry.epoch < 0);
+                    : isNewer && (isOver || entry.version == Version.NONE);
         }
     }
 
@@ -87,7 +93,8 @@ public final class ReceivedLimits {
             return 0;
         }
         long untilMs = message.issuedOn(wallNowMs, steadyNowMs) + message.leaseMs();
-        var arrival = new Arrival(message.epoch(), message.seq(), untilMs, steadyNowMs);
+        var version = new Version(message.epoch(), message.seq());
+        var arrival = new Arrival(version, untilMs, steadyNowMs);
         isNewestKnown = false;
         int changed = list(message, arrival);
         return changed + remove(message, arrival);
@@ -106,18 +113,21 @@ public final class ReceivedLimits {
             if (beaten[at] != null) {
                 set(beaten[at], message, at);
                 beaten[at].stamp(arrival, false);
+                news.add(message.groupIds()[at]);
             }
         }
         return changed;
     }
 
     private int remove(LimitsMessage message, Arrival arrival) {
+        Entry[] beaten = beaten(message.removedGroupIds(), arrival);
         int removed = 0;
-        for (Entry entry : beaten(message.removedGroupIds(), arrival)) {
-            if (entry != null) {
-                Arrays.fill(entry.limit, unset);
-                Arrays.fill(entry.safe, unset);
-                entry.stamp(arrival, true);
+        for (int at = 0; at < beaten.length; at++) {
+            if (beaten[at] != null) {
+                Arrays.fill(beaten[at].limit, unset);
+                Arrays.fill(beaten[at].safe, unset);
+                beaten[at].stamp(arrival, true);
+                news.add(message.removedGroupIds()[at]);
                 removed++;
             }
         }
@@ -173,6 +183,13 @@ public final class ReceivedLimits {
         }
     }
 
+    /** Ids of the groups that messages listed or removed since the last call. */
+    public Set<Long> takeNews() {
+        Set<Long> taken = news;
+        news = new HashSet<>();
+        return taken;
+    }
+
     /** A group's limit in force per second: infinity is unlimited. */
     public double limit(long groupId, Dimension dimension, long steadyNowMs) {
         Entry entry = entries.get(groupId);
@@ -207,10 +224,8 @@ public final class ReceivedLimits {
         if (!isNewestKnown) {
             newest = null;
             for (Entry entry : entries.values()) {
-                if (newest == null
-                        || entry.epoch > newest.epoch
-                        || entry.epoch == newest.epoch && entry.seq > newest.seq) {
-                    newest = new Version(entry.epoch, entry.seq);
+                if (newest == null || entry.version.isNewerThan(newest)) {
+                    newest = entry.version;
                 }
             }
             isNewestKnown = true;
@@ -218,10 +233,10 @@ public final class ReceivedLimits {
         return newest;
     }
 
-    /** The seq of the group's limit, if its epoch is that of {@code acknowledged}; else -1. */
-    public long acknowledgedSeq(long groupId) {
+    /** The version of the group's limit; null without any. */
+    public Version version(long groupId) {
         Entry entry = entries.get(groupId);
-        return entry == null || entry.epoch != acknowledged().epoch ? -1 : entry.seq;
+        return entry == null ? null : entry.version;
     }
 
     /** How often a limit was not used, as there were {@code MOST_GROUPS} already. */

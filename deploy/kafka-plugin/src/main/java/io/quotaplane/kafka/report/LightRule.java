@@ -4,22 +4,21 @@ import io.quotaplane.kafka.limits.QuotaKind;
 import io.quotaplane.kafka.usage.GroupUsage;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.SortedMap;
 
 /**
  * Which groups a report names: those that changed, and each one at least once in so many reports.
  * Not for several threads at once.
  *
- * <p>It is the rule of quotaplane.client.light_reports. A usage changed if it differs by more than 5
- * percent from the one reported last, or became 0 or was; after that the group is named in 32 reports,
- * as the job learns from several windows what is wanted. Named are, too: a group that is throttled, as
- * others may have to give it some of theirs; one above its limit; and one whose limit changed, with
- * strict transitions also if it is a newer version of the same.
+ * <p>docs/reference/wire.md, Light reports, has the rule; quotaplane.client.light_reports names the
+ * same groups in the same reports.
  */
 public final class LightRule {
+    /** Part of a rate by which it may change without being reported again. */
     private static final double SIGNIFICANT = 0.05;
 
     /** Reports that name a group after it changed. */
@@ -41,17 +40,32 @@ public final class LightRule {
      * @param seq of the limits in force; -1: they are not of the newest epoch
      * @param limits in force by kind; NaN: not known
      */
-    public record State(GroupUsage usage, long seq, double[] limits) {}
+    public record State(long id, GroupUsage usage, long seq, double[] limits) {
+        /** It is not this broker's any more. */
+        private State left() {
+            double[] unknown = new double[QuotaKind.COUNT];
+            Arrays.fill(unknown, Double.NaN);
+            return new State(id, GroupUsage.NONE, -1, unknown);
+        }
+    }
 
     /** What reports said of a group. */
     private static final class Said {
         /** Null: none named it. */
         State state;
 
+        /** Number of the last one; those that waited longest come first. */
         long report;
 
         /** Reports since it changed. */
-        int quiet = Integer.MAX_VALUE - 1;
+        int quiet;
+
+        /** The report that said it may be lost. */
+        boolean isLost;
+
+        Said(int quiet) {
+            this.quiet = quiet;
+        }
     }
 
     public LightRule(int namedEvery, boolean strict) {
@@ -65,63 +79,81 @@ public final class LightRule {
     }
 
     /**
-     * The groups to name in the next report.
+     * The groups to name in the next report, and what to say of them; one that left the broker is
+     * among them once.
      *
      * @param states by group
      * @param report number of the report
      * @param mostBytes that the named groups may take; those beyond it come with the next reports
      */
-    public List<String> named(SortedMap<String, State> states, long report, long mostBytes) {
-        last.keySet().retainAll(states.keySet());
-        List<String> named = new ArrayList<>();
-        List<String> changed = new ArrayList<>();
+    public Map<String, State> named(Map<String, State> states, long report, long mostBytes) {
+        Map<String, State> named = left(states);
+        List<String> due = new ArrayList<>();
         states.forEach(
                 (group, state) -> {
-                    Said said = last.computeIfAbsent(group, any -> new Said());
-                    if (isNews(said, state)) {
-                        changed.add(group);
-                    } else if (isDue(group, said, report)) {
-                        named.add(group);
+                    Said said = last.computeIfAbsent(group, any -> new Said(settled));
+                    if (isNews(said, state) || isInTurn(said, state, report)) {
+                        due.add(group);
                     }
                 });
-        named.addAll(changed);
-        List<String> first = named.subList(0, fitting(named, mostBytes));
-        for (String group : first) {
-            Said said = last.get(group);
-            said.state = states.get(group);
-            said.report = report;
-        }
-        return List.copyOf(first);
+        due.sort(Comparator.comparingLong(group -> last.get(group).report));
+        due.forEach(group -> named.put(group, states.get(group)));
+        keepFitting(named, mostBytes);
+        named.forEach((group, state) -> say(group, state, report, states.containsKey(group)));
+        return named;
     }
 
-    private static int fitting(List<String> groups, long mostBytes) {
+    private Map<String, State> left(Map<String, State> states) {
+        Map<String, State> left = new LinkedHashMap<>();
+        last.entrySet()
+                .removeIf(it -> it.getValue().state == null && !states.containsKey(it.getKey()));
+        last.forEach(
+                (group, said) -> {
+                    if (!states.containsKey(group)) {
+                        left.put(group, said.state.left());
+                    }
+                });
+        return left;
+    }
+
+    private static void keepFitting(Map<String, State> groups, long mostBytes) {
         long bytes = 0;
-        for (int count = 0; count < groups.size(); count++) {
-            bytes += BYTES_OF_VALUES + (long) MOST_BYTES_OF_CHAR * groups.get(count).length();
+        for (var names = groups.keySet().iterator(); names.hasNext(); ) {
+            bytes += BYTES_OF_VALUES + (long) MOST_BYTES_OF_CHAR * names.next().length();
             if (bytes > mostBytes) {
-                return count;
+                names.remove();
             }
         }
-        return groups.size();
     }
 
-    /** Reports were lost: all groups are named anew. */
-    public void forget() {
-        last.clear();
+    private void say(String group, State state, long report, boolean stays) {
+        if (!stays) {
+            last.remove(group);
+            return;
+        }
+        Said said = last.get(group);
+        said.state = state;
+        said.report = report;
+        said.isLost = false;
     }
 
-    /** Groups take turns by their names, so that those that came together are not due together. */
-    private boolean isDue(String group, Said before, long report) {
-        boolean isTurn = Math.floorMod(report + group.hashCode(), namedEvery) == 0;
-        return isTurn || report - before.report >= namedEvery;
+    /** Reports were lost: the next ones name all groups. */
+    public void reportsLost() {
+        last.values().forEach(said -> said.isLost = true);
+    }
+
+    /** Groups take turns by their ids; one that did not fit in its turn comes after it. */
+    private boolean isInTurn(Said said, State now, long report) {
+        boolean isTurn = Math.floorMod(report - now.id, namedEvery) == 0;
+        return isTurn || report - said.report >= namedEvery;
     }
 
     private boolean isNews(Said said, State now) {
-        if (said.state == null) {
-            return true;
-        }
-        said.quiet = isChanged(said.state.usage, now) ? 0 : Math.min(said.quiet + 1, settled);
-        return said.quiet < settled
+        GroupUsage before = said.state == null ? GroupUsage.NONE : said.state.usage;
+        said.quiet = isChanged(before, now) ? 0 : Math.min(said.quiet + 1, settled);
+        return said.state == null
+                || said.isLost
+                || said.quiet < settled
                 || !Arrays.equals(said.state.limits, now.limits)
                 || strict && said.state.seq != now.seq;
     }

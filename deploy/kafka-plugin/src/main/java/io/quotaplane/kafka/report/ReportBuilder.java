@@ -5,16 +5,16 @@ import io.quotaplane.kafka.limits.QuotaKind;
 import io.quotaplane.kafka.limits.ReceivedLimits;
 import io.quotaplane.kafka.usage.GroupUsage;
 import io.quotaplane.kafka.wire.UsageReport;
+import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.SortedMap;
-import java.util.TreeMap;
 import java.util.function.ToDoubleFunction;
 
 /** Makes a broker's usage reports, numbered. Not for several threads at once. */
 public final class ReportBuilder {
     /** Each group is in one of so many reports, also if nothing of it changed. */
-    public static final int NAMED_EVERY = 10;
+    public static final int NAMED_EVERY = 16;
 
     /** Of the groups in one report: producers send, and topics take, 1 MB at most. */
     private static final long MOST_BYTES = 900_000;
@@ -39,7 +39,7 @@ public final class ReportBuilder {
 
     /** Reports were lost: the next ones name all groups. */
     public void nameAll() {
-        rule.forget();
+        rule.reportsLost();
     }
 
     /**
@@ -54,26 +54,30 @@ public final class ReportBuilder {
             LimitsInForce limits,
             ReceivedLimits.Version applied) {
         sequence++;
-        SortedMap<String, LightRule.State> states = new TreeMap<>();
+        Map<String, LightRule.State> states = new HashMap<>();
         for (String tag : limits.tags()) {
             long seq = applied == null ? -1 : limits.appliedSeq(tag, applied.epoch());
             GroupUsage used = usage.getOrDefault(tag, GroupUsage.NONE);
-            states.put(limits.name(tag), new LightRule.State(used, seq, inForce(tag, limits)));
+            states.put(
+                    limits.name(tag),
+                    new LightRule.State(limits.id(tag), used, seq, inForce(tag, limits)));
         }
-        List<String> groups = rule.named(states, sequence, MOST_BYTES);
+        Map<String, LightRule.State> named = rule.named(states, sequence, MOST_BYTES);
+        List<String> groups = List.copyOf(named.keySet());
         UsageReport report =
                 new UsageReport(broker, startedAtMs, sequence, windowMs, groups)
                         .namedEvery(NAMED_EVERY);
+        var values = named.values();
         for (QuotaKind kind : QuotaKind.ALL) {
             int at = kind.ordinal();
-            report.usage(kind.dimension, column(groups, g -> states.get(g).usage().used()[at]));
+            report.usage(kind.dimension, column(values, value -> value.usage().used()[at]));
             report.throttled(
-                    kind.dimension, column(groups, g -> states.get(g).usage().throttled()[at]));
-            report.limits(kind.dimension, column(groups, g -> states.get(g).limits()[at]));
+                    kind.dimension, column(values, value -> value.usage().throttled()[at]));
+            report.limits(kind.dimension, column(values, value -> value.limits()[at]));
         }
         if (applied != null) {
             report.applied(applied.epoch(), applied.seq());
-            report.appliedSeqs(groups.stream().mapToLong(g -> states.get(g).seq()).toArray());
+            report.appliedSeqs(values.stream().mapToLong(LightRule.State::seq).toArray());
         }
         return report.encode();
     }
@@ -93,7 +97,7 @@ public final class ReportBuilder {
     }
 
     private static double[] column(
-            List<String> groups, ToDoubleFunction<String> value) {
-        return groups.stream().mapToDouble(value).toArray();
+            Collection<LightRule.State> values, ToDoubleFunction<LightRule.State> value) {
+        return values.stream().mapToDouble(value).toArray();
     }
 }

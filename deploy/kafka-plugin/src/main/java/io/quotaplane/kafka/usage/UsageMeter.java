@@ -3,6 +3,7 @@ package io.quotaplane.kafka.usage;
 import io.quotaplane.kafka.limits.LimitsInForce;
 import io.quotaplane.kafka.limits.QuotaKind;
 import io.quotaplane.kafka.limits.Rates;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -17,12 +18,8 @@ import java.util.Map;
  * much they want: they count as if they wanted twice as much.
  */
 public final class UsageMeter {
-    /** Groups that one tick looks at. */
-    private static final int MOST_LOOKS = 2000;
-
     private final Map<String, Group> groups = new HashMap<>();
     private long sinceMs;
-    private long ticks;
 
     private static final class Group {
         final double[] amounts = new double[QuotaKind.COUNT];
@@ -39,15 +36,11 @@ public final class UsageMeter {
         this.sinceMs = nowMs;
     }
 
-    /** Look whose clients are muted; of very many groups at a part in turn. */
-    public void tick(long nowMs, Rates rates, LimitsInForce limits) {
-        int turns = 1 + rates.tags().size() / MOST_LOOKS;
-        ticks++;
-        for (String tag : rates.tags()) {
-            if (Math.floorMod(tag.hashCode() + ticks, turns) == 0) {
-                Group group = groups.computeIfAbsent(tag, any -> new Group(sinceMs));
-                look(tag, group, nowMs, rates, limits);
-            }
+    /** Look which of the groups' clients are muted. */
+    public void tick(long nowMs, Collection<String> tags, Rates rates, LimitsInForce limits) {
+        for (String tag : tags) {
+            Group group = groups.computeIfAbsent(tag, any -> new Group(sinceMs));
+            look(tag, group, nowMs, rates, limits);
         }
     }
 

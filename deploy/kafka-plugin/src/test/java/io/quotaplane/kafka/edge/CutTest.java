@@ -44,7 +44,6 @@ class CutTest {
     private KafkaMetric metric;
     private int samples;
     private long seq;
-    private boolean isNews;
     private long mutedUntilMs;
     private long longestMs;
 
@@ -53,7 +52,7 @@ class CutTest {
         rates = new KafkaRates(windows + 1, time::milliseconds);
         limits = new LimitsInForce(received, new Bounds(false, 10_000, 5, windows + 1, -1, 0));
         limit(BEFORE);
-        limits.tick(Set.of("g"), time.nowMs, true, rates);
+        limits.tick(Set.of("g"), time.nowMs, Set.of(), rates);
         sensor = metrics.sensor("Produce-g");
         var name = metrics.metricName("byte-rate", "Produce", "", Map.of("group", "g"));
         sensor.add(name, new Rate(), config(BEFORE));
@@ -77,7 +76,6 @@ class CutTest {
                         "b1", 0, 1, ++seq, time.nowMs, 600_000, 0, ids, limit, null, new long[0]),
                 time.nowMs,
                 time.nowMs);
-        isNews = true;
     }
 
     /** Bytes per second that the client sends, which could send one request in each time. */
@@ -88,8 +86,7 @@ class CutTest {
         while (time.nowMs < beganMs + 1000 * seconds) {
             time.nowMs++;
             if (time.nowMs % TICK_MS == 0) {
-                limits.tick(Set.of("g"), time.nowMs, isNews, rates);
-                isNews = false;
+                limits.tick(Set.of("g"), time.nowMs, rates.tags(), rates);
                 metric.config(config(limits.limit("g", QuotaKind.PRODUCE)));
             }
             if (time.nowMs >= mutedUntilMs && time.nowMs % everyMs == 0) {

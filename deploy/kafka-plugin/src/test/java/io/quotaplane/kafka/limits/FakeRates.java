@@ -6,7 +6,7 @@ import java.util.Map;
 import java.util.Set;
 
 /** What a broker measures, as a test sets it. */
-public final class FakeRates implements Rates {
+public class FakeRates implements Rates {
     private final Map<String, Map<QuotaKind, Double>> amounts = new HashMap<>();
     private final Map<String, Map<QuotaKind, Double>> limited = new HashMap<>();
     private final Map<String, Double> tokens = new HashMap<>();
@@ -39,9 +39,13 @@ public final class FakeRates implements Rates {
         return amounts.getOrDefault(tag, Map.of()).getOrDefault(kind, 0.0);
     }
 
+    /** How often a rate was asked for. */
+    public int looks;
+
     /** A window of 2 s. */
     @Override
     public Limited limited(String tag, QuotaKind kind) {
+        looks++;
         Double rate = limited.getOrDefault(tag, Map.of()).get(kind);
         return rate == null ? null : new FakeWindow(rate);
     }

@@ -71,7 +71,7 @@ class ReceivedLimitsTest {
         assertFalse(limits.isOver(G, Long.MAX_VALUE));
         assertEquals(Long.MAX_VALUE, limits.leaseEndMs(G));
         assertNull(limits.acknowledged());
-        assertEquals(-1, limits.acknowledgedSeq(G));
+        assertNull(limits.version(G));
     }
 
     @Test
@@ -104,7 +104,7 @@ class ReceivedLimitsTest {
         assertEquals(20, limit(0));
         assertEquals(1, limits.apply(listing(8, 0, 23), 0, 0));
         assertEquals(0, limits.apply(listing(9, 0, 23), 0, 0));
-        assertEquals(9, limits.acknowledgedSeq(G));
+        assertEquals(new Version(1, 9), limits.version(G));
         assertEquals(1, limits.apply(ofEpoch(2, 1, 24), 0, 0));
         assertEquals(0, limits.apply(listing(10, 0, 25), 0, 0));
         assertEquals(24, limit(0));
@@ -159,7 +159,7 @@ class ReceivedLimitsTest {
         assertEquals(Long.MAX_VALUE, limits.leaseEndMs(G));
         assertFalse(limits.isOver(G, 5001));
         assertTrue(limits.isKnown(G));
-        assertEquals(3, limits.acknowledgedSeq(G));
+        assertEquals(new Version(1, 3), limits.version(G));
         assertEquals(0, limits.apply(listing(2, 0, 20), 0, 0));
         assertEquals(INFINITY, limit(0));
         assertEquals(1, limits.apply(listing(4, 0, 20), 0, 0));
@@ -217,11 +217,20 @@ class ReceivedLimitsTest {
         limits.apply(ofEpoch(1, 9, 20), 0, 0);
         limits.apply(removing(10, 0, H), 0, 0);
         assertEquals(new Version(1, 10), limits.acknowledged());
-        assertEquals(9, limits.acknowledgedSeq(G));
+        assertEquals(new Version(1, 9), limits.version(G));
         limits.apply(ofEpoch(2, 3, 20), 0, 0);
         assertEquals(new Version(2, 3), limits.acknowledged());
-        assertEquals(3, limits.acknowledgedSeq(G));
-        assertEquals(-1, limits.acknowledgedSeq(H));
+        assertEquals(new Version(2, 3), limits.version(G));
+        assertEquals(new Version(1, 10), limits.version(H));
+    }
+
+    @Test
+    void onlyGroupsOfMessagesThatChangeSomethingAreNews() {
+        limits.apply(listing(7, 0, 20), 0, 0);
+        limits.apply(removing(8, 0, H), 0, 0);
+        assertEquals(Set.of(G, H), limits.takeNews());
+        limits.apply(listing(6, 0, 20), 0, 0);
+        assertEquals(Set.of(), limits.takeNews());
     }
 
     @Test

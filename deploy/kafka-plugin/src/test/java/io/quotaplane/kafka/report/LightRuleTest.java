@@ -1,14 +1,16 @@
 package io.quotaplane.kafka.report;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.quotaplane.kafka.limits.QuotaKind;
 import io.quotaplane.kafka.report.LightRule.State;
 import io.quotaplane.kafka.usage.GroupUsage;
-import java.util.HashMap;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.SortedMap;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
@@ -16,6 +18,7 @@ import org.junit.jupiter.api.Test;
 class LightRuleTest {
     private static final int EVERY = 10;
     private static final int MANY = 1_000_000;
+    private static final long NO_TURN = MANY / 2;
 
     private final SortedMap<String, State> states = new TreeMap<>();
     private long report;
@@ -31,11 +34,11 @@ class LightRuleTest {
         more[QuotaKind.PRODUCE.ordinal()] = throttled;
         double[] limits = new double[QuotaKind.COUNT];
         limits[QuotaKind.PRODUCE.ordinal()] = limit;
-        return new State(new GroupUsage(used, more), seq, limits);
+        return new State(NO_TURN, new GroupUsage(used, more), seq, limits);
     }
 
     private List<String> next(LightRule rule) {
-        return rule.named(states, ++report, MANY);
+        return List.copyOf(rule.named(states, ++report, MANY).keySet());
     }
 
     @Test
@@ -125,42 +128,76 @@ class LightRuleTest {
     }
 
     @Test
-    void eachGroupIsNamedInOneOfTenReportsAndNotAllInTheSame() {
+    void eachGroupIsNamedInOneOfSoManyReports() {
         LightRule rule = new LightRule(EVERY, false, 1);
         for (int group = 0; group < 200; group++) {
-            states.put("group-" + group, state(group, 0, 1));
+            State state = state(group, 0, 1);
+            states.put("g" + group, new State(group, state.usage(), 1, state.limits()));
         }
         next(rule);
-        Map<String, Long> last = new HashMap<>();
-        states.keySet().forEach(group -> last.put(group, report));
-        int most = 0;
-        for (int count = 0; count < 50; count++) {
+        for (int count = 0; count < 3 * EVERY; count++) {
             List<String> named = next(rule);
-            most = Math.max(most, named.size());
-            for (String group : named) {
-                assertTrue(report - last.put(group, report) <= EVERY);
-            }
+            assertEquals(200 / EVERY, named.size());
+            named.forEach(group -> assertEquals(report % EVERY, states.get(group).id() % EVERY));
         }
-        last.values().forEach(at -> assertTrue(report - at < EVERY));
-        assertTrue(most < 60, "up to " + most + " at once");
     }
 
     @Test
     void whatDoesNotFitComesNext() {
-        LightRule rule = new LightRule(MANY, false, 1);
+        LightRule rule = new LightRule(3, false, 5);
         List.of("a", "b", "c").forEach(group -> states.put(group, state(1, 0, 1)));
-        long ofTwo = 2 * (LightRule.BYTES_OF_VALUES + 3);
-        assertEquals(List.of("a", "b"), rule.named(states, 1, ofTwo));
-        assertEquals(List.of("c"), rule.named(states, 2, ofTwo));
+        assertEquals(Set.of("a", "b"), ofTwo(rule, 1));
+        // All are to be named in five reports, and the one that waited is the first.
+        assertEquals(Set.of("a", "c"), ofTwo(rule, 2));
+        assertEquals(Set.of("a", "b"), ofTwo(rule, 3));
     }
 
     @Test
-    void afterALossAllAreNamed() {
+    void whatDidNotFitInItsTurnComesAfterIt() {
+        LightRule rule = new LightRule(EVERY, false, 1);
+        List.of("a", "b", "c").forEach(group -> states.put(group, state(0, 0, 1)));
+        next(rule);
+        assertEquals(Set.of("a", "b"), ofTwo(rule, NO_TURN));
+        assertEquals(Set.of("c"), ofTwo(rule, NO_TURN + 1));
+    }
+
+    private Set<String> ofTwo(LightRule rule, long number) {
+        return rule.named(states, number, 2 * (LightRule.BYTES_OF_VALUES + 3)).keySet();
+    }
+
+    @Test
+    void aGroupThatLeftIsNamedOnceMoreAsUnused() {
         LightRule rule = new LightRule(MANY, false, 1);
+        states.put("a", state(5, 3, 1, 90));
+        next(rule);
+        states.clear();
+        State left = rule.named(states, 2, MANY).get("a");
+        assertEquals(NO_TURN, left.id());
+        assertEquals(-1, left.seq());
+        assertArrayEquals(new double[QuotaKind.COUNT], left.usage().used());
+        assertArrayEquals(new double[QuotaKind.COUNT], left.usage().throttled());
+        assertTrue(Arrays.stream(left.limits()).allMatch(Double::isNaN));
+        assertEquals(Map.of(), rule.named(states, 3, MANY));
+    }
+
+    @Test
+    void aGroupThatLeftBeforeAnyReportNamedItIsNotNamed() {
+        LightRule rule = new LightRule(MANY, false, 1);
+        states.put("a", state(5, 0, 1));
+        rule.named(states, 1, 0);
+        states.clear();
+        assertEquals(List.of(), next(rule));
+    }
+
+    @Test
+    void afterALossAllAreNamedOnce() {
+        LightRule rule = new LightRule(MANY, false, 2);
         states.put("a", state(1, 0, 1));
         next(rule);
+        next(rule);
         assertEquals(List.of(), next(rule));
-        rule.forget();
+        rule.reportsLost();
         assertEquals(List.of("a"), next(rule));
+        assertEquals(List.of(), next(rule));
     }
 }

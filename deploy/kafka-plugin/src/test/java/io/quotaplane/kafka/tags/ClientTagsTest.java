@@ -48,7 +48,7 @@ class ClientTagsTest {
         received.apply(
                 new LimitsMessage("b1", 0, 1, 1, 0, 60_000, 0, ids, limit, null, new long[0]), 0, 0);
         LimitsInForce limits = new LimitsInForce(received, new Bounds(false, 10_000, 5, 3, -1, 2000));
-        limits.tick(Set.of("acme", "a:b c", "new"), 0, true, new FakeRates());
+        limits.tick(Set.of("acme", "a:b c", "new"), 0, Set.of(), new FakeRates());
         tags = new ClientTags(this::groupOf, limits, builtIn, FACTOR);
     }
 

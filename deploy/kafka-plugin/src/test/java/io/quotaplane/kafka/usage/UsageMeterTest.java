@@ -10,6 +10,7 @@ import io.quotaplane.kafka.limits.Bounds;
 import io.quotaplane.kafka.limits.FakeRates;
 import io.quotaplane.kafka.limits.LimitsInForce;
 import io.quotaplane.kafka.limits.QuotaKind;
+import io.quotaplane.kafka.limits.Rates;
 import io.quotaplane.kafka.limits.ReceivedLimits;
 import io.quotaplane.kafka.wire.Dimension;
 import io.quotaplane.kafka.wire.GroupIds;
@@ -34,7 +35,11 @@ class UsageMeterTest {
         received.apply(
                 new LimitsMessage("b1", 0, 1, 1, 0, 60_000, 0, ids, limit, null, new long[0]), 0, 0);
         limits = new LimitsInForce(received, new Bounds(false, 10_000, 5, 3, -1, 2000));
-        limits.tick(Set.of("g", "free"), 0, true, rates);
+        limits.tick(Set.of("g", "free"), 0, Set.of(), rates);
+    }
+
+    private void tick(long nowMs, Rates measured) {
+        meter.tick(nowMs, measured.tags(), measured, limits);
     }
 
     private GroupUsage after(long nowMs, String tag) {
@@ -49,7 +54,7 @@ class UsageMeterTest {
     void usageIsTheAmountByTheTime() {
         rates.use("free", PRODUCE, 3000);
         rates.use("free", REQUEST, 12);
-        meter.tick(200, rates, limits);
+        tick(200, rates);
         GroupUsage first = after(2000, "free");
         assertEquals(1500, of(first.used(), PRODUCE));
         assertEquals(6, of(first.used(), REQUEST));
@@ -66,7 +71,7 @@ class UsageMeterTest {
     void aGroupBelowItsLimitIsNotThrottled() {
         rates.rate("g", PRODUCE, 100_000);
         for (long now = 200; now <= 1000; now += 200) {
-            meter.tick(now, rates, limits);
+            tick(now, rates);
         }
         rates.use("g", PRODUCE, 100_000);
         assertEquals(0, of(after(1000, "g").throttled(), PRODUCE));
@@ -75,7 +80,7 @@ class UsageMeterTest {
     /** Muted clients are above the limit by as much as mutes them for 0.1 s. */
     private void look(long nowMs, boolean muted) {
         rates.rate("g", PRODUCE, muted ? 105_000 : 100_000);
-        meter.tick(nowMs, rates, limits);
+        tick(nowMs, rates);
     }
 
     private double throttledAfter(long nowMs, double used) {
@@ -129,36 +134,36 @@ class UsageMeterTest {
     @Test
     void aBucketOfMutationsInDebtThrottles() {
         rates.tokens("g", 5);
-        meter.tick(500, rates, limits);
+        tick(500, rates);
         rates.tokens("g", -3);
-        meter.tick(1000, rates, limits);
+        tick(1000, rates);
         rates.tokens("g", 5);
-        meter.tick(1500, rates, limits);
-        meter.tick(2000, rates, limits);
+        tick(1500, rates);
+        tick(2000, rates);
         rates.use("g", CONTROLLER_MUTATION, 10);
         GroupUsage usage = after(2000, "g");
         assertEquals(5, of(usage.used(), CONTROLLER_MUTATION));
         assertEquals(5, of(usage.throttled(), CONTROLLER_MUTATION), 1e-9);
-        meter.tick(2500, rates, limits);
+        tick(2500, rates);
         assertEquals(0, of(after(3000, "g").throttled(), CONTROLLER_MUTATION), 1e-9);
     }
 
     @Test
     void aGroupThatComesBackBeginsAtZero() {
         rates.use("free", PRODUCE, 5000);
-        meter.tick(200, rates, limits);
+        tick(200, rates);
         after(1000, "free");
         FakeRates anew = new FakeRates();
         meter.take(2000, limits, anew);
         anew.use("free", PRODUCE, 700);
-        meter.tick(2200, anew, limits);
+        tick(2200, anew);
         assertEquals(700, of(meter.take(3000, limits, anew).get("free").used(), PRODUCE));
     }
 
     @Test
     void twoReportsAtOnceSayNothing() {
         rates.use("free", PRODUCE, 5000);
-        meter.tick(200, rates, limits);
+        tick(200, rates);
         assertTrue(meter.take(0, limits, rates).isEmpty());
     }
 }
