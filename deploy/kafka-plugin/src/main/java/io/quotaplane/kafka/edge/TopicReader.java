@@ -87,7 +87,7 @@ final class TopicReader {
     String trouble() {
         return denied.keySet().stream()
                 .map(topic -> topic + ": the right Read is missing")
-                .collect(Collectors.joining(" "));
+                .collect(Collectors.joining("; "));
     }
 
     /** Whether a topic is read, which is there. */
@@ -100,6 +100,7 @@ final class TopicReader {
         askAgain(nowMs);
         int count = 0;
         for (ConsumerRecord<byte[], byte[]> record : allowed(timeout, nowMs)) {
+            denied.remove(record.topic());
             take(record);
             count++;
         }

@@ -225,7 +225,7 @@ final class TopicThread implements Runnable {
     }
 
     private static String joined(String... troubles) {
-        return Stream.of(troubles).filter(each -> !each.isEmpty()).collect(Collectors.joining(" "));
+        return Stream.of(troubles).filter(each -> !each.isEmpty()).collect(Collectors.joining("; "));
     }
 
     private static String whole(Throwable error) {

@@ -75,7 +75,7 @@ final class TopicWatch {
         trouble =
                 troubles.entrySet().stream()
                         .map(entry -> entry.getKey() + ": " + entry.getValue())
-                        .collect(Collectors.joining(" "));
+                        .collect(Collectors.joining("; "));
         return true;
     }
 

@@ -132,11 +132,21 @@ class TopicReaderTest {
         assertEquals(Set.of(), consumer.paused());
         assertFalse(reader.isAllowed(LIMITS.topic()));
         nowMs += 2000;
-        add(LIMITS, 0, "b1", OF_B1);
         poll();
         assertTrue(reader.isAllowed(LIMITS.topic()));
         assertEquals("", reader.trouble());
-        assertEquals(List.of("part 3", "limits 7"), got);
+    }
+
+    @Test
+    void aTopicIsAllowedAgainAsSoonAsARecordComes() throws InterruptedException {
+        assign(Map.of(LIMITS, new Span(0, 1)));
+        consumer.setPollException(new TopicAuthorizationException(Set.of(LIMITS.topic())));
+        poll();
+        nowMs += 5000;
+        add(LIMITS, 0, "b1", OF_B1);
+        poll();
+        assertTrue(reader.isAllowed(LIMITS.topic()));
+        assertEquals(List.of("limits 7"), got);
     }
 
     @Test

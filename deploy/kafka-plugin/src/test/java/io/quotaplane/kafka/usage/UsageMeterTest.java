@@ -1,6 +1,7 @@
 package io.quotaplane.kafka.usage;
 
 import static io.quotaplane.kafka.limits.QuotaKind.CONTROLLER_MUTATION;
+import static io.quotaplane.kafka.limits.QuotaKind.FETCH;
 import static io.quotaplane.kafka.limits.QuotaKind.PRODUCE;
 import static io.quotaplane.kafka.limits.QuotaKind.REQUEST;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -29,6 +30,7 @@ class UsageMeterTest {
         ReceivedLimits received = new ReceivedLimits("b1", 1, unset, unset);
         double[][] limit = new double[Dimension.COUNT][];
         limit[Dimension.PUBLISH_BYTES.ordinal()] = new double[] {100_000};
+        limit[Dimension.DISPATCH_BYTES.ordinal()] = new double[] {100_000};
         limit[Dimension.CONTROLLER_MUTATIONS.ordinal()] = new double[] {2};
         long[] ids = {GroupIds.idOf("g")};
         received.apply(
@@ -87,6 +89,32 @@ class UsageMeterTest {
         GroupUsage usage = after(1000, "g");
         assertEquals(90_000, of(usage.used(), PRODUCE));
         assertEquals(90_000 * 0.4 / 0.6, of(usage.throttled(), PRODUCE), 1e-6);
+    }
+
+    /** Kafka takes back what a delayed fetch would have added, so the rate is never above. */
+    @Test
+    void aConsumerAtItsLimitIsThrottled() {
+        rates.fetchDelayS = 0.2;
+        rates.rate("g", FETCH, 99_000);
+        for (long now = 200; now <= 1000; now += 200) {
+            meter.tick(now, rates, limits);
+        }
+        rates.use("g", FETCH, 99_000);
+        assertEquals(100_000, of(after(1000, "g").throttled(), FETCH));
+
+        // Far below the limit nobody would be delayed, however long others were before.
+        rates.rate("g", FETCH, 50_000);
+        for (long now = 1400; now <= 3000; now += 200) {
+            meter.tick(now, rates, limits);
+        }
+        rates.use("g", FETCH, 50_000);
+        assertEquals(0, of(after(3000, "g").throttled(), FETCH));
+
+        rates.fetchDelayS = 0;
+        rates.rate("g", FETCH, 99_000);
+        meter.tick(3200, rates, limits);
+        rates.use("g", FETCH, 99_000);
+        assertEquals(0, of(after(4000, "g").throttled(), FETCH));
     }
 
     @Test
