@@ -56,6 +56,7 @@ class KafkaServer(LoggedProcess):
         extra_jars: Sequence[Path] = (),
         properties: Mapping[str, str] | None = None,
         ports: Mapping[str, int] | None = None,
+        log4j2_yaml: str = "",
     ) -> None:
         """Not started yet.
 
@@ -73,10 +74,13 @@ class KafkaServer(LoggedProcess):
             extra_jars: in front of the server's in its class path.
             properties: more lines of its properties file; they replace those of the same name.
             ports: of PLAINTEXT and CONTROLLER; None: free ones.
+            log4j2_yaml: what it logs, on its standard output; "": warnings, and when it serves.
         """
         self._folder = folder
         options = [f"-Xmx{heap_mb}m", *jvm_options.split()]
-        options += [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
+        self._log4j2 = folder / ("log4j2.yaml" if log4j2_yaml else "log4j2.properties")
+        self._logging = log4j2_yaml or _LOG4J
+        options += [f"-Dlog4j2.configurationFile={self._log4j2}"]
         self._classpath = os.pathsep.join([*map(str, extra_jars), f"{kafka_jars(version)}/*"])
         self._more = dict(properties or {})
         command = [java(), *options, "-cp", self._classpath, "kafka.Kafka", f"{folder}/{_CONF}"]
@@ -134,7 +138,7 @@ class KafkaServer(LoggedProcess):
         if not properties.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             properties.write_text(self._properties())
-            (self._folder / "log4j2.properties").write_text(_LOG4J)
+            self._log4j2.write_text(self._logging)
             tool = [java(), *SHORT_LIVED.split(), "-cp", self._classpath]
             tool += ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
             run("formatting Kafka's storage", tool)

@@ -111,17 +111,23 @@ class Job:
         self.publish(LIMITS, broker, self._signed(value))
         return value
 
-    def attach(self, groups: Mapping[str, str]) -> None:
-        """Publish these attachments, by scope, in place of all others in their parts."""
+    def attach(self, groups: Mapping[str, str], *, epoch: int = 1) -> list[bytes]:
+        """Publish these attachments, by scope, in place of all others in their parts.
+
+        Returns the messages.
+        """
         self._seq += 1
         by_part: dict[int, dict[str, str]] = {}
+        values: list[bytes] = []
         for name, group in groups.items():
             by_part.setdefault(part_of(name), {})[name] = group
         for part, of_part in by_part.items():
             names, attached = tuple(of_part), tuple(of_part.values())
             now_ms = int(time.time() * 1000)
-            message = AttachmentsMessage(part, 1, self._seq, now_ms, names, attached)
-            self.publish(ATTACHMENTS, str(part), self._signed(encode_attachments(message)))
+            message = AttachmentsMessage(part, epoch, self._seq, now_ms, names, attached)
+            values.append(self._signed(encode_attachments(message)))
+            self.publish(ATTACHMENTS, str(part), values[-1])
+        return values
 
     def _signed(self, value: bytes) -> bytes:
         return value if self._keys is None else self._keys.sign(value)
@@ -134,9 +140,9 @@ class Job:
 class Reports:
     """The reports on a broker's topic: each group as it was named last."""
 
-    def __init__(self, server: KafkaServer) -> None:
+    def __init__(self, server: KafkaServer, topic: str = REPORTS) -> None:
         self._consumer = KafkaConsumer(
-            REPORTS,
+            topic,
             bootstrap_servers=server.bootstrap_servers,
             auto_offset_reset="earliest",
             group_id=None,
@@ -196,13 +202,22 @@ class Reports:
 class Load:
     """A producer that sends as fast as it may, or at a rate; from a thread of its own."""
 
-    def __init__(self, bootstrap: str, client_id: str, rate: float = 0.0, **settings: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        client_id: str,
+        rate: float = 0.0,
+        *,
+        partition: int | None = None,
+        **settings: Any,
+    ) -> None:
         """Begin.
 
         Args:
             bootstrap: of the server.
             client_id: its own.
             rate: bytes per second; 0: as fast as it may.
+            partition: of the topic; None: all in turn.
             settings: more of the client.
         """
         self.sent = 0
@@ -211,6 +226,8 @@ class Load:
         """The longest time between two messages that the broker acknowledged."""
         self._acknowledged_s = time.monotonic()
         self._rate, self._over = rate, threading.Event()
+        self._partition, self._goes_on = partition, threading.Event()
+        self._goes_on.set()
         self._room = threading.Semaphore(_WAITING)
         own: dict[str, Any] = {"acks": 1, "linger_ms": 5, "batch_size": 20_000}
         own["request_timeout_ms"] = 60_000
@@ -224,9 +241,10 @@ class Load:
     def _run(self) -> None:
         payload, due = bytes(MESSAGE_BYTES), time.monotonic()
         while not self._over.is_set():
-            if not self._room.acquire(timeout=0.1):
+            if not self._goes_on.wait(0.1) or not self._room.acquire(timeout=0.1):
                 continue
-            self._producer.send(LOAD, payload).add_both(self._delivered)
+            sent = self._producer.send(LOAD, payload, partition=self._partition)
+            sent.add_both(self._delivered)
             if self._rate:
                 due += MESSAGE_BYTES / self._rate
                 self._over.wait(max(due - time.monotonic(), 0))
@@ -237,6 +255,14 @@ class Load:
         self._acknowledged_s = now_s
         self.sent += MESSAGE_BYTES
         self._room.release()
+
+    def pause(self) -> None:
+        """Send no more until ``resume``; what waits to be sent is."""
+        self._goes_on.clear()
+
+    def resume(self) -> None:
+        """Send on."""
+        self._goes_on.set()
 
     def end(self) -> None:
         """Send no more; what waits to be sent is."""

@@ -15,12 +15,16 @@ PACKAGE = PACKAGES / "quotaplane"
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"^(?:[\w.-]+/)+[\w.-]*$|^[\w.-]+\.(?:md|py|sql|yaml|proto)$")
+_DOTTED = re.compile(
+    r"\b(?<!io\.)(?!quotaplane\.client\.(?:sasl|ssl|security)\.)quota(?:plane|balance)(?:\.[a-z_]\w*)+"
+)
+"""Names that may be modules; settings of Kafka's clients are none."""
 _SHORT = re.compile(r"^(?:deltalog|laws|model|registry|streams|wire)\.(?!py$)[a-z_]\w*")
 """Names in the package without its name; other rooms have the names of sections of settings."""
 (_JAVA,) = (ROOT / "deploy" / "kafka-plugin" / "src").rglob("PluginSettings.java")
 _LINES = _JAVA.read_text("utf-8")
 _PLUGIN_SETTINGS = {f"quotaplane.{n}" for n in re.findall(r'PREFIX \+ "([a-z.]+\w)"', _LINES)}
-_OTHERS = {"epoch", "proto", "rates", "seq", "client.security.protocol"}
+_OTHERS = {"epoch", "proto", "rates", "seq"}
 _NOT_MODULES = {f"quotaplane.{name}" for name in _OTHERS} | _PLUGIN_SETTINGS
 _ROOMS = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
 _MADE = {"build", "data"}
@@ -74,7 +78,7 @@ def _is_in_the_package(named: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_modules_that_are_named_exist(page: Path) -> None:
     text = page.read_text("utf-8")
-    whole = re.findall(r"\b(?<!io\.)quota(?:plane|balance)(?:\.[a-z_]\w*)+", text)
+    whole = _DOTTED.findall(text)
     codes = _CODE.findall(text)
     short = [f"quotaplane.{code.partition('(')[0]}" for code in codes if _SHORT.match(code)]
     assert not sorted(

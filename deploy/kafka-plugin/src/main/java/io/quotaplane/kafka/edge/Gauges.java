@@ -64,7 +64,7 @@ public final class Gauges {
                         () -> seconds(plugin.quotas().limitsAgeMs(TopicThread.steadyMs()))),
                 new Shown(
                         "limits-topic-age-seconds",
-                        "Seconds since the limits topic was there; -1: it never was",
+                        "Seconds since the limits topic could be read; -1: it never could",
                         () -> {
                             long readMs = plugin.topics().readMs();
                             return readMs < 0 ? -1 : seconds(TopicThread.steadyMs() - readMs);

@@ -22,6 +22,9 @@ import org.apache.kafka.common.metrics.stats.Rate;
  */
 public final class KafkaRates implements Rates {
     private static final String TOKENS = "tokens";
+
+    /** Mean time in milliseconds for which Kafka delayed requests, over up to a minute. */
+    private static final String DELAYS = "throttle-time";
     private static final Map<String, QuotaKind> KINDS =
             QuotaKind.ALL.stream().collect(Collectors.toMap(kind -> kind.metricGroup, kind -> kind));
 
@@ -45,17 +48,34 @@ public final class KafkaRates implements Rates {
 
         volatile KafkaMetric tokens;
 
+        /** Delays of fetches. */
+        volatile KafkaMetric delays;
+
+        private volatile RecordedAmounts delayed;
+
+        /** Whether fetches were delayed between the last two looks. */
+        volatile boolean isDelayed;
+
         void add(QuotaKind kind, KafkaMetric metric) {
             boolean isShared = !metric.metricName().tags().containsKey(BuiltInQuotas.USER_TAG);
-            if (!metric.metricName().name().equals(TOKENS)) {
+            if (metric.metricName().name().equals(DELAYS)) {
+                if (isShared) {
+                    delayed = new RecordedAmounts(metric, TopicThread.steadyMs());
+                    delays = metric;
+                }
+            } else if (!metric.metricName().name().equals(TOKENS)) {
                 var amounts = new RecordedAmounts(metric, TopicThread.steadyMs());
                 buckets.get(kind.ordinal()).putIfAbsent(metric, amounts);
                 if (isShared) {
-                    limited.put(kind, new Bucket(kind, metric, amounts));
+                    limited.put(kind, new Bucket(kind, metric, amounts, this));
                 }
             } else if (isShared) {
                 tokens = metric;
             }
+        }
+
+        void lookAtDelays(long nowMs) {
+            isDelayed = delays != null && delayed.more(nowMs) > 0;
         }
 
         /** Returns whether nothing is left. */
@@ -63,7 +83,8 @@ public final class KafkaRates implements Rates {
             buckets.get(kind.ordinal()).remove(metric);
             limited.computeIfPresent(kind, (any, it) -> it.metric == metric ? null : it);
             tokens = tokens == metric ? null : tokens;
-            return tokens == null && buckets.stream().allMatch(Map::isEmpty);
+            delays = delays == metric ? null : delays;
+            return tokens == null && delays == null && buckets.stream().allMatch(Map::isEmpty);
         }
     }
 
@@ -112,7 +133,8 @@ public final class KafkaRates implements Rates {
             return null;
         }
         boolean isTokens = kind == QuotaKind.CONTROLLER_MUTATION && name.name().equals(TOKENS);
-        return isTokens || name.name().equals(kind.rateMetric) ? kind : null;
+        boolean isDelays = kind == QuotaKind.FETCH && name.name().equals(DELAYS);
+        return isTokens || isDelays || name.name().equals(kind.rateMetric) ? kind : null;
     }
 
     /** Look if it is time to: Kafka keeps what was recorded for a window. */
@@ -126,6 +148,7 @@ public final class KafkaRates implements Rates {
     void look(long nowMs) {
         lookedMs = nowMs;
         for (Group group : byTag.values()) {
+            group.lookAtDelays(nowMs);
             for (QuotaKind kind : QuotaKind.ALL) {
                 double more = 0;
                 for (RecordedAmounts bucket : group.buckets.get(kind.ordinal()).values()) {
@@ -157,11 +180,13 @@ public final class KafkaRates implements Rates {
         private final QuotaKind kind;
         private final KafkaMetric metric;
         private final RecordedAmounts amounts;
+        private final Group group;
 
-        Bucket(QuotaKind kind, KafkaMetric metric, RecordedAmounts amounts) {
+        Bucket(QuotaKind kind, KafkaMetric metric, RecordedAmounts amounts, Group group) {
             this.kind = kind;
             this.metric = metric;
             this.amounts = amounts;
+            this.group = group;
         }
 
         @Override
@@ -179,6 +204,14 @@ public final class KafkaRates implements Rates {
             } catch (ConcurrentModificationException firstSamplesOfTheRate) {
                 return nominalWindowS;
             }
+        }
+
+        /** Kafka takes back what it recorded for a fetch that it delays. */
+        @Override
+        public double takenBackS() {
+            KafkaMetric delays = group.delays;
+            boolean isFetch = kind == QuotaKind.FETCH && group.isDelayed && delays != null;
+            return isFetch ? value(delays) / 1000 : 0;
         }
 
         @Override

@@ -12,7 +12,6 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -43,11 +42,10 @@ public final class Plugin {
     private final List<Thread> threads;
     private final BlockingQueue<Object> messages = new ArrayBlockingQueue<>(WAITING_MESSAGES);
     private final List<Consumer<Changes>> listeners = new CopyOnWriteArrayList<>();
-    private final AtomicLong refused = new AtomicLong();
+    private final Refusals refusals = new Refusals();
     private volatile boolean isClosed;
     private volatile boolean hasReporter;
     private int users;
-    private String refusedBecause = "";
     private long failedBefore;
     private boolean isMissed;
     private final long startedMs = TopicThread.steadyMs();
@@ -133,7 +131,7 @@ public final class Plugin {
     }
 
     long refused() {
-        return refused.get();
+        return refusals.count();
     }
 
     TopicThread topics() {
@@ -164,12 +162,9 @@ public final class Plugin {
 
         @Override
         public void refused(String topic, String why) {
-            refused.incrementAndGet();
-            // Whoever may write to the topic could fill the log.
-            if (!why.equals(refusedBecause)) {
+            if (refusals.add(topic, why, TopicThread.steadyMs())) {
                 LOG.warn("quotaplane refuses a message on {}: {}", topic, why);
             }
-            refusedBecause = why;
         }
     }
 

@@ -8,15 +8,16 @@ import java.util.List;
 import java.util.Objects;
 import java.util.stream.Stream;
 import org.apache.kafka.common.metrics.KafkaMetric;
+import org.apache.kafka.common.metrics.Measurable;
 import org.apache.kafka.common.metrics.stats.Rate;
 import org.apache.kafka.common.metrics.stats.SampledStat;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What was recorded for one of Kafka's rates, exactly. Kafka shows only means over a window whose
- * length varies, and the mean of these means is up to a half too high for traffic in bursts. But a
- * rate keeps what was recorded in samples, each for longer than the time between two looks here.
+ * What was recorded for one of Kafka's rates or means, exactly. Kafka shows only means over a window
+ * whose length varies, and the mean of these means is up to a half too high for traffic in bursts.
+ * But Kafka keeps what was recorded in samples, each for longer than the time between two looks here.
  *
  * <p>The samples are no part of Kafka's interface, though they are the same from 3.9 to 4.4. Where
  * they can't be seen, rates times seconds count, and cuts are larger. Not for several threads at once.
@@ -76,12 +77,14 @@ final class RecordedAmounts {
     }
 
     private boolean isExact() {
-        return IS_EXACT && metric.measurable() instanceof Rate;
+        Measurable stat = metric.measurable();
+        return IS_EXACT && (stat instanceof Rate || stat instanceof SampledStat);
     }
 
     private List<?> samples() {
-        SampledStat stat = (SampledStat) STAT.get((Rate) metric.measurable());
-        return (List<?>) SAMPLES.get(stat);
+        Measurable stat = metric.measurable();
+        SampledStat sampled = (SampledStat) (stat instanceof Rate rate ? STAT.get(rate) : stat);
+        return (List<?>) SAMPLES.get(sampled);
     }
 
     /** What is in the window now, in Kafka's unit. */

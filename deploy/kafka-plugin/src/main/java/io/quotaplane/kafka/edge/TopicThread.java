@@ -9,6 +9,8 @@ import java.util.Map;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -16,6 +18,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.errors.InterruptException;
+import org.apache.kafka.common.errors.TopicAuthorizationException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -35,6 +38,7 @@ final class TopicThread implements Runnable {
     private final AtomicLong failed = new AtomicLong();
     private volatile boolean isClosed;
     private volatile long readMs = -1;
+    private volatile String reportTrouble = "";
     private String trouble = "";
 
     TopicThread(PluginSettings settings, Inbox inbox) {
@@ -58,7 +62,7 @@ final class TopicThread implements Runnable {
         return failed.get();
     }
 
-    /** When the limits topic was last there; -1: never. */
+    /** When the limits topic could last be read; -1: never. */
     long readMs() {
         return readMs;
     }
@@ -123,7 +127,9 @@ final class TopicThread implements Runnable {
         Map<String, List<Object>> reading = Map.of();
         Map<String, List<Object>> wanted = Map.of();
         SpanQuery query = null;
+        String queryTrouble = "";
         long askMs = steadyMs();
+        long answeredMs = askMs;
         while (!isClosed) {
             long nowMs = steadyMs();
             if (nowMs >= askMs) {
@@ -131,12 +137,11 @@ final class TopicThread implements Runnable {
                 askMs = nowMs + ASK_EVERY_MS;
             }
             if (watch.hasAnswers()) {
-                say(watch.trouble());
                 if (!watch.trouble().isEmpty()) {
                     askMs = nowMs + ASK_AGAIN_AFTER_MS;
                 }
                 wanted = watch.identities(read);
-                readMs = watch.isThere(settings.limitsTopic()) ? nowMs : readMs;
+                answeredMs = nowMs;
             }
             if (query == null && !wanted.equals(reading)) {
                 query = watch.spans(wanted, this::begin);
@@ -145,17 +150,23 @@ final class TopicThread implements Runnable {
                 try {
                     reader.assign(query.get());
                     reading = query.of();
+                    queryTrouble = "";
                 } catch (ExecutionException error) {
-                    say(whole(error.getCause()));
+                    queryTrouble = whole(error.getCause());
                     pause(POLL.toMillis());
                 }
                 query = null;
             }
+            String limits = settings.limitsTopic();
+            if (watch.isDescribed(limits) && reading.containsKey(limits) && reader.isAllowed(limits)) {
+                readMs = answeredMs;
+            }
+            say(joined(watch.trouble(), reader.trouble(), queryTrouble));
             sendReport(producer, watch);
             if (reading.isEmpty()) {
                 Thread.sleep(POLL.toMillis() / 4);
             } else {
-                reader.poll(query == null ? POLL : POLL.dividedBy(4));
+                reader.poll(query == null ? POLL : POLL.dividedBy(4), steadyMs());
             }
         }
     }
@@ -179,10 +190,26 @@ final class TopicThread implements Runnable {
                 new ProducerRecord<>(settings.reportsTopic(), key, value),
                 (at, error) -> {
                     (error == null ? sent : failed).incrementAndGet();
-                    if (error != null) {
-                        LOG.warn("quotaplane's report was not sent: {}", error.toString());
-                    }
+                    sayOfReports(error == null ? "" : why(error));
                 });
+    }
+
+    private String why(Exception error) {
+        return error instanceof TopicAuthorizationException
+                ? settings.reportsTopic() + ": the right Write is missing"
+                : error.toString();
+    }
+
+    /** Log why reports are not sent, once. */
+    private void sayOfReports(String now) {
+        if (now.isEmpty() != reportTrouble.isEmpty()) {
+            if (now.isEmpty()) {
+                LOG.info("quotaplane's reports are sent again");
+            } else {
+                LOG.warn("quotaplane's reports are not sent: {}", now);
+            }
+        }
+        reportTrouble = now;
     }
 
     /** Log what is wrong, once. */
@@ -195,6 +222,10 @@ final class TopicThread implements Runnable {
             }
         }
         trouble = now;
+    }
+
+    private static String joined(String... troubles) {
+        return Stream.of(troubles).filter(each -> !each.isEmpty()).collect(Collectors.joining("; "));
     }
 
     private static String whole(Throwable error) {

@@ -3,8 +3,10 @@ package io.quotaplane.kafka.edge;
 import io.quotaplane.kafka.edge.TopicReader.Span;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ExecutionException;
 import java.util.function.Function;
@@ -29,6 +31,9 @@ final class TopicWatch {
     /** Topics as last described; those that are not there lack. */
     private final Map<String, TopicDescription> topics = new HashMap<>();
 
+    /** Those that the last answers described. */
+    private final Set<String> described = new HashSet<>();
+
     private String trouble = "";
     private boolean isConnected;
 
@@ -49,24 +54,28 @@ final class TopicWatch {
             return false;
         }
         Map<String, String> troubles = new TreeMap<>();
+        described.clear();
         for (Map.Entry<String, KafkaFuture<TopicDescription>> answer : asked.entrySet()) {
             try {
                 topics.put(answer.getKey(), answer.getValue().get());
+                described.add(answer.getKey());
                 isConnected = true;
             } catch (ExecutionException error) {
                 boolean isGone = error.getCause() instanceof UnknownTopicOrPartitionException;
                 if (isGone) {
                     topics.remove(answer.getKey());
                 }
-                isConnected |= isGone || error.getCause() instanceof TopicAuthorizationException;
-                troubles.put(answer.getKey(), error.getCause().getMessage());
+                boolean isDenied = error.getCause() instanceof TopicAuthorizationException;
+                isConnected |= isGone || isDenied;
+                String why = error.getCause().getMessage();
+                troubles.put(answer.getKey(), isDenied ? "the right Describe is missing" : why);
             }
         }
         asked = Map.of();
         trouble =
                 troubles.entrySet().stream()
                         .map(entry -> entry.getKey() + ": " + entry.getValue())
-                        .collect(Collectors.joining(" "));
+                        .collect(Collectors.joining("; "));
         return true;
     }
 
@@ -80,8 +89,14 @@ final class TopicWatch {
         return trouble;
     }
 
+    /** Whether a topic is there, as far as is known. */
     boolean isThere(String topic) {
         return topics.containsKey(topic);
+    }
+
+    /** Whether the last answers described a topic. */
+    boolean isDescribed(String topic) {
+        return described.contains(topic);
     }
 
     /** The id and the number of partitions of each of the topics that are there. */

@@ -26,6 +26,12 @@ public interface Rates {
         /** Length of the window now, in seconds. */
         double windowS();
 
+        /**
+         * What requests that Kafka delayed just now would have added to the mean, as the time in
+         * seconds in which the limit allows it; 0 if none were, or if the mean has it.
+         */
+        double takenBackS();
+
         /** What is in the window now. */
         Kept keep();
     }

@@ -14,8 +14,10 @@ import java.util.Map;
  *
  * <p>Kafka does not count what it delays. While a group's rate O is above its limit L, Kafka mutes
  * the group's clients for (O - L) / L * W, where W is the window of the rate; for -T / L while its
- * bucket of mutations has T &lt; 0 tokens. Of clients that are held back ({@link HeldBack}) nobody sees how
- * much they want: they count as if they wanted twice as much.
+ * bucket of mutations has T &lt; 0 tokens. A fetch that would exceed the limit is answered without
+ * records and counts for nothing, so O is what it would be with one more of those that were delayed.
+ * Of clients that are held back ({@link HeldBack}) nobody sees how much they want: they count as if
+ * they wanted twice as much.
  */
 public final class UsageMeter {
     private final Map<String, Group> groups = new HashMap<>();
@@ -68,8 +70,11 @@ public final class UsageMeter {
             return tokens < 0 ? -tokens / limit : 0;
         }
         Rates.Limited bucket = rates.limited(tag, kind);
-        double above = bucket == null ? 0 : bucket.rate() - limit;
-        return above > 0 ? above / limit * bucket.windowS() : 0;
+        if (bucket == null) {
+            return 0;
+        }
+        double aboveS = (bucket.rate() - limit) / limit * bucket.windowS();
+        return Math.max(aboveS + bucket.takenBackS(), 0);
     }
 
     /** Time in milliseconds since the last {@code take}. */

@@ -1,6 +1,7 @@
 package io.quotaplane.kafka.edge;
 
 import static io.quotaplane.kafka.limits.QuotaKind.CONTROLLER_MUTATION;
+import static io.quotaplane.kafka.limits.QuotaKind.FETCH;
 import static io.quotaplane.kafka.limits.QuotaKind.PRODUCE;
 import static io.quotaplane.kafka.limits.QuotaKind.REQUEST;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -19,6 +20,7 @@ import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.metrics.MetricsReporter;
 import org.apache.kafka.common.metrics.Quota;
 import org.apache.kafka.common.metrics.Sensor;
+import org.apache.kafka.common.metrics.stats.Avg;
 import org.apache.kafka.common.metrics.stats.Rate;
 import org.apache.kafka.common.metrics.stats.TokenBucket;
 import org.junit.jupiter.api.Test;
@@ -178,6 +180,37 @@ class KafkaRatesTest {
         assertEquals(25, rates.amount("g", CONTROLLER_MUTATION));
         assertEquals(22 - 25, rates.tokens("g"));
         assertTrue(Double.isNaN(rates.tokens("other")));
+    }
+
+    @Test
+    void delaysOfFetchesAreSeenWhileThereAreAny() {
+        Map<String, String> tags = Map.of("group", "g");
+        sensor("byte-rate", "Fetch", tags, 1).record(100, time.nowMs, true);
+        Sensor delays = metrics.sensor("delays");
+        delays.add(metrics.metricName("throttle-time", "Fetch", "", tags), new Avg());
+        rates.look(time.nowMs);
+        assertEquals(0, rates.limited("g", FETCH).takenBackS());
+        delays.record(300, time.nowMs, false);
+        delays.record(100, time.nowMs, false);
+        rates.look(time.nowMs);
+        assertEquals(0.2, rates.limited("g", FETCH).takenBackS());
+        time.nowMs += 500;
+        rates.look(time.nowMs);
+        assertEquals(0, rates.limited("g", FETCH).takenBackS());
+        metrics.removeSensor("delays");
+        metrics.removeSensor("Fetchg");
+        assertEquals(Set.of(), rates.tags());
+    }
+
+    @Test
+    void delaysOfOthersAreInTheirRates() {
+        Map<String, String> tags = Map.of("group", "g");
+        sensor("byte-rate", "Produce", tags, 1).record(100, time.nowMs, true);
+        Sensor delays = metrics.sensor("delays");
+        delays.add(metrics.metricName("throttle-time", "Produce", "", tags), new Avg());
+        delays.record(300, time.nowMs, false);
+        rates.look(time.nowMs);
+        assertEquals(0, rates.limited("g", PRODUCE).takenBackS());
     }
 
     @Test

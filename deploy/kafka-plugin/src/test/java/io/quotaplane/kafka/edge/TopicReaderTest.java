@@ -14,9 +14,11 @@ import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.MockConsumer;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.TopicAuthorizationException;
 import org.junit.jupiter.api.Test;
 
 class TopicReaderTest {
@@ -27,6 +29,7 @@ class TopicReaderTest {
     private static final String OF_B1 = "0d51504c31 12026231 2001 2807 388827";
 
     private final MockConsumer<byte[], byte[]> consumer = new MockConsumer<>("earliest");
+    private long nowMs;
     private final List<String> got = new ArrayList<>();
     private final TopicReader reader =
             new TopicReader(
@@ -68,7 +71,7 @@ class TopicReaderTest {
     }
 
     private int poll() throws InterruptedException {
-        return reader.poll(Duration.ZERO);
+        return reader.poll(Duration.ZERO, nowMs);
     }
 
     @Test
@@ -109,6 +112,41 @@ class TopicReaderTest {
         add(LIMITS, 5, "b2", "00");
         poll();
         assertTrue(reader.isRead());
+    }
+
+    @Test
+    void aTopicThatMayNotBeReadDoesNotHideTheOther() throws InterruptedException {
+        assign(Map.of(LIMITS, new Span(0, 1), ATTACHED, new Span(0, 1)));
+        consumer.setPollException(new TopicAuthorizationException(Set.of(LIMITS.topic())));
+        assertEquals(0, poll());
+        assertEquals("quotaplane-limits: the right Read is missing", reader.trouble());
+        assertFalse(reader.isAllowed(LIMITS.topic()));
+        assertTrue(reader.isAllowed(ATTACHED.topic()));
+        assertEquals(Set.of(LIMITS), consumer.paused());
+        add(ATTACHED, 0, "3", "0d51504131 1003 2001 2802");
+        poll();
+        assertEquals(List.of("part 3"), got);
+
+        nowMs += 5000;
+        poll();
+        assertEquals(Set.of(), consumer.paused());
+        assertFalse(reader.isAllowed(LIMITS.topic()));
+        nowMs += 2000;
+        poll();
+        assertTrue(reader.isAllowed(LIMITS.topic()));
+        assertEquals("", reader.trouble());
+    }
+
+    @Test
+    void aTopicIsAllowedAgainAsSoonAsARecordComes() throws InterruptedException {
+        assign(Map.of(LIMITS, new Span(0, 1)));
+        consumer.setPollException(new TopicAuthorizationException(Set.of(LIMITS.topic())));
+        poll();
+        nowMs += 5000;
+        add(LIMITS, 0, "b1", OF_B1);
+        poll();
+        assertTrue(reader.isAllowed(LIMITS.topic()));
+        assertEquals(List.of("limits 7"), got);
     }
 
     @Test

@@ -47,17 +47,28 @@ public class FakeRates implements Rates {
     public Limited limited(String tag, QuotaKind kind) {
         looks++;
         Double rate = limited.getOrDefault(tag, Map.of()).get(kind);
-        return rate == null ? null : new FakeWindow(rate);
+        double takenBackS = kind == QuotaKind.FETCH ? fetchDelayS : 0;
+        return rate == null ? null : new FakeWindow(rate, takenBackS);
     }
+
+    /** For so long fetches are delayed. */
+    public double fetchDelayS;
 
     /** What went out of the windows so far. */
     public double gone;
 
     private final class FakeWindow implements Limited {
         private final double rate;
+        private final double takenBackS;
 
-        FakeWindow(double rate) {
+        FakeWindow(double rate, double takenBackS) {
             this.rate = rate;
+            this.takenBackS = takenBackS;
+        }
+
+        @Override
+        public double takenBackS() {
+            return takenBackS;
         }
 
         @Override

@@ -29,6 +29,11 @@ class SteppedLimitTest {
         }
 
         @Override
+        public double takenBackS() {
+            return 0;
+        }
+
+        @Override
         public Rates.Kept keep() {
             left = 2 * rate;
             return () -> left;

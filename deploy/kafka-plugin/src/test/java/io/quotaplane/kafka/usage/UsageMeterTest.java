@@ -1,6 +1,7 @@
 package io.quotaplane.kafka.usage;
 
 import static io.quotaplane.kafka.limits.QuotaKind.CONTROLLER_MUTATION;
+import static io.quotaplane.kafka.limits.QuotaKind.FETCH;
 import static io.quotaplane.kafka.limits.QuotaKind.PRODUCE;
 import static io.quotaplane.kafka.limits.QuotaKind.REQUEST;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -30,6 +31,7 @@ class UsageMeterTest {
         ReceivedLimits received = new ReceivedLimits("b1", 1, unset, unset);
         double[][] limit = new double[Dimension.COUNT][];
         limit[Dimension.PUBLISH_BYTES.ordinal()] = new double[] {100_000};
+        limit[Dimension.DISPATCH_BYTES.ordinal()] = new double[] {100_000};
         limit[Dimension.CONTROLLER_MUTATIONS.ordinal()] = new double[] {2};
         long[] ids = {GroupIds.idOf("g")};
         received.apply(
@@ -75,6 +77,32 @@ class UsageMeterTest {
         }
         rates.use("g", PRODUCE, 100_000);
         assertEquals(0, of(after(1000, "g").throttled(), PRODUCE));
+    }
+
+    /** Kafka takes back what a delayed fetch would have added, so the rate is never above. */
+    @Test
+    void aConsumerAtItsLimitIsThrottled() {
+        rates.fetchDelayS = 0.2;
+        rates.rate("g", FETCH, 99_000);
+        for (long now = 200; now <= 1000; now += 200) {
+            tick(now, rates);
+        }
+        rates.use("g", FETCH, 99_000);
+        assertEquals(100_000, of(after(1000, "g").throttled(), FETCH));
+
+        // Far below the limit nobody would be delayed, however long others were before.
+        rates.rate("g", FETCH, 50_000);
+        for (long now = 1400; now <= 3000; now += 200) {
+            tick(now, rates);
+        }
+        rates.use("g", FETCH, 50_000);
+        assertEquals(0, of(after(3000, "g").throttled(), FETCH));
+
+        rates.fetchDelayS = 0;
+        rates.rate("g", FETCH, 99_000);
+        tick(3200, rates);
+        rates.use("g", FETCH, 99_000);
+        assertEquals(0, of(after(4000, "g").throttled(), FETCH));
     }
 
     /** Muted clients are above the limit by as much as mutes them for 0.1 s. */
