@@ -33,7 +33,7 @@ def quotas_in_table(conf: Path, dimension: str) -> dict[str, float]:
 
 
 def complaints(conf: Path, asked: Mapping[str, Sequence[str]]) -> list[str]:
-    """What commands complain about, by the name under which each is to be shown."""
+    """Complaints of commands, by the name under which each is to be shown."""
     found = []
     for name, words in asked.items():
         code, printed, error = quotaplane(*words, "--conf", str(conf))

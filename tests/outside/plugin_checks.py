@@ -24,7 +24,7 @@ _FOLLOWS_MS: Final = 3_000
 _BOUND_MS: Final = 10_000
 _LEAST, _MOST = 0.9, 1.05
 _CALM: Final = 1.3
-"""Of the quota in ``_BOUND_MS``: for a second all limits may be the higher of the old and the new
+"""Part of the quota in ``_BOUND_MS``: for a second all limits may be the higher of the old and the new
 one, and for three seconds each broker where the group was idle may use its safe limit."""
 _BURST_S: Final = 1.0
 """Kafka's window: what a bucket that was empty lets through at once."""
@@ -203,7 +203,7 @@ def _gone(evidence: PluginEvidence, broker: str) -> Iterator[Disturbance]:
 
 
 def _without(piece: tuple[int, int], gone: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """What is left of a time.
+    """The pieces of a time that are left.
 
     >>> [*_without((10, 20), (12, 15))], [*_without((10, 20), (5, 30))]
     ([(10, 12), (15, 20)], [])

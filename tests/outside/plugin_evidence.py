@@ -63,7 +63,7 @@ class PluginEvidence(PutRun):
         return int(np.clip((t_ms - self.begun_ms) // SLOT_MS, 0, slots))
 
     def of_broker(self, broker: str) -> list[Disturbance]:
-        """What disturbed a broker, or its plugin's network; by beginning."""
+        """Disturbances of a broker, or of its plugin's network; by beginning."""
         targets = (broker, f"plugin of {broker}")
         return sorted(each for each in self.disturbed if each.target in targets)
 

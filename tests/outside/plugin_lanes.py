@@ -6,12 +6,14 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from tests.outside.schedule import Fault, Lane, network_fault, process_fault
+from tests.outside.schedule import Fault, Lane, clock_fault, network_fault, process_fault
 
 BROKERS: Final = ("broker-1", "broker-2", "broker-3")
 LEASE_S: Final = 20.0
+CLOCK_S: Final = 2.0
+"""Most by which the job's clock is wrong."""
 HOT, SPREAD, FREE = "client=hot", "acme::spread", "free"
-"""Of ``HOT`` one broker is busy, of ``SPREAD`` all are; the clients of ``FREE`` are in no group."""
+"""One broker is busy of ``HOT``, all are of ``SPREAD``; the clients of ``FREE`` are in no group."""
 QUOTAS: Final = {HOT: 600_000.0, SPREAD: 600_000.0}
 """Bytes produced per second, at the start."""
 WANTED: Final = {
@@ -55,6 +57,7 @@ def lanes() -> dict[str, Lane]:
         # A start takes half a minute.
         "job": Lane(60.0, _job_fault),
         "network of job": Lane(40.0, partial(network_fault, "job")),
+        "clock of job": Lane(40.0, partial(clock_fault, "job", CLOCK_S)),
         # One at a time: of three controllers two must live.
         "brokers": Lane(50.0, _broker_fault),
         "quotas": Lane(15.0, _put, always=True),

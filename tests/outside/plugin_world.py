@@ -71,7 +71,8 @@ class PluginWorld(World):
         )
         self.proxies: dict[str, list[Proxy]] = {}
         """By listener, one to each server."""
-        self.jobs = Jobs(folder, WallClock(folder, "job"), self._conf)
+        self._clock = WallClock(folder, "job")
+        self.jobs = Jobs(folder, self._clock, self._conf)
         self.programs = self.jobs.all
         self.puts: list[Put] = []
         self.disturbed: list[Disturbance] = []
@@ -197,6 +198,10 @@ class PluginWorld(World):
             self._network(target, NetFault(kind, **more))
             yield
             self._network(target, None)
+        elif kind == "clock":
+            self._clock.set_by_s(more["by_s"])
+            yield
+            self._clock.set_by_s(0.0)
         elif kind == "put":
             self.later("groups put", lambda: self._put(target, more["quota"]))
         elif kind == "want":

@@ -73,7 +73,7 @@ def _run(**changes: Any) -> PluginEvidence:
 
 
 def _used(rates: FloatArray) -> dict[str, Any]:
-    """What broker-1 let through of the group."""
+    """Use of the group at broker-1."""
     return {"used": {**_run().used, A: rates}}
 
 
