@@ -24,8 +24,8 @@ _FOLLOWS_MS: Final = 3_000
 _BOUND_MS: Final = 10_000
 _LEAST, _MOST = 0.9, 1.05
 _CALM: Final = 1.3
-"""Part of the quota in ``_BOUND_MS``: for a second all limits may be the higher of the old and the new
-one, and for three seconds each broker where the group was idle may use its safe limit."""
+"""Part of the quota in ``_BOUND_MS``: for a second all limits may be the higher of the old and the
+new one, and for three seconds each broker where the group was idle may use its safe limit."""
 _BURST_S: Final = 1.0
 """Kafka's window: what a bucket that was empty lets through at once."""
 _BURST_BYTES: Final = 64_000.0
