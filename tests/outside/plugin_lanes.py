@@ -55,14 +55,14 @@ def lanes() -> dict[str, Lane]:
     """All lanes, by name."""
     found = {
         # A start takes half a minute.
-        "job": Lane(60.0, _job_fault),
+        "job": Lane(50.0, _job_fault),
         "network of job": Lane(40.0, partial(network_fault, "job")),
         "clock of job": Lane(40.0, partial(clock_fault, "job", CLOCK_S)),
         # One at a time: of three controllers two must live.
-        "brokers": Lane(50.0, _broker_fault),
+        "brokers": Lane(30.0, _broker_fault),
         "quotas": Lane(15.0, _put, always=True),
-        "demand": Lane(5.0, _want, always=True),
+        "demand": Lane(4.0, _want, always=True),
     }
     for broker in BROKERS:
-        found[f"network of {broker}"] = Lane(60.0, partial(_plugin_fault, broker))
+        found[f"network of {broker}"] = Lane(45.0, partial(_plugin_fault, broker))
     return found
