@@ -5,7 +5,7 @@ Brokers count some 2 percent more bytes than are judged here: those that Kafka a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -147,42 +147,59 @@ def bound(evidence: PluginEvidence, group: str, t_ms: int) -> float:
     their safe one; each is at most the quota. When the job is away, the first brokers may have
     their safe limits while another one has its limit: twice the quota at most.
     """
-    recent_ms = t_ms - evidence.lease_ms - _BOUND_MS
-    end_ms = t_ms + _BOUND_MS
-    near = [e for e in evidence.disturbed if e.from_ms < end_ms and e.to_ms > recent_ms]
+    near = _near(evidence, t_ms)
+    quota = recent_quota(evidence, group, t_ms)
     if not near:
-        return _CALM * _highest_quota(evidence, group, t_ms - _BOUND_MS, end_ms)
-    since_ms = min(recent_ms, min(each.from_ms for each in near) - evidence.lease_ms)
+        return _CALM * quota
     away = {each.target.removeprefix("plugin of ") for each in near} & {*evidence.brokers}
     unreachable = min(max(len(away), 1), len(evidence.brokers) - 1)
     started = len({each.target for each in near} & {*evidence.brokers})
-    quota = _highest_quota(evidence, group, since_ms, end_ms)
     return (1 + unreachable) * quota + started * evidence.fallback
 
 
-def _highest_quota(evidence: PluginEvidence, group: str, from_ms: int, to_ms: int) -> float:
-    """The highest quota that was in the table in a time."""
+def recent_quota(evidence: PluginEvidence, group: str, t_ms: int) -> float:
+    """The highest quota that limits in force may be of, in the ``_BOUND_MS`` from a time."""
+    near = _near(evidence, t_ms)
+    from_ms = min([t_ms, *(each.from_ms - evidence.lease_ms for each in near)]) - _BOUND_MS
     found = [evidence.quotas[group]]
     for put in (put for put in evidence.puts if put.group == group):
         if put.acknowledged and put.ended_ms <= from_ms:
             found = []
-        if put.begun_ms <= to_ms:
+        if put.begun_ms <= t_ms + _BOUND_MS:
             found.append(put.quota)
     return max(found)
 
 
-def of_bound(evidence: PluginEvidence, group: str) -> list[tuple[float, int]]:
-    """Used part of the bound, and when; by seconds."""
+def _near(evidence: PluginEvidence, t_ms: int) -> list[Disturbance]:
+    """Disturbances whose limits may still be in force."""
+    recent_ms = t_ms - evidence.lease_ms - _BOUND_MS
+    end_ms = t_ms + _BOUND_MS
+    return [e for e in evidence.disturbed if e.from_ms < end_ms and e.to_ms > recent_ms]
+
+
+def _parts(
+    evidence: PluginEvidence, group: str, of: Callable[[PluginEvidence, str, int], float]
+) -> list[tuple[float, int]]:
     times = range(evidence.begun_ms, evidence.end_ms - _BOUND_MS, 1000)
     return [
-        (used(evidence, group, at, at + _BOUND_MS) / bound(evidence, group, at), at) for at in times
+        (used(evidence, group, at, at + _BOUND_MS) / of(evidence, group, at), at) for at in times
     ]
+
+
+def most_of_bound(evidence: PluginEvidence, group: str) -> tuple[float, int]:
+    """The largest used part of the bound, and when."""
+    return max(_parts(evidence, group, bound))
+
+
+def most_of_quota(evidence: PluginEvidence, group: str) -> float:
+    """The largest used part of a recent quota."""
+    return max(_parts(evidence, group, recent_quota))[0]
 
 
 def bounded(evidence: PluginEvidence) -> Iterator[Violation]:
     """All brokers together never let through more of a group than they may."""
     for group in evidence.groups:
-        part, at_ms = max(of_bound(evidence, group))
+        part, at_ms = most_of_bound(evidence, group)
         if part > 1.0:
             text = f"{group} used {part:.0%} of {bound(evidence, group, at_ms):.0f}/s in 10 s"
             yield Violation("bounded", at_ms, text)

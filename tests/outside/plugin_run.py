@@ -14,8 +14,9 @@ from tests.outside.commands import DOCTOR, complaints, quotas_in_table
 from tests.outside.plugin_checks import (
     PLUGIN_CHECKS,
     longest_mute_ms,
+    most_of_bound,
+    most_of_quota,
     of_allowed,
-    of_bound,
     recovered_ms,
 )
 from tests.outside.plugin_evidence import SLOT_MS, PluginEvidence, waits_of
@@ -88,7 +89,8 @@ def _evidence(world: PluginWorld, begun_ms: int, faults_end_ms: int, end_ms: int
 def summary(evidence: PluginEvidence) -> str:
     """The figures of a run, in a line."""
     recovered = [recovered_ms(evidence, group) for group in evidence.groups]
-    at_most = [max(of_bound(evidence, group))[0] for group in evidence.groups]
+    of_bound = max(most_of_bound(evidence, group)[0] for group in evidence.groups)
+    of_quota = max(most_of_quota(evidence, group) for group in evidence.groups)
     seats = [(group, broker) for group in evidence.groups for broker in evidence.brokers]
     by_limits = max(float(of_allowed(evidence, *seat).max()) for seat in seats)
     late = ["never" if ms is None else f"{ms / 1000:.0f}" for ms in recovered]
@@ -96,6 +98,7 @@ def summary(evidence: PluginEvidence) -> str:
         f"{len(evidence.published)} limits, {len(evidence.disturbed)} disturbances, "
         f"{sum(put.acknowledged for put in evidence.puts)} of {len(evidence.puts)} quotas "
         f"acknowledged, exits {sorted(each.code for each in evidence.exits)}; used at most "
-        f"{max(at_most):.0%} of the bound, {by_limits:.0%} of a broker's limits; longest mute "
-        f"{longest_mute_ms(evidence) / 1000:.1f} s; recovered after {', '.join(late)} s"
+        f"{of_quota:.0%} of a quota in 10 s, {of_bound:.0%} of the bound, {by_limits:.0%} of what "
+        f"a broker's limits allow in 5 s; longest mute {longest_mute_ms(evidence) / 1000:.1f} s; "
+        f"recovered after {', '.join(late)} s"
     )

@@ -17,7 +17,8 @@ from tests.outside.plugin_checks import (
     bound,
     longest_mute_ms,
     may_be_in_force,
-    of_bound,
+    most_of_bound,
+    most_of_quota,
     recovered_ms,
 )
 from tests.outside.plugin_evidence import SLOT_MS, Disturbance, PluginEvidence, Wait
@@ -80,7 +81,8 @@ def _used(rates: FloatArray) -> dict[str, Any]:
 def test_nothing_is_found_in_a_run_in_which_everything_holds() -> None:
     assert violations(_run(), PLUGIN_CHECKS) == []
     assert recovered_ms(_run(), GROUP) == 0
-    assert max(of_bound(_run(), GROUP))[0] == pytest.approx(1 / 1.3)
+    assert most_of_bound(_run(), GROUP)[0] == pytest.approx(1 / 1.3)
+    assert most_of_quota(_run(), GROUP) == pytest.approx(1.0)
     assert longest_mute_ms(_run()) == 4_900
 
 
