@@ -11,6 +11,7 @@ import io.quotaplane.kafka.settings.PluginSettings;
 import io.quotaplane.kafka.usage.GroupUsage;
 import io.quotaplane.kafka.usage.UsageMeter;
 import io.quotaplane.kafka.wire.AttachmentsMessage;
+import io.quotaplane.kafka.wire.GroupIds;
 import io.quotaplane.kafka.wire.LimitsMessage;
 import java.util.EnumSet;
 import java.util.Map;
@@ -65,6 +66,12 @@ public final class BrokerQuotas {
         newestIssuedMs = Math.max(newestIssuedMs, message.issuedOn(wallNowMs, steadyNowMs));
         received.apply(message, wallNowMs, steadyNowMs);
         isNews = true;
+    }
+
+    /** Whether any group that clients are attached to has no known limit, also none that is over. */
+    public boolean lacksLimits() {
+        return !attachments.groups().stream()
+                .allMatch(name -> received.isKnown(GroupIds.idOf(name)));
     }
 
     /** Take in a message; clients belong to their new groups after the next tick. */

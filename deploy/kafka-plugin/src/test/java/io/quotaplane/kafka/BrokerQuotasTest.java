@@ -52,6 +52,15 @@ class BrokerQuotasTest {
     }
 
     @Test
+    void itKnowsWhetherAnAttachedGroupLacksLimits() {
+        assertFalse(quotas.lacksLimits());
+        attach("client=app", "g");
+        assertTrue(quotas.lacksLimits());
+        limit("b1", WALL_MS - 2 * LEASE_MS, 100, 50_000);
+        assertFalse(quotas.lacksLimits()); // also of a lease that is over
+    }
+
+    @Test
     void aLimitHoldsFromTheTickAfterItCame() {
         attach("client=app", "g");
         limit("b1", WALL_MS, 100, 50_000);

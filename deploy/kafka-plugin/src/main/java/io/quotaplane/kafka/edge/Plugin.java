@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -144,6 +145,9 @@ public final class Plugin {
         return inbox;
     }
 
+    /** Waits among the messages for its answer. */
+    private record Question(CompletableFuture<Boolean> lacksLimits) {}
+
     private final class Queue implements Inbox {
         @Override
         public void limits(LimitsMessage message) throws InterruptedException {
@@ -153,6 +157,13 @@ public final class Plugin {
         @Override
         public void attachments(AttachmentsMessage message) throws InterruptedException {
             put(message);
+        }
+
+        @Override
+        public CompletableFuture<Boolean> lacksLimits() throws InterruptedException {
+            var question = new Question(new CompletableFuture<>());
+            put(question);
+            return question.lacksLimits;
         }
 
         private void put(Object message) throws InterruptedException {
@@ -209,8 +220,10 @@ public final class Plugin {
             long nowMs = TopicThread.steadyMs();
             if (message instanceof LimitsMessage limits) {
                 quotas.receive(limits, System.currentTimeMillis(), nowMs);
+            } else if (message instanceof AttachmentsMessage attachments) {
+                quotas.receive(attachments);
             } else {
-                quotas.receive((AttachmentsMessage) message);
+                ((Question) message).lacksLimits.complete(quotas.lacksLimits());
             }
             message = count + 1 < WAITING_MESSAGES ? messages.poll() : null;
         }

@@ -10,14 +10,15 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 
 /**
  * Reads limits and attachments. The attachments topic is read from its beginning. The limits topic
- * is read from where limits may still hold; if there were none for this broker, once more from the
- * beginning, for its safe limits.
+ * is read from where limits may still hold; if there were none for a group that clients are attached
+ * to, once more from the beginning, for its safe limits.
  */
 final class TopicReader {
     private final Consumer<byte[], byte[]> consumer;
@@ -25,12 +26,11 @@ final class TopicReader {
     private final Inbox inbox;
     private final byte[] key;
 
-    /** Partitions of the limits topic that are not yet read up to the end they had, and that end. */
+    /** Partitions that are not yet read up to the end they had, and that end. */
     private final Map<TopicPartition, Long> ends = new HashMap<>();
 
-    private boolean isFromBeginning;
-    private boolean hasLimits;
-    private volatile boolean isRead;
+    /** Whether limits are missing; null: not asked. */
+    private CompletableFuture<Boolean> lacksLimits;
 
     TopicReader(Consumer<byte[], byte[]> consumer, PluginSettings settings, Inbox inbox) {
         this.consumer = consumer;
@@ -46,27 +46,12 @@ final class TopicReader {
     void assign(Map<TopicPartition, Span> spans) {
         consumer.assign(spans.keySet());
         ends.clear();
-        isFromBeginning = hasLimits = false;
+        lacksLimits = null;
         spans.forEach(
                 (partition, span) -> {
-                    seek(partition, span.begin);
-                    if (partition.topic().equals(settings.limitsTopic())) {
-                        ends.put(partition, span.end);
-                    }
+                    consumer.seek(partition, span.begin);
+                    ends.put(partition, span.end);
                 });
-    }
-
-    private void seek(TopicPartition partition, long begin) {
-        if (begin < 0) {
-            consumer.seekToBeginning(List.of(partition));
-        } else {
-            consumer.seek(partition, begin);
-        }
-    }
-
-    /** Whether all limits were read that were there at the start. */
-    boolean isRead() {
-        return isRead;
     }
 
     /** Read what there is, for up to this long; returns the number of records. */
@@ -79,24 +64,22 @@ final class TopicReader {
         if (!ends.isEmpty()) {
             ends.entrySet().removeIf(end -> consumer.position(end.getKey()) >= end.getValue());
             if (ends.isEmpty()) {
-                endReached();
+                lacksLimits = inbox.lacksLimits();
             }
+        }
+        if (lacksLimits != null && lacksLimits.isDone()) {
+            if (lacksLimits.getNow(false)) {
+                consumer.seekToBeginning(limitsPartitions());
+            }
+            lacksLimits = null;
         }
         return count;
     }
 
-    private void endReached() {
-        if (hasLimits || isFromBeginning) {
-            isRead = true;
-            return;
-        }
-        isFromBeginning = true;
-        for (TopicPartition partition : consumer.assignment()) {
-            if (partition.topic().equals(settings.limitsTopic())) {
-                ends.put(partition, consumer.position(partition));
-                seek(partition, -1);
-            }
-        }
+    private List<TopicPartition> limitsPartitions() {
+        return consumer.assignment().stream()
+                .filter(partition -> partition.topic().equals(settings.limitsTopic()))
+                .toList();
     }
 
     private void take(ConsumerRecord<byte[], byte[]> record) throws InterruptedException {
@@ -108,9 +91,7 @@ final class TopicReader {
             if (record.topic().equals(settings.attachmentsTopic())) {
                 inbox.attachments(AttachmentsMessage.decode(value, settings.keys()));
             } else if (Arrays.equals(record.key(), key)) {
-                LimitsMessage message = LimitsMessage.decode(value, settings.keys());
-                hasLimits |= message.broker().equals(settings.brokerName());
-                inbox.limits(message);
+                inbox.limits(LimitsMessage.decode(value, settings.keys()));
             }
         } catch (RefusedMessageException error) {
             inbox.refused(record.topic(), error.getMessage());
