@@ -28,7 +28,12 @@ public final class BrokerQuotas {
     private static final long FORGET_EVERY_REPORTS = 100;
 
     private final PluginSettings settings;
-    private final ReceivedLimits received;
+    private final long startedMs;
+    private ReceivedLimits received;
+
+    /** What is received while all limits are read again; null: they are not. */
+    private ReceivedLimits again;
+
     private final Attachments attachments = new Attachments();
     private final LimitsInForce limits;
     private final UsageMeter meter;
@@ -47,12 +52,17 @@ public final class BrokerQuotas {
      */
     public BrokerQuotas(PluginSettings settings, long wallNowMs, long steadyNowMs) {
         this.settings = settings;
-        double unset = settings.bounds().strict() ? 0 : Double.POSITIVE_INFINITY;
-        received = new ReceivedLimits(settings.brokerName(), wallNowMs, unset, unset);
+        startedMs = wallNowMs;
+        received = none();
         limits = new LimitsInForce(received, settings.bounds());
         meter = new UsageMeter(steadyNowMs);
         reports =
                 new ReportBuilder(settings.brokerName(), wallNowMs, settings.bounds().strict());
+    }
+
+    private ReceivedLimits none() {
+        double unset = settings.bounds().strict() ? 0 : Double.POSITIVE_INFINITY;
+        return new ReceivedLimits(settings.brokerName(), startedMs, unset, unset);
     }
 
     /** Take in a message; the next tick puts it in force. */
@@ -65,13 +75,32 @@ public final class BrokerQuotas {
         }
         newestIssuedMs = Math.max(newestIssuedMs, message.issuedOn(wallNowMs, steadyNowMs));
         received.apply(message, wallNowMs, steadyNowMs);
+        if (again != null) {
+            again.apply(message, wallNowMs, steadyNowMs);
+        }
         isNews = true;
     }
 
-    /** Whether any group that clients are attached to has no known limit, also none that is over. */
+    /**
+     * Whether limits or safe limits of any group that clients are attached to are unknown. If so, all
+     * messages of the topic must follow, then {@code readAgain}.
+     */
     public boolean lacksLimits() {
-        return !attachments.groups().stream()
-                .allMatch(name -> received.isKnown(GroupIds.idOf(name)));
+        boolean lacks =
+                !attachments.groups().stream()
+                        .allMatch(name -> received.isWhole(GroupIds.idOf(name)));
+        again = lacks ? none() : null;
+        return lacks;
+    }
+
+    /** All limits of the topic came since {@code lacksLimits}: they hold in place of those before. */
+    public void readAgain() {
+        if (again != null) {
+            received = again;
+            limits.follow(received);
+            again = null;
+            isNews = true;
+        }
     }
 
     /** Take in a message; clients belong to their new groups after the next tick. */

@@ -11,10 +11,14 @@ interface Inbox {
     void attachments(AttachmentsMessage message) throws InterruptedException;
 
     /**
-     * Ask whether any group that clients are attached to has no known limits, after all messages so
-     * far; the answer comes later.
+     * Ask whether limits or safe limits of any group that clients are attached to are unknown, after
+     * all messages so far; the answer comes later. If it is true, all limits of the topic must
+     * follow, then {@code readAgain}.
      */
     CompletableFuture<Boolean> lacksLimits() throws InterruptedException;
+
+    /** All limits of the topic came. */
+    void readAgain() throws InterruptedException;
 
     /** A message was refused, for this reason. */
     void refused(String topic, String why);

@@ -33,6 +33,9 @@ public final class Plugin {
     private static final int WAITING_MESSAGES = 16;
     private static final long REPORTER_WITHIN_MS = 60_000;
 
+    /** Waits among the messages: all limits of the topic came before it. */
+    private static final Object ALL_READ = new Object();
+
     private static final Map<String, Plugin> BY_BROKER = new HashMap<>();
 
     private final PluginSettings settings;
@@ -160,6 +163,11 @@ public final class Plugin {
         }
 
         @Override
+        public void readAgain() throws InterruptedException {
+            put(ALL_READ);
+        }
+
+        @Override
         public CompletableFuture<Boolean> lacksLimits() throws InterruptedException {
             var question = new Question(new CompletableFuture<>());
             put(question);
@@ -222,8 +230,10 @@ public final class Plugin {
                 quotas.receive(limits, System.currentTimeMillis(), nowMs);
             } else if (message instanceof AttachmentsMessage attachments) {
                 quotas.receive(attachments);
+            } else if (message instanceof Question question) {
+                question.lacksLimits.complete(quotas.lacksLimits());
             } else {
-                ((Question) message).lacksLimits.complete(quotas.lacksLimits());
+                quotas.readAgain();
             }
             message = count + 1 < WAITING_MESSAGES ? messages.poll() : null;
         }

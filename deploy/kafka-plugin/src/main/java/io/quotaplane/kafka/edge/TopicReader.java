@@ -17,8 +17,8 @@ import org.apache.kafka.common.TopicPartition;
 
 /**
  * Reads limits and attachments. The attachments topic is read from its beginning. The limits topic
- * is read from where limits may still hold; if there were none for a group that clients are attached
- * to, once more from the beginning, for its safe limits.
+ * is read from where limits may still hold; if those do not say all of a group that clients are
+ * attached to, once more from the beginning, for its safe limits.
  */
 final class TopicReader {
     private final Consumer<byte[], byte[]> consumer;
@@ -31,6 +31,9 @@ final class TopicReader {
 
     /** Whether limits are missing; null: not asked. */
     private CompletableFuture<Boolean> lacksLimits;
+
+    /** Whether limits are read once more. */
+    private boolean isAgain;
 
     TopicReader(Consumer<byte[], byte[]> consumer, PluginSettings settings, Inbox inbox) {
         this.consumer = consumer;
@@ -47,6 +50,7 @@ final class TopicReader {
         consumer.assign(spans.keySet());
         ends.clear();
         lacksLimits = null;
+        isAgain = false;
         spans.forEach(
                 (partition, span) -> {
                     consumer.seek(partition, span.begin);
@@ -64,22 +68,34 @@ final class TopicReader {
         if (!ends.isEmpty()) {
             ends.entrySet().removeIf(end -> consumer.position(end.getKey()) >= end.getValue());
             if (ends.isEmpty()) {
-                lacksLimits = inbox.lacksLimits();
+                endReached();
             }
         }
         if (lacksLimits != null && lacksLimits.isDone()) {
             if (lacksLimits.getNow(false)) {
-                consumer.seekToBeginning(limitsPartitions());
+                beginAgain();
             }
             lacksLimits = null;
         }
         return count;
     }
 
-    private List<TopicPartition> limitsPartitions() {
-        return consumer.assignment().stream()
-                .filter(partition -> partition.topic().equals(settings.limitsTopic()))
-                .toList();
+    private void endReached() throws InterruptedException {
+        if (isAgain) {
+            inbox.readAgain();
+        } else {
+            lacksLimits = inbox.lacksLimits();
+        }
+    }
+
+    private void beginAgain() {
+        isAgain = true;
+        for (TopicPartition partition : consumer.assignment()) {
+            if (partition.topic().equals(settings.limitsTopic())) {
+                ends.put(partition, consumer.position(partition));
+                consumer.seekToBeginning(List.of(partition));
+            }
+        }
     }
 
     private void take(ConsumerRecord<byte[], byte[]> record) throws InterruptedException {

@@ -17,7 +17,7 @@ import java.util.concurrent.ConcurrentHashMap;
 public final class LimitsInForce {
     private static final long NEVER = Long.MAX_VALUE;
 
-    private final ReceivedLimits received;
+    private ReceivedLimits received;
     private final Bounds bounds;
     private final Map<String, GroupLimits> byTag = new ConcurrentHashMap<>();
     private Set<String> attached = Set.of();
@@ -28,6 +28,11 @@ public final class LimitsInForce {
     public LimitsInForce(ReceivedLimits received, Bounds bounds) {
         this.received = received;
         this.bounds = bounds;
+    }
+
+    /** Hold groups to these from the next tick on. */
+    public void follow(ReceivedLimits other) {
+        received = other;
     }
 
     /** A group's limit per second; infinity: none, also if the group is not attached. */

@@ -52,6 +52,9 @@ public final class ReceivedLimits {
         private long seq = -1;
         private boolean isRemoved;
 
+        /** Whether the safe limit is known, as a message had it. */
+        private boolean isWhole;
+
         private void stamp(Arrival arrival, boolean removed) {
             epoch = arrival.epoch;
             seq = arrival.seq;
@@ -118,6 +121,7 @@ public final class ReceivedLimits {
                 Arrays.fill(entry.limit, unset);
                 Arrays.fill(entry.safe, unset);
                 entry.stamp(arrival, true);
+                entry.isWhole = true;
                 removed++;
             }
         }
@@ -164,7 +168,9 @@ public final class ReceivedLimits {
     private void set(Entry entry, LimitsMessage message, int at) {
         if (message.safeLimits() == null && entry.isRemoved) {
             Arrays.fill(entry.safe, unsetSafe);
+            entry.isWhole = false;
         }
+        entry.isWhole |= message.safeLimits() != null;
         for (Dimension dimension : Dimension.values()) {
             entry.limit[dimension.ordinal()] = message.limit(at, dimension);
             if (message.safeLimits() != null) {
@@ -186,6 +192,12 @@ public final class ReceivedLimits {
     /** Whether any message listed or removed the group. */
     public boolean isKnown(long groupId) {
         return entries.containsKey(groupId);
+    }
+
+    /** Whether messages had the group's limit and its safe limit, or one removed the group. */
+    public boolean isWhole(long groupId) {
+        Entry entry = entries.get(groupId);
+        return entry != null && entry.isWhole;
     }
 
     /** Whether the group's lease is over, so that its safe limit holds; false if it was removed. */

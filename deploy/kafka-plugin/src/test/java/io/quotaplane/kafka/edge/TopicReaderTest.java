@@ -56,6 +56,11 @@ class TopicReaderTest {
         }
 
         @Override
+        public void readAgain() {
+            got.add("again");
+        }
+
+        @Override
         public void refused(String topic, String why) {
             got.add("refused " + topic);
         }
@@ -117,9 +122,11 @@ class TopicReaderTest {
         }
         add(LIMITS, 5, "b2", "00");
         assertEquals(6, poll());
-        assertEquals(8, got.size());
+        assertEquals(9, got.size());
+        assertEquals("again", got.get(8));
         poll();
         assertEquals(6, consumer.position(LIMITS));
+        assertEquals(9, got.size());
     }
 
     @Test
