@@ -127,9 +127,10 @@ class BrokerQuotasTest {
     @Test
     void limitsThatAreOverWhenTheyComeAreCounted() {
         attach("client=app", "g");
-        limit("b1", WALL_MS - 3_600_000, 100, 50_000);
+        limit("b1", 7, WALL_MS - 3_600_000, 100, 50_000, 20_000.0);
         quotas.tick(200, rates);
         assertEquals(1, quotas.overOnArrival());
+        assertEquals(20_000, quotas.limits().limit("g", PRODUCE));
         assertFalse(quotas.limits().isFallback("g"));
     }
 

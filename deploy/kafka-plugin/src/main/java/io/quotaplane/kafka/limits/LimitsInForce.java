@@ -155,6 +155,9 @@ public final class LimitsInForce {
             nextEndMs = Math.min(nextEndMs, endMs);
             return Source.LIMITS;
         }
+        if (!received.isWhole(id)) {
+            return Source.FALLBACK;
+        }
         if (bounds.safeValidityMs() < 0) {
             return Source.SAFE_LIMITS;
         }

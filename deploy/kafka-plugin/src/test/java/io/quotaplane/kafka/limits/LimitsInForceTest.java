@@ -30,13 +30,17 @@ class LimitsInForceTest {
         limits = new LimitsInForce(received, new Bounds(strict, 10_000, 5, 3, safeValidityMs, 2000));
     }
 
-    private void limit(long nowMs, double publishBytes, double safe) {
-        double[][] limit = new double[Dimension.COUNT][];
-        limit[Dimension.PUBLISH_BYTES.ordinal()] = new double[] {publishBytes};
-        double[][] safeLimit = new double[Dimension.COUNT][];
-        safeLimit[Dimension.PUBLISH_BYTES.ordinal()] = new double[] {safe};
+    private void limit(long nowMs, double publishBytes, Double safe) {
+        double[][] limit = column(publishBytes);
+        double[][] safeLimit = safe == null ? null : column(safe);
         long[] ids = {GroupIds.idOf("g")};
         received.apply(message(nowMs, ids, limit, safeLimit, new long[0]), nowMs, nowMs);
+    }
+
+    private static double[][] column(double publishBytes) {
+        double[][] column = new double[Dimension.COUNT][];
+        column[Dimension.PUBLISH_BYTES.ordinal()] = new double[] {publishBytes};
+        return column;
     }
 
     private LimitsMessage message(
@@ -70,9 +74,19 @@ class LimitsInForceTest {
     }
 
     @Test
+    void aGroupWhoseSafeLimitIsNotKnownHasNoneAfterItsLease() {
+        begin(false, -1);
+        limit(0, 50_000, null);
+        tick(5000, true);
+        assertEquals(50_000, limits.limit("g", PRODUCE));
+        assertTrue(tick(5001, false).tags());
+        assertTrue(limits.isFallback("g"));
+    }
+
+    @Test
     void aLimitHoldsThenTheSafeLimitThenNone() {
         begin(false, 3000);
-        limit(0, 50_000, 20_000);
+        limit(0, 50_000, 20_000.0);
         tick(0, true);
         assertEquals(50_000, limits.limit("g", PRODUCE));
         assertEquals(INFINITY, limits.limit("g", FETCH));
@@ -91,7 +105,7 @@ class LimitsInForceTest {
     @Test
     void aSafeLimitHoldsForEverUnlessItsValidityIsSet() {
         begin(false, -1);
-        limit(0, 50_000, 20_000);
+        limit(0, 50_000, 20_000.0);
         tick(0, true);
         tick(Long.MAX_VALUE / 2, false);
         assertEquals(20_000, limits.limit("g", PRODUCE));
@@ -100,7 +114,7 @@ class LimitsInForceTest {
     @Test
     void noLimitIsBelowTheLeast() {
         begin(false, -1);
-        limit(0, 0, 0);
+        limit(0, 0, 0.0);
         tick(0, true);
         assertEquals(10_000, limits.limit("g", PRODUCE));
     }
@@ -108,7 +122,7 @@ class LimitsInForceTest {
     @Test
     void aRemovedGroupHasNoLimit() {
         begin(false, -1);
-        limit(0, 50_000, 20_000);
+        limit(0, 50_000, 20_000.0);
         tick(0, true);
         long[] ids = {GroupIds.idOf("g")};
         double[][] none = new double[Dimension.COUNT][];
@@ -120,7 +134,7 @@ class LimitsInForceTest {
     @Test
     void aDetachedGroupHasNoLimitAndIsNotNamed() {
         begin(false, -1);
-        limit(0, 50_000, 20_000);
+        limit(0, 50_000, 20_000.0);
         tick(0, true);
         assertTrue(limits.tick(Set.of(), 200, false, rates).tags());
         assertEquals(INFINITY, limits.limit("g", PRODUCE));
@@ -133,11 +147,11 @@ class LimitsInForceTest {
     @Test
     void aSteppedCutIsAcknowledgedAtItsEnd() {
         begin(false, -1);
-        limit(0, 100_000, 20_000);
+        limit(0, 100_000, 20_000.0);
         tick(0, true);
         assertEquals(1, limits.appliedSeq("g", 1));
         rates.rate("g", PRODUCE, 100_000);
-        limit(200, 50_000, 20_000);
+        limit(200, 50_000, 20_000.0);
         tick(200, true);
         assertEquals(1, limits.appliedSeq("g", 1));
         assertEquals(50_000, limits.target("g", PRODUCE));
@@ -155,9 +169,9 @@ class LimitsInForceTest {
     @Test
     void aRenewalIsAcknowledgedAtOnce() {
         begin(false, -1);
-        limit(0, 100_000, 20_000);
+        limit(0, 100_000, 20_000.0);
         tick(0, true);
-        limit(1000, 100_000, 20_000);
+        limit(1000, 100_000, 20_000.0);
         assertEquals(new Changes(Set.of(), false), tick(1000, true));
         assertEquals(2, limits.appliedSeq("g", 1));
     }
@@ -165,7 +179,7 @@ class LimitsInForceTest {
     @Test
     void anIdleGroupWakesWithItsSafeLimitUntilTheJobCanHaveAnswered() {
         begin(false, -1);
-        limit(0, 20_000, 200_000);
+        limit(0, 20_000, 200_000.0);
         tick(0, true);
         assertEquals(200_000, limits.limit("g", PRODUCE));
         assertEquals(20_000, limits.target("g", PRODUCE));
@@ -191,7 +205,7 @@ class LimitsInForceTest {
     @Test
     void strictlyAnIdleGroupHasItsLimitOnly() {
         begin(true, -1);
-        limit(0, 20_000, 0);
+        limit(0, 20_000, 0.0);
         tick(0, true);
         assertEquals(20_000, limits.limit("g", PRODUCE));
     }
