@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from tests.outside.checks import CHECKS as CHECKS
+from tests.outside import checks
 from tests.outside.checks import learning, promised_ms, served_from, share_in_force
 from tests.outside.commands import DOCTOR, complaints, quotas_in_table
 from tests.outside.journal import Evidence
@@ -17,7 +17,7 @@ from tests.outside.kafka_world import INTERVAL_S, LEASE_S, STALE_INTERVALS, Kafk
 from tests.outside.processes import now_ms, quotaplane
 from tests.outside.schedule import schedule
 
-EVIDENCE = Evidence
+EVIDENCE, CHECKS = Evidence, checks.CHECKS
 QUIET_S: Final = 2 * LEASE_S + 15.0
 
 

@@ -186,8 +186,8 @@ class PluginWorld(World):
     def supervise(self) -> None:
         """Start again what has ended; note since when the job is away, and check the clients."""
         super().supervise()
-        if self._load is not None:
-            assert self._load.connected
+        if self._load is not None and not self._load.connected:
+            raise RuntimeError("clients are not connected")
         if self.jobs.all and "job frozen" not in self._since_ms:
             self._note("job", not self.job.is_ready)
 
