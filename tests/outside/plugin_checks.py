@@ -6,6 +6,7 @@ Brokers count some 2 percent more bytes than are judged here: those that Kafka a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,8 @@ _BACK_MS: Final = 5_000
 _FOLLOWS_MS: Final = 3_000
 """A plugin that nothing disturbs is there with a new limit: with a cut, too."""
 _BOUND_MS: Final = 10_000
+_GOES_ON_MS: Final = 17_000
+"""Kafka fences a broker that died after 9 s; a client's request to it takes up to 5 s."""
 _LEAST, _MOST = 0.9, 1.05
 _CALM: Final = 1.3
 """Part of the quota in ``_BOUND_MS``: for a second all limits may be the higher of the old and the
@@ -259,6 +262,25 @@ def others_lose_nothing(evidence: PluginEvidence) -> Iterator[Violation]:
             yield Violation("others lose nothing", evidence.end_ms, text)
 
 
+def longest_pause_ms(evidence: PluginEvidence) -> tuple[int, int]:
+    """The longest time in which a job that nothing disturbed published no limits; and its begin."""
+    times = sorted({each.t_ms for each in evidence.published})
+    away = [e for e in evidence.disturbed if e.target in ("job", "network of job")]
+    pauses = [
+        (end - begun, begun)
+        for begun, end in pairwise([*times, max(evidence.end_ms, times[-1])])
+        if not any(each.from_ms < end and each.to_ms > begun for each in away)
+    ]
+    return max(pauses, default=(0, evidence.begun_ms))
+
+
+def job_goes_on(evidence: PluginEvidence) -> Iterator[Violation]:
+    """The job decides whatever happens to one broker."""
+    pause_ms, begun_ms = longest_pause_ms(evidence)
+    if pause_ms > _GOES_ON_MS:
+        yield Violation("job goes on", begun_ms, f"no limits were published for {pause_ms} ms")
+
+
 def ends_and_history(evidence: PluginEvidence) -> Iterator[Violation]:
     """Known exit codes; an intact history."""
     yield from unknown_ends(evidence.exits)
@@ -271,6 +293,7 @@ PLUGIN_CHECKS = (
     bounded,
     nobody_mute,
     others_lose_nothing,
+    job_goes_on,
     nothing_lost,
     ends_and_history,
 )

@@ -14,6 +14,7 @@ from tests.outside.commands import DOCTOR, complaints, quotas_in_table
 from tests.outside.plugin_checks import (
     PLUGIN_CHECKS,
     longest_mute_ms,
+    longest_pause_ms,
     most_of_bound,
     most_of_quota,
     of_allowed,
@@ -99,6 +100,7 @@ def summary(evidence: PluginEvidence) -> str:
         f"{sum(put.acknowledged for put in evidence.puts)} of {len(evidence.puts)} quotas "
         f"acknowledged, exits {sorted(each.code for each in evidence.exits)}; used at most "
         f"{of_quota:.0%} of a quota in 10 s, {of_bound:.0%} of the bound, {by_limits:.0%} of what "
-        f"a broker's limits allow in 5 s; longest mute {longest_mute_ms(evidence) / 1000:.1f} s; "
+        f"a broker's limits allow in 5 s; longest mute {longest_mute_ms(evidence) / 1000:.1f} s, "
+        f"longest pause of the job {longest_pause_ms(evidence)[0] / 1000:.1f} s; "
         f"recovered after {', '.join(late)} s"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from tests.outside.plugin_checks import (
     PLUGIN_CHECKS,
     bound,
     longest_mute_ms,
+    longest_pause_ms,
     may_be_in_force,
     most_of_bound,
     most_of_quota,
@@ -45,13 +47,21 @@ def _with(per_s: float, from_ms: int, to_ms: int, other: float) -> FloatArray:
     return rates
 
 
-def _limit(broker: str, limit: float, t_ms: int, lease_ms: int = LEASE_MS) -> Published:
-    return Published(0, t_ms, broker, GROUP, 1, t_ms, t_ms, lease_ms, 0, limit, QUOTA / 2)
+def _limit(broker: str, limit: float, t_ms: int) -> Published:
+    return Published(0, t_ms, broker, GROUP, 1, t_ms, t_ms, LEASE_MS, 0, limit, QUOTA / 2)
 
 
-def _published(until_ms: int = END_MS) -> list[Published]:
-    times = range(BEGUN_MS - 1000, until_ms, 5000)
-    return [_limit(broker, QUOTA / 2, t_ms) for t_ms in times for broker in BROKERS]
+def _published(
+    limit: Callable[[str, int], float] = lambda broker, t_ms: QUOTA / 2, without: range = range(0)
+) -> list[Published]:
+    """Limits each 5 s, by broker and time, but for those within a range."""
+    times = [t_ms for t_ms in range(BEGUN_MS - 1000, END_MS, 5000) if t_ms not in without]
+    return [_limit(b, limit(b, t_ms), t_ms) for t_ms in times for b in BROKERS]
+
+
+def _cut(broker: str, t_ms: int) -> float:
+    """A limit that is cut to the half at 1,029 s."""
+    return QUOTA if broker == "broker-1" and t_ms < 1_029_000 else QUOTA / 2
 
 
 def _run(**changes: Any) -> PluginEvidence:
@@ -104,17 +114,13 @@ PLANTED: dict[str, tuple[str, dict[str, Any]]] = {
     "the old limit after a cut": (
         "obeyed",
         {
-            "published": [
-                _limit("broker-1", QUOTA, BEGUN_MS, END_MS),
-                _limit("broker-1", QUOTA / 2, 1_030_000, END_MS),
-                _limit("broker-2", QUOTA / 2, BEGUN_MS, END_MS),
-            ],
+            "published": _published(_cut),
             **_used(_with(QUOTA / 2, 1_034_000, 1_039_000, QUOTA)),
         },
     ),
     "the limits exceed the quota": (
         "bounded",
-        {"published": [_limit(b, QUOTA, BEGUN_MS, END_MS) for b in BROKERS]}
+        {"published": _published(lambda broker, t_ms: QUOTA)}
         | _used(_with(QUOTA / 2, 1_030_000, 1_045_000, QUOTA)),
     ),
     "mute": ("nobody mute", {"waits": [Wait(A, 1_010_000, 1_015_100)]}),
@@ -126,6 +132,7 @@ PLANTED: dict[str, tuple[str, dict[str, Any]]] = {
         "others lose nothing",
         {"used": {**_run().used, (FREE, "broker-1"): _flat(4.9e4)}},
     ),
+    "a pause": ("job goes on", {"published": _published(without=range(1_040_000, 1_055_000))}),
     "quota lost": ("nothing lost", {"puts": [Put(END_MS, END_MS, GROUP, 3.0, True)]}),
     **IN_ANY_RUN,
 }
@@ -140,6 +147,12 @@ def test_what_does_not_hold_is_found(planted: str) -> None:
 def test_each_check_finds_something() -> None:
     runs = [_run(**changes) for _, changes in PLANTED.values()]
     assert all(any([*check(run)] for run in runs) for check in PLUGIN_CHECKS)
+
+
+def test_a_job_that_is_away_may_pause() -> None:
+    published = _published(without=range(1_040_000, 1_055_000))
+    assert violations(_run(published=published, disturbed=[JOB_AWAY]), PLUGIN_CHECKS) == []
+    assert longest_pause_ms(_run()) == (5_000, BEGUN_MS - 1000 + 155_000)
 
 
 def test_a_broker_that_is_gone_may_keep_clients_waiting_until_they_are_connected() -> None:
