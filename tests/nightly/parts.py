@@ -142,7 +142,7 @@ PARTS: Final = (
         "faults of [real servers](../operate/reliability.md#from-outside-with-real-servers), with "
         f"new seeds, {OUTSIDE_MINUTES} minutes each",
         "runs",
-        ("kafka", "pulsar"),
+        ("kafka", "plugin", "pulsar"),
         _outside,
         seeds="runs",
     ),

@@ -14,13 +14,12 @@ import time
 from pathlib import Path
 
 from tests.job import ROOT
-from tests.outside import kafka_run, pulsar_run
+from tests.outside import kafka_run, plugin_run, pulsar_run
 from tests.outside.checks import violations
-from tests.outside.journal import Evidence
-from tests.outside.pulsar_checks import PULSAR_CHECKS, PulsarEvidence
+from tests.outside.journal import Run
 from tests.wall_clock import COMPILER
 
-RUNS = {"kafka": kafka_run, "pulsar": pulsar_run}
+RUNS = {"kafka": kafka_run, "plugin": plugin_run, "pulsar": pulsar_run}
 _EVIDENCE = "evidence.pickle"
 _SHOWN = 50
 
@@ -63,14 +62,11 @@ def _run(servers: str, seed: int, minutes: float) -> int:
     return report(evidence)
 
 
-def report(evidence: Evidence | PulsarEvidence) -> int:
+def report(evidence: Run) -> int:
     """Print what was seen, and what does not hold; returns the exit code."""
-    if isinstance(evidence, Evidence):
-        print(kafka_run.summary(evidence))
-        found = violations(evidence)
-    else:
-        print(pulsar_run.summary(evidence))
-        found = violations(evidence, PULSAR_CHECKS)
+    (runs,) = (each for each in RUNS.values() if isinstance(evidence, each.EVIDENCE))
+    print(runs.summary(evidence))
+    found = violations(evidence, runs.CHECKS)
     for violation in found[:_SHOWN]:
         print(violation)
     print(f"{len(found)} violations")

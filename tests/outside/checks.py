@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, Final, NamedTuple
 
-from tests.outside.journal import Evidence, Exit, Held, Look, Published, Run
+from tests.outside.journal import Evidence, Exit, Held, Look, Published, PutRun, Run
 
 CLOCKS_MS: Final = 3_000
 """Most by which clocks of the job and of agents are wrong in a run (see the lanes)."""
@@ -19,6 +19,8 @@ _LATE_SEQS: Final = 2
 _SLACK_MS: Final = 20
 """Between an agent's two readings of the clock for one look."""
 _STEP_MS: Final = 500
+KEPT_MS: Final = 5_000
+"""Length of a window in which a use is judged."""
 KNOWN_CODES: Final = frozenset({0, 3, 4, 13, -9})
 
 
@@ -237,7 +239,7 @@ def recovered(evidence: Evidence) -> Iterator[Violation]:
         yield Violation("recovered", t_ms, f"{when}; two leases after the last fault: {why}")
 
 
-def nothing_lost(evidence: Evidence) -> Iterator[Violation]:
+def nothing_lost(evidence: PutRun) -> Iterator[Violation]:
     """At the end the table has each quota that was acknowledged last, or a later one."""
     for group, at_start in evidence.quotas.items():
         may_be = {at_start}
@@ -246,6 +248,24 @@ def nothing_lost(evidence: Evidence) -> Iterator[Violation]:
         if evidence.table.get(group) not in may_be:
             text = f"{group} has {evidence.table.get(group)}, acknowledged: {sorted(may_be)}"
             yield Violation("nothing lost", evidence.end_ms, text)
+
+
+def kept_from(run: Run, part: Callable[[int, int], float], least: float, most: float) -> int | None:
+    """ms after the last fault from which on a use was kept within bounds; None: not.
+
+    Args:
+        run: the evidence.
+        part: from one time to another, of what should be used.
+        least: of the part, in each ``KEPT_MS``.
+        most: of the part.
+    """
+    from_ms: int | None = None
+    for t_ms in range(run.faults_end_ms, run.end_ms - KEPT_MS + 1, 1000):
+        if not least <= part(t_ms, t_ms + KEPT_MS) <= most:
+            from_ms = None
+        elif from_ms is None:
+            from_ms = t_ms - run.faults_end_ms
+    return from_ms
 
 
 def unknown_ends(exits: Iterable[Exit], codes: Set[int] = KNOWN_CODES) -> Iterator[Violation]:

@@ -80,7 +80,7 @@ class Exit(NamedTuple):
 
 @dataclass(kw_only=True)
 class Run:
-    """The part of the evidence that runs with Kafka and with Pulsar have."""
+    """The part of the evidence that all runs have."""
 
     lease_ms: int
     faults_end_ms: int
@@ -92,18 +92,24 @@ class Run:
 
 
 @dataclass(kw_only=True)
-class Evidence(Run):
-    """Everything that was seen of a run with Kafka."""
+class PutRun(Run):
+    """A run whose quotas ``quotaplane groups put`` changed."""
 
     quotas: dict[str, float]
     """At the start."""
-    stale_ms: int
-    """Most by which clocks may differ: ``brokers.stale_after_intervals`` intervals."""
-    looks: dict[str, list[Look]] = field(default_factory=dict)
-    published: list[Published] = field(default_factory=list)
     puts: list[Put] = field(default_factory=list)
     table: dict[str, float] = field(default_factory=dict)
     """Quotas at the end, as ``quotaplane groups list`` prints them."""
+    published: list[Published] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Evidence(PutRun):
+    """Everything that was seen of a run with Kafka."""
+
+    stale_ms: int
+    """Most by which clocks may differ: ``brokers.stale_after_intervals`` intervals."""
+    looks: dict[str, list[Look]] = field(default_factory=dict)
 
 
 def read_journal(lines: Iterable[str]) -> list[Look]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from kafka import KafkaConsumer, TopicPartition
-
-from quotaplane.wire.limits import decode_limits
+from tests.outside import checks
 from tests.outside.checks import learning, promised_ms, served_from, share_in_force
-from tests.outside.journal import Evidence, Published
+from tests.outside.commands import DOCTOR, complaints, quotas_in_table
+from tests.outside.journal import Evidence
 from tests.outside.kafka_lanes import GROUPS, lanes
-from tests.outside.kafka_world import _LIMITS, INTERVAL_S, LEASE_S, STALE_INTERVALS, KafkaWorld
-from tests.outside.processes import now_ms
+from tests.outside.kafka_world import INTERVAL_S, LEASE_S, STALE_INTERVALS, KafkaWorld
+from tests.outside.processes import now_ms, quotaplane
 from tests.outside.schedule import schedule
 
+EVIDENCE, CHECKS = Evidence, checks.CHECKS
 QUIET_S: Final = 2 * LEASE_S + 15.0
 
 
@@ -31,7 +30,7 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
     with KafkaWorld(folder) as world:
         say("Kafka serves; waiting for the first limits")
         _want(world, 1)
-        world.wait_until(lambda: published(world), "no limits")
+        world.wait_until(world.published, "no limits")
         begun_ms = now_ms()
         world.play(schedule(seed, lanes(), minutes * 60.0 - QUIET_S), say)
         world.heal()
@@ -51,12 +50,12 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         world.job.stop()
         evidence.history += [
             f"{job.name} was replaced and still runs: {job.said()[-500:]}"
-            for job in world.jobs[:-1]
+            for job in world.jobs.all[:-1]
             if job.runs
         ]
         evidence.exits = world.exits()
         evidence.puts = list(world.puts)
-        evidence.published = published(world)
+        evidence.published = world.published()
         say("asking the history")
         _ask_history(world, evidence, begun_ms)
     return evidence
@@ -69,58 +68,14 @@ def _want(world: KafkaWorld, quotas: int) -> None:
             agent.want(group, quotas * quota)
 
 
-def published(world: KafkaWorld) -> list[Published]:
-    """All limits on the topic, read past the proxies from its beginning."""
-    part = TopicPartition(_LIMITS, 0)
-    servers = world.server.bootstrap_servers
-    with closing(KafkaConsumer(bootstrap_servers=servers, group_id=None)) as consumer:
-        consumer.assign([part])
-        consumer.seek_to_beginning(part)
-        last = consumer.end_offsets([part])[part]
-        found: list[Published] = []
-        while consumer.position(part) < last:
-            for record in consumer.poll(timeout_ms=500).get(part, []):
-                found += _limits_of(record.offset, record.timestamp, record.value)
-        return found
-
-
-def _limits_of(place: int, t_ms: int, value: bytes) -> list[Published]:
-    message = decode_limits(value)
-    head = (message.epoch, message.seq, message.issued_at_ms, message.lease_ms)
-    safe = message.safe_limits
-    found = [
-        Published(
-            place,
-            t_ms,
-            message.broker,
-            group,
-            *head,
-            message.broker_started_at_ms,
-            float(message.limits[at, 0]),
-            None if safe is None else float(safe[at, 0]),
-        )
-        for at, group in enumerate(message.groups)
-    ]
-    for group in message.removed_groups:
-        started = message.broker_started_at_ms
-        found.append(Published(place, t_ms, message.broker, group, *head, started, -1.0, None))
-    return found
-
-
 def _ask_history(world: KafkaWorld, evidence: Evidence, begun_ms: int) -> None:
     """The table of quotas, and what is wrong with the history."""
-    code, printed, _ = world.quotaplane("groups", "list", "--json")
-    if code == 0:
-        evidence.table = {
-            row["group"]: row["publish_messages_per_s"] for row in json.loads(printed)
-        }
+    evidence.table = quotas_in_table(world.conf, "publish_messages")
     since = datetime.fromtimestamp(begun_ms / 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    asked = {"doctor": ("doctor",), "replay": ("replay", "--from", since, "--json")}
-    for name, words in asked.items():
-        code, printed, error = world.quotaplane(*words)
-        if code != 0:
-            evidence.history.append(f"{name}: exit code {code}: {error}{printed[:2000]}")
-    code, printed, error = world.quotaplane("audit", "conservation", "--json")
+    asked = {**DOCTOR, "replay": ("replay", "--from", since, "--json")}
+    evidence.history += complaints(world.conf, asked)
+    words = ("audit", "conservation", "--json", "--conf", str(world.conf))
+    code, printed, error = quotaplane(*words)
     if code not in (0, 1):
         evidence.history.append(f"audit conservation: exit code {code}: {error}")
     elif code == 1:

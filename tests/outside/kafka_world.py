@@ -24,9 +24,12 @@ from kafka.errors import KafkaError
 
 from quotaplane.settings import load_settings
 from tests.job import put_quotas, write_conf
-from tests.outside.journal import Put
+from tests.outside.commands import put_quota
+from tests.outside.jobs import Jobs
+from tests.outside.journal import Published, Put
 from tests.outside.kafka_lanes import AGENTS, GROUPS
-from tests.outside.processes import AgentProcess, Job, now_ms, quotaplane
+from tests.outside.processes import AgentProcess, Job, now_ms
+from tests.outside.published import read_published
 from tests.outside.schedule import Fault
 from tests.outside.world import World
 from tests.servers.kafka_server import KafkaServer
@@ -51,13 +54,11 @@ class KafkaWorld(World):
         listeners = [*_JOB_LISTENERS, *(_listener(agent) for agent in AGENTS)]
         self.server = KafkaServer(folder / "kafka", proxied=listeners, access_rules=True)
         self.proxies: dict[str, Proxy] = {}
-        self.jobs: list[Job] = []
-        """The last one leads, or will."""
-        self.programs = self.jobs
+        self._clock = WallClock(folder, "job")
+        self.jobs = Jobs(folder, self._clock, self._conf_of_job)
+        self.programs = self.jobs.all
         self.agents: dict[str, AgentProcess] = {}
         self.puts: list[Put] = []
-        self._clock = WallClock(folder, "job")
-        self._number = 0
 
     def _start(self) -> None:
         self._held.enter_context(self.server)
@@ -69,14 +70,17 @@ class KafkaWorld(World):
         self.server.create_topic(_LIMITS, partitions=1, configs=configs)
         for right in _RIGHTS:
             self._allow(right)
-        self._held.callback(lambda: [job.kill() for job in self.jobs])
+        self._held.callback(self.jobs.kill)
         put_quotas(load_settings(self._conf("set-up", "JOBA", self.folder / "unused")), **GROUPS)
-        self.start_job(new_checkpoint=True)
+        self.jobs.start(new_checkpoint=True)
         for agent in AGENTS:
             conf = self._conf(agent, _listener(agent), self.folder / "unused")
             journal = self.folder / f"{agent}.jsonl"
             self.agents[agent] = AgentProcess(agent, conf, journal)
             self._held.callback(self.agents[agent].stop)
+
+    def _conf_of_job(self, name: str, number: int, checkpoint: Path) -> Path:
+        return self._conf(name, _JOB_LISTENERS[number % len(_JOB_LISTENERS)], checkpoint)
 
     def _conf(self, name: str, listener: str, checkpoint: Path) -> Path:
         listen_port, _ = self.server.proxy_ports(listener)
@@ -111,17 +115,7 @@ class KafkaWorld(World):
     @property
     def job(self) -> Job:
         """The job that leads, or will."""
-        return self.jobs[-1]
-
-    def start_job(self, *, new_checkpoint: bool) -> None:
-        """Start another job process, which replaces the one before."""
-        for job in self.jobs:
-            job.replaced = True
-        self._number += new_checkpoint
-        name = f"job-{len(self.jobs) + 1}"
-        listener = _JOB_LISTENERS[len(self.jobs) % len(_JOB_LISTENERS)]
-        conf = self._conf(name, listener, self.folder / f"checkpoint-{self._number}")
-        self.jobs.append(Job(name, conf, self._clock))
+        return self.jobs.last
 
     def supervise(self) -> None:
         """Start jobs again that have ended; check that agents run."""
@@ -169,10 +163,9 @@ class KafkaWorld(World):
             yield
             self.agents[target].thaw()
         else:
-            self._job(kind)
+            self.jobs.begin(kind)
             yield
-            for job in self.jobs:
-                job.thaw()
+            self.jobs.thaw()
 
     def heal(self) -> None:
         """Wait until what was begun in the background is done; no connection is disturbed."""
@@ -209,20 +202,6 @@ class KafkaWorld(World):
         else:
             agent.freeze()
 
-    def _job(self, kind: str) -> None:
-        if kind == "kill":
-            self.job.kill()
-        elif kind == "freeze":
-            self.job.freeze()
-        elif kind == "new checkpoint":
-            self.job.replaced = True
-            self.job.kill()
-            self.start_job(new_checkpoint=True)
-        else:
-            if kind == "freeze and replace":
-                self.job.freeze()
-            self.start_job(new_checkpoint=kind != "twin")
-
     def _bring_back(self, table: str) -> None:
         """A table comes back; what a program made in its place meanwhile is moved away."""
         if (self.history / table).exists():
@@ -231,13 +210,11 @@ class KafkaWorld(World):
         (self.folder / f"{table}-away").rename(self.history / table)
 
     def _put(self, group: str, quota: float) -> None:
-        begun_ms = now_ms()
-        code, *_ = self.quotaplane("groups", "put", group, "--publish-messages-per-s", str(quota))
-        self.puts.append(Put(begun_ms, now_ms(), group, quota, code == 0))
+        self.puts.append(put_quota(self.conf, group, "publish_messages", quota))
 
-    def quotaplane(self, *words: str) -> tuple[int, str, str]:
-        """Run a command with the run's settings; returns its exit code, stdout and stderr."""
-        return quotaplane(*words, "--conf", str(self.conf))
+    def published(self) -> list[Published]:
+        """All limits on the topic."""
+        return read_published(self.server.bootstrap_servers, _LIMITS, "publish_messages")
 
     def _allow(self, right: str) -> None:
         operation, topic = _RIGHTS[right]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from quotaplane.errors import ClusterError
+from tests.outside import checks
 from tests.outside.checks import KNOWN_CODES, Violation, history, unknown_ends
 from tests.outside.journal import Run
 
 NEW_TOPIC_MS = 1_000
 """A new topic has a rate within this, in 99 of 100 cases."""
 _SLOT_MS = 100
-_WINDOW_S = 5
 _MOST, _LEAST = 1.15, 0.8
 """Parts of the quota, once all is quiet: rates are measured, and a write refills buckets."""
 
@@ -44,15 +44,11 @@ def used(evidence: PulsarEvidence, from_ms: int, to_ms: int) -> float:
 
 def kept_from(evidence: PulsarEvidence) -> int | None:
     """ms after the last fault from which on the group used its quota, no more; None: not."""
-    from_ms: int | None = None
-    step_ms = _WINDOW_S * 1000
-    for t_ms in range(evidence.faults_end_ms, evidence.end_ms - step_ms + 1, 1000):
-        part = used(evidence, t_ms, t_ms + step_ms) / evidence.quota
-        if not _LEAST <= part <= _MOST:
-            from_ms = None
-        elif from_ms is None:
-            from_ms = t_ms - evidence.faults_end_ms
-    return from_ms
+
+    def part(from_ms: int, to_ms: int) -> float:
+        return used(evidence, from_ms, to_ms) / evidence.quota
+
+    return checks.kept_from(evidence, part, _LEAST, _MOST)
 
 
 def new_topics_p99_ms(evidence: PulsarEvidence) -> float:

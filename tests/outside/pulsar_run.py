@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.outside.processes import now_ms, quotaplane
-from tests.outside.pulsar_checks import PulsarEvidence, kept_from, new_topics_p99_ms
+from tests.outside.commands import DOCTOR, complaints, quotas_in_table
+from tests.outside.processes import now_ms
+from tests.outside.pulsar_checks import PULSAR_CHECKS, PulsarEvidence, kept_from, new_topics_p99_ms
 from tests.outside.pulsar_lanes import lanes
 from tests.outside.pulsar_world import GROUP, LEASE_S, PulsarWorld
 from tests.outside.schedule import schedule
 
+EVIDENCE, CHECKS = PulsarEvidence, PULSAR_CHECKS
 QUIET_S: Final = 2 * LEASE_S + 10.0
 _FIRST_TOPICS: Final = 3
 
@@ -48,21 +49,10 @@ def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> 
         )
         world.job.stop()
         evidence.exits = world.exits()
-        _ask_history(folder, evidence)
+        conf = folder / "job" / "conf.yaml"
+        evidence.table = quotas_in_table(conf, "publish_messages").get(GROUP)
+        evidence.history = complaints(conf, DOCTOR)
     return evidence
-
-
-def _ask_history(folder: Path, evidence: PulsarEvidence) -> None:
-    def ask(*words: str) -> tuple[int, str]:
-        code, printed, error = quotaplane(*words, "--history", f"{folder}/history")
-        return code, printed or error
-
-    code, printed = ask("groups", "get", GROUP, "--json")
-    if code == 0:
-        evidence.table = json.loads(printed)["publish_messages_per_s"]
-    code, printed = ask("doctor")
-    if code != 0:
-        evidence.history.append(f"doctor: exit code {code}: {printed[:2000]}")
 
 
 def summary(evidence: PulsarEvidence) -> str:

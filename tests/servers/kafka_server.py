@@ -238,6 +238,8 @@ appender.console.layout.type=PatternLayout
 appender.console.layout.pattern=%d %p %c{1}: %m%n
 logger.ready.name=kafka.server.KafkaRaftServer
 logger.ready.level=info
+logger.plugin.name=io.quotaplane.kafka
+logger.plugin.level=info
 """
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -9,9 +11,23 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ScramMechanism, UserScramCredentialUpsertion
 
+from benchmarks.kafka_proof.admin import Metadata
 from quotaplane.groups.scope import encode
+from tests.jvm.kafka_plugin import plugin_jar
+from tests.servers.kafka_cluster import KafkaCluster
 from tests.servers.kafka_server import OTHER_VERSIONS, KafkaServer
-from tests.servers.plugged_kafka import BROKER, LIMITS, LOAD, Job, Load, Reports, plugged
+from tests.servers.plugged_kafka import (
+    ATTACHMENTS,
+    BROKER,
+    LIMITS,
+    LOAD,
+    REPORTS,
+    Job,
+    Load,
+    Reports,
+    plugged,
+    plugin_properties,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.nightly
@@ -94,6 +110,35 @@ def test_ten_thousand_groups(tmp_path: Path) -> None:
         load.end()
         reports.read()
         assert max(report.ByteSize() for report in reports.all) < 1_000_000
+
+
+def test_limits_are_followed_though_the_leader_of_their_topic_is_frozen(tmp_path: Path) -> None:
+    properties = {
+        **plugin_properties(bootstrap_servers="{bootstrap_servers}"),
+        "broker.session.timeout.ms": "2000",
+        "broker.heartbeat.interval.ms": "500",
+    }
+    cluster = KafkaCluster(tmp_path, extra_jars=[plugin_jar()], properties=properties)
+    server, frozen, other = cluster.servers
+    for each in (frozen, other):
+        each.more_properties({"quotaplane.reports.topic": "nowhere"})
+    with cluster:
+        cluster.create_topic(LIMITS, [2], copies=3)
+        for topic in (ATTACHMENTS, REPORTS):
+            cluster.create_topic(topic, [1], copies=3)
+        job, reports = Job(server), Reports(server)
+        job.attach({"client=limited": "acme"})
+        job.limit({"acme": {"publish_bytes": LIMIT}})
+        reports.wait_for(COLUMN, "acme", LIMIT)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        try:
+            metadata = Metadata(server.bootstrap_servers)
+            wait_until(lambda: metadata.layout(LIMITS).leaders[0] not in (1, None), 20)
+            limits = {"acme": {"publish_bytes": LIMIT / 2}}
+            Job(server).limit(limits, epoch=2)
+            reports.wait_for(COLUMN, "acme", LIMIT / 2, within_s=12)
+        finally:
+            os.kill(frozen.pid, signal.SIGCONT)
 
 
 def test_topics_that_come_later_are_followed(tmp_path: Path) -> None:

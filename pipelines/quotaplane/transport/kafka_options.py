@@ -100,6 +100,8 @@ def source_options(settings: KafkaTransport) -> dict[str, str]:
         "groupIdPrefix": settings.group_id_prefix,
         "kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS),
         "kafka.max.partition.fetch.bytes": str(_FETCH_BYTES),
+        # Kafka's client asks a dead leader again for so long, by default 30 s, before another one.
+        "kafka.request.timeout.ms": str(round(1000 * settings.timeout_s)),
     }
     if settings.max_reports_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(settings.max_reports_per_trigger)

@@ -162,7 +162,9 @@ def test_strict_spools_reports_that_their_topics_do_not_store() -> None:
 
 
 def test_source_options_are_what_spark_expects() -> None:
-    assert source_options(kafka(max_reports_per_trigger=7, fail_on_data_loss=False)) == {
+    assert source_options(
+        kafka(max_reports_per_trigger=7, fail_on_data_loss=False, timeout_s=2.5)
+    ) == {
         "kafka.bootstrap.servers": "one:9092,two:9092",
         "subscribe": "r1,r2",
         "startingOffsets": "latest",
@@ -170,6 +172,7 @@ def test_source_options_are_what_spark_expects() -> None:
         "groupIdPrefix": "quotaplane",
         "kafka.max.partition.fetch.bytes": str(16 << 20),
         "kafka.fetch.max.wait.ms": "10",
+        "kafka.request.timeout.ms": "2500",
         "maxOffsetsPerTrigger": "7",
         "kafka.security.protocol": "PLAINTEXT",
     }

@@ -11,6 +11,7 @@ import io.quotaplane.kafka.settings.PluginSettings;
 import io.quotaplane.kafka.usage.GroupUsage;
 import io.quotaplane.kafka.usage.UsageMeter;
 import io.quotaplane.kafka.wire.AttachmentsMessage;
+import io.quotaplane.kafka.wire.GroupIds;
 import io.quotaplane.kafka.wire.LimitsMessage;
 import java.util.EnumSet;
 import java.util.List;
@@ -31,7 +32,12 @@ public final class BrokerQuotas {
     private static final int MOST_LOOKS = 2000;
 
     private final PluginSettings settings;
-    private final ReceivedLimits received;
+    private final long startedMs;
+    private ReceivedLimits received;
+
+    /** What is received while all limits are read again; null: they are not. */
+    private ReceivedLimits again;
+
     private final Attachments attachments = new Attachments();
     private final LimitsInForce limits;
     private final UsageMeter meter;
@@ -50,12 +56,17 @@ public final class BrokerQuotas {
      */
     public BrokerQuotas(PluginSettings settings, long wallNowMs, long steadyNowMs) {
         this.settings = settings;
-        double unset = settings.bounds().strict() ? 0 : Double.POSITIVE_INFINITY;
-        received = new ReceivedLimits(settings.brokerName(), wallNowMs, unset, unset);
+        startedMs = wallNowMs;
+        received = none();
         limits = new LimitsInForce(received, settings.bounds());
         meter = new UsageMeter(steadyNowMs);
         reports =
                 new ReportBuilder(settings.brokerName(), wallNowMs, settings.bounds().strict());
+    }
+
+    private ReceivedLimits none() {
+        double unset = settings.bounds().strict() ? 0 : Double.POSITIVE_INFINITY;
+        return new ReceivedLimits(settings.brokerName(), startedMs, unset, unset);
     }
 
     /** Take in a message; the next tick puts it in force. */
@@ -68,6 +79,30 @@ public final class BrokerQuotas {
         }
         newestIssuedMs = Math.max(newestIssuedMs, message.issuedOn(wallNowMs, steadyNowMs));
         received.apply(message, wallNowMs, steadyNowMs);
+        if (again != null) {
+            again.apply(message, wallNowMs, steadyNowMs);
+        }
+    }
+
+    /**
+     * Whether limits or safe limits of any group that clients are attached to are unknown. If so, all
+     * messages of the topic must follow, then {@code readAgain}.
+     */
+    public boolean lacksLimits() {
+        boolean lacks =
+                !attachments.groups().stream()
+                        .allMatch(name -> received.isWhole(GroupIds.idOf(name)));
+        again = lacks ? none() : null;
+        return lacks;
+    }
+
+    /** All limits of the topic came since {@code lacksLimits}: they hold in place of those before. */
+    public void readAgain() {
+        if (again != null) {
+            received = again;
+            limits.follow(received);
+            again = null;
+        }
     }
 
     /** Take in a message; clients belong to their new groups after the next tick. */

@@ -38,19 +38,70 @@ class BrokerQuotasTest {
     }
 
     private void limit(String broker, long issuedMs, long nowMs, double publishBytes) {
-        double[][] limit = new double[Dimension.COUNT][];
-        limit[Dimension.PUBLISH_BYTES.ordinal()] = new double[] {publishBytes};
+        limit(broker, 7, issuedMs, nowMs, publishBytes, null);
+    }
+
+    private void limit(
+            String broker, long seq, long issuedMs, long nowMs, double publishBytes, Double safe) {
+        double[][] limits = safe == null ? null : column(safe);
         long[] ids = {GroupIds.idOf("g")};
         quotas.receive(
                 new LimitsMessage(
-                        broker, 0, 1, 7, issuedMs, LEASE_MS, 0, ids, limit, null, new long[0]),
+                        broker,
+                        0,
+                        1,
+                        seq,
+                        issuedMs,
+                        LEASE_MS,
+                        0,
+                        ids,
+                        column(publishBytes),
+                        limits,
+                        new long[0]),
                 WALL_MS + nowMs,
                 nowMs);
+    }
+
+    private static double[][] column(double publishBytes) {
+        double[][] column = new double[Dimension.COUNT][];
+        column[Dimension.PUBLISH_BYTES.ordinal()] = new double[] {publishBytes};
+        return column;
     }
 
     /** The report, as text: names of groups are in it as they are. */
     private String report(long nowMs) {
         return new String(quotas.report(nowMs, rates), StandardCharsets.ISO_8859_1);
+    }
+
+    @Test
+    void itKnowsWhetherAnAttachedGroupLacksLimits() {
+        assertFalse(quotas.lacksLimits());
+        attach("client=app", "g");
+        assertTrue(quotas.lacksLimits());
+        limit("b1", WALL_MS, 100, 50_000);
+        assertTrue(quotas.lacksLimits()); // a message without the safe limit
+        limit("b1", 8, WALL_MS - 2 * LEASE_MS, 100, 50_000, 20_000.0);
+        assertTrue(quotas.lacksLimits()); // its lease is over
+        limit("b1", 9, WALL_MS, 100, 50_000, 20_000.0);
+        assertFalse(quotas.lacksLimits());
+    }
+
+    @Test
+    void safeLimitsOfEarlierMessagesAreFoundIfAllAreReadAgain() {
+        attach("client=app", "g");
+        limit("b1", 7, WALL_MS - 100, 100, 50_000, null);
+        assertTrue(quotas.lacksLimits());
+        limit("b1", 5, WALL_MS - 2 * LEASE_MS, 200, 60_000, 30_000.0);
+        limit("b1", 6, WALL_MS - 200, 200, 60_000, 20_000.0);
+        quotas.tick(300, rates);
+        assertEquals(50_000, quotas.limits().limit("g", PRODUCE));
+        limit("b1", 7, WALL_MS - 100, 400, 50_000, null);
+        quotas.readAgain();
+        quotas.tick(500, rates);
+        assertEquals(50_000, quotas.limits().limit("g", PRODUCE));
+        quotas.tick(LEASE_MS + 1, rates);
+        assertEquals(20_000, quotas.limits().limit("g", PRODUCE));
+        assertFalse(quotas.lacksLimits());
     }
 
     @Test
@@ -78,9 +129,10 @@ class BrokerQuotasTest {
     @Test
     void limitsThatAreOverWhenTheyComeAreCounted() {
         attach("client=app", "g");
-        limit("b1", WALL_MS - 3_600_000, 100, 50_000);
+        limit("b1", 7, WALL_MS - 3_600_000, 100, 50_000, 20_000.0);
         quotas.tick(200, rates);
         assertEquals(1, quotas.overOnArrival());
+        assertEquals(20_000, quotas.limits().limit("g", PRODUCE));
         assertFalse(quotas.limits().isFallback("g"));
     }
 

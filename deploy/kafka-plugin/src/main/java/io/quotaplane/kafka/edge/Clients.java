@@ -21,13 +21,15 @@ final class Clients {
                     "metric.reporters", "",
                     "auto.include.jmx.reporter", "false",
                     "enable.metrics.push", "false",
+                    // A leader that is silent: after this the client asks who leads now.
+                    "request.timeout.ms", "5000",
+                    "default.api.timeout.ms", "10000",
                     "reconnect.backoff.max.ms", "1000");
 
     private Clients() {}
 
     static Admin admin(PluginSettings settings) {
-        Map<String, Object> own = Map.of("default.api.timeout.ms", "10000", "request.timeout.ms", "5000");
-        return Admin.create(config(settings, own, AdminClientConfig.configDef()));
+        return Admin.create(config(settings, Map.of(), AdminClientConfig.configDef()));
     }
 
     static KafkaConsumer<byte[], byte[]> consumer(PluginSettings settings) {
@@ -52,7 +54,6 @@ final class Clients {
                         "compression.type", "lz4",
                         "max.block.ms", "200",
                         "linger.ms", "0",
-                        "request.timeout.ms", "5000",
                         "delivery.timeout.ms", "10000");
         return new KafkaProducer<>(
                 config(settings, own, ProducerConfig.configDef()),

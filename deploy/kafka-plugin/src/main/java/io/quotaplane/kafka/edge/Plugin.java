@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
@@ -30,6 +31,9 @@ public final class Plugin {
 
     private static final int WAITING_MESSAGES = 16;
     private static final long REPORTER_WITHIN_MS = 60_000;
+
+    /** Waits among the messages: all limits of the topic came before it. */
+    private static final Object ALL_READ = new Object();
 
     private static final Map<String, Plugin> BY_BROKER = new HashMap<>();
 
@@ -142,6 +146,9 @@ public final class Plugin {
         return inbox;
     }
 
+    /** Waits among the messages for its answer. */
+    private record Question(CompletableFuture<Boolean> lacksLimits) {}
+
     private final class Queue implements Inbox {
         @Override
         public void limits(LimitsMessage message) throws InterruptedException {
@@ -151,6 +158,18 @@ public final class Plugin {
         @Override
         public void attachments(AttachmentsMessage message) throws InterruptedException {
             put(message);
+        }
+
+        @Override
+        public void readAgain() throws InterruptedException {
+            put(ALL_READ);
+        }
+
+        @Override
+        public CompletableFuture<Boolean> lacksLimits() throws InterruptedException {
+            var question = new Question(new CompletableFuture<>());
+            put(question);
+            return question.lacksLimits;
         }
 
         private void put(Object message) throws InterruptedException {
@@ -204,8 +223,12 @@ public final class Plugin {
             long nowMs = TopicThread.steadyMs();
             if (message instanceof LimitsMessage limits) {
                 quotas.receive(limits, System.currentTimeMillis(), nowMs);
+            } else if (message instanceof AttachmentsMessage attachments) {
+                quotas.receive(attachments);
+            } else if (message instanceof Question question) {
+                question.lacksLimits.complete(quotas.lacksLimits());
             } else {
-                quotas.receive((AttachmentsMessage) message);
+                quotas.readAgain();
             }
             message = count + 1 < WAITING_MESSAGES ? messages.poll() : null;
         }

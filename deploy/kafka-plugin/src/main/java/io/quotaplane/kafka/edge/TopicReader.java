@@ -11,6 +11,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -20,8 +21,9 @@ import org.apache.kafka.common.errors.TopicAuthorizationException;
 
 /**
  * Reads limits and attachments. The attachments topic is read from its beginning. The limits topic
- * is read from where limits may still hold; if there were none for this broker, once more from the
- * beginning, for its safe limits. A topic that may not be read does not keep it from the other one.
+ * is read from where limits may still hold; if those do not say all of a group that clients are
+ * attached to, once more from the beginning, for its safe limits. A topic that may not be read does
+ * not keep it from the other one.
  */
 final class TopicReader {
     private static final long DENIED_MS = 5000;
@@ -34,15 +36,17 @@ final class TopicReader {
     private final Inbox inbox;
     private final byte[] key;
 
-    /** Partitions of the limits topic that are not yet read up to the end they had, and that end. */
+    /** Partitions that are not yet read up to the end they had, and that end. */
     private final Map<TopicPartition, Long> ends = new HashMap<>();
 
     /** When topics were refused last; they are not asked for until {@code DENIED_MS} later. */
     private final Map<String, Long> denied = new TreeMap<>();
 
-    private boolean isFromBeginning;
-    private boolean hasLimits;
-    private volatile boolean isRead;
+    /** Whether limits are missing; null: not asked. */
+    private CompletableFuture<Boolean> lacksLimits;
+
+    /** Whether limits are read once more. */
+    private boolean isAgain;
 
     TopicReader(Consumer<byte[], byte[]> consumer, PluginSettings settings, Inbox inbox) {
         this.consumer = consumer;
@@ -60,27 +64,13 @@ final class TopicReader {
         consumer.resume(spans.keySet());
         denied.clear();
         ends.clear();
-        isFromBeginning = hasLimits = false;
+        lacksLimits = null;
+        isAgain = false;
         spans.forEach(
                 (partition, span) -> {
-                    seek(partition, span.begin);
-                    if (partition.topic().equals(settings.limitsTopic())) {
-                        ends.put(partition, span.end);
-                    }
+                    consumer.seek(partition, span.begin);
+                    ends.put(partition, span.end);
                 });
-    }
-
-    private void seek(TopicPartition partition, long begin) {
-        if (begin < 0) {
-            consumer.seekToBeginning(List.of(partition));
-        } else {
-            consumer.seek(partition, begin);
-        }
-    }
-
-    /** Whether all limits were read that were there at the start. */
-    boolean isRead() {
-        return isRead;
     }
 
     /** What is wrong with reading, in one line; "": nothing. */
@@ -109,6 +99,12 @@ final class TopicReader {
             if (ends.isEmpty()) {
                 endReached();
             }
+        }
+        if (lacksLimits != null && lacksLimits.isDone()) {
+            if (lacksLimits.getNow(false)) {
+                beginAgain();
+            }
+            lacksLimits = null;
         }
         return count;
     }
@@ -139,15 +135,19 @@ final class TopicReader {
         return consumer.assignment().stream().filter(at -> at.topic().equals(topic)).toList();
     }
 
-    private void endReached() {
-        if (hasLimits || isFromBeginning) {
-            isRead = true;
-            return;
+    private void endReached() throws InterruptedException {
+        if (isAgain) {
+            inbox.readAgain();
+        } else {
+            lacksLimits = inbox.lacksLimits();
         }
-        isFromBeginning = true;
+    }
+
+    private void beginAgain() {
+        isAgain = true;
         for (TopicPartition partition : partitions(settings.limitsTopic())) {
             ends.put(partition, consumer.position(partition));
-            seek(partition, -1);
+            consumer.seekToBeginning(List.of(partition));
         }
     }
 
@@ -160,9 +160,7 @@ final class TopicReader {
             if (record.topic().equals(settings.attachmentsTopic())) {
                 inbox.attachments(AttachmentsMessage.decode(value, settings.keys()));
             } else if (Arrays.equals(record.key(), key)) {
-                LimitsMessage message = LimitsMessage.decode(value, settings.keys());
-                hasLimits |= message.broker().equals(settings.brokerName());
-                inbox.limits(message);
+                inbox.limits(LimitsMessage.decode(value, settings.keys()));
             }
         } catch (RefusedMessageException error) {
             inbox.refused(record.topic(), error.getMessage());

@@ -19,7 +19,7 @@ import java.util.stream.Collectors;
 public final class LimitsInForce {
     private static final long NEVER = Long.MAX_VALUE;
 
-    private final ReceivedLimits received;
+    private ReceivedLimits received;
     private final Bounds bounds;
     private final Map<String, GroupLimits> byTag = new ConcurrentHashMap<>();
     private Map<Long, List<GroupLimits>> byId = Map.of();
@@ -37,6 +37,12 @@ public final class LimitsInForce {
     public LimitsInForce(ReceivedLimits received, Bounds bounds) {
         this.received = received;
         this.bounds = bounds;
+    }
+
+    /** Hold groups to these from the next tick on. */
+    public void follow(ReceivedLimits other) {
+        received = other;
+        nextEndMs = Long.MIN_VALUE;
     }
 
     /** A group's limit per second; infinity: none, also if the group is not attached. */
@@ -168,6 +174,9 @@ public final class LimitsInForce {
         if (!received.isOver(id, nowMs)) {
             nextEndMs = Math.min(nextEndMs, endMs);
             return Source.LIMITS;
+        }
+        if (!received.isWhole(id)) {
+            return Source.FALLBACK;
         }
         if (bounds.safeValidityMs() < 0) {
             return Source.SAFE_LIMITS;

@@ -59,6 +59,9 @@ public final class ReceivedLimits {
         private Version version = Version.NONE;
         private boolean isRemoved;
 
+        /** Whether the safe limit is known, as a message had it. */
+        private boolean isWhole;
+
         private void stamp(Arrival arrival, boolean removed) {
             version = arrival.version;
             untilMs = arrival.untilMs;
@@ -127,6 +130,7 @@ public final class ReceivedLimits {
                 Arrays.fill(beaten[at].limit, unset);
                 Arrays.fill(beaten[at].safe, unset);
                 beaten[at].stamp(arrival, true);
+                beaten[at].isWhole = true;
                 news.add(message.removedGroupIds()[at]);
                 removed++;
             }
@@ -174,7 +178,9 @@ public final class ReceivedLimits {
     private void set(Entry entry, LimitsMessage message, int at) {
         if (message.safeLimits() == null && entry.isRemoved) {
             Arrays.fill(entry.safe, unsetSafe);
+            entry.isWhole = false;
         }
+        entry.isWhole |= message.safeLimits() != null;
         for (Dimension dimension : Dimension.values()) {
             entry.limit[dimension.ordinal()] = message.limit(at, dimension);
             if (message.safeLimits() != null) {
@@ -203,6 +209,12 @@ public final class ReceivedLimits {
     /** Whether any message listed or removed the group. */
     public boolean isKnown(long groupId) {
         return entries.containsKey(groupId);
+    }
+
+    /** Whether messages had the group's limit and its safe limit, or one removed the group. */
+    public boolean isWhole(long groupId) {
+        Entry entry = entries.get(groupId);
+        return entry != null && entry.isWhole;
     }
 
     /** Whether the group's lease is over, so that its safe limit holds; false if it was removed. */

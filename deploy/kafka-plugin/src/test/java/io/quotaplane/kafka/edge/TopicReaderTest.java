@@ -15,6 +15,7 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.MockConsumer;
 import org.apache.kafka.common.TopicPartition;
@@ -30,6 +31,7 @@ class TopicReaderTest {
 
     private final MockConsumer<byte[], byte[]> consumer = new MockConsumer<>("earliest");
     private long nowMs;
+    private final CompletableFuture<Boolean> answer = new CompletableFuture<>();
     private final List<String> got = new ArrayList<>();
     private final TopicReader reader =
             new TopicReader(
@@ -49,6 +51,17 @@ class TopicReaderTest {
         @Override
         public void attachments(AttachmentsMessage message) {
             got.add("part " + message.part());
+        }
+
+        @Override
+        public CompletableFuture<Boolean> lacksLimits() {
+            got.add("asked");
+            return answer;
+        }
+
+        @Override
+        public void readAgain() {
+            got.add("again");
         }
 
         @Override
@@ -81,8 +94,7 @@ class TopicReaderTest {
         add(LIMITS, 1, "b2", "00");
         add(LIMITS, 2, "b1", null);
         assertEquals(3, poll());
-        assertEquals(List.of("limits 7"), got);
-        assertTrue(reader.isRead());
+        assertEquals(List.of("limits 7", "asked"), got);
     }
 
     @Test
@@ -98,20 +110,38 @@ class TopicReaderTest {
     }
 
     @Test
-    void withoutRecentLimitsAllAreRead() throws InterruptedException {
-        assign(Map.of(LIMITS, new Span(5, 6)));
-        add(LIMITS, 5, "b2", "00");
+    void whileAGroupLacksRecentLimitsAllAreRead() throws InterruptedException {
+        assign(Map.of(LIMITS, new Span(5, 6), ATTACHED, new Span(0, 1)));
+        add(LIMITS, 5, "b1", OF_B1);
         poll();
-        assertFalse(reader.isRead());
-        assertEquals(List.of(), got);
+        assertEquals(List.of("limits 7"), got); // the groups are not known yet
+        add(ATTACHED, 0, "3", "0d51504131 1003 2001 2802");
+        poll();
+        assertEquals(List.of("limits 7", "part 3", "asked"), got);
+        assertEquals(6, consumer.position(LIMITS));
+        answer.complete(true);
+        poll();
         for (int offset = 0; offset < 5; offset++) {
             add(LIMITS, offset, "b1", OF_B1);
         }
-        poll();
-        assertEquals(5, got.size());
         add(LIMITS, 5, "b2", "00");
+        assertEquals(6, poll());
+        assertEquals(9, got.size());
+        assertEquals("again", got.get(8));
         poll();
-        assertTrue(reader.isRead());
+        assertEquals(6, consumer.position(LIMITS));
+        assertEquals(9, got.size());
+    }
+
+    @Test
+    void recentLimitsOfAllGroupsAreEnough() throws InterruptedException {
+        assign(Map.of(LIMITS, new Span(5, 6)));
+        add(LIMITS, 5, "b1", OF_B1);
+        answer.complete(false);
+        poll();
+        poll();
+        assertEquals(6, consumer.position(LIMITS));
+        assertEquals(List.of("limits 7", "asked"), got);
     }
 
     @Test
@@ -146,14 +176,13 @@ class TopicReaderTest {
         add(LIMITS, 0, "b1", OF_B1);
         poll();
         assertTrue(reader.isAllowed(LIMITS.topic()));
-        assertEquals(List.of("limits 7"), got);
+        assertEquals(List.of("limits 7", "asked"), got);
     }
 
     @Test
     void anEmptyTopicIsReadAtOnce() throws InterruptedException {
         assign(Map.of(LIMITS, new Span(0, 0)));
         poll();
-        poll();
-        assertTrue(reader.isRead());
+        assertEquals(List.of("asked"), got);
     }
 }

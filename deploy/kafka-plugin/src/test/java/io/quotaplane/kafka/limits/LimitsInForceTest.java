@@ -81,6 +81,19 @@ class LimitsInForceTest {
     }
 
     @Test
+    void aGroupWhoseSafeLimitIsNotKnownHasNoneAfterItsLease() {
+        begin(false, -1);
+        double[][] limit = new double[Dimension.COUNT][];
+        limit[Dimension.PUBLISH_BYTES.ordinal()] = new double[] {50_000};
+        long[] ids = {GroupIds.idOf("g")};
+        received.apply(message(0, ids, limit, null, new long[0]), 0, 0);
+        tick(5000);
+        assertEquals(50_000, limits.limit("g", PRODUCE));
+        assertTrue(tick(5001).tags());
+        assertTrue(limits.isFallback("g"));
+    }
+
+    @Test
     void aLimitHoldsThenTheSafeLimitThenNone() {
         begin(false, 3000);
         limit(0, 50_000, 20_000);
