@@ -27,9 +27,10 @@ _BLIND_PRIOR: Final = np.sqrt(2.0)
 suspicion costs more there than a late one."""
 _MOST_EVENT: Final = 8.0 * 1024.0 * 1024.0
 """Most bytes of a message: more than brokers allow by default."""
-_UNKNOWN_EVENT: Final = 16_384.0
+_UNKNOWN_EVENT: Final = 4096.0
 """Bytes of an event where no messages are reported, as Kafka does not count them for its quotas: a
-batch of Kafka's producer (``batch.size``). Without noise each window would be a new demand."""
+quarter of a batch of its producer (``batch.size``). Without noise each window would be a new demand;
+with more, a broker that wakes would be found later."""
 
 
 def counting_noise(event_size: FloatArray, window_ms: FloatArray) -> FloatArray:
@@ -37,11 +38,11 @@ def counting_noise(event_size: FloatArray, window_ms: FloatArray) -> FloatArray:
 
     Args:
         event_size: (d, m) units that one event carries: 1 message, or the mean bytes of a message;
-            NaN = not known: bytes as of a batch of Kafka's producer.
+            NaN = not known: 4 kB.
         window_ms: (m,) over which the rate was measured.
 
     >>> counting_noise(np.array([[1.0], [100.0], [np.nan]]), np.array([4000.0])).tolist()
-    [[0.5], [5.0], [64.0]]
+    [[0.5], [5.0], [32.0]]
     """
     event_size = np.where(np.isnan(event_size), _UNKNOWN_EVENT, np.minimum(event_size, _MOST_EVENT))
     with np.errstate(invalid="ignore", divide="ignore"):

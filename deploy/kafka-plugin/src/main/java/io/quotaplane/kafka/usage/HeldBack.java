@@ -29,13 +29,16 @@ final class HeldBack {
     /** In an interval with a larger part muted, the limit may be why usage is steady. */
     private static final double MOSTLY_FREE = 0.5;
 
+    /** Clients may begin in the midst of the first interval; the next two can be compared. */
+    private static final int BEGUN = 3;
+
     private static final double ROUNDING = 1e-6;
 
     private double mutedS;
     private double allowed;
     private double heldS;
     private double difference;
-    private boolean isKnown;
+    private int intervalsInUse;
     private boolean wasFree;
     private double lastUsed;
 
@@ -58,11 +61,12 @@ final class HeldBack {
     }
 
     private void learn(double used, boolean isFree) {
-        double larger = Math.max(used, lastUsed);
-        if (isFree && wasFree && larger > 0) {
-            double newest = Math.abs(used - lastUsed) / larger;
-            difference += isKnown ? GAIN * (newest - difference) : newest;
-            isKnown = true;
+        intervalsInUse = used > 0 ? Math.min(intervalsInUse + 1, BEGUN) : 0;
+        if (intervalsInUse == 0) {
+            difference = 0;
+        } else if (isFree && wasFree && intervalsInUse == BEGUN) {
+            double newest = Math.abs(used - lastUsed) / Math.max(used, lastUsed);
+            difference += GAIN * (newest - difference);
         }
         wasFree = isFree;
         lastUsed = used;
