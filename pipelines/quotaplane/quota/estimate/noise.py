@@ -29,8 +29,8 @@ _MOST_EVENT: Final = 8.0 * 1024.0 * 1024.0
 """Most bytes of a message: more than brokers allow by default."""
 _UNKNOWN_EVENT: Final = 4096.0
 """Bytes of an event where no messages are reported, as Kafka does not count them for its quotas: a
-quarter of a batch of its producer (``batch.size``). Without noise each window would be a new demand;
-with more, a broker that wakes would be found later."""
+quarter of a batch of its producer (``batch.size``). Without noise each window would be a new
+demand; with more, a broker that wakes would be found later."""
 
 
 def counting_noise(event_size: FloatArray, window_ms: FloatArray) -> FloatArray:
