@@ -24,6 +24,12 @@ _FETCH_BYTES: Final = 16 << 20
 """Per partition and fetch. Reports may be megabytes; Kafka's default of 1 MB would fetch each of
 these separately."""
 
+_PATIENCE_S: Final = 180.0
+"""A cluster that does not answer for so long is an error."""
+
+_PAUSE_S: Final = 1.0
+"""Spark's between two tries."""
+
 SIZE_CONFIGS: Final = ("compression.type", "max.message.bytes")
 """A topic's settings that limit the size of a record."""
 
@@ -100,12 +106,28 @@ def source_options(settings: KafkaTransport) -> dict[str, str]:
         "groupIdPrefix": settings.group_id_prefix,
         "kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS),
         "kafka.max.partition.fetch.bytes": str(_FETCH_BYTES),
-        # Kafka's client asks a dead leader again for so long, by default 30 s, before another one.
-        "kafka.request.timeout.ms": str(round(1000 * settings.timeout_s)),
+        **_patience(settings.timeout_s),
     }
     if settings.max_reports_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(settings.max_reports_per_trigger)
     return options | _java_security(settings.security)
+
+
+def _patience(timeout_s: float) -> dict[str, str]:
+    """How long Spark asks for the end of the topics: in short tries.
+
+    Within a try Kafka's client keeps asking the server that led a partition at first, even if that
+    is dead and another one leads: with its own timeouts for a minute.
+
+    >>> _patience(10.0)["fetchOffset.numRetries"]
+    '16'
+    """
+    timeout_ms = str(round(1000 * timeout_s))
+    return {
+        "kafka.request.timeout.ms": timeout_ms,
+        "kafka.default.api.timeout.ms": timeout_ms,
+        "fetchOffset.numRetries": str(max(round(_PATIENCE_S / (timeout_s + _PAUSE_S)), 1)),
+    }
 
 
 def _subscription(topics: Sequence[str]) -> dict[str, str]:

@@ -173,6 +173,8 @@ def test_source_options_are_what_spark_expects() -> None:
         "kafka.max.partition.fetch.bytes": str(16 << 20),
         "kafka.fetch.max.wait.ms": "10",
         "kafka.request.timeout.ms": "2500",
+        "kafka.default.api.timeout.ms": "2500",
+        "fetchOffset.numRetries": "51",
         "maxOffsetsPerTrigger": "7",
         "kafka.security.protocol": "PLAINTEXT",
     }
