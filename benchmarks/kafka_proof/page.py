@@ -34,7 +34,19 @@ WANTED_OTHERS: Final = 0.01
 """A client without a quota shall lose no larger part of its demand."""
 _PICTURES: Final = ("idle_wakes", "killed", "gone")
 """The scenarios whose plots are on the page; links lead to the others."""
-_CAUSES: Final[Mapping[str, str]] = {}
+_SLOW_ROUND: Final = (
+    " A broker's report, the job's round and the new limit's way each take up to a second or more, "
+    "and a client counts as held back after a whole report."
+)
+_NOISE: Final = (
+    " The two small brokers get headroom for their noise, at most 5% of the third's share. What "
+    "they do not use of it is lost, as limits together keep to the quota (`limits.over` is 0); so "
+    "is what does not fit a client's queue of half a second."
+)
+_CAUSES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("idle_wakes", "grows", "hot", "catch_up"), _SLOW_ROUND),
+    **dict.fromkeys(("poisson", "on_off"), _NOISE),
+}
 """Reasons why a scenario falls short, by its name."""
 
 Found = Mapping[tuple[str, str], KafkaFigures]
