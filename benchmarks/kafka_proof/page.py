@@ -43,9 +43,20 @@ _NOISE: Final = (
     "they do not use of it is lost, as limits together keep to the quota (`limits.over` is 0); so "
     "is what does not fit a client's queue of half a second."
 )
+_FULL: Final = (
+    " The quota is just used up. Kafka mutes the clients of the small brokers nearly all the time "
+    "then, though they get what they want, and the plugin can't tell; so the third one gives way "
+    "for a second now and then."
+)
+_CHANGE: Final = (
+    " Clients are not seen to be held back in the second in which their limits change, so the next "
+    "limits follow what they used in it, and the ones after that are right."
+)
 _CAUSES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("idle_wakes", "grows", "hot", "catch_up"), _SLOW_ROUND),
+    **dict.fromkeys(("idle_wakes", "grows", "hot", "large"), _SLOW_ROUND),
+    **dict.fromkeys(("halved", "doubled"), _CHANGE),
     **dict.fromkeys(("poisson", "on_off"), _NOISE),
+    "gone": _FULL,
 }
 """Reasons why a scenario falls short, by its name."""
 
@@ -261,8 +272,8 @@ def _method() -> list[str]:
             "fit a queue of half a second. Bytes count that the broker acknowledged, or that a "
             "consumer received, with what requests have around messages, as Kafka's quotas count "
             "it. Scenarios run in parts, side by side, each with tenants of its own. One run each: "
-            "figures move by a few percent; times to fair moved by up to three seconds between two "
-            "runs, those of the consumer that catches up by twenty."
+            "figures move by a few percent, and times to fair by up to five seconds between two "
+            "runs: an even quota that is halved took 0.6 and 6.0 s."
         ),
         *wrapped(
             "Settings: "
