@@ -35,8 +35,8 @@ WANTED_OTHERS: Final = 0.01
 _PICTURES: Final = ("idle_wakes", "killed", "gone")
 """The scenarios whose plots are on the page; links lead to the others."""
 _SLOW_ROUND: Final = (
-    " A broker's report, the job's round and the new limit's way each take up to a second or more, "
-    "and a client counts as held back after a whole report."
+    " Brokers report each second, a round begins up to a second after a report, and a client "
+    "counts as held back after a whole report."
 )
 _NOISE: Final = (
     " The two small brokers get headroom for their noise, at most 5% of the third's share. What "
