@@ -198,7 +198,7 @@ class _Outputs:
     """Stands in for a batch's DataFrame, whose one task writes the rows of ``usage``."""
 
     def __init__(self, place: DataFolder, seq: int) -> None:
-        self._files = TaskFiles(place.history.path, 1, ["usage"], 0)
+        self._files = TaskFiles(place.history, 1, ["usage"], 0)
         self._batch = Batch(0, seq, NOW_MS + seq)
 
     def toArrow(self) -> pa.Table:  # noqa: N802 (Spark's name)

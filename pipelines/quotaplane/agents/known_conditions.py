@@ -59,6 +59,9 @@ ATTACHMENTS_TOPIC: Final = Condition(
     "attachments topic", "attachments can't be published: brokers go by the earlier ones"
 )
 SPARK_LOG: Final = Condition("log of Spark", "it can't be written: its lines are lost meanwhile")
+HISTORY_BY_TASKS: Final = Condition(
+    "history by tasks", "executors can't write the history's files: the driver writes them"
+)
 
 # A Pulsar cluster
 ACCESS_REFUSED: Final = Condition(

@@ -13,18 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
-from quotaplane.deltalog.log import local_folder
 from quotaplane.history.stamped_rows import stamped
-from quotaplane.history.store import table_uri
+from quotaplane.history.store import storage_options, table_uri
 from quotaplane.history.table_parts import replaced_by
 from quotaplane.history.tables import BYTES_COLUMNS, Table
 from quotaplane.model import Round
@@ -63,19 +63,17 @@ class Written(NamedTuple):
 def write_rows(history: History, table: Table, rows: pa.Table, stamp: Round) -> Written:
     """Write rows of a round (see ``stamped``) into new files of a table, one per partition.
 
-    The history is in a local folder.
-
     Raises:
         HistoryError: they are not rows of this table.
         OSError: they could not be written; no file is left.
     """
-    folder, files = _folder(history, table), list[AddAction]()
+    store, files = _store(history, table), list[AddAction]()
     try:
         for partition, part in _by_partition(table, stamped(table, rows, stamp)):
             inside = "".join(f"{name}={value}/" for name, value in partition.items())
             path = f"{inside}part-{uuid4()}.parquet"
             files.append(AddAction(path, 0, partition, 0, data_change=True, stats=""))
-            files[-1] = _written(folder, files[-1], part)
+            files[-1] = _written(store, files[-1], part)
     except BaseException:
         delete_files(history, table, files)
         raise
@@ -84,15 +82,20 @@ def write_rows(history: History, table: Table, rows: pa.Table, stamp: Round) -> 
 
 def delete_files(history: History, table: Table, files: Iterable[AddAction]) -> None:
     """Delete files that were written but are not committed; those that can't be stay."""
-    for file in files:
+    if files := [*files]:
         with suppress(OSError):
-            (_folder(history, table) / file.path).unlink(missing_ok=True)
+            store = _store(history, table)
+            for file in files:
+                with suppress(OSError):
+                    store.delete_file(file.path)
 
 
-def _folder(history: History, table: Table) -> Path:
-    folder = local_folder(table_uri(history, table.name))
-    assert folder is not None
-    return folder
+def _store(history: History, table: Table) -> DeltaStorageHandler:
+    """A table's folder, wherever it is, as deltalake reaches it."""
+    try:
+        return DeltaStorageHandler(table_uri(history, table.name), storage_options(history))
+    except DeltaError as error:
+        raise OSError(str(error)) from None
 
 
 def _by_partition(table: Table, rows: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
@@ -108,26 +111,25 @@ def _by_partition(table: Table, rows: pa.Table) -> Iterator[tuple[dict[str, str]
         yield {name: str(value.as_py())}, part.drop_columns([name])
 
 
-def _written(folder: Path, file: AddAction, rows: pa.Table) -> AddAction:
-    path = folder / file.path
-    path.parent.mkdir(exist_ok=True)
-    kinds = {field.name: field.type for field in rows.schema}
-    pq.write_table(
-        rows,
-        path,
-        compression="lz4",  # the fastest codec measured; `maintain` rewrites the files with ZSTD
-        # Measured numbers hardly ever repeat, so a dictionary of them would be made in vain.
-        use_dictionary=[name for name, kind in kinds.items() if not _is_measured(kind)],
-        write_statistics=[name for name in kinds if name not in BYTES_COLUMNS],
-        store_schema=False,
-    )
-    # Were it collected while it is written, pyarrow would hide an error of the disk.
-    found = pq.read_metadata(path)
+def _written(store: DeltaStorageHandler, file: AddAction, rows: pa.Table) -> AddAction:
+    kinds, found = {field.name: field.type for field in rows.schema}, list[pq.FileMetaData]()
+    with store.open_output_stream(file.path) as out:
+        pq.write_table(
+            rows,
+            out,
+            compression="lz4",  # the fastest codec measured; `maintain` rewrites files with ZSTD
+            # Measured numbers hardly ever repeat, so a dictionary of them would be made in vain.
+            use_dictionary=[name for name, kind in kinds.items() if not _is_measured(kind)],
+            write_statistics=[name for name in kinds if name not in BYTES_COLUMNS],
+            store_schema=False,
+            metadata_collector=found,
+        )
+        size = out.tell()
     return replace(
         file,
-        size=path.stat().st_size,
+        size=size,
         modification_time=time.time_ns() // 1_000_000,
-        stats=json.dumps(statistics(found, rows.schema.names)),
+        stats=json.dumps(statistics(found[0], rows.schema.names)),
     )
 
 

@@ -275,11 +275,11 @@ class StreamJob(RunningQuery):
 
 
 def _task_files(spark: SparkSession, spec: JobSpec, epoch: int) -> TaskFiles | None:
-    """None: tasks must not write; executors elsewhere may have another disk, or no access."""
-    folder, master = local_folder(spec.settings.history.path), spark.sparkContext.master or ""
-    if folder is None or not master.startswith("local"):
+    """None: the driver writes, as executors elsewhere don't have the history's disk."""
+    history, master = spec.settings.history, spark.sparkContext.master or ""
+    if local_folder(history.path) is not None and not master.startswith("local"):
         return None
-    return TaskFiles(str(folder), epoch, spec.tables_of_tasks, spec.least_bytes_of_tasks)
+    return TaskFiles(history, epoch, spec.tables_of_tasks, spec.least_bytes_of_tasks)
 
 
 def _before(spec: JobSpec, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import HISTORY_BY_TASKS
 from quotaplane.arrow import unpack
 from quotaplane.history.data_files import Written
 from quotaplane.history.writer import HistoryWriter
@@ -20,7 +21,7 @@ from quotaplane.metrics.traces import RoundTraces
 from quotaplane.model import Round
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.status import StatusUpdate
-from quotaplane.streams.task_files import FILES
+from quotaplane.streams.task_files import FILES, NOT_WRITTEN
 from quotaplane.transport.base import Message, Transport
 
 if TYPE_CHECKING:
@@ -113,12 +114,17 @@ class BatchSink:
             self._sync_input(seq)
             stamp = Round(self._epoch, seq, self._now_ms(seq))
             written = written_by_tasks(packed.pop(FILES, ()))
+            self._note_not_written(packed.pop(NOT_WRITTEN, []))
             if packed:
                 self._write(stamp, packed, written)
             else:
                 self._history.append_round(stamp, self._finisher.idle(stamp))
         for kind, text in self._finisher.end(self._lines.conditions):
             self._lines.say(kind, text)
+
+    def _note_not_written(self, reasons: Sequence[bytes]) -> None:
+        why = f"{reasons[0].decode()}; the driver writes the rows instead" if reasons else None
+        self._lines.conditions.note(HISTORY_BY_TASKS, "", why)
 
     def _write(self, stamp: Round, packed: Packed, written: Mapping[str, Written]) -> None:
         status = self._lines.status

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from quotaplane.deltalog.error_text import one_line
 from quotaplane.history.tables import TABLES
 from quotaplane.model import Round
 from quotaplane.settings import History
@@ -21,16 +22,18 @@ if TYPE_CHECKING:
 
 FILES: Final = "files"
 """Kind of the output that replaces those whose rows were written: see ``sink``."""
+NOT_WRITTEN: Final = "not_written"
+"""Kind of the output that says why rows were left, though there are many: text."""
 
 
 @dataclass(frozen=True)
 class TaskFiles:
     """Writes the tables of a task's outputs.
 
-    Executors get the history's path, and no secrets that it may need.
+    Executors get the options of the history's store with it, which may have secrets.
     """
 
-    history_path: str
+    history: History
     epoch: int
     tables: Collection[str]
     """Names of the tables to write; the other outputs stay as they are."""
@@ -41,8 +44,14 @@ class TaskFiles:
         """Write the large tables; yields one output about the files, and those that are left."""
         stamp = Round(self.epoch, batch.seq, batch.now_ms)
         written: dict[str, Written] = {}
+        failed = ""
         for output in outputs:
-            made = self._written(output, stamp)
+            made = None
+            if not failed and self._is_large(output):
+                try:
+                    made = self._written(output, stamp)
+                except OSError as error:  # the driver tries to write them, and says what is wrong
+                    failed = one_line(error)
             if made is None:
                 yield output
             else:
@@ -51,20 +60,19 @@ class TaskFiles:
         if written:
             found = {name: each.to_json() for name, each in written.items()}
             yield Output(FILES, json.dumps(found).encode())
+        if failed:
+            yield Output(NOT_WRITTEN, failed.encode())
 
-    def _written(self, output: Output, stamp: Round) -> Written | None:
-        """None: the output is left, as it is not a large table, or the disk failed."""
+    def _is_large(self, output: Output) -> bool:
         rows = output.content
-        if (
-            isinstance(rows, bytes)
-            or output.kind not in self.tables
-            or rows.nbytes < self.least_bytes
-        ):
-            return None
+        return (
+            output.kind in self.tables
+            and not isinstance(rows, bytes)
+            and rows.nbytes >= self.least_bytes
+        )
+
+    def _written(self, output: Output, stamp: Round) -> Written:
         # Only here, so that the workers of small jobs start faster
         from quotaplane.history.data_files import write_rows
 
-        try:
-            return write_rows(History(path=self.history_path), TABLES[output.kind], rows, stamp)
-        except OSError:  # the driver tries to write them, and says what is wrong with the disk
-            return None
+        return write_rows(self.history, TABLES[output.kind], output.content, stamp)

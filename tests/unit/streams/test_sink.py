@@ -17,8 +17,9 @@ from quotaplane.streams.letter_budget import LETTERS
 from quotaplane.streams.quota.finisher import QuotaFinisher
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.report_watch import ReportWatch
-from quotaplane.streams.shard_program import Batch
+from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sink import BatchSink
+from quotaplane.streams.task_files import NOT_WRITTEN
 from tests.unit.streams.shard_cases import PROGRAM, SETTINGS, dataframe, usage_report
 from tests.unit.wire.source_cases import events_of, rows
 
@@ -71,7 +72,12 @@ class Job:
         if " quotaplane: waiting: " not in line:
             self.said.append(line)
 
-    def round(self, *values: bytes, published_at_ms: int | IntArray | None = None) -> None:
+    def round(
+        self,
+        *values: bytes,
+        published_at_ms: int | IntArray | None = None,
+        more: Sequence[Output] = (),
+    ) -> None:
         """A round a second after the one before, of reports that were just published."""
         self.now_ms += 1000
         self._seq += 1
@@ -81,7 +87,7 @@ class Job:
         arrived = events_of([batch], SETTINGS.reports, SETTINGS.limits.lease_s) if values else {}
         self._times_ms[self._seq] = self.now_ms
         self._state, outputs = PROGRAM.run(self._state, arrived, Batch(0, self._seq, self.now_ms))
-        self.sink(dataframe(outputs), self._seq)
+        self.sink(dataframe([*outputs, *more]), self._seq)
 
     def letters(self) -> list[dict[str, Any]]:
         tables = [each["rejected_reports"] for each in self.written.tables]
@@ -127,6 +133,15 @@ def test_nothing_leaves_the_job_before_the_record_of_its_input_is_safe(job: Job)
     with pytest.raises(QuotaplaneError, match="not on the disk"):
         job.round(job.report())
     assert len(job.written.tables) == 1
+
+
+def test_the_job_says_that_executors_cant_write(job: Job) -> None:
+    job.round(job.report(), more=[Output(NOT_WRITTEN, b"Access Denied")])
+    assert job.said[-1].endswith(
+        "history by tasks: Access Denied; the driver writes the rows instead"
+    )
+    job.round(job.report())
+    assert "history by tasks: over" in job.said[-1]
 
 
 def test_junk_does_not_fill_the_disk(job: Job) -> None:

@@ -19,7 +19,7 @@ from quotaplane.streams.quota.program import quota_program
 from quotaplane.streams.quota.recorded_program import RecordedProgram
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.sink import written_by_tasks
-from quotaplane.streams.task_files import FILES, TaskFiles
+from quotaplane.streams.task_files import FILES, NOT_WRITTEN, TaskFiles
 from tests.unit.history.conftest import make_history
 from tests.unit.history.history_cases import NOON_MS, read
 from tests.unit.streams.shard_cases import SETTINGS, group_changes, packed, usage_report
@@ -37,7 +37,7 @@ def outputs_of_a_round() -> Sequence[Output]:
 
 
 def taken(history: History, outputs: Sequence[Output], least_bytes: int = 0) -> list[Output]:
-    files = TaskFiles(history.path, 1, LARGE, least_bytes)
+    files = TaskFiles(history, 1, LARGE, least_bytes)
     return list(files.without_written(outputs, BATCH))
 
 
@@ -101,4 +101,7 @@ def test_a_disk_that_fails_leaves_it_to_the_driver(tmp_path: Path) -> None:
     """Its error says what is wrong with the disk; that of a task would be one of Spark's."""
     (tmp_path / "history").write_text("no folder")
     outputs = outputs_of_a_round()
-    assert taken(History(path=str(tmp_path / "history")), outputs) == [*outputs]
+    *left, why = taken(History(path=str(tmp_path / "history")), outputs)
+    assert left == [*outputs]
+    assert why.kind == NOT_WRITTEN
+    assert b"does not exist or you don't have access" in why.payload
