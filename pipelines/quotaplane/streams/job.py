@@ -22,6 +22,7 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces, round_traces
 from quotaplane.settings import Settings
 from quotaplane.streams.batch_attempts import open_attempts
+from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, own_signal_handlers, speaking
@@ -165,12 +166,15 @@ class JobSpec(ABC):
             ConfigError: the job can't continue from it.
         """
 
-    def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
-        """A function to be called with each batch and its seq before it runs; nothing by default.
+    def before_batch(
+        self, folder: CheckpointFolder
+    ) -> Callable[[DataFrame, int], Mapping[str, bytes]]:
+        """A function to be called with each batch and its seq before it runs, which returns inputs
+        for all shards (``hand_inputs``); none by default.
 
         Called within ``beside``.
         """
-        return lambda *_: None
+        return lambda *_: {}
 
     def beside(self, lines: JobLines) -> AbstractContextManager[None]:
         """A context that runs a task beside the query (copying groups); by default none."""
@@ -283,11 +287,11 @@ def _task_files(spark: SparkSession, spec: JobSpec, epoch: int) -> TaskFiles | N
 
 
 def _before(spec: JobSpec, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
-    of_the_job = spec.before_batch(folder)
+    inputs_of = spec.before_batch(folder)
 
     def before(outputs: DataFrame, seq: int) -> None:
         refuse_damaged_groups(spec.settings.history, folder.positions, seq)
-        of_the_job(outputs, seq)
+        hand_inputs(outputs.sparkSession.sparkContext, inputs_of(outputs, seq))
 
     return before
 
