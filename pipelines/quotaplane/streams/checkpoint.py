@@ -257,8 +257,26 @@ class CheckpointFolder:
             stream.close()
 
     def delete(self, name: str) -> None:
-        """Delete a file of the folder, if it is there."""
-        self._fs.delete(self._hadoop(f"{self.path}/{name}"), False)
+        """Delete a file or folder of the folder, if it is there."""
+        self._fs.delete(self._hadoop(f"{self.path}/{name}"), True)
+
+    def put(self, name: str, text: str) -> None:
+        """Replace a file, or write it, without waiting for the disk.
+
+        Where files are not local, who reads it meanwhile may find it empty.
+        """
+        if self._local is not None:
+            # Hadoop would write a checksum beside it, which a reader may not find to match.
+            self._local.mkdir(parents=True, exist_ok=True)
+            written = self._local / f".{name}.new"
+            written.write_text(text, "utf-8")
+            written.replace(self._local / name)
+            return
+        stream = self._fs.create(self._hadoop(f"{self.path}/{name}"), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the folder, or replace it. On the disk when it returns."""

@@ -72,7 +72,7 @@ class JobStatus:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._counters, self._shown_gauges = tuple(counters), tuple(gauges)
-        self._gauges: dict[str, float | None] = dict.fromkeys(gauges)
+        self._gauges: dict[str, float | None] = {**dict.fromkeys(gauges), "standby": 0}
         self._gauges_by: dict[str, Numbers] = {}
         self._clock, self._wall = clock, wall
         self.wrong_now: Callable[[], Mapping[str, Sequence[str]]] = dict

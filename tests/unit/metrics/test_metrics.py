@@ -19,10 +19,11 @@ from quotaplane.metrics.of_jobs import LOAD_REASONS, REPORT_REASONS, STAGE_SECON
 from quotaplane.metrics.of_programs import METRICS, PROGRAMS
 from quotaplane.metrics.reference import tables
 from quotaplane.round_counts import MOST_NAMED, RoundCounts
-from quotaplane.streams.job import JobSpec, run_stream_job
+from quotaplane.streams.job import JobSpec
 from quotaplane.streams.quota.dead_letters import BAD_DEFINITION, UNKNOWN_GROUP
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED
+from quotaplane.streams.run_job import run_stream_job
 from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.wire import reasons
 from tests.unit.metrics.metrics_cases import Series, parsed, scraped

@@ -140,6 +140,10 @@ class QuotaSpec(JobSpec):
         program = quota_program(self.settings, epoch, self._earlier_limits)
         return RecordedProgram(program, self.settings.history.recording_days > 0)
 
+    def rehearsal_program(self) -> RecordedProgram:
+        """The program as if no limits of earlier control planes were in force."""
+        return RecordedProgram(quota_program(self.settings, epoch=0), records=True)
+
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
         """Reports, and changes of the table ``resource_groups``."""
         reports = report_events(arriving, self.settings)
