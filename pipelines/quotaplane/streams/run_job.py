@@ -39,10 +39,10 @@ def run_stream_job(
         SucceededError: a job with ``standby`` was deposed.
         QuotaplaneError: why the job failed.
     """
-    status, lines_of = spec.status(), ExitStack()
-    with lines_of as held, round_traces(spec.settings.tracing, spec.name) as traces:
+    status = spec.status()
+    with ExitStack() as held, round_traces(spec.settings.tracing, spec.name) as traces:
         lines = JobLines(status)
-        served = _served(held, spec, lines, standby=standby)
+        is_served = served(held, spec, lines, standby=standby)
         transport = prepare(spec)
         # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
         # one-line message; a standby must not do it, as it writes. The log files of all jobs share
@@ -58,7 +58,7 @@ def run_stream_job(
             folder = CheckpointFolder(spark, spec.checkpoint)
             if standby:
                 _stand_by(spark, spec, folder, lines, end_if_asked)
-                served = served or _served(held, spec, lines, standby=True)
+                is_served = is_served or served(held, spec, lines, standby=True)
             try:
                 with beating(folder), spec.beside(lines) if standby else nullcontext():
                     job = _Starts(spark, spec, transport, lines, traces, end_if_asked)
@@ -128,7 +128,7 @@ class _Starts:
         return job
 
 
-def _served(held: ExitStack, spec: JobSpec, lines: JobLines, *, standby: bool) -> bool:
+def served(held: ExitStack, spec: JobSpec, lines: JobLines, *, standby: bool) -> bool:
     """Serve the job's metrics until ``held`` ends; False if they can't be.
 
     Raises:
