@@ -75,8 +75,7 @@ def _stand_by(
     end_if_asked: Callable[[], None],
 ) -> None:
     """Return once this process may lead."""
-    lines.status.set_gauge("standby", 1)
-    lines.status.waits_for("leader")
+    lines.status.stands_by(True)
 
     def say(text: str) -> None:
         lines.say("standby", text)
@@ -92,7 +91,7 @@ def _stand_by(
 
     wait_for_leadership(folder, pause=pause, say=say, meanwhile=warm)
     lines.say("standby", "no leader lives; this process leads now")
-    lines.status.set_gauge("standby", 0)
+    lines.status.stands_by(False)
 
 
 class _Starts:

@@ -3,7 +3,8 @@
 The leader changes a small file in the checkpoint folder every two seconds. A standby takes over
 once it has not seen the file change for ``PATIENCE_S``, by its own clock: no times of two machines
 are compared. That may be wrong, as a leader may be slow or cut off from the store, and it is
-harmless: which process may publish is decided by ``history.leadership`` alone.
+harmless: which process may publish is decided by ``history.leadership`` alone. Where writes take
+long, it waits for two of them more.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _NAME: Final = "heartbeat.json"
 _ENDED: Final = json.dumps({"leader": None})
 """Content of the file after its leader ended in order: nobody needs to wait."""
 _UNREADABLE: Final = ""
+_MOST_WRITE_S: Final = 30.0
 _END_PATIENCE_S: Final = 2.0
 
 
@@ -76,7 +78,18 @@ class LeaderWatch:
         if beat == _UNREADABLE or beat != self._seen or held_up:
             self._seen, self._changed_s = beat, answered_s
             return False
-        return asked_s - self._changed_s >= self._patience_s
+        return asked_s - self._changed_s >= self._patience_s + 2.0 * _write_s(beat)
+
+
+def _write_s(beat: str) -> float:
+    """How long the leader's last write took: where the store is slow, signs of life are rarer.
+
+    Otherwise two processes would depose each other in turn.
+    """
+    try:
+        return min(float(json.loads(beat)["write_s"]), _MOST_WRITE_S)
+    except (ValueError, TypeError, KeyError):
+        return 0.0
 
 
 def wait_for_leadership(
@@ -152,11 +165,12 @@ class _Beats:
         self._thread.join(_END_PATIENCE_S)
 
     def _beat(self) -> None:
-        number = 0
+        number, write_s = 0, 0.0
         while True:
+            beat, began_s = {"leader": self._name, "beat": number}, time.monotonic()
             with suppress(Exception):  # the store may be away, or the JVM gone
-                self._folder.put(_NAME, json.dumps({"leader": self._name, "beat": number}))
-            number += 1
+                self._folder.put(_NAME, json.dumps({**beat, "write_s": write_s}))
+            number, write_s = number + 1, time.monotonic() - began_s
             if self._over.wait(BEAT_S):
                 break
         if self._in_order:

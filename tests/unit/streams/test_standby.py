@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -102,6 +103,17 @@ def test_a_leader_that_writes_rarely_is_no_dead_one(store: Store) -> None:
     assert store.stands_by(beats) > 60.0
 
 
+def test_on_a_slow_store_two_processes_do_not_depose_each_other_in_turn(store: Store) -> None:
+    """Each write takes 20 s, so the file changes every 22 s."""
+
+    def beats(at_s: float) -> None:
+        if at_s <= 300.0:
+            store.files[NAME] = json.dumps({"beat": at_s // 22.0, "write_s": 20.0})
+
+    beats(0.0)
+    assert 300.0 + PATIENCE_S < store.stands_by(beats) < 350.0
+
+
 def test_while_the_store_is_away_nobody_takes_over(store: Store) -> None:
     """Neither the leader nor the standby reaches it, and a takeover would write there."""
     store.files[NAME] = "beat 7"
@@ -163,7 +175,7 @@ def test_a_leader_changes_its_file_until_it_ends(
         before = len(written)
         wait_until(lambda: len(written) > before + 3)
         store.away = None
-    assert len({*written[:5]}) == 5
+    assert len({json.loads(each)["beat"] for each in written[:5]}) == 5
     assert written[-1] == store.files[NAME] == '{"leader": null}'
     assert not [each for each in threading.enumerate() if each.name == "heartbeat"]
 
