@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from quotaplane.console.option_parser import OptionParser
 from quotaplane.settings import load_settings
-from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.streams.run_job import run_stream_job
 from quotaplane.streams.script import add_skip_batch, conf_parser, run_job
 from quotaplane.streams.session import build_session
 from quotaplane.streams.spark_log import SparkLog
@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> None:
     def session(log: SparkLog) -> SparkSession:
         return build_session("quotaplane quota", log=log, security=settings.security)
 
-    run_stream_job(QuotaSpec(settings), session, args.skip_batch)
+    run_stream_job(QuotaSpec(settings), session, args.skip_batch, standby=args.standby)
 
 
 if __name__ == "__main__":

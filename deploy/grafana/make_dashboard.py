@@ -166,6 +166,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Shards in learning mode", (now("learning_shards"),)),
         Panel("Observed pairs of broker and group", (now("observed_pairs"),)),
         Panel("Reports unlike observations", (per_second("sources_differing_total"),)),
+        Panel("Standby", (now("standby"),), "stat"),
         Panel("Lease", (now("lease_seconds"),), "stat"),
     ),
     "Enforcer": (

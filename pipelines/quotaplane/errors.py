@@ -122,3 +122,9 @@ class DeposedError(QuotaplaneError):
     """Another process leads in place of this one, which must not publish any more."""
 
     exit_code = 13
+
+
+class SucceededError(DeposedError):
+    """A job with a standby was deposed by it; once it is started again, it is the standby."""
+
+    exit_code = 14

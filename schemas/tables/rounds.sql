@@ -19,7 +19,8 @@ CREATE TABLE rounds (
   duration_ms BIGINT COMMENT 'from the micro-batch\'s start until its decisions were made: reading, deciding',
   previous_duration_ms BIGINT COMMENT 'the micro-batch before, with history and publishing; null: first',
   lag_ms BIGINT COMMENT 'age of the newest report, when the decisions were made; null: no report',
-  law STRING COMMENT 'the law that divided the quotas'
+  law STRING COMMENT 'the law that divided the quotas',
+  renewal_age_ms BIGINT COMMENT 'how long ago the limit was published that waits longest for its renewal; null: no limit, or nothing happened'
 )
 USING delta
 COMMENT 'One row per round, written after everything else of it: a round that is here is complete. Of rounds in which nothing happened, one in half a minute has a row.'

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from quotaplane.errors import QuotaplaneError
 from quotaplane.history.writer import HistoryWriter
-from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.recorder import Recorder
+from quotaplane.streams.run_job import run_stream_job
 from quotaplane.transport import open_transport
 from tests.contract.rigs import KafkaRig
 from tests.job import history_table, put_quotas, report_of, settings_in, stopped_when

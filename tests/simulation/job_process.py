@@ -25,8 +25,9 @@ from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.quota import job as quota_job
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.sink import BatchSink
+from quotaplane.streams.starts import Starts
 from quotaplane.transport.base import Message
-from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from quotaplane.wire.shard_inputs import START, pack_groups, pack_reports, pack_start
 from tests.simulation.live_reports import LiveReports
 from tests.simulation.storage import (
     MemoryHistory,
@@ -83,6 +84,7 @@ class JobProcess:
         spec.leadership.claim(checkpoint.id, checkpoint.epoch)
         world.invariants.job_started(self)
         self.point("claimed")
+        self._starts = Starts(checkpoint)
         program = spec.program(checkpoint.epoch)
         shards = self.settings.shards
         self._watched = [_Watched(program) for _ in range(shards)]
@@ -118,6 +120,7 @@ class JobProcess:
     def _still_leads(self, check: Callable[[], None]) -> None:
         self.point("decided")
         check()
+        self.checkpoint.led.add(self._seq)
         self.world.invariants.leads(self)
         self.point("leads")
 
@@ -168,6 +171,12 @@ class JobProcess:
         """Run the stateful operator of every shard; return the rows of all."""
         planned = self.checkpoint.offsets[seq]
         arrived = self._arrived(seq, planned, again=again)
+        start = self._starts.of_batch(seq)
+        inputs = {START: [pack_start(start)]}
+        # One that was deposed may have planned this batch after another process noted its start.
+        # It published nothing of it.
+        alike = self.checkpoint.handed.get(seq) == start or seq in self.checkpoint.led
+        self.checkpoint.handed[seq] = start
         rows: list[Any] = []
         states = self.checkpoint.states
         # Once another process committed the batch, nobody reads what this one writes.
@@ -178,11 +187,12 @@ class JobProcess:
             shard_operator.init(handle)  # type: ignore[arg-type]
             key = (self._keys[shard],)
             if handle.timer_is_due(planned.now_ms) or arrived[shard]:
-                with patch.object(operator, "_batch_id", lambda: seq):  # as Spark says
+                # As Spark says.
+                with patch.multiple(operator, _batch_id=lambda: seq, batch_inputs=lambda: inputs):
                     rows.append(shard_operator._run(key, arrived[shard], planned.now_ms))
                 self.world.invariants.shard_ran(self, shard, planned)
             after[shard] = handle.stored()
-            if self.world.scenario.repeats and shard in first_time:
+            if self.world.scenario.repeats and shard in first_time and alike:
                 self.world.invariants.ran_again(self, seq, first_time[shard], after[shard])
             self.point("amid the operator")
         kinds = [kind for frame in rows for kind in frame["kind"]]

@@ -62,6 +62,25 @@ class StoredCheckpoint:
     fast: bool = False
     """Its job runs under fast, whatever later ones do."""
     power_losses: int = 0
+    handed: dict[int, int] = field(default_factory=dict)
+    """By batch the start that it was handed last."""
+    led: set[int] = field(default_factory=set)
+    """Batches of which a process that led may have published something."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """Files by name."""
+
+    @property
+    def path(self) -> str:
+        return self.name
+
+    def read(self, name: str) -> str | None:
+        return self.notes.get(name)
+
+    def write(self, name: str, text: str) -> None:
+        self.notes[name] = text
+
+    def newest_batch(self) -> int | None:
+        return len(self.offsets) - 1 if self.offsets else None
 
     def power_lost(self, *, with_commit: bool) -> None:
         """Entries that were not synced are lost: the newest batch, and perhaps a commit."""

@@ -131,7 +131,8 @@ def _limits_in_force(settings: Settings) -> dict[tuple[str, str], list[float]]:
 
 _LEFT_OUT: Final = {
     *("epoch", "round_at", "date", "positions", "last_seen_at"),
-    *("duration_ms", "previous_duration_ms", "lag_ms"),
+    *("duration_ms", "previous_duration_ms", "lag_ms", "renewal_age_ms"),
+    *("limits_sent", "messages_sent"),  # each start publishes all limits once more
 }
 
 

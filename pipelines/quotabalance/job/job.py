@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,6 @@ from quotabalance.strategy_settings import notices_of
 from quotabalance.wire.load_batch import LoadBounds, decode_load_reports, pack_loads
 from quotaplane.arrow import pack
 from quotaplane.history.tables import REJECTED_REPORTS
-from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
@@ -101,7 +100,9 @@ class BalanceSpec(JobSpec):
         with listed_by(self.settings, allowed, lines.conditions, as_listed=True) as self._listed:
             yield
 
-    def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
+    def before_batch(
+        self, folder: CheckpointFolder
+    ) -> Callable[[DataFrame, int], Mapping[str, bytes]]:
         """Hand the batch the cluster's list of brokers, if it counts, and orders not made."""
         hand_list = before_batch(folder, self._listed)
         if self._not_made is None:
@@ -109,12 +110,11 @@ class BalanceSpec(JobSpec):
         newest = self._not_made.newest
         noted = NotedInput(folder, "orders_not_made.json", newest, not_made_text, not_made_of)
 
-        def hand_over(batch: DataFrame, seq: int) -> None:
-            hand_list(batch, seq)
+        def inputs(batch: DataFrame, seq: int) -> Mapping[str, bytes]:
             orders = not_made_text(noted.of_batch(seq)).encode()
-            hand_inputs(batch.sparkSession.sparkContext, {NOT_MADE: orders})
+            return {NOT_MADE: orders, **hand_list(batch, seq)}
 
-        return hand_over
+        return inputs
 
     def program(self, epoch: int) -> BalanceProgram:
         """The program that decides."""

@@ -152,6 +152,13 @@ ROUNDS: Final = appended(
         *(column(name, pa.int64(), text) for name, text in COLUMNS.items()),
         *(column(name, pa.int64(), text, null=True) for name, text in ROUND_TIMES.items()),
         column("law", pa.string(), "the law that divided the quotas", null=True),
+        column(
+            "renewal_age_ms",
+            pa.int64(),
+            "how long ago the limit was published that waits longest for its renewal; null: no "
+            "limit, or nothing happened",
+            null=True,
+        ),
     ],
 )
 

@@ -107,6 +107,7 @@ EVERY_JOB: Final = (
     gauge(
         "epoch", "number of the checkpoint: the time of its first start, in s since 1970", "epoch"
     ),
+    gauge("standby", "whether it waits, warm, while another process leads the job (1)", "standby"),
     counter("rounds", "rounds that ended", "rounds"),
     ROUND_SECONDS,
     STAGE_SECONDS,

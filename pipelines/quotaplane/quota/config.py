@@ -26,6 +26,8 @@ class Events:
     """Changes of the table resource_groups."""
     departures: pa.Table | None = None
     """A row per broker that left the cluster's list; columns: ``wire.shard_inputs``."""
+    start: int = -1
+    """``Round.seq`` of the first round of the job's newest start; -1: not known."""
     aside: tuple[pa.Table, pa.Table] | None = None
     """Headers and entries of reports that limits are not decided with; they are recorded only."""
 

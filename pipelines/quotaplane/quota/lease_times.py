@@ -82,7 +82,8 @@ class LeaseTimes(NamedTuple):
 
         A round renews one of the ``refresh_rounds`` turns, or more if the round before it was long
         ago: as many as are renewed in that time if all are within ``quarter_ms``. All are due if
-        the state does not say when they were renewed, because it is of another setting, or new.
+        it is not known when they were renewed: the state is new or of another setting, or the job
+        has just started.
 
         >>> lease = LeaseTimes(120_000, stale_after_ms=10_000, expire_after_ms=15_000, strict=True)
         >>> renewed_at_ms = np.array([20_000, 5_000, 10_000, 15_000])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.model import BoolArray, IntArray, Round
+from quotaplane.model import BoolArray, IntArray, Round, Transition
 from quotaplane.quota.config import StepConfig
 from quotaplane.quota.estimate.estimate import Known, Surroundings, estimate
 from quotaplane.quota.estimate.window import Measurements
@@ -77,10 +77,16 @@ def no_reports(shard: Shard) -> ReportChanges:
 
 
 def apply_reports(
-    matched: MatchedReports, round_: Round, config: StepConfig, *, may_adopt: bool
+    matched: MatchedReports,
+    round_: Round,
+    config: StepConfig,
+    *,
+    may_adopt: bool,
+    last_round_ms: int,
 ) -> ReportChanges:
     """Update the leases from reports: usage, the demand estimate, and limits.
 
+    ``last_round_ms``: the time of the round before.
     ``may_adopt``: limits of an earlier epoch in these reports may be taken over.
     """
     before, ordered, lease_index = matched.before, matched.ordered, matched.lease_index
@@ -96,7 +102,7 @@ def apply_reports(
     # Of several reports of one lease the last assignment stays: the newest.
     seen_at_ms[lease_index] = reported.published_at_ms
     seen = Shard(before.groups, matched.brokers, replace(before.leases, seen_at_ms=seen_at_ms))
-    returned = _returned(before, seen, round_, config)
+    returned = _returned(before, seen, round_, last_round_ms, config)
     touched[before.leases.group[returned]] = True
 
     earlier = (reported.applied_epoch >= 0) & (reported.applied_epoch < round_.epoch)
@@ -156,7 +162,9 @@ def apply_reports(
     )
 
 
-def _returned(before: Shard, after: Shard, round_: Round, config: StepConfig) -> BoolArray:
+def _returned(
+    before: Shard, after: Shard, round_: Round, last_round_ms: int, config: StepConfig
+) -> BoolArray:
     """(n,) leases that are named again after they were stale.
 
     ``before`` and ``after``: the shard before and after it was seen in this round's reports.
@@ -167,4 +175,8 @@ def _returned(before: Shard, after: Shard, round_: Round, config: StepConfig) ->
     left_out = seen_before_ms < before.brokers.seen_at_ms[broker]
     left_out &= before.silent_ms(round_.now_ms)[1] > config.stale_after_ms
     returned: BoolArray = before.brokers.stale[broker] | left_out
+    if config.transition is Transition.STRICT:
+        # The last round renewed nothing on so old reports, as the first one after a restart may be.
+        missed = before.brokers.seen_at_ms < last_round_ms - config.stale_after_ms
+        returned |= missed[broker]
     return returned & (after.confirmed_at_ms() > seen_before_ms)

@@ -58,6 +58,7 @@ def standing(
     renewed = leases.has_limit & leases.notified & live
     overcommitted = _OVERCOMMITTED + over
     turn = groups.ids[leases.group[renewed]] % len(renewed_at_ms)
+    sent_at_ms = np.maximum(renewed_at_ms[turn], leases.issued_at_ms[renewed])
     return {
         "groups": _by_mode(mode),
         "groups_over_quota": _by_mode(mode[exceeded]),
@@ -69,7 +70,7 @@ def standing(
         "groups_overcommitted": int((limited > overcommitted).sum()),
         "worst_overcommit": float(limited.max(initial=0.0)),
         "overcommits": _greatest(limited, groups.names, above=overcommitted),
-        "oldest_renewal_ms": int(renewed_at_ms[turn].min()) if len(turn) else 0,
+        "oldest_renewal_ms": int(sent_at_ms.min()) if len(turn) else 0,
         "learning_shards": int(learning),
     }
 

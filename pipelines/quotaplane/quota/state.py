@@ -46,6 +46,8 @@ class ShardState:
     renewed_at_ms: IntArray = field(default_factory=_empty)
     """(t,) when the groups of each turn were last published, those whose id modulo t is the turn's
     number (``renewals``); the latest is the time of the last round. () = no round yet."""
+    start: int = -1
+    """The newest start of the job (``Events.start``) after which all limits were published."""
     snapshot_at_ms: int = 0
     """When the history got the leases last."""
     recorded_at_ms: int = 0

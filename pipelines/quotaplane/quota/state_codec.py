@@ -85,6 +85,7 @@ def dump(state: ShardState) -> bytes:
         "format": FORMAT,
         "dimensions": ",".join(DIMENSIONS[i] for i in leases.dimensions),
         "renewed_at_ms": ",".join(map(str, state.renewed_at_ms.tolist())),
+        "start": str(state.start),
         "snapshot_at_ms": str(state.snapshot_at_ms),
         "recorded_at_ms": str(state.recorded_at_ms),
         "overuse_at_ms": str(state.overuse.counted_at_ms),
@@ -128,6 +129,7 @@ def load(blob: bytes) -> ShardState:
         renewed_at_ms=np.array(
             [int(part) for part in meta["renewed_at_ms"].split(",") if part], np.int64
         ),
+        start=int(meta.get("start", -1)),
         snapshot_at_ms=int(meta["snapshot_at_ms"]),
         recorded_at_ms=int(meta["recorded_at_ms"]),
     )

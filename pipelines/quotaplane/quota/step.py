@@ -60,7 +60,9 @@ def step(
     matched = match_reports(shard, sources.events, round_, config)
     reports = no_reports(shard)
     if matched is not None:
-        reports = apply_reports(matched, round_, config, may_adopt=may_adopt)
+        reports = apply_reports(
+            matched, round_, config, may_adopt=may_adopt, last_round_ms=state.last_round_ms
+        )
     learning, learning_ended = state.learning.next(reports.foreign, round_, config)
     deleted = state.deleted.next(state.groups, changes.lost, round_, config)
     undefined, unknown = state.undefined.next(reports.unknown, round_.now_ms)
@@ -73,8 +75,11 @@ def step(
     overuse, debt = _overuse(state, reports, silence, round_, config)
     shard = without_silent(shard, silence)
     not_silent = ~silence.leases
+    # A job that starts does not know what brokers missed, so all limits are due.
     due, renewed_at_ms = config.lease.due_turns(
-        state.renewed_at_ms, round_.now_ms, config.refresh_rounds
+        state.renewed_at_ms if events.start <= state.start else state.renewed_at_ms[:0],
+        round_.now_ms,
+        config.refresh_rounds,
     )
     issued = issue_limits(
         shard,
@@ -125,6 +130,7 @@ def step(
             overuse=overuse,
             observed=sources.pairs,
             renewed_at_ms=renewed_at_ms,
+            start=max(state.start, events.start),
             snapshot_at_ms=state.snapshot_at_ms,
             recorded_at_ms=state.recorded_at_ms,
         ),

@@ -128,12 +128,16 @@ class CheckpointFolder:
         begin = self._offsets(seq - 1) if seq else None
         return {"from": begin or [], "to": self._offsets(seq) or []}
 
+    def newest_batch(self) -> int | None:
+        """The last batch that was begun; None: there is none."""
+        return self._newest("offsets")
+
     def unfinished_batch(self) -> int | None:
         """The batch that was started but not committed; the next start runs it on the same input.
 
         None: the next start plans a new batch.
         """
-        begun, ended = self._newest("offsets"), self._newest("commits")
+        begun, ended = self.newest_batch(), self._newest("commits")
         return None if begun == ended else begun
 
     def ranges(self, seq: int) -> list[Range]:
@@ -148,7 +152,7 @@ class CheckpointFolder:
 
     def reports_end(self) -> Any:
         """The reports' end offset of the newest batch, finished or not."""
-        newest = self._newest("offsets")
+        newest = self.newest_batch()
         return None if newest is None else self._reports_offset(newest)
 
     def note_skipped_backlog(self, end: Any, now_ms: int) -> int | None:
@@ -158,7 +162,7 @@ class CheckpointFolder:
         offset and time, and a mark that the batch takes no input. None: Spark's log has an unknown
         version, and nothing was written.
         """
-        last = self._newest("offsets")
+        last = self.newest_batch()
         version, batch, _, *others = (self.read(f"offsets/{last}") or "").splitlines()
         if last is None or version != "v1":
             return None
@@ -253,11 +257,29 @@ class CheckpointFolder:
             stream.close()
 
     def delete(self, name: str) -> None:
-        """Delete a file of the folder, if it is there."""
-        self._fs.delete(self._hadoop(f"{self.path}/{name}"), False)
+        """Delete a file or folder of the folder, if it is there."""
+        self._fs.delete(self._hadoop(f"{self.path}/{name}"), True)
+
+    def put(self, name: str, text: str) -> None:
+        """Replace a file, or write it, without waiting for the disk.
+
+        Where files are not local, who reads it meanwhile may find it empty.
+        """
+        if self._local is not None:
+            # Hadoop would write a checksum beside it, which a reader may not find to match.
+            self._local.mkdir(parents=True, exist_ok=True)
+            written = self._local / f".{name}.new"
+            written.write_text(text, "utf-8")
+            written.replace(self._local / name)
+            return
+        stream = self._fs.create(self._hadoop(f"{self.path}/{name}"), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the folder, or replace it."""
+        """Write a file of the folder, or replace it. On the disk when it returns."""
         # Write and rename: a process killed in between would leave a half-written file, which
         # makes every later start fail.
         written = self._hadoop(f"{self.path}/{name}.new")
@@ -266,10 +288,14 @@ class CheckpointFolder:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
+        if self._local is not None:
+            fsync(self._local / f"{name}.new")
         final = self._hadoop(f"{self.path}/{name}")
         self.delete(name)  # HDFS and S3 don't rename onto an existing file
         if not self._fs.rename(written, final):
             raise OSError(f"{written} can't be renamed")
+        if self._local is not None:
+            fsync((self._local / name).parent)
 
 
 def ranges_between(begin: Any, end: Any) -> list[Range]:

@@ -1,4 +1,4 @@
-"""A streaming job of any kind: its declarations (``JobSpec``), and how it is run.
+"""A streaming job of any kind: its declarations (``JobSpec``), and its query.
 
 A job runs one program per shard (``shard_program``) between a topic and the history. The quota job
 and the balance job each declare a spec; checkpoint, operator, sink and life cycle are the same.
@@ -19,13 +19,14 @@ from quotaplane.history.leadership import Leadership
 from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
 from quotaplane.history.writer import HistoryWriter
-from quotaplane.metrics.traces import RoundTraces, round_traces
+from quotaplane.metrics.traces import RoundTraces
 from quotaplane.settings import Settings
 from quotaplane.streams.batch_attempts import open_attempts
+from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.job_output import absolute, own_signal_handlers, speaking
-from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
+from quotaplane.streams.job_output import absolute
+from quotaplane.streams.lifecycle import RunningQuery
 from quotaplane.streams.operator import operate
 from quotaplane.streams.shard_program import Batch, Output, ShardProgram
 from quotaplane.streams.sink import BatchSink, Finisher
@@ -37,7 +38,6 @@ from quotaplane.streams.skipped_batches import (
     skipped_backlog,
     skipped_batch,
 )
-from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
 from quotaplane.streams.task_files import TaskFiles
 from quotaplane.streams.whole_groups import refuse_damaged_groups
@@ -106,6 +106,10 @@ class JobSpec(ABC):
     def program(self, epoch: int) -> ShardProgram[Any]:
         """The program that runs for each shard."""
 
+    def rehearsal_program(self) -> ShardProgram[Any]:
+        """A program like that of the job, for rounds that count nowhere."""
+        return self.program(0)
+
     @abstractmethod
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
         """The operator's events (``EVENT_SCHEMA``), from arriving messages and other inputs.
@@ -165,12 +169,15 @@ class JobSpec(ABC):
             ConfigError: the job can't continue from it.
         """
 
-    def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
-        """A function to be called with each batch and its seq before it runs; nothing by default.
+    def before_batch(
+        self, folder: CheckpointFolder
+    ) -> Callable[[DataFrame, int], Mapping[str, bytes]]:
+        """A function to be called with each batch and its seq before it runs, which returns inputs
+        for all shards (``hand_inputs``); none by default.
 
         Called within ``beside``.
         """
-        return lambda *_: None
+        return lambda *_: {}
 
     def beside(self, lines: JobLines) -> AbstractContextManager[None]:
         """A context that runs a task beside the query (copying groups); by default none."""
@@ -231,18 +238,14 @@ class StreamJob(RunningQuery):
         # can have published messages.
         attempts = open_attempts(folder, spec.name, skip_batch, history.last_seq())
         super().__init__(attempts, history, transport, lines=lines)
+        self.still_leads = spec.leadership.check
         alone = None
         if attempts.to_skip is not None:
             alone = _skipped(spec, folder, self.epoch, attempts.to_skip)
         elif skip_backlog_first:
             alone = _skipped_backlog(spec, folder, self.epoch, transport)
         lines.status.waits_for("first_round")
-        # A checkpoint fixes the number of shuffle partitions with its first batch.
-        spark.conf.set("spark.sql.shuffle.partitions", settings.shards)
-        for key, value in _INTERPRETED.items():
-            spark.conf.set(key, value)
-        if local_folder(spec.checkpoint) is not None:
-            spark.conf.set(_CHECKPOINT_FILES, _WITHOUT_LINKS)
+        set_options(spark, spec)
         without_input = alone is not None and alone.without_input
         arriving = empty_source(spark) if without_input else transport.read_reports(spark)
         events = spec.inputs(spark, arriving)
@@ -274,6 +277,16 @@ class StreamJob(RunningQuery):
         )
 
 
+def set_options(spark: SparkSession, spec: JobSpec) -> None:
+    """Set the session's options for the job's query."""
+    # A checkpoint fixes the number of shuffle partitions with its first batch.
+    spark.conf.set("spark.sql.shuffle.partitions", spec.settings.shards)
+    for key, value in _INTERPRETED.items():
+        spark.conf.set(key, value)
+    if local_folder(spec.checkpoint) is not None:
+        spark.conf.set(_CHECKPOINT_FILES, _WITHOUT_LINKS)
+
+
 def _task_files(spark: SparkSession, spec: JobSpec, epoch: int) -> TaskFiles | None:
     """None: the driver writes, as executors elsewhere don't have the history's disk."""
     history, master = spec.settings.history, spark.sparkContext.master or ""
@@ -283,66 +296,13 @@ def _task_files(spark: SparkSession, spec: JobSpec, epoch: int) -> TaskFiles | N
 
 
 def _before(spec: JobSpec, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
-    of_the_job = spec.before_batch(folder)
+    inputs_of = spec.before_batch(folder)
 
     def before(outputs: DataFrame, seq: int) -> None:
         refuse_damaged_groups(spec.settings.history, folder.positions, seq)
-        of_the_job(outputs, seq)
+        hand_inputs(outputs.sparkSession.sparkContext, inputs_of(outputs, seq))
 
     return before
-
-
-def run_stream_job(
-    spec: JobSpec, session: Callable[[SparkLog], SparkSession], skip_batch: int | None = None
-) -> None:
-    """Run a job until it is stopped (see ``lifecycle.run_until_stopped``)."""
-    status = spec.status()
-    with exposed(spec, status), round_traces(spec.settings.tracing, spec.name) as traces:
-        transport = prepare(spec)
-        lines = JobLines(status)
-        # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
-        # one-line message. The log files of all jobs share one folder and have different names.
-        checkpoint = spec.settings.checkpoint
-        with spec.beside(lines), speaking(spec.name, checkpoint, lines) as (log, end_if_asked):
-            status.waits_for("spark")
-            with own_signal_handlers():
-                spark = session(log)
-            end_if_asked()
-            # At most two batches run alone: an unfinished one, and one that skips a backlog.
-            may_skip = iter((True, True))
-
-            def start(skip: int | None) -> StreamJob:
-                skipping = skip is None and next(may_skip, False)
-                job = StreamJob(
-                    spark,
-                    spec,
-                    transport,
-                    skip,
-                    skip_backlog_first=skipping,
-                    lines=lines,
-                    traces=traces,
-                )
-                job.reserve_of = spec.settings.history
-                end_if_asked()
-                return job
-
-            lines.end(run_until_stopped(start, skip_batch))
-
-
-def exposed(spec: JobSpec, status: JobStatus) -> AbstractContextManager[object]:
-    """A context in which Prometheus can read the job's metrics, if the settings have a port.
-
-    Raises:
-        ConfigError: the port can't be opened.
-    """
-    key = "job_port" if spec.name == "quota" else f"{spec.name}_port"
-    port = getattr(spec.settings.metrics, key, None)
-    if port is None:
-        return nullcontext()
-    from quotaplane.metrics.exposition import endpoint, registry_of  # needs prometheus-client
-
-    registry = registry_of(spec.name, status.readings)
-    return endpoint(registry, spec.settings.metrics.host, port, f"metrics.{key}")
 
 
 def _local_folders(**places: str) -> dict[str, str]:

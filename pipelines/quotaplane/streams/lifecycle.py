@@ -54,6 +54,8 @@ class RunningQuery:
     """Start the query again, as Spark waits for a time that has passed already."""
     folders: Mapping[str, str] = {}
     """Local folders that the job writes, by their names in the metrics."""
+    still_leads: Callable[[], None] = staticmethod(lambda: None)
+    """Raises ``DeposedError`` if another process leads now."""
     reserve_of: History | None = None
     """The history beside which the job keeps a reserve for a full disk."""
 
@@ -248,14 +250,26 @@ def _run(job: RunningQuery, signals: list[str]) -> None:
     except DeposedError:
         raise  # the checkpoint may be the other process's by now: write nothing there
     except QuotaplaneError:
+        _end_if_deposed(job)
         job.attempts.excuse()
         raise
     except Exception as error:
+        # Spark also fails if another process wrote into the checkpoint: then that is the cause.
+        _end_if_deposed(job)
         # A signal to the whole process group (systemd, a shell's timeout) also stops Spark. The
         # next start runs its batch again, so Spark's complaint is no error.
         if not signals:
             raise _failure(job.attempts, error) from None
     job.attempts.excuse()
+
+
+def _end_if_deposed(job: RunningQuery) -> None:
+    try:
+        job.still_leads()
+    except DeposedError:
+        raise
+    except QuotaplaneError:
+        return  # that the history can't be read now is not why the job fails
 
 
 def _failure(attempts: BatchAttempts, error: Exception) -> Exception:

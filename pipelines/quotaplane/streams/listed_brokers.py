@@ -11,7 +11,6 @@ from quotaplane.agents.conditions import Conditions
 from quotaplane.pulsar_admin.cluster_list import ClusterList
 from quotaplane.settings import Cluster, PulsarTransport, Settings
 from quotaplane.settings.usage_reports import CLUSTER
-from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.noted_input import NotedInput, NoteFolder
 from quotaplane.streams.sender_checks import LISTED_BROKERS
 from quotaplane.wire.shard_inputs import DEPARTURES, pack_departures
@@ -57,24 +56,22 @@ def listed_by(
 
 
 def before_batch(
-    folder: NoteFolder, newest: NewestList | None, *, departures: bool = False
-) -> Callable[[DataFrame, int], None]:
-    """A function that hands the list to each batch, also who left it if ``departures``.
+    folder: NoteFolder, newest: NewestList | None
+) -> Callable[[DataFrame, int], dict[str, bytes]]:
+    """A function that lets each batch know the list, and returns inputs of it: who left the list.
 
     ``newest`` None: there is no list.
     """
     if newest is None:
-        return lambda *_: None
+        return lambda *_: {}
     listed = listed_brokers(folder, newest)
 
-    def hand_over(batch: DataFrame, seq: int) -> None:
+    def hand_over(batch: DataFrame, seq: int) -> dict[str, bytes]:
         context = batch.sparkSession.sparkContext
         names, left_at_ms = listed.of_batch(seq)
         # The tasks of jobs that this thread starts get its local properties.
         context.setLocalProperty(LISTED_BROKERS, json.dumps(sorted(names)))
-        if departures:
-            inputs = {DEPARTURES: pack_departures(left_at_ms)} if left_at_ms else {}
-            hand_inputs(context, inputs)
+        return {DEPARTURES: pack_departures(left_at_ms)} if left_at_ms else {}
 
     return hand_over
 

@@ -33,7 +33,13 @@ def add_skip_batch(parser: OptionParser, what: str) -> None:
 
 
 def conf_parser(job: str, description: str | None) -> OptionParser:
-    """A parser with the option ``--conf FILE``, which every job has."""
+    """A parser with the options that every job has."""
     parser = OptionParser(prog=f"quotaplane run {job}", description=description)
     parser.add_argument("--conf", metavar="FILE", required=True, help="settings file (see conf/)")
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="if another process of the job lives, wait until it is dead, with Spark started, and "
+        "then go on in its place; two processes may have the same command line",
+    )
     return parser

@@ -72,7 +72,7 @@ class JobStatus:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._counters, self._shown_gauges = tuple(counters), tuple(gauges)
-        self._gauges: dict[str, float | None] = dict.fromkeys(gauges)
+        self._gauges: dict[str, float | None] = {**dict.fromkeys(gauges), "standby": 0}
         self._gauges_by: dict[str, Numbers] = {}
         self._clock, self._wall = clock, wall
         self.wrong_now: Callable[[], Mapping[str, Sequence[str]]] = dict
@@ -94,6 +94,13 @@ class JobStatus:
         """Record what the start waits for; one word, for the status lines until the first round."""
         with self._lock:
             self._waits_for = what
+
+    def stands_by(self, is_standby: bool) -> None:
+        """Record that the job waits until another process is dead, or no longer does."""
+        with self._lock:
+            self._gauges["standby"] = int(is_standby)
+            self._waits_for = "leader" if is_standby else UNKNOWN
+            self._round_ended_at = self._wall()
 
     def round_began(self, seq: int) -> None:
         """Record that a micro-batch begins to run."""
@@ -153,7 +160,9 @@ class JobStatus:
         with self._lock:
             total = self._total
             known = {name: value for name, value in self._gauges.items() if value is not None}
-            known |= {"rounds": total.rounds, "round_ended": self._round_ended_at}
+            known |= {"rounds": total.rounds}
+            if not known["standby"]:  # else rounds would seem to stand still
+                known["round_ended"] = self._round_ended_at
             if self._round_began_at is not None:
                 known["round_started"] = self._round_began_at
             return Readings(

@@ -256,6 +256,24 @@ def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+START: Final = "start"
+"""Kind of the input."""
+
+
+def pack_start(first_seq: int) -> bytes:
+    """Encode a job's start by its first round."""
+    return str(first_seq).encode()
+
+
+def unpack_start(payloads: Sequence[bytes]) -> int:
+    """Decode the newest start; -1: there is none.
+
+    >>> unpack_start([pack_start(7)]), unpack_start([])
+    (7, -1)
+    """
+    return max(map(int, payloads), default=-1)
+
+
 DEPARTURES: Final = "departures"
 """Kind of the input."""
 

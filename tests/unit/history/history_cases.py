@@ -99,12 +99,12 @@ def brokers(rows: Sequence[tuple[str, str, int]]) -> pa.Table:
     )
 
 
-def rounds(reports: int = 1, duration_ms: int = 0) -> pa.Table:
-    """The one row of a round."""
+def rounds(reports: int = 1, **numbers: int) -> pa.Table:
+    """The one row of a round; columns of numbers that are not given are 0."""
     counts = (f.name for f in ROUNDS.schema if f.type == pa.int64())
     row = {name: [0] for name in counts if name not in STAMP_COLUMNS}
-    given = {"positions": ["{}"], "reports": [reports], "duration_ms": [duration_ms]}
-    return pa.table({**row, **given})
+    given = {name: [number] for name, number in numbers.items()}
+    return pa.table({**row, "positions": ["{}"], "reports": [reports], **given})
 
 
 def rejected(published_at_ms: Sequence[int] = (NOON_MS,)) -> pa.Table:

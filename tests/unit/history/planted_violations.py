@@ -155,7 +155,7 @@ PLANTED: Final = (
         ("resource_group", "dimension", "changed_at", "changed_by", "state"),
         [("acme/quiet", _MESSAGES, at(100), "eve", "pending")],
     ),
-    Planted("staleness", _staleness, _STALE, [("no rounds", None, at(139.2), at(149.2), 9)]),
+    Planted("staleness", _staleness, _STALE, [("not renewed", None, at(135.2), at(149.2), 9)]),
     Planted("staleness", _not_ended, _STALE, [("not ended", "b2", at(130.2), None, 2)]),
     Planted("staleness", _not_expired, _STALE, [("not expired", "b2", at(160.2), None, 0)]),
     Planted(

@@ -29,6 +29,22 @@ def test_checkpoints_that_start_at_once_get_different_epochs(history: History) -
     assert DeltaTable(table_uri(history, "leaders")).to_pyarrow_table().num_rows == 1
 
 
+def test_of_standbys_that_take_over_at_once_exactly_one_leads(history: History) -> None:
+    epoch = Leadership(history, "quota", "/a").claim_new("a", 1000)
+    standbys = [Leadership(history, "quota", "/a") for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda each: each.claim("a", epoch), standbys))
+
+    def leads(each: Leadership) -> bool:
+        try:
+            each.check()
+        except DeposedError:
+            return False
+        return True
+
+    assert sum(map(leads, standbys)) == 1
+
+
 def test_a_leader_stays_one_whatever_happens_to_other_jobs(history: History) -> None:
     quota, balance = Leadership(history, "quota", "/a"), Leadership(history, "balance", "/a")
     epoch = quota.claim_new("a", 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import urllib.request
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +20,12 @@ from quotaplane.metrics.of_jobs import LOAD_REASONS, REPORT_REASONS, STAGE_SECON
 from quotaplane.metrics.of_programs import METRICS, PROGRAMS
 from quotaplane.metrics.reference import tables
 from quotaplane.round_counts import MOST_NAMED, RoundCounts
-from quotaplane.streams.job import JobSpec, run_stream_job
+from quotaplane.streams.job import JobSpec
+from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.quota.dead_letters import BAD_DEFINITION, UNKNOWN_GROUP
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.quota.report_watch import DUPLICATE, OUTDATED
+from quotaplane.streams.run_job import run_stream_job, served
 from quotaplane.streams.status import JobStatus, StatusUpdate
 from quotaplane.wire import reasons
 from tests.unit.metrics.metrics_cases import Series, parsed, scraped
@@ -238,6 +241,25 @@ def test_a_port_that_is_taken_ends_a_job_before_it_does_anything(
     )
     assert failed.value.exit_code == 2
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_standby_beside_its_leader_serves_its_metrics_once_the_port_is_free(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as taken, ExitStack() as held:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        spec = QuotaSpec(job_settings(tmp_path, metrics={"job_port": port}))
+        said: list[str] = []
+        lines = JobLines(spec.status(), write=said.append)
+        assert not served(held, spec, lines, standby=True)
+        assert len(said) == 1
+        assert "Address already in use" in said[0]
+        taken.close()
+        assert served(held, spec, lines, standby=True)
+        answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read()
+    assert b"quotaplane_standby 0.0" in answer
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.7"])

@@ -197,10 +197,13 @@ def _seconds(text: float | str) -> Sequence[float]:
     return range(int(first), int(last) + 1, int(step[-1]) if step else 1)
 
 
+_OF_ROUNDS: Final = {"duration_s", "renewal_age_s"}
+
+
 def _tables(second: float, found: Any) -> dict[str, pa.Table]:
     tables: dict[str, list[pa.Table]] = {}
     for each in found if isinstance(found, list) else [found]:
-        for kind in each.keys() & {"usage", "limits", "brokers", "duration_s"}:
+        for kind in each.keys() & {"usage", "limits", "brokers", *_OF_ROUNDS}:
             options = {name: value for name, value in each.items() if name != kind}
             name, table = _table(second, kind, each[kind], options)
             tables.setdefault(name, []).append(table)
@@ -210,8 +213,8 @@ def _tables(second: float, found: Any) -> dict[str, pa.Table]:
 
 
 def _table(second: float, kind: str, given: Any, options: dict[str, Any]) -> tuple[str, pa.Table]:
-    if kind == "duration_s":
-        return "rounds", rounds(duration_ms=1000 * given)
+    if kind in _OF_ROUNDS:
+        return "rounds", rounds(**{f"{kind.removesuffix('_s')}_ms": 1000 * given})
     if kind == "brokers":
         return kind, brokers([(name, status, _ms(seen)) for name, (status, seen) in given.items()])
     rows = [(*name.split(" ", 1), _WORDS.get(rate, rate)) for name, rate in given.items()]

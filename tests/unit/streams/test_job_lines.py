@@ -65,6 +65,12 @@ def test_the_status_has_the_period_and_the_end_has_all(status: JobStatus, clock:
     assert status.period() == "starting_s=4.0 waits_for=-"
     status.waits_for("spark")
     assert status.period() == "starting_s=4.0 waits_for=spark"
+    status.stands_by(True)
+    assert status.period() == "starting_s=4.0 waits_for=leader"
+    assert "round_ended" not in status.readings().numbers, "there are no rounds to stand still"
+    status.stands_by(False)
+    assert status.readings().numbers["standby"] == {(): 0}
+    assert "round_ended" in status.readings().numbers
     for seq in range(2):
         status.round_began(seq)
         clock.now_s += 0.25

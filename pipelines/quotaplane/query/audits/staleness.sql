@@ -1,10 +1,10 @@
 -- Which limits outlived their leases, and which brokers were forgotten?
 --
--- problem is "no rounds" (no round ran for longer than the lease of limits in force, so that brokers
--- fell back to their safe limits), "not ended" (a broker expired, and a lease later its limits had
+-- problem is "not renewed" (limits in force were not published again within their lease, for example
+-- as no round ran, so that brokers fell back to their safe limits), "not ended" (a broker expired, and a lease later its limits had
 -- not ended), or "not expired" (a broker was stale for two leases, and neither expired nor came
 -- back). since_at: when the lease was over. until_at: when that ended; empty: it lasts until :until.
--- limits: so many limits that are enforced, of a broker and a group each.
+-- limits: so many limits that are enforced, of a broker and a group each; of "not renewed" at most.
 -- violations: every row
 WITH newest AS (SELECT max(round_at) AS round_at, max(epoch) AS epoch FROM rounds),
 spans AS (
@@ -18,18 +18,22 @@ spans AS (
 in_force AS (SELECT * FROM spans WHERE NOT ended AND enforced),
 leases AS (SELECT min(lease_ms) AS shortest_ms, max(lease_ms) AS longest_ms FROM in_force),
 pauses AS (
-  SELECT unix_millis(round_at) AS from_ms, unix_millis(lead(round_at) OVER (ORDER BY round_at)) AS to_ms
+  -- From the renewal that was longest ago, as a round left it, to the next round.
+  SELECT
+    unix_millis(round_at) - coalesce(renewal_age_ms, 0) AS from_ms,
+    unix_millis(lead(round_at) OVER (ORDER BY round_at)) AS to_ms
   FROM rounds
 ),
 long_pauses AS (
-  SELECT p.from_ms, p.to_ms
+  SELECT p.from_ms, CASE WHEN bool_or(p.to_ms IS NULL) THEN NULL ELSE max(p.to_ms) END AS to_ms
   FROM pauses AS p
   CROSS JOIN leases AS s
   WHERE coalesce(p.to_ms, unix_millis(:until)) - p.from_ms > s.shortest_ms
+  GROUP BY p.from_ms
 ),
-no_rounds AS (
+not_renewed AS (
   SELECT
-    'no rounds' AS problem, CAST(NULL AS STRING) AS broker,
+    'not renewed' AS problem, CAST(NULL AS STRING) AS broker,
     min(p.from_ms + f.lease_ms) AS since_ms, p.to_ms AS until_ms, count(*) AS limits
   FROM long_pauses AS p
   JOIN in_force AS f
@@ -72,7 +76,7 @@ not_expired AS (
     AND coalesce(b.next_ms, unix_millis(n.round_at)) > b.at_ms + 2 * s.longest_ms
 ),
 found AS (
-  SELECT * FROM no_rounds
+  SELECT * FROM not_renewed
   UNION ALL
   SELECT * FROM not_ended
   UNION ALL

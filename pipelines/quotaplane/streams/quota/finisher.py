@@ -239,7 +239,7 @@ class QuotaFinisher(Finisher):
     def _row(self, stamp: Round, counts: RoundCounts) -> pa.Table:
         self._row_at_ms, self._brokers_live = stamp.now_ms, counts.brokers_live
         self._has_row = True
-        newest_ms = counts.newest_report_ms
+        newest_ms, oldest_ms = counts.newest_report_ms, counts.oldest_renewal_ms
         row = {
             "positions": json.dumps(self._positions(stamp.seq)),
             **counts.stored(),
@@ -247,6 +247,7 @@ class QuotaFinisher(Finisher):
             "previous_duration_ms": self._previous_ms,
             "lag_ms": round(time.time() * 1000) - newest_ms if newest_ms else None,
             "law": self._law,
+            "renewal_age_ms": stamp.now_ms - oldest_ms if oldest_ms else None,
         }
         return pa.table({name: pa.array([value]) for name, value in row.items()})
 

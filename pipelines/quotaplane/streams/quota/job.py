@@ -35,10 +35,12 @@ from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.skipped_batches import SkippedInput
 from quotaplane.streams.sources import group_events, report_events
+from quotaplane.streams.starts import Starts
 from quotaplane.streams.status import JobStatus
 from quotaplane.transport import open_transport
 from quotaplane.transport.base import Transport
 from quotaplane.wire.sender_rules import AllowedBrokers
+from quotaplane.wire.shard_inputs import START, pack_start
 from quotaplane.wire.signatures import SigningKeys
 
 if TYPE_CHECKING:
@@ -137,6 +139,10 @@ class QuotaSpec(JobSpec):
         """The program for one round of one shard."""
         program = quota_program(self.settings, epoch, self._earlier_limits)
         return RecordedProgram(program, self.settings.history.recording_days > 0)
+
+    def rehearsal_program(self) -> RecordedProgram:
+        """The program as if no limits of earlier control planes were in force."""
+        return RecordedProgram(quota_program(self.settings, epoch=0), records=True)
 
     def inputs(self, spark: SparkSession, arriving: DataFrame) -> DataFrame:
         """Reports, and changes of the table ``resource_groups``."""
@@ -248,9 +254,16 @@ class QuotaSpec(JobSpec):
         cluster = self.settings.cluster
         return following(cluster, self.settings, lines.conditions)
 
-    def before_batch(self, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:
-        """Hand the cluster's list of brokers to the batch, and who left it, if it is followed."""
-        return before_batch(folder, self._listed, departures=True)
+    def before_batch(
+        self, folder: CheckpointFolder
+    ) -> Callable[[DataFrame, int], Mapping[str, bytes]]:
+        """Hand the batch the job's start, and who left the cluster's list of brokers."""
+        starts, hand_list = Starts(folder), before_batch(folder, self._listed)
+
+        def inputs(batch: DataFrame, seq: int) -> Mapping[str, bytes]:
+            return {START: pack_start(starts.of_batch(seq)), **hand_list(batch, seq)}
+
+        return inputs
 
 
 def recorded_settings(settings: Settings) -> dict[str, Any]:

@@ -46,11 +46,13 @@ from quotaplane.wire.shard_inputs import (
     HEADERS,
     OBSERVED,
     REJECTED,
+    START,
     senders,
     some_reports,
     unpack_departures,
     unpack_groups,
     unpack_reports,
+    unpack_start,
 )
 
 NOT_COUNTED: Final = "not_counted"
@@ -82,9 +84,9 @@ class _Sorted(NamedTuple):
 class QuotaProgram:
     """Runs the quota step for each shard, with settings that all rounds share.
 
-    Inputs: packed ``reports``, changes of ``groups``, ``rejected`` reports, and ``departures`` of
-    brokers. Outputs: ``counts`` (JSON), ``messages`` (a table of broker and value for the limits
-    topic), and rows of history tables by the tables' names.
+    Inputs: packed ``reports``, changes of ``groups``, ``rejected`` reports, ``departures`` of
+    brokers, and the job's ``start``. Outputs: ``counts`` (JSON), ``messages`` (a table of broker
+    and value for the limits topic), and rows of history tables by the tables' names.
     """
 
     step: StepConfig
@@ -126,6 +128,7 @@ class QuotaProgram:
             events = replace(events, headers=headers, entries=entries, aside=arrivals.aside)
         if arrived.get(DEPARTURES):
             events = replace(events, departures=unpack_departures(arrived[DEPARTURES]))
+        events = replace(events, start=unpack_start(arrived.get(START, ())))
         state, outcome = step(state, events, round_, self.step)
 
         lease_ms = int(self.step.lease_ms)

@@ -15,6 +15,7 @@ from quotaplane.quota.state import ShardState
 from quotaplane.quota.state_codec import dump
 from quotaplane.streams.quota.program import QuotaProgram
 from quotaplane.streams.shard_program import Arrived, Batch, Output
+from quotaplane.wire.shard_inputs import START, unpack_start
 
 STATE: Final = "state"
 """Kind of a row of ``recording`` that has the shard's state before the round."""
@@ -66,6 +67,8 @@ class RecordedProgram:
     ) -> tuple[ShardState, Sequence[Output]]:
         """Run the program, and add the record."""
         record = []
+        if unpack_start(arrived.get(START, ())) <= state.start:  # the shard knows it
+            arrived = {kind: arrived[kind] for kind in arrived if kind != START}
         if self.records:
             state_due = batch.now_ms - state.recorded_at_ms >= STATE_EVERY_MS
             blob = dump(state) if state_due else None
