@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import configparser
 import re
-import subprocess
-import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +14,7 @@ from packaging.metadata import Metadata
 
 from quotaplane import __version__
 from tests.unit.repo.pages import ROOT
+from tests.wheel import build, copy_repository, listed_files
 
 SHARE: Final = "share/quotaplane"
 
@@ -54,41 +52,12 @@ def test_the_version_is_the_changelogs() -> None:
     assert newest == __version__
 
 
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], Path]:
-    """Runs setuptools in a copy of a source tree: ``build_wheel`` or ``build_sdist``."""
-
-    def run(what: str, source: Path) -> Path:
-        target = tmp_path_factory.mktemp(what)
-        code = f"import setuptools.build_meta as b; b.{what}({str(target)!r})"
-        subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
-        return next(target.iterdir())
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def sdist(build: Callable[[str, Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist of the files that git knows."""
-    copy = tmp_path_factory.mktemp("source")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-    names = listed.stdout.decode().split("\0")
-    with tarfile.open(copy / "all.tar", "w") as archive:
-        for name in names:
-            if name and (ROOT / name).exists():
-                archive.add(ROOT / name, name)
-    with tarfile.open(copy / "all.tar") as archive:
-        archive.extractall(copy, filter="data")
-    return build("build_sdist", copy)
-
-
-def test_sdist_and_repository_make_the_same_wheel(
-    build: Callable[[str, Path], Path], sdist: Path, tmp_path: Path
-) -> None:
-    with tarfile.open(sdist) as archive:
+@pytest.mark.nightly
+def test_sdist_and_repository_make_the_same_wheel(tmp_path: Path) -> None:
+    copy_repository(tmp_path / "repository")
+    with tarfile.open(build("sdist", tmp_path / "repository", tmp_path)) as archive:
         archive.extractall(tmp_path, filter="data")
-    unpacked = tmp_path / f"quotaplane-{__version__}"
-    wheel = build("build_wheel", unpacked)
+    wheel = build("wheel", tmp_path / f"quotaplane-{__version__}", tmp_path)
     assert wheel.name == f"quotaplane-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
@@ -97,12 +66,9 @@ def test_sdist_and_repository_make_the_same_wheel(
     brought = {name.removeprefix(data) for name in contents if name.startswith(data)}
     assert brought == data_files()
     assert modes[f"{data}spark-submit.sh"] & 0o111
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "pipelines"], cwd=ROOT, capture_output=True, check=True
-    )
-    packages = {name.removeprefix("pipelines/") for name in listed.stdout.decode().split("\0")}
+    packages = {name.removeprefix("pipelines/") for name in listed_files("pipelines")}
     modules = {name for name in contents if name.startswith(("quotaplane/", "quotabalance/"))}
-    assert modules == packages - {""}
+    assert modules == packages
     for name in modules:
         assert contents[name] == (ROOT / "pipelines" / name).read_bytes()
     for name in brought:
