@@ -151,6 +151,7 @@ def run(versions: Versions) -> str:
     """One run; returns the versions that it ran on, in words."""
     folder = Path(tempfile.mkdtemp(prefix="quotaplane-matrix-"))
     os.environ["JAVA_HOME"] = java_home_of(versions.java)
+    os.environ.pop("PYTHONPATH", None)  # pip would find the repository's package
     try:
         set_up(versions, folder)
         with KafkaServer(folder / "kafka", version=versions.kafka) as kafka:

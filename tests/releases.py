@@ -65,7 +65,7 @@ def replace_path(folder: Path, old: str, new: str) -> None:
 
 
 def without_reserves(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """What is packed: not the disk space that is kept for a full disk."""
+    """Leave out the disk space that is kept for a full disk."""
     return None if "/.reserve-" in info.name else info
 
 
