@@ -149,8 +149,8 @@ PARTS: Final = (
     ),
     Part(
         "matrix",
-        "the quota job [from a wheel](../adr/0002-versions.md#tried-together), by versions of Spark, "
-        "Python, Java and Kafka",
+        "the quota job [from a wheel](../adr/0002-versions.md#tried-together), by the versions of "
+        "Spark, Python, Java and Kafka",
         "runs",
         tuple(versions.name for versions in RUNS),
         lambda item, _: ["-m", "tests.matrix", item],
