@@ -35,6 +35,6 @@ def test_a_job_goes_on_with_what_a_release_left(
     newest = {
         row["broker"]: row["publish_messages_per_s"]
         for row in history_table(settings, "limits").sort_by([("seq", "ascending")]).to_pylist()
-        if row["seq"] > before[-1]["seq"] and row["group"] == "g"
+        if row["seq"] > before[-1]["seq"] and row["resource_group"] == "g"
     }
     assert newest == dict.fromkeys(BROKERS, pytest.approx(QUOTA / len(BROKERS), rel=0.01))
