@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # Starts quotaplane's Spark jobs. On a fresh clone it first makes what they need: .venv in this
-# folder, and Spark's connectors in the user's cache. Works with bash 3.2 (macOS).
+# folder, and Spark's connectors in the user's cache. Works with bash 3.2 (macOS). pip puts it into
+# share/quotaplane of an environment, which `quotaplane setup` then completes.
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
-VENV=$ROOT/.venv
+VENV=$ROOT/.venv CHECKOUT=$ROOT PACKAGES=$ROOT/pipelines
+if [[ ! -e $ROOT/setup.cfg ]]; then
+  VENV=${ROOT%/share/quotaplane} CHECKOUT=''
+  PACKAGES=$(echo "$VENV"/lib/python3*/site-packages)
+fi
 CACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/quotaplane
 
 usage() {
@@ -32,8 +37,9 @@ options of Spark (the others go to the job):
   --spark-conf K=V      one Spark setting (also: --conf spark.K=V)
 
 without a job:
-  --setup [EXTRAS]      only make the environment, and an archive of Java's classes, with which jobs
-                        start faster; EXTRAS as in setup.cfg, e.g. test,pulsar
+  --setup [EXTRAS] [--spark VERSION]
+                        only make the environment, and an archive of Java's classes, with which jobs
+                        start faster; EXTRAS as in setup.cfg, e.g. test,pulsar; Spark 4.0, 4.1, 4.2
   --env                 print the environment that jobs get, a line each: KEY=VALUE
 with a job:
   --print-command       print what would be run, run nothing, make nothing
@@ -52,7 +58,7 @@ quote() { local q="'\\''" arg; for arg; do printf "'%s' " "${arg//\'/$q}"; done;
 # shellcheck source=deploy/environment.sh
 source "$ROOT/deploy/environment.sh"
 
-job='' script='' action=run extras=kafka,pulsar,admin,server master='local[*]' mode=client
+job='' script='' action=run extras=spark,kafka,pulsar,admin,server master='local[*]' mode=client
 spark=() args=() jars='' pyfiles='' archives='' properties=$ROOT/conf/spark-defaults.conf
 if [[ $# == 0 ]]; then usage; exit 0; fi
 while (($#)); do
@@ -83,7 +89,7 @@ while (($#)); do
   if [[ -n $job ]]; then args+=("$1"); shift; continue; fi
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --setup) find_java; ensure_environment "$extras${2:+,$2}"; ensure_class_archive; exit 0 ;;
+    --setup) set_up "${@:2}"; exit 0 ;;
     --env) action=env job=env ;;
     -*) die "unknown option $1 before the job (./spark-submit.sh --help)" ;;
     *) job=$1 ;;
@@ -99,7 +105,11 @@ esac
 [[ $action == env || -f $script ]] || die "there is no job $job; ./spark-submit.sh --help lists them"
 
 find_java
-[[ $action == print ]] || ensure_environment "$extras"
+find_spark ""
+if [[ $action != print ]]; then
+  [[ -n $CHECKOUT ]] || is_ready "$extras" || die "jobs lack Spark or its connectors: quotaplane setup"
+  ensure_environment "$extras"
+fi
 
 # Python's workers keep the memory of a round for the next one, in huge pages: getting it anew from the
 # kernel took a twelfth of a round's processor time. (conf/spark-defaults.conf: the same for executors)
@@ -125,7 +135,7 @@ case $master in
     jars=$VENV/jars/*.jar${jars:+,$jars}
     package=quotaplane.zip environment=environment.tar.gz
     if [[ $action != print ]]; then
-      shipped=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$ROOT/pipelines" "$VENV" "$CACHE/ship")
+      shipped=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$PACKAGES" "$VENV" "$CACHE/ship")
       package=${shipped%%$'\n'*} environment=${shipped#*$'\n'}
     fi
     pyfiles=$(join "$pyfiles" "$package") archives=$(join "$archives" "$environment#environment")

@@ -1,6 +1,6 @@
 # Sourced by spark-submit.sh: finds Java and Python, makes .venv and fetches Spark's connectors.
 # shellcheck shell=bash
-# Uses ROOT, VENV, CACHE and die() of the launcher.
+# Uses ROOT, VENV, CHECKOUT, CACHE and die() of the launcher.
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -27,7 +27,7 @@ find_java() { # sets JAVA_HOME
       *) found=${found:-", found only Java $major in $home"} ;;
     esac
   done
-  die "Spark 4.0 needs Java 17 or 21${found:-, found none}: install one (Debian, Ubuntu: apt-get install" \
+  die "Spark needs Java 17 or 21${found:-, found none}: install one (Debian, Ubuntu: apt-get install" \
     "openjdk-17-jdk-headless; Fedora: dnf install java-17-openjdk-headless; macOS: brew install openjdk@17)" \
     "or point JAVA_HOME to it"
 }
@@ -49,27 +49,41 @@ import ensurepip, venv' >/dev/null 2>&1 || code=$?
     "install one (Debian, Ubuntu: apt-get install python3 python3-venv; macOS: brew install python@3.12)"
 }
 
-fingerprint() { cat "$ROOT"/deploy/lock*.txt "$ROOT"/deploy/runtime-jars.* | cksum | tr ' ' -; }
+# The stamp has the fingerprint, the extras and Spark's version; it is written last, so what was
+# interrupted is not ready.
+stamp_word() { # the word $1 of the stamp
+  local words=()
+  ! read -r -a words 2>/dev/null <"$VENV/.stamp" || printf '%s' "${words[$1]-}"
+}
 
-is_ready() { # $1: extras. The stamp is written last, so what was interrupted is not ready
-  local made='' extra
-  [[ -e $VENV/jars && -e $VENV/spark ]] && read -r made <"$VENV/.stamp" || return 1
-  [[ ${made%% *} == "$(fingerprint)" ]] || return 1
-  for extra in ${1//,/ }; do [[ ,${made#* }, == *,"$extra",* ]] || return 1; done
+find_spark() { # sets SPARK: the version $1, or that of the environment, or 4.0
+  local versions
+  SPARK=${1:-$(stamp_word 2)}
+  SPARK=${SPARK:-4.0}
+  versions=$(cd "$ROOT/deploy" && echo spark-*)
+  [[ " $versions " == *" spark-$SPARK "* ]] || die "--spark $SPARK: choose one of ${versions//spark-/}"
+}
+
+fingerprint() { cat "$ROOT"/deploy/lock*.txt "$ROOT/deploy/spark-$SPARK"/* | cksum | tr ' ' -; }
+
+is_ready() { # $1: extras
+  local extra made; made=,$(stamp_word 1),
+  [[ -e $VENV/jars && -e $VENV/spark && $(stamp_word 0) == "$(fingerprint)" ]] || return 1
+  for extra in ${1//,/ }; do [[ $made == *,"$extra",* ]] || return 1; done
 }
 
 check_jars() { # in folder $1 are exactly the files whose hashes are in the repository
-  local sums=$ROOT/deploy/runtime-jars.sha256 hash=(sha256sum) files=("$1"/*)
+  local sums=$ROOT/deploy/spark-$SPARK/jars.sha256 hash=(sha256sum) files=("$1"/*)
   command -v sha256sum >/dev/null || hash=(shasum -a 256)
   (cd "$1" && "${hash[@]}" -c "$sums" >/dev/null 2>&1) && [[ ${#files[@]} == "$(grep -c . "$sums")" ]]
 }
 
 lock_files() { # of the extras $1: options for pip
   local extra
-  printf '%s\n' -r "$ROOT/deploy/lock.txt"
+  printf '%s\n' -r "$ROOT/deploy/lock.txt" -r "$ROOT/deploy/spark-$SPARK/lock.txt"
   for extra in ${1//,/ }; do
     case $extra in
-      kafka | pulsar | admin | server) ;;
+      spark | kafka | pulsar | admin | server) ;;
       *) [[ $extra != build && -f $ROOT/deploy/lock-$extra.txt ]] || return 1
         printf '%s\n' -r "$ROOT/deploy/lock-$extra.txt" ;;
     esac
@@ -81,35 +95,36 @@ get_jars() { # into folder $1, whole or not at all
   [[ -z ${QUOTAPLANE_IVY_SETTINGS:-} ]] || settings=(-settings "$QUOTAPLANE_IVY_SETTINGS")
   rm -rf "$new" && mkdir -p "$new"
   "$JAVA_HOME/bin/java" -jar "$VENV"/spark/jars/ivy-*.jar ${settings[@]+"${settings[@]}"} \
-    -ivy "$ROOT/deploy/runtime-jars.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" \
+    -ivy "$ROOT/deploy/spark-$SPARK/jars.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" \
     2>&1 | tee "$new.log" | while IFS= read -r line; do
     [[ $line != downloading* ]] || { line=${line%%.jar*}; say "      ${line##*/}.jar"; }
   done || { rm -rf "$new"; die "the jars could not be fetched; $new.log says why"; }
-  check_jars "$new" || die "the jars in $new are not those of deploy/runtime-jars.sha256: somebody" \
-    "changed them on the way, or that file was not renewed with runtime-jars.xml; nothing was installed"
+  check_jars "$new" || die "the jars in $new are not those of deploy/spark-$SPARK/jars.sha256: somebody" \
+    "changed them on the way, or that file was not renewed with jars.xml; nothing was installed"
   rm -rf "$1" "$new.log" && mv "$new" "$1"
 }
 
 make_environment() { # $1: extras
-  local extras=$1 made='' python jars locks line
-  ! read -r made 2>/dev/null <"$VENV/.stamp" || extras=$(tr , '\n' <<<"$1,${made#* }" | sort -u | paste -sd , -)
-  jars=$CACHE/jars/$(cksum <"$ROOT/deploy/runtime-jars.xml" | tr ' ' -)
+  local extras python jars locks line
+  extras=$(tr , '\n' <<<"$1,$(stamp_word 1)" | grep . | sort -u | paste -sd , -)
+  jars=$CACHE/jars/$(cksum <"$ROOT/deploy/spark-$SPARK/jars.xml" | tr ' ' -)
   locks=$(lock_files "$extras") || die "--setup $1: extras are kafka, pulsar, admin, server, test and tracing"
   rm -f "$VENV/.stamp"
   if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+    [[ -n $CHECKOUT ]] || die "$VENV has no pip, which setup needs: $VENV/bin/python -m ensurepip"
     python=$(find_python)
     say "[1/3] making the Python environment .venv ($("$python" -V))"
     "$python" -m venv --clear "$VENV"
   else
     say "[1/3] the Python environment .venv is there ($("$VENV/bin/python" -V))"
   fi
-  say "[2/3] installing the packages of deploy/lock.txt (PySpark is 430 MB: some minutes the first time)"
+  say "[2/3] installing Spark $SPARK and the packages of deploy/lock.txt (PySpark is 430 MB: some minutes the first time)"
   local pip=("$VENV/bin/python" -m pip --disable-pip-version-check install --no-build-isolation) options=()
   while IFS= read -r line; do options+=("$line"); done <<<"$locks"
   # pip refuses a file whose hash is not in the lock, and a package that the lock does not have
   "${pip[@]}" --require-hashes --quiet -r "$ROOT/deploy/lock-build.txt" >&2
   "${pip[@]}" --require-hashes "${options[@]}" >&2
-  "${pip[@]}" --quiet --no-deps --no-index -e "$ROOT" >&2
+  [[ -z $CHECKOUT ]] || "${pip[@]}" --quiet --no-deps --no-index -e "$ROOT" >&2
   ln -sfn "$(cd "$VENV"/lib/python3*/site-packages/pyspark && pwd)" "$VENV/spark"
   say "[3/3] getting Spark's connectors for Delta and Kafka"
   if [[ -d $jars ]] && ! check_jars "$jars"; then
@@ -118,7 +133,7 @@ make_environment() { # $1: extras
   fi
   [[ -d $jars ]] || get_jars "$jars"
   ln -sfn "$jars" "$VENV/jars"
-  printf '%s %s\n' "$(fingerprint)" "$extras" >"$VENV/.stamp"
+  printf '%s %s %s\n' "$(fingerprint)" "$extras" "$SPARK" >"$VENV/.stamp"
   say "ready"
 }
 
@@ -162,4 +177,20 @@ ensure_environment() { # $1: extras; only one process makes it, the others wait
     fi
     is_ready "$1" || make_environment "$1"
   ) 9>"$CACHE/setup.lock"
+}
+
+set_up() { # [EXTRAS] [--spark VERSION]: what --setup does
+  local more='' spark=''
+  while (($#)); do
+    case $1 in
+      --spark) spark=${2-}; [[ -n $spark ]] || die "--spark needs a version"; shift ;;
+      -*) die "--setup: unknown option $1" ;;
+      *) more=,$1 ;;
+    esac
+    shift
+  done
+  find_java
+  find_spark "$spark"
+  ensure_environment "$extras$more"
+  ensure_class_archive
 }

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -130,10 +130,14 @@ def stopped_when(done: Callable[[], object], within_s: float = 300.0) -> Iterato
 
 
 class RunningJob:
-    """``./spark-submit.sh quota``; whatever happens, nothing of it is left behind."""
+    """A quota job that a launcher starts; whatever happens, nothing of it is left behind."""
 
     def __init__(
-        self, conf: Path, *options: str, variables: Mapping[str, str] | None = None
+        self,
+        conf: Path,
+        *options: str,
+        variables: Mapping[str, str] | None = None,
+        launcher: Sequence[str] = (str(ROOT / "spark-submit.sh"),),
     ) -> None:
         self.settings = load_settings(conf)
         self.log = conf.with_suffix(".log")
@@ -141,7 +145,7 @@ class RunningJob:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    ROOT / "spark-submit.sh",
+                    *launcher,
                     "quota",
                     *("--driver-java-options", JVM_OPTIONS),
                     *("--conf", str(conf)),

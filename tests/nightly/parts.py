@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from tests.faults.cases import CASES
 from tests.faults.power_points import SEQUENCES
 from tests.fuzz.__main__ import TARGETS
+from tests.matrix import RUNS
 from tests.unit.repo.pages import ROOT
 
 TURN_S: Final = 300
@@ -145,6 +146,14 @@ PARTS: Final = (
         ("kafka", "plugin", "pulsar"),
         _outside,
         seeds="runs",
+    ),
+    Part(
+        "matrix",
+        "the quota job [from a wheel](../adr/0002-versions.md#tried-together), by the versions of "
+        "Spark, Python, Java and Kafka",
+        "runs",
+        tuple(versions.name for versions in RUNS),
+        lambda item, _: ["-m", "tests.matrix", item],
     ),
     Part(
         "points",

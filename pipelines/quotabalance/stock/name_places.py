@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from quotaplane.model import IntArray
 
@@ -24,7 +25,6 @@ def name_places(wanted: Sequence[str], names: Sequence[str]) -> IntArray:
     >>> name_places(("b1", "b3"), ("b2", "b1")).tolist()
     [1, -1]
     """
-    if not len(names):
-        return np.full(len(wanted), -1, np.int64)
-    places = pd.Index(np.array(names, object)).get_indexer(pd.Index(np.array(wanted, object)))
-    return places.astype(np.int64)
+    listed = pa.array(names, pa.string())
+    places = pc.index_in(pa.array(wanted, pa.string()), value_set=listed)
+    return np.asarray(places.fill_null(-1), np.int64)

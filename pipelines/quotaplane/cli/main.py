@@ -57,7 +57,10 @@ COMMANDS: Final = {
     "doctor": ("quotaplane.cli.doctor", "check tables and checkpoints on disk, and mend tables"),
     "demo": ("quotaplane.cli.spark_jobs", "the quota job on a simulated cluster, for two minutes"),
     "run": ("quotaplane.cli.spark_jobs", "run a Spark job: quota, balance, ..."),
-    "setup": ("quotaplane.cli.setup", "make the topics that a cluster needs, with their rights"),
+    "setup": (
+        "quotaplane.cli.setup",
+        "install Spark for jobs; or make the topics of a cluster, with rights",
+    ),
     "up": ("quotaplane.cli.up", "run quota job, enforcer and server of one settings file"),
     "maintain": ("quotaplane.cli.maintain", "expire, compact and vacuum the history"),
     "serve": ("quotaplane.cli.serve", "serve groups and their history over HTTP"),
@@ -83,8 +86,10 @@ _ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": 
 """For them: numpy starts no threads for matrices, which nothing here has, and pydantic looks for no
 plugins in all installed packages."""
 
-_LONG_RUNNING: Final = {"enforce", "serve", "up"}.union(*(e.long_running for e in extensions()))
-"""Their stderr is a log, in which libraries may write, too."""
+_WITH_A_LOG: Final = {"enforce", "serve", "setup", "up"}.union(
+    *(e.long_running for e in extensions())
+)
+"""Their stderr is a log, in which libraries and other programs may write, too."""
 
 _BECOMES_A_JOB: Final = ("run", "demo")
 
@@ -166,7 +171,7 @@ def _run(arguments: Sequence[str], *, private: bool) -> int:
     words = arguments[arguments.index(chosen) + 1 :] if chosen else ()
     args = build_parser(chosen, words).parse_args(arguments)
     command = importlib.import_module(COMMANDS[args.command][0])
-    with nullcontext() if args.command in _LONG_RUNNING else without_library_output():
+    with nullcontext() if args.command in _WITH_A_LOG else without_library_output():
         return cast(int, command.run(args))
 
 

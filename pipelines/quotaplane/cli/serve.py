@@ -9,7 +9,6 @@ from typing import Final
 
 from quotaplane.cli.agent_process import stop_at_signal
 from quotaplane.console.terminal import inform
-from quotaplane.errors import ConfigError
 from quotaplane.history.store import ensure_tables, require_history
 from quotaplane.settings import Settings, load_settings
 
@@ -46,10 +45,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(settings: Settings, conf: str) -> None:
-    try:
-        from quotaplane.server.listen import serve
-    except ImportError as error:
-        raise ConfigError(
-            f"serve needs the package {error.name}: pip install quotaplane[server]"
-        ) from None
+    from quotaplane.server.listen import serve  # needs the extra server
+
     await serve(settings, conf, stop_at_signal())

@@ -1,4 +1,7 @@
-"""``quotaplane run JOB`` and ``quotaplane demo``: start Spark jobs through spark-submit.sh."""
+"""``quotaplane run JOB``, ``demo`` and ``setup``: start Spark jobs through spark-submit.sh.
+
+The launcher is in the repository, or where pip puts the files of a package that are no modules.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,22 @@ import contextlib
 import os
 import signal
 import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
 from quotaplane.errors import ConfigError
 
-ROOT: Final = Path(__file__).parents[3]
-"""The repository, if the package is used from one."""
-
+_REPOSITORY: Final = Path(__file__).parents[3]
+_INSTALLED: Final = Path(sysconfig.get_path("data"), "share", "quotaplane")
 _LAUNCHER: Final = "spark-submit.sh"
+ROOT: Final = _REPOSITORY if (_REPOSITORY / _LAUNCHER).is_file() else _INSTALLED
+"""The folder of the launcher, ``jobs/``, ``conf/`` and ``deploy/``."""
 
 
 def job_names(root: Path = ROOT) -> list[str]:
-    """The jobs of the repository; none if the package was installed without it."""
+    """The jobs that the launcher has; none without one."""
     return sorted(file.stem.removeprefix("run_") for file in (root / "jobs").glob("run_*.py"))
 
 
@@ -27,20 +32,19 @@ def launch_command(command: str, root: Path = ROOT) -> str:
     """The path of spark-submit.sh; ``command`` is the command that needs it, for errors.
 
     Raises:
-        ConfigError: the package was installed without the repository.
+        ConfigError: it is neither in a repository nor where pip installs it.
     """
     launcher = root / _LAUNCHER
     if not launcher.is_file():
         raise ConfigError(
-            f"`{command}` starts Spark with {_LAUNCHER} of quotaplane's repository, which is not "
-            f"part of the package installed in {Path(__file__).parents[1]}: clone the repository "
-            "and use its .venv/bin/quotaplane, or its ./spark-submit.sh"
+            f"`{command}` needs {launcher}, which pip installs: install quotaplane in a virtual "
+            "environment, or use a clone of the repository"
         )
     return str(launcher)
 
 
 def start(command: str, words: Sequence[str]) -> NoReturn:
-    """Replace this process by the job, for ``quotaplane run`` and ``quotaplane demo``.
+    """Replace this process by the job, for ``quotaplane run`` and ``demo``, or by the set-up.
 
     The process is replaced, so signals reach the job and the exit code is the job's.
 
@@ -48,7 +52,7 @@ def start(command: str, words: Sequence[str]) -> NoReturn:
         ConfigError: the launcher is missing or can't be started.
     """
     launcher = launch_command(f"quotaplane {command}")
-    job = [] if command == "run" else [command]
+    job = {"run": [], "setup": ["--setup"]}.get(command, [command])
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):  # a stream may be closed
             stream.flush()

@@ -14,6 +14,7 @@ from typing import Any, Final, TextIO, cast
 
 from quotaplane.console.terminal import one_line
 from quotaplane.errors import OutputError, QuotaplaneError
+from quotaplane.extras import missing_packages_named
 
 INTERRUPTED: Final = 130
 """Exit code: Ctrl-C before a job ran, or in a command that is not a job."""
@@ -38,7 +39,7 @@ def exit_code_of(run: Callable[[], int | None], say: Callable[[str], None]) -> i
     in the system's temporary folder.
     """
     try:
-        with command_output():
+        with missing_packages_named(), command_output():
             return run() or 0
     except QuotaplaneError as error:
         if isinstance(error, OutputError) and isinstance(error.__cause__, BrokenPipeError):

@@ -6,30 +6,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    start_http_server,
+)
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.registry import Collector
+
 from quotaplane import __version__
 from quotaplane.errors import ConfigError
 from quotaplane.metrics.declaration import OTHER, Kind, Metric
 from quotaplane.metrics.of_jobs import BUILD_INFO
 from quotaplane.metrics.of_programs import PROGRAMS
 from quotaplane.metrics.readings import Distribution, Key, Numbers, Readings
-
-try:
-    from prometheus_client import (
-        CollectorRegistry,
-        Counter,
-        Histogram,
-        ProcessCollector,
-        start_http_server,
-    )
-    from prometheus_client.core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-        InfoMetricFamily,
-    )
-    from prometheus_client.registry import Collector
-except ImportError:
-    raise ConfigError("metrics need prometheus-client: pip install quotaplane[admin]") from None
 
 Read = Callable[[], Readings]
 

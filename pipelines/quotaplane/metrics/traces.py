@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 from quotaplane import __version__
-from quotaplane.errors import ConfigError
+from quotaplane.extras import missing_packages_named
 from quotaplane.settings import Tracing
 
 _TIMEOUT_S: Final = 5.0
@@ -61,15 +61,11 @@ def round_traces(settings: Tracing, program: str) -> Iterator[RoundTraces]:
     if settings.endpoint is None:
         yield RoundTraces()
         return
-    try:
+    with missing_packages_named():
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError:
-        raise ConfigError(
-            "tracing.endpoint needs OpenTelemetry's SDK: pip install quotaplane[tracing]"
-        ) from None
     service = {"service.name": f"quotaplane-{program}", "service.version": __version__}
     provider = TracerProvider(resource=Resource.create(service))
     exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=_TIMEOUT_S)

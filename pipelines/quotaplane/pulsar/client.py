@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import pulsar
+
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import PulsarConnection, PulsarSecurity
-
-try:
-    import pulsar
-except ImportError:
-    raise ConfigError("Pulsar needs pulsar-client: pip install quotaplane[pulsar]") from None
 
 MISSING: Final = (
     "does not exist: create it, or correct the name; `quotaplane setup pulsar --apply --conf FILE` "

@@ -17,6 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+import httpx
+
 from quotaplane.agents.conditions import Conditions
 from quotaplane.errors import ClusterError, ConfigError
 from quotaplane.parsing.addresses import clear_to
@@ -26,19 +28,14 @@ from quotaplane.settings import PulsarConnection, PulsarSecurity
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-try:
-    import httpx
-except ImportError:
-    raise ConfigError("a Pulsar cluster needs httpx: pip install quotaplane[pulsar]") from None
-
-from quotaplane.pulsar_admin.http_answers import (  # isort: skip
+from quotaplane.pulsar_admin.http_answers import (
     UNCOMPRESSED,
     AccessWatch,
     ChosenLines,
     HttpAnswer,
     read_answer,
 )
-from quotaplane.pulsar_admin.oauth2 import fetch_token  # isort: skip
+from quotaplane.pulsar_admin.oauth2 import fetch_token
 
 _REDIRECTS: Final = 3
 _AMBIGUOUS: Final = re.compile(r"(^|/)(\.|%2e){0,2}(/|$)|%2f|%5c|\\", re.IGNORECASE)

@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
-_WITHOUT_LINKS: Final = (
-    "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
-)
+_WITHOUT_LINKS: Final = "FileSystemBasedCheckpointFileManager"
 """Spark's default starts the program ``readlink`` four times for each file of a checkpoint on a
 local disk, 24 times in a micro-batch. There both replace a file by renaming another; elsewhere this
 one may leave a file as it was."""
@@ -284,7 +282,9 @@ def set_options(spark: SparkSession, spec: JobSpec) -> None:
     for key, value in _INTERPRETED.items():
         spark.conf.set(key, value)
     if local_folder(spec.checkpoint) is not None:
-        spark.conf.set(_CHECKPOINT_FILES, _WITHOUT_LINKS)
+        moved = "" if spark.version.startswith("4.0.") else "checkpointing."
+        package = f"org.apache.spark.sql.execution.streaming.{moved}"
+        spark.conf.set(_CHECKPOINT_FILES, f"{package}{_WITHOUT_LINKS}")
 
 
 def _task_files(spark: SparkSession, spec: JobSpec, epoch: int) -> TaskFiles | None:

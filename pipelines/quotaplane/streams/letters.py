@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from quotaplane.arrow import unpack
-from quotaplane.streams.skipped_batches import SkippedInput
 from quotaplane.wire.rejected_reports import condensed
 from quotaplane.wire.shard_inputs import REJECTED
+
+if TYPE_CHECKING:
+    from quotaplane.streams.skipped_batches import SkippedInput
 
 
 def refused_reports(payloads: Sequence[bytes], more: Sequence[pa.Table] = ()) -> pa.Table:

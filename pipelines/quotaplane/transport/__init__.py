@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TypeVar
 
 from quotaplane.errors import ConfigError
+from quotaplane.extras import missing_packages_named
 from quotaplane.settings import DeltaTransport, KafkaTransport, PulsarTransport, TransportSettings
 from quotaplane.transport.base import REPORTS_AND_LIMITS, BrokerLink, Starting, Topics, Transport
 
 
+@missing_packages_named()
 def open_transport(
     settings: TransportSettings, topics: Topics | None = None, *, spool_folder: str | None = None
 ) -> Transport:
@@ -32,6 +34,7 @@ def open_transport(
     return KafkaTopics(_of_topics(settings, topics))
 
 
+@missing_packages_named()
 def open_broker_link(
     settings: TransportSettings,
     *,
@@ -61,6 +64,7 @@ def open_broker_link(
     return KafkaLink(_of_topics(settings, topics), limits_from)
 
 
+@missing_packages_named()
 def open_attachments_link(settings: TransportSettings) -> BrokerLink:
     """Open an interface whose ``poll_limits`` returns attachments, from the topic's beginning.
 

@@ -13,6 +13,14 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+from kafka.errors import (
+    KafkaError,
+    NoError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
@@ -45,16 +53,6 @@ from quotaplane.transport.kafka_options import (
     client_options,
     size_warnings,
     source_options,
-)
-
-# Imported last, so that kafka_client reports a missing package in one line.
-from kafka import KafkaAdminClient, TopicPartition  # isort: skip
-from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec  # isort: skip
-from kafka.errors import (  # isort: skip
-    KafkaError,
-    NoError,
-    UnknownTopicOrPartitionError,
-    for_code,
 )
 
 if TYPE_CHECKING:

@@ -9,24 +9,18 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import (
+    CorruptRecordError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+)
 
 from quotaplane.errors import ConfigError, MessageTooLargeError, TransportError
 from quotaplane.settings import KafkaTransport
 from quotaplane.transport.base import READ_AGAIN
 from quotaplane.transport.kafka_options import client_options
-
-try:
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.errors import (
-        CorruptRecordError,
-        KafkaError,
-        KafkaTimeoutError,
-        MessageSizeTooLargeError,
-    )
-except ImportError:
-    raise ConfigError(
-        "transport.kind: kafka needs kafka-python; install it with `pip install quotaplane[kafka]`"
-    ) from None
 
 METADATA_MAX_AGE_MS = 60_000
 """Time until a link notices new partitions."""

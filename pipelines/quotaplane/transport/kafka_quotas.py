@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError, for_code
+from kafka.protocol.admin import DescribeClientQuotasRequest
+
 from quotaplane.errors import TransportError
 from quotaplane.settings import KafkaTransport
 from quotaplane.transport.kafka_client import as_transport_error, client_log, unreachable
 from quotaplane.transport.kafka_options import client_options
-
-# Behind kafka_client, which says what to install where kafka-python is missing.
-from kafka import KafkaAdminClient  # isort: skip
-from kafka.errors import KafkaError, for_code  # isort: skip
-from kafka.protocol.admin import DescribeClientQuotasRequest  # isort: skip
 
 
 class DescribedQuotas(NamedTuple):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pulsar
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,9 +47,6 @@ from quotaplane.transport.base import (
     report_topic,
 )
 from quotaplane.transport.pulsar_options import reading_options, source_options, topics_pattern
-
-# Imported last, so that pulsar/client.py reports a missing package in one line.
-import pulsar  # isort: skip
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -101,6 +101,9 @@ def test_a_job_gets_all_words_as_they_are(repository: Repository) -> None:
     assert repository.run("demo", "--seconds", "5")[1].split() == ["demo", "--seconds", "5"]
     assert repository.run("run")[1].split() == ["--help"]
     assert repository.run("run", "--help")[1].split() == ["--help"]
+    repository.launcher('echo "$@" >&2')
+    for words in ([], ["--spark", "4.2"]):
+        assert repository.run("setup", *words)[2].split() == ["--setup", *words]
 
 
 def test_the_exit_code_and_the_process_are_the_jobs(repository: Repository) -> None:
@@ -159,8 +162,7 @@ def test_without_the_repository_one_line_says_what_is_missing(tmp_path: Path) ->
             cwd=tmp_path,
         )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert "of quotaplane's repository, which is not part of the package" in done.stderr
-        assert f"installed in {installed}/quotaplane" in done.stderr
+        assert f"needs {sys.prefix}/share/quotaplane/spark-submit.sh, which pip" in done.stderr
 
 
 def test_the_jobs_are_those_of_the_launcher() -> None:

@@ -85,7 +85,7 @@ def test_the_setting_without_the_sdk_is_one_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     settings = Tracing(endpoint="http://127.0.0.1:4318/v1/traces")
     with (
-        pytest.raises(ConfigError, match=r"pip install quotaplane\[tracing\]") as failed,
+        pytest.raises(ConfigError, match=r"pip install 'quotaplane\[tracing\]'") as failed,
         round_traces(settings, "quota"),
     ):
         pass

@@ -52,7 +52,7 @@ def _leaves(
     name: str, parser: argparse.ArgumentParser
 ) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     actions = _subparsers(parser)
-    if not actions:
+    if not actions or len(parser._actions) > 2:  # options of its own beside --help and the actions
         yield name, parser
     for action, subparser in actions.items():
         yield from _leaves(f"{name} {action}", subparser)
@@ -76,7 +76,7 @@ def _usage(name: str, parser: argparse.ArgumentParser) -> str:
     for action in parser._actions:
         if action.option_strings and action.required and id(action) not in required:
             words.append(_written(action))
-        elif not action.option_strings:
+        elif not action.option_strings and not isinstance(action, argparse._SubParsersAction):
             text = str(action.metavar or action.dest)
             words.append(
                 {"?": f"[{text}]", "*": f"[{text} ...]", None: text}[action.nargs]  # type: ignore[index]

@@ -71,7 +71,10 @@ class Command(NamedTuple):
     def starts_spark(self) -> bool:
         """It starts a JVM."""
         starts = (*_SPARK, "--setup")
-        return self.is_ours and (self.words[0] in starts or self.text.startswith("./spark"))
+        setup = self.words[:1] == ["setup"] and self.words[1:2] != ["pulsar"]
+        return self.is_ours and (
+            setup or self.words[0] in starts or self.text.startswith("./spark")
+        )
 
     @property
     def needs_more(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from tests.unit.repo.pages import ROOT
 
 LAUNCHER = ROOT / "spark-submit.sh"
 COMMANDS = (
-    *("bash", "cat", "cksum", "dirname", "env", "flock", "grep", "mkdir"),
+    *("bash", "cat", "cksum", "dirname", "env", "flock", "grep", "mkdir", "paste"),
     *("readlink", "rm", "sed", "sort", "tr"),
 )
 
@@ -79,11 +80,22 @@ class Machine:
         """From now on the launcher of a checkout without ``.venv``, which may be made there."""
         copy = self.folder / "fresh checkout"
         (copy / "jobs").mkdir(parents=True)
-        for name in ("spark-submit.sh", "deploy", "conf"):
+        for name in ("spark-submit.sh", "deploy", "conf", "setup.cfg"):
             (copy / name).symlink_to(ROOT / name)
         (copy / "jobs" / "run_quota.py").touch()
         self.launcher = copy / "spark-submit.sh"
         return copy
+
+    def installed(self) -> Path:
+        """From now on the launcher that pip put into an environment, which is not set up."""
+        environment = self.folder / "environment"
+        share = environment / "share" / "quotaplane"
+        share.mkdir(parents=True)
+        for name in ("deploy", "conf", "jobs"):
+            (share / name).symlink_to(ROOT / name)
+        self.launcher = Path(shutil.copy(LAUNCHER, share))
+        (environment / "lib" / "python3.12" / "site-packages" / "quotaplane").mkdir(parents=True)
+        return environment
 
     def refused(self, *arguments: str, **variables: str) -> str:
         """Run it; it must end with 2. Its one line."""
@@ -200,6 +212,41 @@ def test_a_plain_job(machine: Machine) -> None:
     assert not (machine.folder / ".cache").exists()  # nothing is made for printing
 
 
+def test_an_installed_launcher_uses_the_environment_that_it_is_in(machine: Machine) -> None:
+    environment = machine.installed()
+    answer = machine.run("quota", "--conf", "a.yaml", "--print-command")
+    assert answer.command[0] == f"{environment}/bin/python"
+    assert answer.command[1] == f"{environment}/share/quotaplane/jobs/run_quota.py"
+    assert answer.variables["SPARK_HOME"] == f"{environment}/spark"
+    line = machine.refused("quota", "--conf", "a.yaml")
+    assert line == "spark-submit.sh: jobs lack Spark or its connectors: quotaplane setup\n"
+    assert "has no pip" in machine.run("--setup").err  # it makes no environment in place of this
+    assert (environment / "lib").exists()
+
+
+def test_the_version_of_spark_is_chosen_at_set_up(machine: Machine) -> None:
+    copy = machine.fresh_checkout()
+    line = machine.refused("--setup", "--spark", "3.5")
+    assert line == "spark-submit.sh: --spark 3.5: choose one of 4.0 4.1 4.2\n"
+    assert "--spark needs a version" in machine.refused("--setup", "--spark")
+    assert "unknown option --colour" in machine.refused("--setup", "--colour")
+    (copy / ".venv").mkdir()
+    chosen = 'die() { :; }; source "$ROOT/deploy/environment.sh"; find_spark "$1"; echo "$SPARK"'
+    variables = {"ROOT": str(copy), "VENV": f"{copy}/.venv"}
+
+    def spark(option: str) -> str:
+        return subprocess.run(
+            ["bash", "-c", chosen, "bash", option],
+            env=machine.environment | variables,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
+    assert (spark(""), spark("4.2")) == ("4.0", "4.2")
+    (copy / ".venv" / ".stamp").write_text("123-456 kafka,spark 4.2\n")
+    assert (spark(""), spark("4.1")) == ("4.2", "4.1")
+
+
 def test_options_go_to_spark_or_to_the_job(machine: Machine) -> None:
     answer = machine.run(
         *("--driver-memory", "3g", "quota", "--executor-memory=4g", "--name", "two words"),
@@ -241,7 +288,7 @@ def test_java_gets_the_class_archive_that_was_made_for_it(machine: Machine) -> N
     (copy / ".venv").mkdir()
     made_for = machine.java("17.0.9", "made-for", release_file=True)
     other = machine.java("17.0.10", "other", release_file=True)
-    script = 'die() { :; }; source "$ROOT/deploy/environment.sh"; class_archive'
+    script = 'die() { :; }; source "$ROOT/deploy/environment.sh"; SPARK=4.0 class_archive'
     variables = {"ROOT": str(copy), "VENV": f"{copy}/.venv", "JAVA_HOME": str(made_for)}
     archive = subprocess.run(
         ["bash", "-c", script], env=machine.environment | variables, capture_output=True, text=True

@@ -16,8 +16,8 @@ from packaging.markers import Marker
 from tests.unit.repo.pages import ROOT
 
 DEPLOY = ROOT / "deploy"
-LOCKS: Final = sorted(DEPLOY.glob("lock*.txt"))
-SUMS: Final = DEPLOY / "runtime-jars.sha256"
+SPARKS: Final = sorted(DEPLOY.glob("spark-*"))
+LOCKS: Final = [*sorted(DEPLOY.glob("lock*.txt")), *(spark / "lock.txt" for spark in SPARKS)]
 PYTHONS: Final = ("3.10", "3.11", "3.12", "3.13")
 PLATFORMS: Final = (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
 
@@ -40,7 +40,7 @@ def entries(file: Path) -> dict[tuple[str, str, str], list[str]]:
     return found
 
 
-@pytest.mark.parametrize("file", LOCKS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", LOCKS, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_every_package_has_hashes_and_one_version_per_python(file: Path) -> None:
     seen = set()
     for (name, version, marker), hashes in entries(file).items():
@@ -63,24 +63,34 @@ def test_every_package_has_hashes_and_one_version_per_python(file: Path) -> None
 
 def test_there_is_a_lock_for_what_the_launcher_can_be_asked_for() -> None:
     assert {file.stem for file in LOCKS} == {"lock", "lock-build", "lock-test", "lock-tracing"}
+    common = {name for name, _, _ in entries(DEPLOY / "lock.txt")}
+    for spark in SPARKS:
+        versions = {name: version for name, version, _ in entries(spark / "lock.txt")}
+        assert versions.keys() == {"pyspark", "py4j", "delta-spark"}
+        assert f"spark-{versions['pyspark']}".startswith(f"{spark.name}.")
+        assert not versions.keys() & common
     names = {name for name, _, _ in entries(DEPLOY / "lock.txt")}
-    assert names >= {"pyspark", "kafka-python", "pulsar-client", "fastapi", "plotly"}
+    assert names >= {"pandas", "kafka-python", "pulsar-client", "fastapi", "plotly"}
     assert "pytest" in {name for name, _, _ in entries(DEPLOY / "lock-test.txt")}
     assert "opentelemetry-sdk" in {name for name, _, _ in entries(DEPLOY / "lock-tracing.txt")}
 
 
 def test_the_environment_has_what_the_lock_says() -> None:
-    pins = {(name, version) for name, version, _ in entries(DEPLOY / "lock.txt")}
+    locks = [DEPLOY / "lock.txt", *(spark / "lock.txt" for spark in SPARKS)]
+    pins = {(name, version) for lock in locks for name, version, _ in entries(lock)}
     for name in ("pyspark", "delta-spark", "deltalake", "pyarrow", "numpy", "pandas", "protobuf"):
         assert (name, distribution(name).version) in pins
 
 
-def test_every_jar_has_a_hash() -> None:
+@pytest.mark.parametrize("spark", SPARKS, ids=lambda spark: spark.name)
+def test_every_jar_has_a_hash(spark: Path) -> None:
     wanted = {
         f"{jar.get('name')}-{jar.get('rev')}.jar"
-        for jar in ET.parse(DEPLOY / "runtime-jars.xml").iter("dependency")
+        for jar in ET.parse(spark / "jars.xml").iter("dependency")
     }
-    lines = [line.split() for line in SUMS.read_text("utf-8").splitlines()]
+    lines = [line.split() for line in (spark / "jars.sha256").read_text("utf-8").splitlines()]
+    python = {name: version for name, version, _ in entries(spark / "lock.txt")}["delta-spark"]
+    assert f"delta-{spark.name.replace('-', '_')}_2.13-{python}.jar" in wanted
     assert {name for _, name in lines} == wanted
     assert len(lines) == len(wanted)
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest, _ in lines)
@@ -88,7 +98,7 @@ def test_every_jar_has_a_hash() -> None:
 
 def shell(code: str, root: Path) -> subprocess.CompletedProcess[str]:
     """Run bash with the functions of deploy/environment.sh, as the launcher of ``root`` would."""
-    start = f"set -euo pipefail; die() {{ echo \"$*\" >&2; exit 2; }}; ROOT='{root}'; "
+    start = f"set -euo pipefail; die() {{ echo \"$*\" >&2; exit 2; }}; ROOT='{root}' SPARK=4.0; "
     return subprocess.run(
         ["bash", "-c", f"{start} VENV=none CACHE=none; . '{DEPLOY}/environment.sh'; {code}"],
         capture_output=True,
@@ -100,12 +110,13 @@ def shell(code: str, root: Path) -> subprocess.CompletedProcess[str]:
 def test_a_changed_missing_or_additional_jar_is_noticed(tmp_path: Path) -> None:
     jars = tmp_path / "the jars"
     jars.mkdir()
-    (tmp_path / "deploy").mkdir()
+    spark = tmp_path / "deploy" / "spark-4.0"
+    spark.mkdir(parents=True)
     lines = []
     for name in ("a.jar", "b.jar"):
         (jars / name).write_text(name)
         lines.append(f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n")
-    (tmp_path / "deploy" / "runtime-jars.sha256").write_text("".join(lines))
+    (spark / "jars.sha256").write_text("".join(lines))
     check = f"check_jars '{jars}'"
     assert shell(check, tmp_path).returncode == 0
     (jars / "c.jar").write_text("more")
@@ -121,7 +132,7 @@ def test_only_what_has_a_lock_is_installed() -> None:
     given = shell("lock_files kafka,test,server,tracing", ROOT)
     assert given.returncode == 0
     files = [line for line in given.stdout.splitlines() if line != "-r"]
-    names = ("lock.txt", "lock-test.txt", "lock-tracing.txt")
+    names = ("lock.txt", "spark-4.0/lock.txt", "lock-test.txt", "lock-tracing.txt")
     assert files == [str(DEPLOY / name) for name in names]
     for unknown in ("colour", "build", "../lock"):
         assert shell(f"lock_files kafka,{unknown}", ROOT).returncode == 1

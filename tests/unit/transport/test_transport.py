@@ -296,10 +296,13 @@ def imported():
 import quotaplane.transport
 assert imported() == set()
 sys.modules["kafka"] = None
+kafka = quotaplane.settings.KafkaTransport(
+    kind="kafka", bootstrap_servers="h:1", report_topics=("r",), limits_topic="l"
+)
 try:
-    import quotaplane.transport.kafka
+    quotaplane.transport.open_broker_link(kafka)
 except quotaplane.errors.ConfigError as error:
-    assert "pip install quotaplane[kafka]" in str(error)
+    assert "pip install 'quotaplane[kafka]'" in str(error)
 else:
     raise AssertionError("kafka is not needed")
 del sys.modules["kafka"]
