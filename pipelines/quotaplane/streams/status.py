@@ -95,6 +95,11 @@ class JobStatus:
         with self._lock:
             self._waits_for = what
 
+    def start_waits_for(self) -> str | None:
+        """The word of ``waits_for``; None: rounds run."""
+        with self._lock:
+            return self._waits_for if self._last_input_s is None else None
+
     def round_began(self, seq: int) -> None:
         """Record that a micro-batch begins to run."""
         now_s = self._clock()

@@ -7,6 +7,7 @@ import urllib.request
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
+from urllib.error import HTTPError
 
 import pytest
 
@@ -219,6 +220,24 @@ def test_the_endpoint_answers_while_a_batch_runs_and_no_longer() -> None:
             assert started > ended
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url, timeout=5)
+
+
+def test_a_job_is_ready_once_rounds_run() -> None:
+    status = JobStatus((), (), clock=lambda: 0.0)
+    served = endpoint(
+        registry_of("quota", status.readings), "127.0.0.1", a_port(), "k", status.start_waits_for
+    )
+    with served as metrics:
+        url = metrics.replace("/metrics", "/readyz")
+        status.waits_for("spark")
+        with pytest.raises(HTTPError, match="503") as refused:
+            urllib.request.urlopen(url, timeout=60)
+        assert refused.value.read() == b"waits for spark\n"
+        refused.value.close()
+        read(metrics)
+        status.round_began(0)
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            assert answer.read() == b"ready\n"
 
 
 @pytest.mark.parametrize(("spec", "key"), [(QuotaSpec, "job_port"), (BalanceSpec, "balance_port")])
