@@ -29,6 +29,9 @@ BASE: Final = "localhost/debian:bookworm"
 AUTHORITIES: Final = "/usr/local/share/ca-certificates"
 """Certificates of this host's own authorities, such as a proxy's."""
 
+_MOST: Final = 20_000
+"""Podman gives up part of its own right to processes before it starts a container."""
+
 
 def missing() -> str:
     """Programs and rights that podman needs here and lacks; empty: none."""
@@ -45,22 +48,17 @@ class Podman:
     """
 
     def __init__(self, folder: Path) -> None:
-        images = made_once("podman", "images", lambda folder: folder.mkdir())
-        limits = [
-            f"{name}={'{}:{}'.format(*resource.getrlimit(which))}"
-            for name, which in (
-                ("nofile", resource.RLIMIT_NOFILE),
-                ("nproc", resource.RLIMIT_NPROC),
-            )
-        ]
-        # podman would raise them, which not every root may
+        kept = made_once("podman", "images", lambda folder: folder.mkdir())
+        # podman would raise these, which not every root may
+        ours = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+        most = {name: resource.getrlimit(of)[1] % (1 << 63) for name, of in ours.items()}  # -1: any
+        limits = ["{0}={1}:{1}".format(name, min(value, _MOST)) for name, value in most.items()]
+        lines = ["[containers]", f"default_ulimits = {json.dumps(limits)}", "pids_limit = 0"]
         self._conf = folder / "containers.conf"
-        self._conf.write_text(
-            f"[containers]\ndefault_ulimits = {json.dumps(limits)}\npids_limit = 0\n"
-        )
+        self._conf.write_text("\n".join(lines) + "\n")
         self._command = [
-            *("podman", "--root", str(images), "--runroot", str(folder / "run")),
-            *("--tmpdir", str(folder / "tmp"), "--runtime", "runc"),
+            *("podman", "--root", str(kept / "root"), "--runroot", str(kept / "run")),
+            *("--tmpdir", str(kept / "tmp"), "--runtime", "runc"),
             *("--events-backend=file", "--cgroup-manager=cgroupfs"),
         ]
 

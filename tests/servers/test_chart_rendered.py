@@ -78,7 +78,7 @@ def test_helm_and_kubernetes_find_no_fault(everything: Rendered) -> None:
 
 
 def test_a_wrong_document_is_a_fault() -> None:
-    """What looks for faults finds one."""
+    """A fault that was put in is found."""
     assert render(merged(EVERYTHING, {"pod": {"nodeSelctor": {}}})).faults
 
 
@@ -140,9 +140,8 @@ def test_secrets_are_only_named(everything: Rendered) -> None:
     for spec in pods(everything).values():
         (container,) = spec["containers"]
         given = {each["name"]: each for each in container["env"]}
-        assert given["A_SECRET"]["valueFrom"] == {
-            "secretKeyRef": {"name": "quotaplane", "key": "a"}
-        }
+        named = given["A_SECRET"]["valueFrom"]["secretKeyRef"]
+        assert named == {"name": "quotaplane", "key": "a"}
         mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
         assert mounts["/run/secrets/quotaplane/pulsar"]["readOnly"] is True
 
@@ -179,6 +178,19 @@ def test_a_standby_is_a_second_job(everything: Rendered) -> None:
     assert "PodDisruptionBudget" not in {each["kind"] for each in alone.documents}
 
 
+def test_a_job_with_executors_may_make_pods_and_nobody_else(everything: Rendered) -> None:
+    rendered = render({**EVERYTHING, "quota": {"executors": 2}})
+    assert not rendered.faults
+    for part, spec in pods(rendered).items():
+        assert spec["automountServiceAccountToken"] is (part == "quota")
+        assert (spec["serviceAccountName"] == "quotaplane-driver") is (part == "quota")
+    (subject,) = rendered.of("RoleBinding", "driver")["subjects"]
+    assert subject["name"] == "quotaplane-driver"
+    options = rendered.of("ConfigMap", "settings")["data"]["spark.conf"].splitlines()
+    assert "spark.kubernetes.executor.secrets.pulsar-tls /run/secrets/quotaplane/pulsar" in options
+    assert "Role" not in {each["kind"] for each in everything.documents}
+
+
 def test_an_object_store_needs_no_volume() -> None:
     places = {"history": {"path": "s3a://b/history"}, "checkpoint": "s3a://b/checkpoint"}
     rendered = render({"settings": {"transport": KAFKA, **places}})
@@ -190,25 +202,22 @@ def test_an_object_store_needs_no_volume() -> None:
     ("values", "says"),
     [
         ({}, "settings.transport: set it as in conf/kafka.yaml"),
+        (with_kafka(storage={"accessMode": "ReadWriteOnce"}), "quota.standby: a standby on"),
         (
-            with_kafka(storage={"accessMode": "ReadWriteOnce"}),
-            "quota.standby: a standby on another node",
+            with_kafka(
+                storage={"accessMode": "ReadWriteOnce"}, quota={"standby": False, "executors": 1}
+            ),
+            "quota.executors: they need storage.accessMode ReadWriteMany",
         ),
-        (
-            {"settings": {"transport": KAFKA, "checkpoint": "s3a://b/c"}},
-            "both on the volume, or both on the object",
-        ),
+        ({"settings": {"transport": KAFKA, "checkpoint": "s3a://c"}}, "both on the volume, or"),
         (with_kafka(server={"enabled": True}), "server.enabled: needs settings.server"),
         (with_kafka(balance={"enabled": True}), "balance.enabled: needs settings.balance"),
         ({"qouta": {}}, "'qouta' not allowed"),
     ],
 )
 def test_what_the_chart_can_not_do_it_refuses(values: dict[str, Any], says: str) -> None:
-    whole = (
-        values if values == {"settings": {}} else merged({"settings": {"transport": KAFKA}}, values)
-    )
     with pytest.raises(ValueError, match=says):
-        render(whole)
+        render(values)
 
 
 def test_the_notes_name_the_objects(everything: Rendered) -> None:

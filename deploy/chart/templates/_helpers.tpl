@@ -1,8 +1,12 @@
 {{/* Labels by which the objects of one part select its pods; takes {root, part}. */}}
 {{- define "quotaplane.selector" -}}
-app.kubernetes.io/name: quotaplane
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{ include "quotaplane.instance" .root }}
 app.kubernetes.io/component: {{ .part }}
+{{- end }}
+
+{{- define "quotaplane.instance" -}}
+app.kubernetes.io/name: quotaplane
+app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{/* Labels of an object; takes {root, part}. */}}
@@ -26,10 +30,18 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- if not $history }}true{{ end -}}
 {{- end }}
 
+{{- define "quotaplane.claim" -}}
+{{ .Values.storage.claim | default (printf "%s-data" .Release.Name) }}
+{{- end }}
+
+{{- define "quotaplane.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
 {{/*
-The pod of a part. Takes root, part, args (words behind `quotaplane`), port (its name and number are
-what probes and metrics use; none: no probes), ready and alive (paths), scheme, grace (seconds) and
-resources.
+The pod of a part. Takes root, part, args (words behind `quotaplane`), port (of probes and metrics;
+none: no probes), ready and alive (paths), scheme, grace (seconds), resources, and makesPods: whether
+it may make pods for Spark.
 */}}
 {{- define "quotaplane.pod" -}}
 {{- $values := .root.Values -}}
@@ -37,10 +49,10 @@ metadata:
   labels: {{- include "quotaplane.labels" . | nindent 4 }}
   annotations:
     # new settings are new pods
-    checksum/settings: {{ $values.settings | toJson | sha256sum }}
+    checksum/settings: {{ list $values.settings $values.quota.executors | toJson | sha256sum }}
 spec:
-  serviceAccountName: {{ .root.Release.Name }}
-  automountServiceAccountToken: false
+  serviceAccountName: {{ .root.Release.Name }}{{ if .makesPods }}-driver{{ end }}
+  automountServiceAccountToken: {{ .makesPods | default false }}
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ .grace }}
   securityContext:
@@ -66,12 +78,18 @@ spec:
         matchLabels: {{- include "quotaplane.selector" . | nindent 10 }}
   containers:
     - name: {{ .part }}
-      image: "{{ $values.image.repository }}:{{ $values.image.tag | default .root.Chart.AppVersion }}"
+      image: {{ include "quotaplane.image" .root | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       args: {{ .args | toJson }}
       env:
         # beside the checkpoint two jobs would write one file
         - {name: QUOTAPLANE_LOG_DIR, value: /tmp/logs}
+        {{- if .makesPods }}
+        - name: POD_NAME
+          valueFrom: {fieldRef: {fieldPath: metadata.name}}
+        - name: POD_IP
+          valueFrom: {fieldRef: {fieldPath: status.podIP}}
+        {{- end }}
         {{- range $name, $from := $values.secrets.variables }}
         - name: {{ $name }}
           valueFrom: {secretKeyRef: {name: {{ $from.secret }}, key: {{ $from.key }}}}
@@ -108,7 +126,7 @@ spec:
       configMap: {name: {{ .root.Release.Name }}-settings}
     - name: data
       {{- if include "quotaplane.onVolume" .root }}
-      persistentVolumeClaim: {claimName: {{ $values.storage.claim | default (printf "%s-data" .root.Release.Name) }}}
+      persistentVolumeClaim: {claimName: {{ include "quotaplane.claim" .root }}}
       {{- else }}
       emptyDir: {}
       {{- end }}

@@ -178,7 +178,9 @@ def endpoint(
             f"{key}: can't serve metrics at {host}, port {port}: "
             f"{getattr(error, 'strerror', None) or error}; choose another port, or null for none"
         ) from None
-    server.set_app(_with_readiness(server.get_app(), waits_for))
+    metrics = server.get_app()
+    assert metrics is not None, "start_http_server set it"
+    server.set_app(_with_readiness(metrics, waits_for))
     try:
         shown = f"[{host}]" if ":" in host else host
         yield f"http://{shown}:{server.server_port}/metrics"
