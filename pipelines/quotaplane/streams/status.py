@@ -96,9 +96,10 @@ class JobStatus:
             self._waits_for = what
 
     def start_waits_for(self) -> str | None:
-        """The word of ``waits_for``; None: rounds run."""
+        """The word of ``waits_for``; None: rounds run, or another process leads, and this is ready."""
         with self._lock:
-            return self._waits_for if self._last_input_s is None else None
+            started = self._last_input_s is not None or self._waits_for == "leader"
+            return None if started else self._waits_for
 
     def round_began(self, seq: int) -> None:
         """Record that a micro-batch begins to run."""

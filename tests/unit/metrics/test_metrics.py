@@ -235,6 +235,12 @@ def test_a_job_is_ready_once_rounds_run() -> None:
         assert refused.value.read() == b"waits for spark\n"
         refused.value.close()
         read(metrics)
+        status.waits_for("leader")
+        urllib.request.urlopen(url, timeout=60).close()
+        status.waits_for("checkpoint")
+        with pytest.raises(HTTPError, match="503") as refused:
+            urllib.request.urlopen(url, timeout=60)
+        refused.value.close()
         status.round_began(0)
         with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.read() == b"ready\n"
