@@ -96,7 +96,7 @@ class JobStatus:
             self._waits_for = what
 
     def start_waits_for(self) -> str | None:
-        """The word of ``waits_for``; None: rounds run, or another process leads, and this is ready."""
+        """The word of ``waits_for``; None: rounds run, or it waits, ready, as a standby."""
         with self._lock:
             started = self._last_input_s is not None or self._waits_for == "leader"
             return None if started else self._waits_for
