@@ -7,7 +7,7 @@ import io.fabric8.mockwebserver.http.RecordedRequest;
 import java.net.InetAddress;
 import java.util.HashMap;
 
-/** An API server that keeps what it is given, and checks nothing; it ends when its input ends. */
+/** An API server that keeps what it is given, checks nothing, and prints each request. */
 public final class KubernetesDouble {
   public static void main(String[] words) throws Exception {
     var dispatcher =
@@ -23,7 +23,6 @@ public final class KubernetesDouble {
         new KubernetesMockServer(new Context(), new MockWebServer(), new HashMap<>(), dispatcher, false);
     server.init(InetAddress.getLoopbackAddress(), Integer.parseInt(words[0]));
     System.out.println("ready");
-    while (System.in.read() >= 0) {}
-    System.exit(0);
+    Thread.currentThread().join();
   }
 }

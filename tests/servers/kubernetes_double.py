@@ -110,7 +110,8 @@ class KubernetesDouble:
                     self._say(name, "Running", {"running": {}})
                 elif (code := self._running[name].poll()) is not None and _phase(pod) == "Running":
                     phase = "Failed" if code else "Succeeded"
-                    self._say(name, phase, {"terminated": {"exitCode": code & 255}})
+                    code = code if code >= 0 else 128 - code
+                    self._say(name, phase, {"terminated": {"exitCode": code}})
             for name in self._running.keys() - wanted.keys():
                 end(self._running.pop(name))
 

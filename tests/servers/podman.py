@@ -107,7 +107,8 @@ class Podman:
         folder = self._conf.parent / "base"
         make = ["debootstrap", "--variant=minbase", "bookworm", str(folder)]
         subprocess.run(make, check=True, capture_output=True)
-        shutil.rmtree(folder / "var/cache/apt")
+        for left_out in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"):
+            shutil.rmtree(folder / left_out)
         packed = self._conf.parent / "base.tar"
         subprocess.run(
             ["tar", "--create", "--file", packed, "--directory", folder, "."], check=True
