@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -27,6 +27,9 @@ from quotaplane.metrics.declaration import OTHER, Kind, Metric
 from quotaplane.metrics.of_jobs import BUILD_INFO
 from quotaplane.metrics.of_programs import PROGRAMS
 from quotaplane.metrics.readings import Distribution, Key, Numbers, Readings
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 Read = Callable[[], Readings]
 
@@ -149,11 +152,18 @@ def _names(metric: Metric) -> list[str]:
 
 
 @contextmanager
-def endpoint(registry: CollectorRegistry, host: str, port: int, key: str) -> Iterator[str]:
+def endpoint(
+    registry: CollectorRegistry,
+    host: str,
+    port: int,
+    key: str,
+    waits_for: Callable[[], str | None] = lambda: None,
+) -> Iterator[str]:
     """A context in which the metrics are served on a thread; its value is the URL.
 
-    The thread answers while the program's other threads hang. ``key``: the setting that has the
-    port, for the message.
+    ``/readyz`` beside them answers 200, or 503 with the word that ``waits_for`` gives: what the
+    program's start still waits for. The thread answers while the program's other threads hang.
+    ``key``: the setting that has the port, for the message.
 
     Raises:
         ConfigError: the port is taken, or can't be opened.
@@ -165,6 +175,9 @@ def endpoint(registry: CollectorRegistry, host: str, port: int, key: str) -> Ite
             f"{key}: can't serve metrics at {host}, port {port}: "
             f"{getattr(error, 'strerror', None) or error}; choose another port, or null for none"
         ) from None
+    metrics = server.get_app()
+    assert metrics is not None, "start_http_server set it"
+    server.set_app(_with_readiness(metrics, waits_for))
     try:
         shown = f"[{host}]" if ":" in host else host
         yield f"http://{shown}:{server.server_port}/metrics"
@@ -172,3 +185,19 @@ def endpoint(registry: CollectorRegistry, host: str, port: int, key: str) -> Ite
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _with_readiness(
+    metrics: WSGIApplication, waits_for: Callable[[], str | None]
+) -> WSGIApplication:
+    """The application of the metrics, with ``/readyz``."""
+
+    def answer(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/readyz":
+            return metrics(environ, respond)
+        waits = waits_for()
+        status = "200 OK" if waits is None else "503 Service Unavailable"
+        respond(status, [("Content-Type", "text/plain")])
+        return [b"ready\n" if waits is None else f"waits for {waits}\n".encode()]
+
+    return answer

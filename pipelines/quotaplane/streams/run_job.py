@@ -156,4 +156,5 @@ def exposed(spec: JobSpec, status: JobStatus) -> AbstractContextManager[object]:
     from quotaplane.metrics.exposition import endpoint, registry_of  # needs prometheus-client
 
     registry = registry_of(spec.name, status.readings)
-    return endpoint(registry, spec.settings.metrics.host, port, f"metrics.{key}")
+    host = spec.settings.metrics.host
+    return endpoint(registry, host, port, f"metrics.{key}", status.start_waits_for)

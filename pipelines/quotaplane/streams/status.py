@@ -102,6 +102,12 @@ class JobStatus:
             self._waits_for = "leader" if is_standby else UNKNOWN
             self._round_ended_at = self._wall()
 
+    def start_waits_for(self) -> str | None:
+        """The word of ``waits_for``; None: rounds run, or it waits, ready, as a standby."""
+        with self._lock:
+            started = self._last_input_s is not None or self._waits_for == "leader"
+            return None if started else self._waits_for
+
     def round_began(self, seq: int) -> None:
         """Record that a micro-batch begins to run."""
         now_s = self._clock()

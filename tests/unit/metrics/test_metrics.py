@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
+from urllib.error import HTTPError
 
 import pytest
 
@@ -222,6 +223,30 @@ def test_the_endpoint_answers_while_a_batch_runs_and_no_longer() -> None:
             assert started > ended
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url, timeout=5)
+
+
+def test_a_job_is_ready_once_rounds_run() -> None:
+    status = JobStatus((), (), clock=lambda: 0.0)
+    served = endpoint(
+        registry_of("quota", status.readings), "127.0.0.1", a_port(), "k", status.start_waits_for
+    )
+    with served as metrics:
+        url = metrics.replace("/metrics", "/readyz")
+        status.waits_for("spark")
+        with pytest.raises(HTTPError, match="503") as refused:
+            urllib.request.urlopen(url, timeout=60)
+        assert refused.value.read() == b"waits for spark\n"
+        refused.value.close()
+        read(metrics)
+        status.waits_for("leader")
+        urllib.request.urlopen(url, timeout=60).close()
+        status.waits_for("checkpoint")
+        with pytest.raises(HTTPError, match="503") as refused:
+            urllib.request.urlopen(url, timeout=60)
+        refused.value.close()
+        status.round_began(0)
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            assert answer.read() == b"ready\n"
 
 
 @pytest.mark.parametrize(("spec", "key"), [(QuotaSpec, "job_port"), (BalanceSpec, "balance_port")])
