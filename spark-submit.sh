@@ -30,6 +30,7 @@ options of Spark (the others go to the job):
   --driver-cores, --driver-java-options, --driver-class-path, --queue, --name, --properties-file,
   --jars, --files, --archives, --py-files, --packages, --repositories, --principal, --keytab
   --spark-conf K=V      one Spark setting (also: --conf spark.K=V)
+In cluster mode the settings file is shipped, too, and on YARN the variables that it uses.
 
 without a job:
   --setup [EXTRAS]      only make the environment, and an archive of Java's classes, with which jobs
@@ -53,7 +54,7 @@ quote() { local q="'\\''" arg; for arg; do printf "'%s' " "${arg//\'/$q}"; done;
 source "$ROOT/deploy/environment.sh"
 
 job='' script='' action=run extras=kafka,pulsar,admin,server master='local[*]' mode=client
-spark=() args=() jars='' pyfiles='' archives='' properties=$ROOT/conf/spark-defaults.conf
+spark=() args=() jars='' pyfiles='' archives='' files='' private='' properties=$ROOT/conf/spark-defaults.conf
 if [[ $# == 0 ]]; then usage; exit 0; fi
 while (($#)); do
   option=$1 value=${2-} width=2
@@ -69,6 +70,7 @@ while (($#)); do
         --jars) jars=$(join "$jars" "$value") ;;
         --py-files) pyfiles=$(join "$pyfiles" "$value") ;;
         --archives) archives=$(join "$archives" "$value") ;;
+        --files) files=$(join "$files" "$value") ;;
         --spark-conf) spark+=(--conf "$value") ;;
         # Spark leaves conf/spark-defaults.conf out when it is given a file
         --properties-file) properties='' spark+=(--properties-file "$value" --load-spark-defaults) ;;
@@ -77,6 +79,8 @@ while (($#)); do
       shift $width; continue ;;
     --conf)
       if [[ $value == spark.*=* ]]; then spark+=(--conf "$value"); shift $width; continue; fi ;;
+    --supervise) die "--supervise restarts drivers in a standalone cluster, which can't be Python programs: let" \
+      "systemd restart the job (docs/operate/deploy.md), or use YARN in cluster mode" ;;
     --print-command) action=print; shift; continue ;;
     --) shift; args+=("$@"); break ;;
   esac
@@ -97,6 +101,38 @@ case $job in
   *) script=$ROOT/jobs/run_${job//-/_}.py ;;
 esac
 [[ $action == env || -f $script ]] || die "there is no job $job; ./spark-submit.sh --help lists them"
+case $mode:$master in
+  client:* | cluster:yarn | cluster:k8s://*) ;;
+  cluster:*) die "--deploy-mode cluster: with the master $master Spark runs no Python program in the cluster: use" \
+    "client mode, or YARN (docs/operate/yarn.md)" ;;
+  *) die "--deploy-mode must be client or cluster, not '$mode'" ;;
+esac
+
+driver_variable() { # in cluster mode
+  local prefix=spark.yarn.appMasterEnv
+  [[ $master == yarn ]] || prefix=spark.kubernetes.driverEnv
+  spark+=(--conf "$prefix.$1=$2")
+}
+
+ship_settings() { # and let the job find them by their name
+  local i settings='' secrets=quotaplane-secrets.json
+  for ((i = 0; i < ${#args[@]}; i++)); do
+    case ${args[i]} in
+      --conf) settings=${args[i + 1]-}; args[i + 1]=${settings##*/} ;;
+      --conf=*) settings=${args[i]#*=}; args[i]=--conf=${settings##*/} ;;
+    esac
+  done
+  [[ -n $settings ]] || return 0
+  # A pod gets its variables from Secrets of Kubernetes.
+  [[ $master == yarn ]] || secrets=''
+  if [[ $action != print ]]; then
+    private=$(mktemp -d "${TMPDIR:-/tmp}/quotaplane.XXXXXX")
+    trap 'rm -rf "$private"' EXIT
+    secrets=${secrets:+$private/$secrets}
+    "$VENV/bin/python" "$ROOT/deploy/cluster_settings.py" "$settings" ${secrets:+"$secrets"} || exit 2
+  fi
+  files=$(join "$files" "$settings")${secrets:+,$secrets}
+}
 
 find_java
 [[ $action == print ]] || ensure_environment "$extras"
@@ -123,17 +159,24 @@ case $master in
     fi ;;
   *)
     jars=$VENV/jars/*.jar${jars:+,$jars}
-    package=quotaplane.zip environment=environment.tar.gz
+    shipped=(quotaplane.zip environment.tar.gz driver.tar.gz)
     if [[ $action != print ]]; then
-      shipped=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$ROOT/pipelines" "$VENV" "$CACHE/ship")
-      package=${shipped%%$'\n'*} environment=${shipped#*$'\n'}
+      packed=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$ROOT/pipelines" "$VENV" "$CACHE/ship")
+      IFS=$'\n' read -r -d '' -a shipped <<<"$packed" || true
     fi
-    pyfiles=$(join "$pyfiles" "$package") archives=$(join "$archives" "$environment#environment")
+    pyfiles=$(join "$pyfiles" "${shipped[0]}") archives=$(join "$archives" "${shipped[1]}#environment")
     # The daemon starts before Spark adds the package to sys.path, hence PYTHONPATH.
     spark+=(--conf spark.executorEnv.PYTHONPATH=quotaplane.zip)
     if [[ $mode == cluster ]]; then
       unset PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
       spark+=(--conf spark.pyspark.python=./environment/bin/python)
+      archives=$(join "$archives" "${shipped[2]}#driver")
+      ship_settings
+      driver_variable PYTHONPATH driver
+      for name in GLIBC_TUNABLES MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_ MALLOC_TOP_PAD_ \
+        ARROW_DEFAULT_MEMORY_POOL OPENBLAS_NUM_THREADS QUOTAPLANE_UMASK QUOTAPLANE_LOG_LEVEL; do
+        [[ -z ${!name:-} ]] || driver_variable "$name" "${!name}"
+      done
     else
       # Spark starts Python by this one name on the driver (to plan stateful queries) and on the
       # executors: found on the PATH, it is .venv on the one and what was shipped on the others.
@@ -143,7 +186,7 @@ case $master in
     fi ;;
 esac
 spark=(--master "$master" --deploy-mode "$mode" ${jars:+--jars "$jars"} ${pyfiles:+--py-files "$pyfiles"} \
-  ${archives:+--archives "$archives"} ${spark[@]+"${spark[@]}"})
+  ${archives:+--archives "$archives"} ${files:+--files "$files"} ${spark[@]+"${spark[@]}"})
 
 # Client mode: Python is the parent and the JVM its child, not the other way round as under Spark's
 # own launcher. So a mistake is told before a JVM starts, Ctrl-C and SIGTERM reach the job alone, and
@@ -163,4 +206,8 @@ fi
 umask="${QUOTAPLANE_UMASK:-077}"
 [[ $umask =~ ^0{0,2}[0-7]{2}$ ]] || die "QUOTAPLANE_UMASK: '$umask' must be octal, such as 077 or 027"
 umask "$umask"
-exec "${command[@]}"
+[[ -n $private ]] || exec "${command[@]}"
+"${command[@]}" & # not exec: what is private is deleted in the end
+trap 'kill $!' TERM INT
+wait $! || code=$?
+exit "${code:-0}"

@@ -57,7 +57,7 @@ def test_a_place_that_cannot_be_written_is_left_for_the_cache_unless_it_was_aske
     monkeypatch.delenv("QUOTAPLANE_LOG_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
     log = open_log("quota", f"{tmp_path}/file/checkpoint", Conditions(warned.append))
-    assert log.path.is_relative_to(tmp_path / "cache")
+    assert Path(log.place).is_relative_to(tmp_path / "cache")
     monkeypatch.setenv("QUOTAPLANE_LOG_DIR", f"{tmp_path}/file")
     with pytest.raises(ConfigError, match=r"spark.log: Spark's log can't be written: .*LOG_DIR"):
         open_log("quota", f"{tmp_path}/checkpoint", Conditions(warned.append))
