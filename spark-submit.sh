@@ -129,7 +129,8 @@ ship_settings() { # and let the job find them by their name
     private=$(mktemp -d "${TMPDIR:-/tmp}/quotaplane.XXXXXX")
     trap 'rm -rf "$private"' EXIT
     secrets=${secrets:+$private/$secrets}
-    "$VENV/bin/python" "$ROOT/deploy/cluster_settings.py" "$settings" ${secrets:+"$secrets"} || exit 2
+    PYTHONPATH=$ROOT/pipelines "$VENV/bin/python" "$ROOT/deploy/cluster_check.py" \
+      "$settings" "$secrets" "$script" "${args[@]}" || exit
   fi
   files=$(join "$files" "$settings")${secrets:+,$secrets}
 }
@@ -168,7 +169,7 @@ case $master in
     # The daemon starts before Spark adds the package to sys.path, hence PYTHONPATH.
     spark+=(--conf spark.executorEnv.PYTHONPATH=quotaplane.zip)
     if [[ $mode == cluster ]]; then
-      unset PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+      unset PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH
       spark+=(--conf spark.pyspark.python=./environment/bin/python)
       archives=$(join "$archives" "${shipped[2]}#driver")
       ship_settings

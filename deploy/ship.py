@@ -37,12 +37,13 @@ DRIVERS = (
 
 # A node manager starts a process for each entry, if Hadoop has no native library.
 LEFT_OUT = (
-    *("*.dist-info/*", "*__pycache__/*", "*/tests/*", "*/include/*", "*.a", "*.h", "*.p[xy][dxi]"),
-    *("*.pyi", "*/py.typed", "tzdata/*", "pytz/zoneinfo/*", "pydantic/v1/*", "numpy/f2py/*", "httpx/_main.py"),
+    *("*.dist-info/[!M]*", "*__pycache__/*", "*/tests/*", "*/include/*", "*/py.typed"),
+    *("*.a", "*.h", "*.p[xy][dxi]", "*.pyi"),
+    *("tzdata/*", "pytz/zoneinfo/*", "pydantic/v1/*", "numpy/f2py/*", "httpx/_main.py"),
     *(f"pyspark/{name}/*" for name in ("bin", "data", "examples", "jars", "licenses", "sbin")),
     *(f"pyspark/{name}/*" for name in ("ml", "mllib", "pandas", "python", "testing")),
-    *("pyspark/sql/connect/*", "pyarrow/*flight*", "pyarrow/*substrait*", "pyarrow/src/*"),
-    *("pyarrow/lib*.so", "pyarrow/lib*.so.*.*.*"),  # the same as lib*.so.NUMBER
+    *("pyspark/sql/connect/*", "pyarrow/*flight*", "pyarrow/src/*"),
+    *("pyarrow/lib[a-z]*.so", "pyarrow/lib*.so.*.*.*"),  # the same as lib*.so.NUMBER
 )
 """Their files that no program of ours opens: Spark's JVM side, for one, which executors have."""
 

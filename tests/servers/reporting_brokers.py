@@ -56,7 +56,8 @@ class ReportingBrokers:
             for broker, want in self._wants.items():
                 used = min(want, self.limits.get(broker, np.inf))
                 more = {"sequence": sent, "window_ms": self._window_ms}
-                messages.append((broker, report_of(broker, used, group=self._group, **more), now_ms))
+                report = report_of(broker, used, group=self._group, **more)
+                messages.append((broker, report, now_ms))
             self._link.send_reports(messages)
             for message in self._link.poll_limits().messages:
                 limits = decode_limits(message.value).limits
@@ -76,4 +77,4 @@ class ReportingBrokers:
     def longest_gap_s(self) -> float:
         """The longest time between two limit messages at one broker, up to now."""
         times = [[*self._arrived[broker], time.monotonic()] for broker in self._wants]
-        return max(float(np.diff(each).max()) for each in times)
+        return max(float(np.diff(each).max(initial=0.0)) for each in times)

@@ -57,7 +57,8 @@ class YarnCluster(LoggedProcess):
 
     def command(self, text: str) -> None:
         """Have it do what ``YarnCluster.java`` lists, and wait until it is done."""
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         before = self.said().count(f"done: {text}\n")
         self._process.stdin.write(f"{text}\n".encode())
         self._process.stdin.flush()
@@ -98,9 +99,9 @@ class YarnCluster(LoggedProcess):
         )
         return sorted(each for each in ours if each.is_master == master)
 
-    def printed(self, name: str = "stderr") -> str:
+    def printed(self, name: str = "stdout") -> str:
         """What application masters printed, oldest first."""
-        files = (self.folder / "cluster").rglob(f"container_*_000001/{name}")
+        files = (self.folder / "cluster").rglob(f"*-logDir-*/*/container_*_000001/{name}")
         return "".join(
             file.read_text(errors="replace")
             for file in sorted(files, key=lambda file: file.stat().st_mtime)
@@ -147,6 +148,12 @@ class Container(NamedTuple):
         found = re.search(r"-nm-(\d+)_", str(self.folder))
         assert found is not None
         return int(found[1])
+
+    @property
+    def application(self) -> str:
+        """The id of its application."""
+        _, time, number, *_ = self.folder.name.split("_")
+        return f"application_{time}_{number}"
 
     @property
     def is_master(self) -> bool:

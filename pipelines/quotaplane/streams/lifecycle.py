@@ -205,8 +205,11 @@ def run_until_stopped(
     def stop(number: int, frame: FrameType | None) -> None:
         if not signals:
             # At once: YARN kills a job a quarter of a second later, and this is its last line then.
-            name = signal.Signals(number).name
-            job.lines.say("stopping", f"{name}; waiting for the current round to end")
+            job.lines.say(
+                "stopping",
+                f"{signal.Signals(number).name}; waiting for the current round to end "
+                "(if the job is killed before, the next start runs it again)",
+            )
         signals.append(signal.Signals(number).name)
 
     slow_starts = 0

@@ -173,7 +173,7 @@ class SparkLog:
 
     def _open(self) -> None:
         if self._path is None:
-            self._file = open(_STDERR, "wb", buffering=0, closefd=False)
+            self._file = io.FileIO(_STDERR, "wb", closefd=False)
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._path.open("ab", buffering=0)
@@ -183,8 +183,7 @@ class SparkLog:
         if self._file is not None:
             self._file.close()
             self._file = None
-        assert self._path is not None
-        names = [self._path, *(Path(f"{self._path}.{number}") for number in range(1, self._kept + 1))]
+        names = [Path(self.place + end) for end in ("", *(f".{n + 1}" for n in range(self._kept)))]
         for older, newer in zip(reversed(names[1:]), reversed(names[:-1]), strict=True):
             with contextlib.suppress(FileNotFoundError):
                 newer.replace(older)

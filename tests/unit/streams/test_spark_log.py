@@ -147,3 +147,21 @@ def test_a_worker_warns_in_the_form_that_is_told(
         log_to_stderr()
     logging.getLogger("quotaplane.pulsar.reader").warning("topic %r is gone", "a")
     assert capfd.readouterr().err == "quotaplane: warning: topic 'a' is gone\n"
+
+
+def test_in_cluster_mode_the_log_is_on_stderr_and_needs_no_folder(
+    tmp_path: Path,
+    warned: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, f"{tmp_path}/file")  # nothing can be made there, even by root
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    log = open_log("quota", "hdfs://h/checkpoint", Conditions(warned.append))
+    log.write(b"Spark says\n")
+    assert capfd.readouterr().err == "Spark says\n"
+    assert log.place == "in this output"
+    assert log.last_line() == ""
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]

@@ -1,12 +1,15 @@
-"""Check a settings file that a driver in cluster mode will read, and write what it lacks there.
+"""Check what a driver in cluster mode will read, before it is sent, and write what it lacks there.
 
-Usage: cluster_settings.py SETTINGS [FILE]. FILE gets the variables that the settings use, as JSON.
+Usage: cluster_check.py SETTINGS SECRETS SCRIPT OPTION... The file SECRETS (if it is not empty) gets
+the variables that the settings use, as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from quotaplane.console.command_output import exit_code_of
@@ -15,7 +18,7 @@ from quotaplane.errors import ConfigError
 from quotaplane.settings import DeltaTransport, load_settings, variables_of
 
 
-def check(settings_file: str) -> None:
+def check_settings(settings_file: str) -> None:
     """Check all that can be checked on this machine.
 
     Raises:
@@ -34,10 +37,18 @@ def check(settings_file: str) -> None:
             )
 
 
-def main(settings_file: str, secrets_file: str | None = None) -> None:
-    """Check the settings; write the variables' values for no other user to read."""
-    check(settings_file)
-    if secrets_file is not None:
+def check_options(script: str, options: Sequence[str]) -> None:
+    """End as the job would if its options are wrong; scripts of others check their own."""
+    parser = runpy.run_path(script).get("parser")
+    if parser is not None:
+        parser().parse_args(options)
+
+
+def main(settings_file: str, secrets_file: str, script: str, *options: str) -> None:
+    """Check all; write the variables' values for no other user to read."""
+    check_options(script, options)
+    check_settings(settings_file)
+    if secrets_file:
         Path(secrets_file).touch(mode=0o600)
         Path(secrets_file).write_text(json.dumps(variables_of(settings_file)), encoding="utf-8")
 
