@@ -41,7 +41,7 @@ LEFT_OUT = (
     *("*.a", "*.h", "*.p[xy][dxi]", "*.pyi"),
     *("tzdata/*", "pytz/zoneinfo/*", "pydantic/v1/*", "numpy/f2py/*", "httpx/_main.py"),
     *(f"pyspark/{name}/*" for name in ("bin", "data", "examples", "jars", "licenses", "sbin")),
-    *(f"pyspark/{name}/*" for name in ("ml", "mllib", "pandas", "python", "testing")),
+    *(f"pyspark/{name}/*" for name in ("ml", "mllib", "pandas", "python")),
     *("pyspark/sql/connect/*", "pyarrow/*flight*", "pyarrow/src/*"),
     *("pyarrow/lib[a-z]*.so", "pyarrow/lib*.so.*.*.*"),  # the same as lib*.so.NUMBER
 )

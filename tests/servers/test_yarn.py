@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnCluster]:
 
 @pytest.fixture(autouse=True)
 def environment(cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What programs need to find the cluster, and the secret of the settings."""
+    """Variables by which programs find the cluster, and the secret of the settings."""
     for name, value in {**cluster.environment, "KAFKA_PASSWORD": SASL_PASSWORD}.items():
         monkeypatch.setenv(name, value)
     # drivers on this machine use this checkout; nothing else of it is shipped but the package
@@ -175,7 +175,7 @@ def assert_secret(job: Job, folder: Path) -> None:
         if "/.sparkStaging/application_" in name and name.count("/") == 4
     }
     assert staging == "drwx------"
-    shown = [*folder.glob("*.sh"), *job.cluster.folder.rglob(f"*-logDir-*/*/{folder.name}/*")]
+    shown = [*folder.glob("*.sh"), *job.cluster.logs(f"{folder.name}/*")]
     assert len(shown) > 3
     assert not [file for file in shown if SASL_PASSWORD in file.read_text(errors="replace")]
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and _shows(int(pid))]

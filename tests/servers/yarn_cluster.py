@@ -100,12 +100,14 @@ class YarnCluster(LoggedProcess):
         return sorted(each for each in ours if each.is_master == master)
 
     def printed(self, name: str = "stdout") -> str:
-        """What application masters printed, oldest first."""
-        files = (self.folder / "cluster").rglob(f"*-logDir-*/*/container_*_000001/{name}")
-        return "".join(
-            file.read_text(errors="replace")
-            for file in sorted(files, key=lambda file: file.stat().st_mtime)
-        )
+        """Output of application masters, oldest first."""
+        files = self.logs(f"container_*_000001/{name}")
+        return "".join(file.read_text(errors="replace") for file in files)
+
+    def logs(self, name: str) -> list[Path]:
+        """Files in the folders of containers' logs, oldest first."""
+        found = self.folder.glob(f"cluster/data/*/yarn-*/*-logDir-*/application_*/{name}")
+        return sorted(found, key=lambda file: file.stat().st_mtime)
 
     def application(self, *words: str) -> str:
         """Output of ``yarn application``."""

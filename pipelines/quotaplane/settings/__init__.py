@@ -333,7 +333,7 @@ def variables_of(path: str | Path) -> dict[str, str]:
     """The environment variables that a settings file uses, with their values.
 
     Raises:
-        ConfigError: as ``load_settings``, but keys are not checked.
+        ConfigError: the file is no mapping of keys, or a variable is not set.
     """
     used: dict[str, str] = {}
     _expand(*_read(path), "", used)
@@ -341,7 +341,7 @@ def variables_of(path: str | Path) -> dict[str, str]:
 
 
 def _read(path: str | Path) -> tuple[object, str]:
-    """What is in a settings file, and its absolute path."""
+    """Content of a settings file, and its absolute path."""
     source = str(Path(path).absolute())
     try:
         with Path(path).open("rb") as file:

@@ -23,6 +23,7 @@ from quotaplane.metrics.traces import RoundTraces, round_traces
 from quotaplane.settings import Settings
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
+from quotaplane.streams.hdfs_rights import warning_about_readers
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import absolute, own_signal_handlers, speaking
 from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
@@ -307,6 +308,9 @@ def run_stream_job(
             status.waits_for("spark")
             with own_signal_handlers():
                 spark = session(log)
+            readers = warning_about_readers(spark, spec.settings.history.path)
+            if readers is not None:
+                lines.warn(readers)
             end_if_asked()
             # At most two batches run alone: an unfinished one, and one that skips a backlog.
             may_skip = iter((True, True))

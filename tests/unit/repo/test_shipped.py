@@ -1,4 +1,4 @@
-"""What deploy/ship.py sends to other machines is enough for what runs there."""
+"""The files that deploy/ship.py sends to other machines are enough for what runs there."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ EXECUTORS = (
     *("quotabalance.job.program", "quotaplane.streams.sources"),
     *("quotaplane.pulsar.source", "quotaplane.pulsar.live_reader", "quotaplane.pulsar.replay"),
     *("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.plan_data_source_read"),
+    "pyspark.testing.utils",  # by the stateful operator, when it first keeps state
 )
 """Modules with what executors run."""
 
