@@ -135,6 +135,9 @@ ship_settings() { # and let the job find them by their name
   files=$(join "$files" "$settings")${secrets:+,$secrets}
 }
 
+# files of jobs (history, checkpoint, Spark's log) are private
+umask="${QUOTAPLANE_UMASK:-077}"
+[[ $umask =~ ^0{0,2}[0-7]{2}$ ]] || die "QUOTAPLANE_UMASK: '$umask' must be octal, such as 077 or 027"
 find_java
 [[ $action == print ]] || ensure_environment "$extras"
 
@@ -174,6 +177,8 @@ case $master in
       archives=$(join "$archives" "${shipped[2]}#driver")
       ship_settings
       driver_variable PYTHONPATH driver
+      # before the job sets it, YARN's part of Spark has opened the HDFS
+      spark+=(--conf "spark.hadoop.fs.permissions.umask-mode=$umask")
       for name in GLIBC_TUNABLES MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_ MALLOC_TOP_PAD_ \
         ARROW_DEFAULT_MEMORY_POOL OPENBLAS_NUM_THREADS QUOTAPLANE_UMASK QUOTAPLANE_LOG_LEVEL; do
         [[ -z ${!name:-} ]] || driver_variable "$name" "${!name}"
@@ -203,10 +208,7 @@ if [[ $action != run ]]; then
   [[ $action == env ]] || { quote "${command[@]}"; echo; }
   exit 0
 fi
-# files of jobs (history, checkpoint, Spark's log) are private; Spark's JVM and workers inherit this
-umask="${QUOTAPLANE_UMASK:-077}"
-[[ $umask =~ ^0{0,2}[0-7]{2}$ ]] || die "QUOTAPLANE_UMASK: '$umask' must be octal, such as 077 or 027"
-umask "$umask"
+umask "$umask" # Spark's JVM and workers inherit it
 [[ -n $private ]] || exec "${command[@]}"
 "${command[@]}" & # not exec: what is private is deleted in the end
 trap 'kill $!' TERM INT

@@ -112,11 +112,12 @@ class Job(RunningJob):
         assert seqs[-1] - len(seqs) < 3
 
     def assert_private(self) -> None:
-        """Only the job's user can read its files."""
-        modes = self.cluster.modes(self.root)
+        """Only the job's user can read the checkpoint; and the job says that the history is open."""
+        modes = self.cluster.modes(f"{self.root}/checkpoint")
         assert len(modes) > 20
-        open_to_others = {name: mode for name, mode in modes.items() if mode[4:] != "------"}
-        assert not open_to_others
+        assert not {name: mode for name, mode in modes.items() if mode[4:] != "------"}
+        (line,) = {line for line in self.printed() if "can read the history" in line}
+        assert line.endswith(f"hdfs dfs -chmod 700 {self.settings.history.path}")
 
 
 def spark_options(folder: Path, options: Mapping[str, str]) -> Path:
