@@ -35,6 +35,7 @@ options of Spark (the others go to the job):
   --driver-cores, --driver-java-options, --driver-class-path, --queue, --name, --properties-file,
   --jars, --files, --archives, --py-files, --packages, --repositories, --principal, --keytab
   --spark-conf K=V      one Spark setting (also: --conf spark.K=V)
+In cluster mode the settings file is shipped, too, and on YARN the variables that it uses.
 
 without a job:
   --setup [EXTRAS] [--spark VERSION]
@@ -59,7 +60,7 @@ quote() { local q="'\\''" arg; for arg; do printf "'%s' " "${arg//\'/$q}"; done;
 source "$ROOT/deploy/environment.sh"
 
 job='' script='' action=run extras=spark,kafka,pulsar,admin,server master='local[*]' mode=client
-spark=() args=() jars='' pyfiles='' archives='' properties=$ROOT/conf/spark-defaults.conf
+spark=() args=() jars='' pyfiles='' archives='' files='' private='' properties=$ROOT/conf/spark-defaults.conf
 if [[ $# == 0 ]]; then usage; exit 0; fi
 while (($#)); do
   option=$1 value=${2-} width=2
@@ -75,6 +76,7 @@ while (($#)); do
         --jars) jars=$(join "$jars" "$value") ;;
         --py-files) pyfiles=$(join "$pyfiles" "$value") ;;
         --archives) archives=$(join "$archives" "$value") ;;
+        --files) files=$(join "$files" "$value") ;;
         --spark-conf) spark+=(--conf "$value") ;;
         # Spark leaves conf/spark-defaults.conf out when it is given a file
         --properties-file) properties='' spark+=(--properties-file "$value" --load-spark-defaults) ;;
@@ -83,6 +85,8 @@ while (($#)); do
       shift $width; continue ;;
     --conf)
       if [[ $value == spark.*=* ]]; then spark+=(--conf "$value"); shift $width; continue; fi ;;
+    --supervise) die "--supervise restarts drivers in a standalone cluster, which can't be Python programs: let" \
+      "systemd restart the job (docs/operate/deploy.md), or use YARN in cluster mode" ;;
     --print-command) action=print; shift; continue ;;
     --) shift; args+=("$@"); break ;;
   esac
@@ -103,7 +107,43 @@ case $job in
   *) script=$ROOT/jobs/run_${job//-/_}.py ;;
 esac
 [[ $action == env || -f $script ]] || die "there is no job $job; ./spark-submit.sh --help lists them"
+case $mode:$master in
+  client:* | cluster:yarn | cluster:k8s://*) ;;
+  cluster:*) die "--deploy-mode cluster: with the master $master Spark runs no Python program in the cluster: use" \
+    "client mode, or YARN (docs/operate/yarn.md)" ;;
+  *) die "--deploy-mode must be client or cluster, not '$mode'" ;;
+esac
 
+driver_variable() { # in cluster mode
+  local prefix=spark.yarn.appMasterEnv
+  [[ $master == yarn ]] || prefix=spark.kubernetes.driverEnv
+  spark+=(--conf "$prefix.$1=$2")
+}
+
+ship_settings() { # and let the job find them by their name
+  local i settings='' secrets=quotaplane-secrets.json
+  for ((i = 0; i < ${#args[@]}; i++)); do
+    case ${args[i]} in
+      --conf) settings=${args[i + 1]-}; args[i + 1]=${settings##*/} ;;
+      --conf=*) settings=${args[i]#*=}; args[i]=--conf=${settings##*/} ;;
+    esac
+  done
+  [[ -n $settings ]] || return 0
+  # A pod gets its variables from Secrets of Kubernetes.
+  [[ $master == yarn ]] || secrets=''
+  if [[ $action != print ]]; then
+    private=$(mktemp -d "${TMPDIR:-/tmp}/quotaplane.XXXXXX")
+    trap 'rm -rf "$private"' EXIT
+    secrets=${secrets:+$private/$secrets}
+    PYTHONPATH=$PACKAGES "$VENV/bin/python" "$ROOT/deploy/cluster_check.py" \
+      "$settings" "$secrets" "$script" "${args[@]}" || exit
+  fi
+  files=$(join "$files" "$settings")${secrets:+,$secrets}
+}
+
+# files of jobs (history, checkpoint, Spark's log) are private
+umask="${QUOTAPLANE_UMASK:-077}"
+[[ $umask =~ ^0{0,2}[0-7]{2}$ ]] || die "QUOTAPLANE_UMASK: '$umask' must be octal, such as 077 or 027"
 find_java
 find_spark ""
 if [[ $action != print ]]; then
@@ -133,17 +173,26 @@ case $master in
     fi ;;
   *)
     jars=$VENV/jars/*.jar${jars:+,$jars}
-    package=quotaplane.zip environment=environment.tar.gz
+    shipped=(quotaplane.zip environment.tar.gz driver.tar.gz)
     if [[ $action != print ]]; then
-      shipped=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$PACKAGES" "$VENV" "$CACHE/ship")
-      package=${shipped%%$'\n'*} environment=${shipped#*$'\n'}
+      packed=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$PACKAGES" "$VENV" "$CACHE/ship")
+      IFS=$'\n' read -r -d '' -a shipped <<<"$packed" || true
     fi
-    pyfiles=$(join "$pyfiles" "$package") archives=$(join "$archives" "$environment#environment")
+    pyfiles=$(join "$pyfiles" "${shipped[0]}") archives=$(join "$archives" "${shipped[1]}#environment")
     # The daemon starts before Spark adds the package to sys.path, hence PYTHONPATH.
     spark+=(--conf spark.executorEnv.PYTHONPATH=quotaplane.zip)
     if [[ $mode == cluster ]]; then
-      unset PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+      unset PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH
       spark+=(--conf spark.pyspark.python=./environment/bin/python)
+      archives=$(join "$archives" "${shipped[2]}#driver")
+      ship_settings
+      driver_variable PYTHONPATH driver
+      # before the job sets it, YARN's part of Spark has opened the HDFS
+      spark+=(--conf "spark.hadoop.fs.permissions.umask-mode=$umask")
+      for name in GLIBC_TUNABLES MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_ MALLOC_TOP_PAD_ \
+        ARROW_DEFAULT_MEMORY_POOL OPENBLAS_NUM_THREADS QUOTAPLANE_UMASK QUOTAPLANE_LOG_LEVEL; do
+        [[ -z ${!name:-} ]] || driver_variable "$name" "${!name}"
+      done
     else
       # Spark starts Python by this one name on the driver (to plan stateful queries) and on the
       # executors: found on the PATH, it is .venv on the one and what was shipped on the others.
@@ -153,7 +202,7 @@ case $master in
     fi ;;
 esac
 spark=(--master "$master" --deploy-mode "$mode" ${jars:+--jars "$jars"} ${pyfiles:+--py-files "$pyfiles"} \
-  ${archives:+--archives "$archives"} ${spark[@]+"${spark[@]}"})
+  ${archives:+--archives "$archives"} ${files:+--files "$files"} ${spark[@]+"${spark[@]}"})
 
 # Client mode: Python is the parent and the JVM its child, not the other way round as under Spark's
 # own launcher. So a mistake is told before a JVM starts, Ctrl-C and SIGTERM reach the job alone, and
@@ -169,8 +218,9 @@ if [[ $action != run ]]; then
   [[ $action == env ]] || { quote "${command[@]}"; echo; }
   exit 0
 fi
-# files of jobs (history, checkpoint, Spark's log) are private; Spark's JVM and workers inherit this
-umask="${QUOTAPLANE_UMASK:-077}"
-[[ $umask =~ ^0{0,2}[0-7]{2}$ ]] || die "QUOTAPLANE_UMASK: '$umask' must be octal, such as 077 or 027"
-umask "$umask"
-exec "${command[@]}"
+umask "$umask" # Spark's JVM and workers inherit it
+[[ -n $private ]] || exec "${command[@]}"
+"${command[@]}" & # not exec: what is private is deleted in the end
+trap 'kill $!' TERM INT
+wait $! || code=$?
+exit "${code:-0}"

@@ -108,7 +108,7 @@ class LoggedProcess:
         """Process id; -1 = not running."""
         return self._process.pid if self._process else -1
 
-    def start(self) -> None:
+    def start(self, stdin: int = subprocess.DEVNULL) -> None:
         """Start the process without waiting for it."""
         with self.log.open("wb") as out:
             self._process = subprocess.Popen(
@@ -117,7 +117,7 @@ class LoggedProcess:
                 cwd=self._cwd,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 # Its own session: Ctrl-C in a terminal must reach the tests first, not the server.
                 start_new_session=True,
             )

@@ -9,10 +9,9 @@ holds the same schemas as DDL (``quotaplane.history.ddl`` writes it; a test comp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake import ColumnProperties
 
 from quotaplane.extensions import extensions, load
 from quotaplane.groups.policy_options import BY_COLUMN
@@ -34,6 +33,9 @@ from quotaplane.model import (
     USED_COLUMNS,
 )
 from quotaplane.round_counts import COLUMNS
+
+if TYPE_CHECKING:
+    from deltalake import ColumnProperties
 
 _POSITION: Final = column("position", pa.string(), "where the report stood in its topic")
 _PUBLISHED: Final = column(
@@ -395,6 +397,8 @@ def column_properties() -> dict[str, ColumnProperties]:
     Statistics have the smallest and the largest value; of payloads, these would be most of the
     file.
     """
+    from deltalake import ColumnProperties  # executors have none
+
     bytes_only = ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
     return dict.fromkeys(BYTES_COLUMNS, bytes_only)
 

@@ -326,6 +326,22 @@ def load_settings(path: str | Path) -> Settings:
         ConfigError: the file is missing, too large or not YAML, or a key in it is unknown, wrong or
             occurs twice.
     """
+    return parse_settings(*_read(path))
+
+
+def variables_of(path: str | Path) -> dict[str, str]:
+    """The environment variables that a settings file uses, with their values.
+
+    Raises:
+        ConfigError: the file is no mapping of keys, or a variable is not set.
+    """
+    used: dict[str, str] = {}
+    _expand(*_read(path), "", used)
+    return used
+
+
+def _read(path: str | Path) -> tuple[object, str]:
+    """Content of a settings file, and its absolute path."""
     source = str(Path(path).absolute())
     try:
         with Path(path).open("rb") as file:
@@ -339,7 +355,7 @@ def load_settings(path: str | Path) -> Settings:
         raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
     except InputError as error:
         raise ConfigError(str(error)) from None
-    return parse_settings(raw, source=source)
+    return raw, source
 
 
 def parse_settings(raw: object, source: str = "settings") -> Settings:
@@ -347,7 +363,7 @@ def parse_settings(raw: object, source: str = "settings") -> Settings:
     if not isinstance(raw, dict):
         raise ConfigError(f"{source}: expected a mapping of settings at the top")
     try:
-        return _whole_class().model_validate(_expand(raw, source, ""))
+        return _whole_class().model_validate(_expand(raw, source, "", {}))
     except ValidationError as error:
         raise ConfigError(first_of_all(error, raw, source, TRANSPORT_KINDS)) from None
 
@@ -359,13 +375,15 @@ def _whole_class() -> type[Settings]:
     return found[0] if len(found) == 1 else create_model("Settings", __base__=tuple(found))
 
 
-def _expand(value: object, source: str, key: str) -> object:
+def _expand(value: object, source: str, key: str, used: dict[str, str]) -> object:
+    """The value with its variables replaced; ``used`` gets these."""
     if isinstance(value, dict):
         return {
-            name: _expand(item, source, f"{key}.{name}".strip(".")) for name, item in value.items()
+            name: _expand(item, source, f"{key}.{name}".strip("."), used)
+            for name, item in value.items()
         }
     if isinstance(value, list):
-        return [_expand(item, source, f"{key}.{index}") for index, item in enumerate(value)]
+        return [_expand(item, source, f"{key}.{index}", used) for index, item in enumerate(value)]
     if not isinstance(value, str):
         return value
 
@@ -379,6 +397,7 @@ def _expand(value: object, source: str, key: str) -> object:
         if not os.environ.get(name):
             found = "empty" if name in os.environ else "not set"
             raise ConfigError(f"{source}: {key}: the environment variable {name} is {found}")
-        return os.environ[name]
+        used[name] = os.environ[name]
+        return used[name]
 
     return _VARIABLE.sub(lookup, value)

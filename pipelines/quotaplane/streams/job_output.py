@@ -40,7 +40,7 @@ def speaking(
     # Before the first line: whoever waits for it may interrupt the job at once.
     requests = end_at_once_on_signals()
     lines.start()
-    lines.say("starting", f"the {job} job (process {os.getpid()}), Spark's log {log.path}")
+    lines.say("starting", f"the {job} job (process {os.getpid()}), Spark's log {log.place}")
     sys.stderr = log.as_text()
 
     def end_if_asked() -> None:
@@ -56,7 +56,7 @@ def speaking(
                 raise requests[0] from error
             raise
     except QuotaplaneError as error:
-        lines.end(f"failed with exit code {error.exit_code}, Spark's log {log.path}")
+        lines.end(f"failed with exit code {error.exit_code}, Spark's log {log.place}")
         raise
     except (KeyboardInterrupt, SystemExit) as request:
         name = "Ctrl-C" if isinstance(request, KeyboardInterrupt) else "SIGTERM"
@@ -65,9 +65,9 @@ def speaking(
     except Exception as error:
         log.write(traceback.format_exc().encode(errors="replace"))
         failure = known_failure(str(error)) or QuotaplaneError(
-            f"{type(error).__name__}: {root_cause(str(error))} (see {log.path})"
+            f"{type(error).__name__}: {root_cause(str(error))} (Spark's log {log.place})"
         )
-        lines.end(f"failed with exit code {failure.exit_code}, Spark's log {log.path}")
+        lines.end(f"failed with exit code {failure.exit_code}, Spark's log {log.place}")
         raise failure from None
 
 

@@ -205,6 +205,13 @@ def run_until_stopped(
     signals: list[str] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
+        if not signals:
+            # At once: YARN kills a job a quarter of a second later, and this is its last line then.
+            job.lines.say(
+                "stopping",
+                f"{signal.Signals(number).name}; waiting for the current round to end "
+                "(if the job is killed before, the next start runs it again)",
+            )
         signals.append(signal.Signals(number).name)
 
     slow_starts = 0
@@ -243,8 +250,6 @@ def _run(job: RunningQuery, signals: list[str]) -> None:
             while not (signals or job.begin_anew) and not job.wait(timeout_s=0.5):
                 job.note_progress()
                 job.look_at_clock()
-            if signals:
-                job.lines.say("stopping", f"{signals[0]}; waiting for the current round to end")
         finally:
             job.stop()
     except DeposedError:

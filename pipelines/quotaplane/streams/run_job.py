@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from quotaplane.errors import ConfigError, DeposedError, SucceededError
 from quotaplane.metrics.traces import RoundTraces, round_traces
 from quotaplane.streams.checkpoint import CheckpointFolder
+from quotaplane.streams.hdfs_rights import warning_about_readers
 from quotaplane.streams.job import JobSpec, StreamJob, prepare
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import own_signal_handlers, speaking
@@ -54,6 +55,9 @@ def run_stream_job(
             status.waits_for("spark")
             with own_signal_handlers():
                 spark = session(log)
+            readers = warning_about_readers(spark, spec.settings.history.path)
+            if readers is not None:
+                lines.warn(readers)
             end_if_asked()
             folder = CheckpointFolder(spark, spec.checkpoint)
             if standby:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
 
 from quotaplane.console.command_output import exit_code_of
 from quotaplane.console.option_parser import OptionParser, whole_number
 from quotaplane.console.terminal import write_line
 from quotaplane.files import set_umask
+from quotaplane.streams.spark_log import in_cluster_mode
+
+SECRETS: Final = "quotaplane-secrets.json"
+"""A file in the folder of a driver in cluster mode: the values of the variables in its settings."""
 
 
 def run_job(main: Callable[[Sequence[str]], int | None]) -> None:
     """Run a job's ``main`` with the command line's arguments and exit with its code."""
 
     def run() -> int | None:
+        if in_cluster_mode() and Path(SECRETS).exists():
+            os.environ.update(json.loads(Path(SECRETS).read_bytes()))
         set_umask()
         return main(sys.argv[1:])
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from quotaplane.errors import ConfigError, QuotaplaneError
 from quotaplane.files import umask_of_hadoop
 from quotaplane.settings import Protections
-from quotaplane.streams.spark_log import SparkLog
+from quotaplane.streams.spark_log import SparkLog, in_cluster_mode
 from quotaplane.streams.spark_protection import check_protected
 
 LAUNCHED_BY: Final = "PYSPARK_SUBMIT_ARGS"
@@ -53,7 +53,7 @@ def build_session(
         QuotaplaneError: Spark did not start.
     """
     submit_args = os.environ.get(LAUNCHED_BY)
-    if submit_args is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if submit_args is None and not in_cluster_mode():
         raise ConfigError(
             f"{name}: no Spark options in {LAUNCHED_BY}; start jobs with ./spark-submit.sh JOB"
         )
@@ -73,13 +73,13 @@ def build_session(
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         reason = " ".join(str(error).split())
-        where = "" if log is None else f": {log.last_line()} (see {log.path})"
+        where = "" if log is None else f": {log.last_line()} (Spark's log {log.place})"
         raise QuotaplaneError(f"Spark did not start: {reason}{where}") from error
 
 
 def _start_jvm(conf: Mapping[str, str], log: SparkLog | None) -> None:
     """Start Spark's JVM as PySpark would, with its output sent to ``log`` if there is one."""
-    if log is None or "PYSPARK_GATEWAY_PORT" in os.environ:
+    if log is None or in_cluster_mode():
         # If a cluster started the JVM, the cluster has its output.
         SparkContext._ensure_initialized(conf=_not_yet_set(conf))
         return

@@ -13,7 +13,6 @@ from pyspark.errors import AnalysisException
 
 from quotaplane.arrow import pack
 from quotaplane.groups.policy_options import POLICY_COLUMNS
-from quotaplane.history.store import table_uri
 from quotaplane.history.tables import LEFT_OUT
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
 from quotaplane.settings import History, Reports, Settings
@@ -375,6 +374,8 @@ def group_events(spark: SparkSession, history: History, shards: int) -> DataFram
     Raises:
         HistoryError: the table is gone, which was there when the job began to start.
     """
+    from quotaplane.history.store import table_uri  # executors have no deltalake
+
     place = table_uri(history, "resource_groups")
     feed = spark.readStream.format("delta").option("readChangeFeed", "true")
     try:

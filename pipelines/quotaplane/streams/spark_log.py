@@ -1,5 +1,7 @@
 """Spark's log: output of the JVM, the workers and Python libraries, in files of bounded size.
 
+In cluster mode the cluster keeps what a driver prints, so all goes to stderr.
+
 The JVM writes to a pipe that a thread here reads. Thus the log also gets output that no logging
 configuration reaches (the launcher, the JVM's last words, workers' tracebacks), and can be rotated.
 """
@@ -26,8 +28,14 @@ MAX_BYTES: Final = 10 << 20
 KEPT: Final = 4
 """Number of older files kept beside the newest: FILE.1 to FILE.4."""
 _CHUNK: Final = 1 << 16
+_STDERR: Final = 2
 _PASSED_ON: Final = WARNING_PREFIX.encode()
 _LAST_LINES: Final = 4000
+
+
+def in_cluster_mode() -> bool:
+    """Whether a cluster started this driver: its JVM was there first."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def log_places(job: str, checkpoint: str) -> list[Path]:
@@ -50,11 +58,13 @@ def log_places(job: str, checkpoint: str) -> list[Path]:
 
 
 def open_log(job: str, checkpoint: str, conditions: Conditions) -> SparkLog:
-    """Open a job's log at the first path that can be written.
+    """Open a job's log at the first path that can be written; in cluster mode on stderr.
 
     Raises:
         ConfigError: no path can be written.
     """
+    if in_cluster_mode():
+        return SparkLog(None, conditions)
     *others, last = log_places(job, checkpoint)
     for path in others:
         with contextlib.suppress(ConfigError):
@@ -65,6 +75,8 @@ def open_log(job: str, checkpoint: str, conditions: Conditions) -> SparkLog:
 class SparkLog:
     """A log file that is rotated when it is full; writes that fail are dropped.
 
+    Without a path the log is on stderr.
+
     ``conditions`` print the warnings of our own code that appear in Spark's output.
 
     Raises:
@@ -73,13 +85,15 @@ class SparkLog:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         conditions: Conditions,
         *,
         max_bytes: int = MAX_BYTES,
         kept: int = KEPT,
     ) -> None:
-        self.path = path
+        self._path = path
+        self.place = "in this output" if path is None else str(path)
+        """Where to read it, for messages."""
         self._conditions, self._max_bytes, self._kept = conditions, max_bytes, kept
         self._lock = threading.Lock()
         self._file: BinaryIO | None = None
@@ -87,11 +101,10 @@ class SparkLog:
         self._failing = False
         self._reader: threading.Thread | None = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._open()
         except OSError as error:
             raise ConfigError(
-                f"{path}: Spark's log can't be written: {error.strerror}; set "
+                f"{self.place}: Spark's log can't be written: {error.strerror}; set "
                 "QUOTAPLANE_LOG_DIR to a folder where it can"
             ) from None
 
@@ -106,9 +119,9 @@ class SparkLog:
                     self._open()
                 assert self._file is not None
                 self._file.write(data)
-                self._size += len(data)
+                self._size += 0 if self._path is None else len(data)
             except OSError as error:
-                wrong = f"{self.path} can't be written: {error.strerror}; what comes is lost"
+                wrong = f"{self.place} can't be written: {error.strerror}; what comes is lost"
         # Only at a change: the thread that reads the JVM's pipe must not wait for other lines.
         if wrong is not None or self._failing:
             self._failing = wrong is not None
@@ -140,8 +153,10 @@ class SparkLog:
     def last_line(self) -> str:
         """The last non-empty line: often the reason why Spark did not start."""
         self.wait_for_end()
+        if self._path is None:
+            return ""
         with contextlib.suppress(OSError):
-            lines = self.path.read_bytes()[-_LAST_LINES:].decode(errors="replace").splitlines()
+            lines = self._path.read_bytes()[-_LAST_LINES:].decode(errors="replace").splitlines()
             return next((line.strip() for line in reversed(lines) if line.strip()), "")
         return ""
 
@@ -157,14 +172,18 @@ class SparkLog:
                         self._conditions.say(line[len(_PASSED_ON) :].decode(errors="replace"))
 
     def _open(self) -> None:
-        self._file = self.path.open("ab", buffering=0)
+        if self._path is None:
+            self._file = io.FileIO(_STDERR, "wb", closefd=False)
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("ab", buffering=0)
         self._size = self._file.tell()
 
     def _rotate(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
-        names = [self.path, *(Path(f"{self.path}.{number}") for number in range(1, self._kept + 1))]
+        names = [Path(self.place + end) for end in ("", *(f".{n + 1}" for n in range(self._kept)))]
         for older, newer in zip(reversed(names[1:]), reversed(names[:-1]), strict=True):
             with contextlib.suppress(FileNotFoundError):
                 newer.replace(older)

@@ -76,7 +76,8 @@ def test_the_launcher_sets_it_for_the_job_alone() -> None:
     """Not for the environment that it makes, which other users run."""
     script = (ROOT / "spark-submit.sh").read_text("utf-8")
     assert script.index("ensure_environment") < script.index('umask "$umask"')
-    assert script.endswith('umask "$umask"\nexec "${command[@]}"\n')
+    assert script.count('"${command[@]}"') == 3  # printed, run as this process, or as a child
+    assert script.index('umask "$umask"') < script.index('exec "${command[@]}"')
 
 
 def test_units_and_wrapper_let_the_group_read() -> None:

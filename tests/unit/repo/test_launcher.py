@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import subprocess
@@ -10,7 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.unit.repo.pages import ROOT
+from quotaplane.errors import ConfigError
+from tests.unit.repo.pages import ROOT, load_script
 
 LAUNCHER = ROOT / "spark-submit.sh"
 COMMANDS = (
@@ -168,6 +170,12 @@ def test_python_that_is_too_old(machine: Machine) -> None:
         (["--master"], "--master needs a value"),
         (["quota", "--driver-memory="], "--driver-memory needs a value"),
         (["--master", "local"], "no job given"),
+        (["quota", "--supervise"], "--supervise restarts drivers in a standalone cluster"),
+        (["quota", "--deploy-mode", "both"], "--deploy-mode must be client or cluster, not 'both'"),
+        (
+            ["quota", "--master", "spark://h:7077", "--deploy-mode", "cluster"],
+            "--deploy-mode cluster: with the master spark://h:7077 Spark runs no Python program",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_line(
@@ -328,12 +336,88 @@ def test_a_cluster_is_sent_the_package_and_its_environment(machine: Machine) -> 
 
 def test_in_cluster_mode_spark_starts_the_job(machine: Machine) -> None:
     answer = machine.run(
-        *("quota", "--master", "yarn", "--deploy-mode", "cluster", "--conf", "a.yaml"),
+        *("quota", "--master", "yarn", "--deploy-mode", "cluster", "--files", "ca.pem"),
+        *("--conf", "of/mine/a.yaml", "--print-command"),
+        QUOTAPLANE_UMASK="027",
+        PASSWORD="secret",
+    )
+    command = answer.command
+    assert f"{ROOT}/.venv/jars/*.jar" in command
+    assert command[0] == f"{ROOT}/.venv/spark/bin/spark-submit"
+    assert command[-3:] == [f"{ROOT}/jobs/run_quota.py", "--conf", "a.yaml"]
+    sent = command[command.index("--archives") + 1]
+    assert sent == "environment.tar.gz#environment,driver.tar.gz#driver"
+    sent = command[command.index("--files") + 1]
+    assert sent == "ca.pem,of/mine/a.yaml,quotaplane-secrets.json"
+    assert "spark.yarn.appMasterEnv.PYTHONPATH=driver" in command
+    assert "spark.yarn.appMasterEnv.QUOTAPLANE_UMASK=027" in command
+    assert "secret" not in answer.out.replace("quotaplane-secrets.json", "")
+
+
+def test_a_pod_gets_its_secrets_from_kubernetes(machine: Machine) -> None:
+    answer = machine.run(
+        *("quota", "--master", "k8s://https://h:6443", "--deploy-mode=cluster", "--conf=b/a.yaml"),
         "--print-command",
     )
-    assert f"{ROOT}/.venv/jars/*.jar" in answer.command
-    assert answer.command[0] == f"{ROOT}/.venv/spark/bin/spark-submit"
-    assert answer.command[-3:] == [f"{ROOT}/jobs/run_quota.py", "--conf", "a.yaml"]
+    assert answer.command[answer.command.index("--files") + 1] == "b/a.yaml"
+    assert answer.command[-1] == "--conf=a.yaml"
+    assert "spark.kubernetes.driverEnv.PYTHONPATH=driver" in answer.command
+
+
+def settings_file(folder: Path, history: str) -> Path:
+    """Settings of a job on YARN, which need two variables."""
+    file = folder / "settings.yaml"
+    file.write_text(
+        f"""
+        transport:
+          kind: kafka
+          bootstrap_servers: ${{SERVERS}}
+          report_topics: [reports]
+          limits_topic: limits
+          security:
+            protocol: SASL_SSL
+            sasl_mechanism: PLAIN
+            username: me
+            password: ${{PASSWORD}}
+        history: {{path: {history}}}
+        checkpoint: hdfs://h/checkpoint  # no ${{VARIABLE}} of a comment
+        """
+    )
+    return file
+
+
+def check(settings: Path, secrets: object = "", *options: str) -> None:
+    """The check before a driver is sent to a cluster."""
+    script = str(ROOT / "jobs" / "run_quota.py")
+    words = ("--conf", settings.name, *options)
+    main = load_script(ROOT / "deploy" / "cluster_check.py").main
+    main(str(settings), str(secrets), script, *words)
+
+
+def test_the_secrets_of_a_settings_file_travel_in_a_private_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, secrets = settings_file(tmp_path, "hdfs://h/history"), tmp_path / "secrets.json"
+    variables = {"SERVERS": "h:9092", "PASSWORD": 'a"b\\'}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    check(file, secrets)
+    assert json.loads(secrets.read_text()) == variables
+    assert secrets.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_mistake_is_told_before_a_driver_is_sent_to_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = settings_file(tmp_path, "data/history")
+    monkeypatch.setenv("SERVERS", "h:9092")
+    with pytest.raises(ConfigError, match="variable PASSWORD is not set"):
+        check(file)
+    monkeypatch.setenv("PASSWORD", "x")
+    with pytest.raises(ConfigError, match=r"history.path: 'data/history' is another folder on"):
+        check(file)
+    with pytest.raises(ConfigError, match="unrecognized arguments: --verbose"):
+        check(file, "", "--verbose")
 
 
 def test_a_job_may_be_any_file(machine: Machine) -> None:

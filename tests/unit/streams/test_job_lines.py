@@ -204,7 +204,7 @@ def test_the_last_line_says_why_a_job_ended(
     log = tmp_path / "checkpoint-logs" / "quota-spark.log"
     assert f"Spark's log {log}" in printed[0]
     if comes_out is QuotaplaneError:  # a bug of ours: one line here, all of it there
-        assert str(found.value) == f"KeyError: 'g' (see {log})"
+        assert str(found.value) == f"KeyError: 'g' (Spark's log {log})"
         assert "Traceback (most recent call last)" in log.read_text()
 
 

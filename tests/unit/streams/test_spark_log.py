@@ -57,7 +57,7 @@ def test_a_place_that_cannot_be_written_is_left_for_the_cache_unless_it_was_aske
     monkeypatch.delenv("QUOTAPLANE_LOG_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
     log = open_log("quota", f"{tmp_path}/file/checkpoint", Conditions(warned.append))
-    assert log.path.is_relative_to(tmp_path / "cache")
+    assert Path(log.place).is_relative_to(tmp_path / "cache")
     monkeypatch.setenv("QUOTAPLANE_LOG_DIR", f"{tmp_path}/file")
     with pytest.raises(ConfigError, match=r"spark.log: Spark's log can't be written: .*LOG_DIR"):
         open_log("quota", f"{tmp_path}/checkpoint", Conditions(warned.append))
@@ -147,3 +147,21 @@ def test_a_worker_warns_in_the_form_that_is_told(
         log_to_stderr()
     logging.getLogger("quotaplane.pulsar.reader").warning("topic %r is gone", "a")
     assert capfd.readouterr().err == "quotaplane: warning: topic 'a' is gone\n"
+
+
+def test_in_cluster_mode_the_log_is_on_stderr_and_needs_no_folder(
+    tmp_path: Path,
+    warned: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, f"{tmp_path}/file")  # nothing can be made there, even by root
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    log = open_log("quota", "hdfs://h/checkpoint", Conditions(warned.append))
+    log.write(b"Spark says\n")
+    assert capfd.readouterr().err == "Spark says\n"
+    assert log.place == "in this output"
+    assert log.last_line() == ""
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
