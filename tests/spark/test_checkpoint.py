@@ -149,3 +149,18 @@ def test_offsets_on_a_local_disk_are_read_without_the_jvm(
     monkeypatch.setattr(ClientServerConnection, "send_command", None)
     assert folder.positions(1) == {"from": [{"r": {"0": 0}}, None], "to": [{"r": {"0": 1}}, None]}
     assert folder.now_ms(1) == 1
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_sign_of_life_replaces_the_one_before(
+    spark: SparkSession, tmp_path: Path, is_local: bool
+) -> None:
+    folder = CheckpointFolder(spark, str(tmp_path / "new"))
+    if not is_local:
+        folder._local = None
+    for text in ("first", "second"):
+        folder.put("heartbeat.json", text)
+        assert folder.read("heartbeat.json") == text
+    assert folder.newest_batch() is None
+    folder.delete("heartbeat.json")
+    assert folder.read("heartbeat.json") is None

@@ -1,4 +1,4 @@
-"""A rehearsal: a round of a job's query that counts nowhere, so that the first real one is quick.
+"""A rehearsal: rounds of a job's query that count nowhere, so that the first real one is quick.
 
 It loads the classes of the JVM, starts the Python workers, and opens the tables that the job reads.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def rehearse(spark: SparkSession, spec: JobSpec, warn: Callable[[str], None]) -> None:
-    """Run a micro-batch of the job's operator on one report that can't be read.
+    """Run two micro-batches of the job's operator, each on one report that can't be read.
 
     A rehearsal that fails only costs time later, so it is a warning.
     """
@@ -46,11 +47,12 @@ def rehearse(spark: SparkSession, spec: JobSpec, warn: Callable[[str], None]) ->
         with _checkpoint(spark, spec) as folder:
             writer = outputs.writeStream.queryName(f"{spec.query_name} rehearsal")
             writer = writer.option("checkpointLocation", folder).trigger(once=True)
-            query = writer.foreachBatch(collect).start()
-            try:
-                query.awaitTermination()
-            finally:
-                query.stop()
+            for _ in range(2):  # as a new query, then as one that goes on
+                query = writer.foreachBatch(collect).start()
+                try:
+                    query.awaitTermination()
+                finally:
+                    query.stop()
     except (PySparkException, Py4JJavaError, OSError) as error:
         warn(f"the rehearsal failed, so the first round may be slow: {str(error).splitlines()[0]}")
 
@@ -73,7 +75,7 @@ def _checkpoint(spark: SparkSession, spec: JobSpec) -> Iterator[str]:
 
 
 class OneReport(EmptySource):
-    """A source with one row that is no report."""
+    """A source with one row for each micro-batch; it is no report."""
 
     @classmethod
     def name(cls) -> str:
@@ -89,12 +91,12 @@ class OneReader(EmptyReader):
     """Reads one row between the first offset and the next."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Before the row."""
-        return {"rows": 0}
+        """Before all rows."""
+        return {"at_ns": 0}
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """After the row."""
-        return {"rows": 1}
+        """After one more row."""
+        return {"at_ns": time.time_ns()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One partition, so that Spark starts a task."""
