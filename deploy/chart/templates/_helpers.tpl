@@ -49,7 +49,7 @@ metadata:
   labels: {{- include "quotaplane.labels" . | nindent 4 }}
   annotations:
     # new settings are new pods
-    checksum/settings: {{ list $values.settings $values.quota.executors | toJson | sha256sum }}
+    checksum/settings: {{ list $values.settings $values.quota.executors | toJson | sha256sum | trunc 63 }}
 spec:
   serviceAccountName: {{ .root.Release.Name }}{{ if .makesPods }}-driver{{ end }}
   automountServiceAccountToken: {{ .makesPods | default false }}
