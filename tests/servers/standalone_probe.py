@@ -14,7 +14,7 @@ def look(rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     import os
     import sys
 
-    import deltalake
+    import pyarrow
 
     import quotaplane
 
@@ -23,7 +23,7 @@ def look(rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             {
                 "cwd": [os.getcwd()],
                 "package": [quotaplane.__file__],
-                "library": [deltalake.__file__],
+                "library": [pyarrow.__file__],
                 "prefix": [sys.prefix],
                 "daemon": [sys.modules["__main__"].__file__],
             }

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from quotaplane.settings import load_settings
-from quotaplane.transport import open_broker_link
-from quotaplane.wire.limits import decode_limits
-from tests.job import RunningJob, put_quotas, report_of, write_conf
+from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.jvm import SHORT_LIVED
+from tests.servers.reporting_brokers import ReportingBrokers
 from tests.servers.spark_standalone import SparkStandalone
 from tests.spark.fixtures import ROOT, launcher_environment
 
@@ -128,33 +125,12 @@ def test_the_quota_job_divides_fairly_on_two_workers(
         limits={"lease_s": 120},
     )
     options = ("--executor-memory", "600m", "--spark-conf", "spark.ui.enabled=false")
-    wants = {"a": 80.0, "b": 80.0, "c": 80.0}
-    limits: dict[str, float] = {}
-    sent = 0
-
+    put_quotas(load_settings(conf), **{"tenant/ns": 90.0})
+    brokers = ReportingBrokers(load_settings(conf), "tenant/ns", a=80.0, b=80.0, c=80.0)
     protected = ("--properties-file", str(cluster.options_file))
-    with RunningJob(conf, "--master", cluster.url, *protected, *options) as job:
-        put_quotas(job.settings, **{"tenant/ns": 90.0})
-        link = open_broker_link(job.settings.transport)
-
-        def fair() -> bool:
-            nonlocal sent
-            sent += 1
-            now_ms = int(time.time() * 1000)
-            messages = []
-            for broker, want in wants.items():
-                used = min(want, limits.get(broker, np.inf))
-                value = report_of(broker, used, group="tenant/ns", sequence=sent, window_ms=5000)
-                messages.append((broker, value, now_ms))
-            link.send_reports(messages)
-            time.sleep(1.0)
-            for message in link.poll_limits().messages:
-                limits[message.key] = float(decode_limits(message.value).limits[0, 0])
-            return limits == dict.fromkeys(wants, pytest.approx(30.0, rel=0.1))
-
-        job.wait_until(fair, within_s=600)
+    with RunningJob(conf, "--master", cluster.url, *protected, *options) as job, brokers:
+        job.wait_until(lambda: brokers.share(30.0), within_s=600)
         job.stop()
-        link.close()
     # both executors ran tasks
     logs = [file.read_text("utf-8") for file in cluster.work.glob("app-*/*/stderr")]
     assert sum("Running task" in text for text in logs) >= 2
