@@ -33,7 +33,8 @@ options of Spark (the others go to the job):
 
 without a job:
   --setup [EXTRAS]      only make the environment, and an archive of Java's classes, with which jobs
-                        start faster; EXTRAS as in setup.cfg, e.g. test,pulsar
+                        start faster; EXTRAS as in setup.cfg, e.g. test,pulsar; and
+                        s3: Spark's connector for histories and checkpoints on S3
   --env                 print the environment that jobs get, a line each: KEY=VALUE
 with a job:
   --print-command       print what would be run, run nothing, make nothing

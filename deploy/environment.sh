@@ -51,17 +51,31 @@ import ensurepip, venv' >/dev/null 2>&1 || code=$?
 
 fingerprint() { cat "$ROOT"/deploy/lock*.txt "$ROOT"/deploy/runtime-jars.* | cksum | tr ' ' -; }
 
+jar_sets() { # of the extras $1: the names before -jars.xml and -jars.sha256 in deploy/
+  printf 'runtime\n'
+  [[ ,$1, != *,s3,* ]] || printf 's3\n'
+}
+
+jars_folder() { # of the extras $1
+  local name
+  printf '%s/jars/%s' "$CACHE" \
+    "$(for name in $(jar_sets "$1"); do cat "$ROOT/deploy/$name-jars.xml"; done | cksum | tr ' ' -)"
+}
+
 is_ready() { # $1: extras. The stamp is written last, so what was interrupted is not ready
-  local made='' extra
+  local made='' extra link
   [[ -e $VENV/jars && -e $VENV/spark ]] && read -r made <"$VENV/.stamp" || return 1
   [[ ${made%% *} == "$(fingerprint)" ]] || return 1
   for extra in ${1//,/ }; do [[ ,${made#* }, == *,"$extra",* ]] || return 1; done
+  link=$(readlink "$VENV/jars") made=$(jars_folder "${made#* }")
+  [[ ${link##*/} == "${made##*/}" ]]
 }
 
-check_jars() { # in folder $1 are exactly the files whose hashes are in the repository
-  local sums=$ROOT/deploy/runtime-jars.sha256 hash=(sha256sum) files=("$1"/*)
+check_jars() { # in folder $1 are exactly the files of the extras $2 whose hashes are in the repository
+  local sums hash=(sha256sum) files=("$1"/*) name
   command -v sha256sum >/dev/null || hash=(shasum -a 256)
-  (cd "$1" && "${hash[@]}" -c "$sums" >/dev/null 2>&1) && [[ ${#files[@]} == "$(grep -c . "$sums")" ]]
+  sums=$(for name in $(jar_sets "$2"); do cat "$ROOT/deploy/$name-jars.sha256"; done)
+  (cd "$1" && "${hash[@]}" -c - <<<"$sums" >/dev/null 2>&1) && [[ ${#files[@]} == "$(grep -c . <<<"$sums")" ]]
 }
 
 lock_files() { # of the extras $1: options for pip
@@ -69,32 +83,33 @@ lock_files() { # of the extras $1: options for pip
   printf '%s\n' -r "$ROOT/deploy/lock.txt"
   for extra in ${1//,/ }; do
     case $extra in
-      kafka | pulsar | admin | server) ;;
+      kafka | pulsar | admin | server | s3) ;;
       *) [[ $extra != build && -f $ROOT/deploy/lock-$extra.txt ]] || return 1
         printf '%s\n' -r "$ROOT/deploy/lock-$extra.txt" ;;
     esac
   done
 }
 
-get_jars() { # into folder $1, whole or not at all
-  local new=$1.$$ settings=() line
+get_jars() { # of the extras $2 into folder $1, whole or not at all
+  local new=$1.$$ settings=() line name
   [[ -z ${QUOTAPLANE_IVY_SETTINGS:-} ]] || settings=(-settings "$QUOTAPLANE_IVY_SETTINGS")
   rm -rf "$new" && mkdir -p "$new"
-  "$JAVA_HOME/bin/java" -jar "$VENV"/spark/jars/ivy-*.jar ${settings[@]+"${settings[@]}"} \
-    -ivy "$ROOT/deploy/runtime-jars.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" \
-    2>&1 | tee "$new.log" | while IFS= read -r line; do
+  for name in $(jar_sets "$2"); do
+    "$JAVA_HOME/bin/java" -jar "$VENV"/spark/jars/ivy-*.jar ${settings[@]+"${settings[@]}"} \
+      -ivy "$ROOT/deploy/$name-jars.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" 2>&1 || exit
+  done | tee "$new.log" | while IFS= read -r line; do
     [[ $line != downloading* ]] || { line=${line%%.jar*}; say "      ${line##*/}.jar"; }
   done || { rm -rf "$new"; die "the jars could not be fetched; $new.log says why"; }
-  check_jars "$new" || die "the jars in $new are not those of deploy/runtime-jars.sha256: somebody" \
-    "changed them on the way, or that file was not renewed with runtime-jars.xml; nothing was installed"
+  check_jars "$new" "$2" || die "the jars in $new are not those of deploy/*-jars.sha256: somebody" \
+    "changed them on the way, or a file was not renewed with its *-jars.xml; nothing was installed"
   rm -rf "$1" "$new.log" && mv "$new" "$1"
 }
 
 make_environment() { # $1: extras
   local extras=$1 made='' python jars locks line
   ! read -r made 2>/dev/null <"$VENV/.stamp" || extras=$(tr , '\n' <<<"$1,${made#* }" | sort -u | paste -sd , -)
-  jars=$CACHE/jars/$(cksum <"$ROOT/deploy/runtime-jars.xml" | tr ' ' -)
-  locks=$(lock_files "$extras") || die "--setup $1: extras are kafka, pulsar, admin, server, test and tracing"
+  jars=$(jars_folder "$extras")
+  locks=$(lock_files "$extras") || die "--setup $1: extras are kafka, pulsar, admin, server, s3, test and tracing"
   rm -f "$VENV/.stamp"
   if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
     python=$(find_python)
@@ -111,12 +126,12 @@ make_environment() { # $1: extras
   "${pip[@]}" --require-hashes "${options[@]}" >&2
   "${pip[@]}" --quiet --no-deps --no-index -e "$ROOT" >&2
   ln -sfn "$(cd "$VENV"/lib/python3*/site-packages/pyspark && pwd)" "$VENV/spark"
-  say "[3/3] getting Spark's connectors for Delta and Kafka"
-  if [[ -d $jars ]] && ! check_jars "$jars"; then
+  say "[3/3] getting Spark's connectors"
+  if [[ -d $jars ]] && ! check_jars "$jars" "$extras"; then
     say "      the jars in $jars are damaged or changed; fetching them again"
     rm -rf "$jars"
   fi
-  [[ -d $jars ]] || get_jars "$jars"
+  [[ -d $jars ]] || get_jars "$jars" "$extras"
   ln -sfn "$jars" "$VENV/jars"
   printf '%s %s\n' "$(fingerprint)" "$extras" >"$VENV/.stamp"
   say "ready"
@@ -128,7 +143,7 @@ make_environment() { # $1: extras
 # ignores an archive that another Java made, or whose jars changed or are elsewhere; a job starts without one.
 
 class_archive() {
-  local key; key=$({ cat "$JAVA_HOME/release" 2>/dev/null; fingerprint; printf '%s' "$VENV"; } | cksum)
+  local key; key=$({ cat "$JAVA_HOME/release" 2>/dev/null; fingerprint; printf '%s' "$VENV"; ls "$VENV"/jars/hadoop-aws* 2>/dev/null || true; } | cksum)
   printf '%s' "$VENV/classes-${key%% *}.jsa"
 }
 

@@ -19,6 +19,7 @@ from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths
 from quotaplane.errors import ConfigError, DamagedTableError, HistoryError
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, TABLES, Table
+from quotaplane.parsing.folders import location
 from quotaplane.settings import History
 
 WRITERS: Final = ".writers.lock"
@@ -40,7 +41,7 @@ def location_of(history: History) -> str:
     >>> location_of(History(path="s3://bucket/history"))
     's3://bucket/history'
     """
-    return str(local_folder(history.path) or history.path)
+    return location(history.path)
 
 
 def storage_options(history: History) -> dict[str, str] | None:

@@ -20,11 +20,12 @@ from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces, round_traces
+from quotaplane.parsing.folders import location
 from quotaplane.settings import Settings
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.job_output import absolute, own_signal_handlers, speaking
+from quotaplane.streams.job_output import own_signal_handlers, speaking
 from quotaplane.streams.lifecycle import RunningQuery, run_until_stopped
 from quotaplane.streams.operator import operate
 from quotaplane.streams.shard_program import Batch, Output, ShardProgram
@@ -39,6 +40,7 @@ from quotaplane.streams.skipped_batches import (
 )
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
+from quotaplane.streams.stores import check_connectors, connect
 from quotaplane.streams.task_files import TaskFiles
 from quotaplane.streams.whole_groups import refuse_damaged_groups
 from quotaplane.transport.base import Transport
@@ -148,7 +150,7 @@ class JobSpec(ABC):
     @cached_property
     def leadership(self) -> Leadership:
         """This process's claim to be the only one of its job that publishes."""
-        return Leadership(self.settings.history, self.name, absolute(self.checkpoint))
+        return Leadership(self.settings.history, self.name, location(self.checkpoint))
 
     def earliest_epoch(self) -> int:
         """A new checkpoint gets this epoch, or a later one: seconds since 1970."""
@@ -296,6 +298,8 @@ def run_stream_job(
     spec: JobSpec, session: Callable[[SparkLog], SparkSession], skip_batch: int | None = None
 ) -> None:
     """Run a job until it is stopped (see ``lifecycle.run_until_stopped``)."""
+    places = spec.settings.history.path, spec.checkpoint
+    check_connectors(places)
     status = spec.status()
     with exposed(spec, status), round_traces(spec.settings.tracing, spec.name) as traces:
         transport = prepare(spec)
@@ -307,6 +311,7 @@ def run_stream_job(
             status.waits_for("spark")
             with own_signal_handlers():
                 spark = session(log)
+                connect(spark, spec.settings.history, places)
             end_if_asked()
             # At most two batches run alone: an unfinished one, and one that skips a backlog.
             may_skip = iter((True, True))
@@ -347,7 +352,8 @@ def exposed(spec: JobSpec, status: JobStatus) -> AbstractContextManager[object]:
 
 def _local_folders(**places: str) -> dict[str, str]:
     """Those of the places that are local folders, by name."""
-    return {name: place for name, place in places.items() if "://" not in place}
+    folders = {name: local_folder(place) for name, place in places.items()}
+    return {name: str(folder) for name, folder in folders.items() if folder is not None}
 
 
 def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -> SingleBatch:
@@ -377,8 +383,8 @@ def _ready(spark: SparkSession, spec: JobSpec, epoch: int) -> str:
     parts = (
         reads,
         follows,
-        f"history {absolute(spec.settings.history.path)}",
-        f"checkpoint {absolute(spec.checkpoint)}",
+        f"history {location(spec.settings.history.path)}",
+        f"checkpoint {location(spec.checkpoint)}",
         *others,
         f"Spark UI {spark.sparkContext.uiWebUrl or 'off'}",
         f"epoch {epoch}",

@@ -17,7 +17,7 @@ from tests.unit.repo.pages import ROOT
 
 DEPLOY = ROOT / "deploy"
 LOCKS: Final = sorted(DEPLOY.glob("lock*.txt"))
-SUMS: Final = DEPLOY / "runtime-jars.sha256"
+JARS: Final = ("runtime", "s3")
 PYTHONS: Final = ("3.10", "3.11", "3.12", "3.13")
 PLATFORMS: Final = (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
 
@@ -75,12 +75,14 @@ def test_the_environment_has_what_the_lock_says() -> None:
         assert (name, distribution(name).version) in pins
 
 
-def test_every_jar_has_a_hash() -> None:
+@pytest.mark.parametrize("name", JARS)
+def test_every_jar_has_a_hash(name: str) -> None:
     wanted = {
         f"{jar.get('name')}-{jar.get('rev')}.jar"
-        for jar in ET.parse(DEPLOY / "runtime-jars.xml").iter("dependency")
+        for jar in ET.parse(DEPLOY / f"{name}-jars.xml").iter("dependency")
     }
-    lines = [line.split() for line in SUMS.read_text("utf-8").splitlines()]
+    sums = (DEPLOY / f"{name}-jars.sha256").read_text("utf-8")
+    lines = [line.split() for line in sums.splitlines()]
     assert {name for _, name in lines} == wanted
     assert len(lines) == len(wanted)
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest, _ in lines)
@@ -106,7 +108,7 @@ def test_a_changed_missing_or_additional_jar_is_noticed(tmp_path: Path) -> None:
         (jars / name).write_text(name)
         lines.append(f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n")
     (tmp_path / "deploy" / "runtime-jars.sha256").write_text("".join(lines))
-    check = f"check_jars '{jars}'"
+    check = f"check_jars '{jars}' kafka"
     assert shell(check, tmp_path).returncode == 0
     (jars / "c.jar").write_text("more")
     assert shell(check, tmp_path).returncode == 1
@@ -115,6 +117,18 @@ def test_a_changed_missing_or_additional_jar_is_noticed(tmp_path: Path) -> None:
     assert shell(check, tmp_path).returncode == 1
     (jars / "b.jar").unlink()
     assert shell(check, tmp_path).returncode == 1
+
+
+def test_the_jars_of_an_extra_are_there_only_if_it_is_asked_for() -> None:
+    folders = [
+        shell(f"jar_sets '{extras}'; jars_folder '{extras}'", ROOT).stdout.split()
+        for extras in ("", "kafka,test", "kafka,s3")
+    ]
+    plain, with_test, with_s3 = folders
+    assert plain == with_test
+    assert plain[:-1] == ["runtime"]
+    assert with_s3[:-1] == ["runtime", "s3"]
+    assert with_s3[-1] != plain[-1]
 
 
 def test_only_what_has_a_lock_is_installed() -> None:
