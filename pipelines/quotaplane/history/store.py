@@ -101,6 +101,22 @@ def _ignore(_: str) -> None:
     pass
 
 
+_ONE_TRY: Final = {"max_retries": "0", "timeout": "5s", "connect_timeout": "5s"}
+
+
+def ask_store(history: History) -> None:
+    """Ask a store once whether it is there.
+
+    Raises:
+        HistoryError: it is not, or refuses.
+    """
+    options = {**(storage_options(history) or {}), **_ONE_TRY}
+    try:
+        DeltaTable.is_deltatable(table_uri(history, RESOURCE_GROUPS.name), options)
+    except (DeltaError, OSError) as error:
+        raise HistoryError(f"history at {location_of(history)}: {with_advice(error)}") from None
+
+
 def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> None:
     """Create missing tables, and check the others.
 

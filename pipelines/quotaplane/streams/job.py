@@ -40,6 +40,7 @@ from quotaplane.streams.skipped_batches import (
 )
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
+from quotaplane.streams.store_watch import watched_store
 from quotaplane.streams.stores import check_connectors, connect
 from quotaplane.streams.task_files import TaskFiles
 from quotaplane.streams.whole_groups import refuse_damaged_groups
@@ -307,7 +308,11 @@ def run_stream_job(
         # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
         # one-line message. The log files of all jobs share one folder and have different names.
         checkpoint = spec.settings.checkpoint
-        with spec.beside(lines), speaking(spec.name, checkpoint, lines) as (log, end_if_asked):
+        with (
+            spec.beside(lines),
+            speaking(spec.name, checkpoint, lines) as (log, end_if_asked),
+            watched_store(spec.settings.history, lines.conditions),
+        ):
             status.waits_for("spark")
             with own_signal_handlers():
                 spark = session(log)
