@@ -36,7 +36,9 @@ class S3Proxy(LoggedProcess):
     def __init__(self, folder: Path) -> None:
         (self.port,) = free_ports(1)
         self._conf = folder / "s3proxy.conf"
-        (folder / "objects" / BUCKET).mkdir(parents=True, exist_ok=True)
+        self.objects = folder / "objects" / BUCKET
+        """The folder of the bucket's objects, as files."""
+        self.objects.mkdir(parents=True, exist_ok=True)
         self._conf.write_text(
             _CONF.format(port=self.port, key=KEY, secret=SECRET, folder=folder), "utf-8"
         )

@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -181,9 +182,8 @@ def _examine(history: History, tables: Sequence[_Table], settings: Settings | No
         version = None if diagnosis.version < 0 else diagnosis.version
         states.append((table.name, version, diagnosis.files, diagnosis.unchecked, state))
         problems += [(table.name, *finding) for finding in diagnosis.findings]
-        with suppress(DeltaError, OSError):
-            opened.append(DeltaTable(table.folder))
-    for findings in () if settings is None else _checkpoints_of(settings, opened):
+    all_tables = chain(opened, _opened(tables))
+    for findings in () if settings is None else _checkpoints_of(settings, all_tables):
         states.append(("checkpoint", None, None, None, "broken" if findings else "whole"))
         problems += [("checkpoint", *finding) for finding in findings]
     return _Examination(states, problems, _doubts(tables, problems))
@@ -197,7 +197,13 @@ def _doubts(tables: Sequence[_Table], problems: Sequence[tuple[object, ...]]) ->
     return []
 
 
-def _checkpoints_of(settings: Settings, tables: Sequence[DeltaTable]) -> Iterator[list[Finding]]:
+def _opened(tables: Sequence[_Table]) -> Iterator[DeltaTable]:
+    for table in tables:
+        with suppress(DeltaError, OSError):
+            yield DeltaTable(table.folder)
+
+
+def _checkpoints_of(settings: Settings, tables: Iterable[DeltaTable]) -> Iterator[list[Finding]]:
     folder = local_folder(settings.checkpoint)
     if folder is None:
         with TemporaryDirectory() as copy:
@@ -285,7 +291,7 @@ _VERSION: Final = "v1"
 """The first line of each file in Spark's logs of a query."""
 
 
-def checkpoint_findings(folder: Path, tables: Sequence[DeltaTable]) -> list[Finding]:
+def checkpoint_findings(folder: Path, tables: Iterable[DeltaTable]) -> list[Finding]:
     """The problems of a checkpoint folder; ``tables`` are those that its query may read.
 
     Spark does not wait for the disk, so after a power loss the newest files may be empty, or the
@@ -298,7 +304,7 @@ def checkpoint_findings(folder: Path, tables: Sequence[DeltaTable]) -> list[Find
     return [Finding(file, problem, _LOSS) for file, problem in problems.items()]
 
 
-def _problems(folder: Path, tables: Sequence[DeltaTable]) -> Iterator[tuple[str, str]]:
+def _problems(folder: Path, tables: Iterable[DeltaTable]) -> Iterator[tuple[str, str]]:
     for name in (_NOTE, "metadata"):
         try:
             json.loads((folder / name).read_bytes())
@@ -321,7 +327,7 @@ def _newest(folder: Path) -> list[Path]:
     return sorted(files, key=lambda file: int(file.name), reverse=True)[:2]
 
 
-def _ahead(offsets: Path, tables: Sequence[DeltaTable]) -> Iterator[tuple[str, str]]:
+def _ahead(offsets: Path, tables: Iterable[DeltaTable]) -> Iterator[tuple[str, str]]:
     """Tables that end before what the query has read: it would skip their next rows."""
     read: dict[str, int] = {}
     for line in offsets.read_text("utf-8", "replace").splitlines():

@@ -9,6 +9,7 @@ from typing import IO, Final
 
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from pydantic import SecretStr
 
 from quotaplane.deltalog.checksums import Checksums
 from quotaplane.deltalog.durable import Synced
@@ -99,6 +100,20 @@ def has_table(history: History, name: str) -> bool:
 
 def _ignore(_: str) -> None:
     pass
+
+
+_PATIENT: Final = {"max_retries": "100", "retry_timeout": "300s"}
+
+
+def patient(history: History) -> History:
+    """The history for a program that goes on when its store was away for some minutes.
+
+    The deltalake package would give up after some seconds, which suits commands.
+    """
+    if local_folder(history.path) is not None:
+        return history
+    options = {name: SecretStr(value) for name, value in _PATIENT.items()}
+    return history.model_copy(update={"storage_options": {**options, **history.storage_options}})
 
 
 _ONE_TRY: Final = {"max_retries": "0", "timeout": "5s", "connect_timeout": "5s"}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quotaplane.console.terminal import inform, warn
 from quotaplane.deltalog.log import local_folder
 from quotaplane.history.leadership import Leadership
-from quotaplane.history.store import ensure_tables, refuse_lost_groups
+from quotaplane.history.store import ensure_tables, patient, refuse_lost_groups
 from quotaplane.history.tables import Table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces, round_traces
@@ -93,7 +93,7 @@ class JobSpec(ABC):
     """Most messages that a batch reads; None: no limit."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+        self.settings = settings.model_copy(update={"history": patient(settings.history)})
         self.checkpoint = settings.checkpoint
 
     @property

@@ -22,7 +22,7 @@ def watched_store(
     ask: Callable[[History], None] = ask_store,
     every_s: float = 5.0,
 ) -> Iterator[None]:
-    """Ask the store within this context, one request each ``every_s``; a local disk is not asked."""
+    """Ask the store within this context, one request each ``every_s``; never a local disk."""
     ended = threading.Event()
 
     def watch() -> None:

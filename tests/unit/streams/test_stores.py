@@ -162,7 +162,7 @@ def test_a_missing_connector_is_told_before_spark_starts(tmp_path: Path) -> None
     refusal = r"^s3://bucket/checkpoint: Spark lacks .*: run \./spark-submit\.sh --setup s3$"
     with pytest.raises(ConfigError, match=refusal):
         check_connectors(places, launched)
-    with pytest.raises(ConfigError, match="gcs-connector.* with --jars"):
+    with pytest.raises(ConfigError, match=r"gcs-connector.* with --jars"):
         check_connectors(["gs://bucket/h"], launched)
     for more in ("--jars a.jar,/x/hadoop-aws-3.4.1.jar", "--packages a:b:1"):
         check_connectors(places, {**launched, "PYSPARK_SUBMIT_ARGS": f"{more} pyspark-shell"})
