@@ -49,7 +49,7 @@ def spark() -> tuple[Any, list[str]]:
 def test_whatever_spark_opens_is_a_whole_uri(
     spark: tuple[Any, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a plain path Hadoop's default file system decides, which may be another one."""
+    """Hadoop resolves a plain path by its default file system, which may be another one."""
     session, places = spark
     monkeypatch.chdir(tmp_path)
     history = History(path="a history")

@@ -1,4 +1,4 @@
-"""What ``quotaplane doctor`` compares on a store: names and sizes, here of a folder."""
+"""``quotaplane doctor`` compares names and sizes on a store, here in a folder."""
 
 from __future__ import annotations
 
