@@ -88,7 +88,7 @@ def has_table(history: History, name: str) -> bool:
     """
     uri = table_uri(history, name)
     try:
-        if DeltaTable.is_deltatable(uri, storage_options(history)):
+        if _has_log(uri, storage_options(history)):
             return True
         fault = find_fault(uri)
     except (DeltaError, OSError) as error:
@@ -127,9 +127,20 @@ def ask_store(history: History) -> None:
     """
     options = {**(storage_options(history) or {}), **_ONE_TRY}
     try:
-        DeltaTable.is_deltatable(table_uri(history, RESOURCE_GROUPS.name), options)
+        _has_log(table_uri(history, RESOURCE_GROUPS.name), options)
     except (DeltaError, OSError) as error:
         raise HistoryError(f"history at {location_of(history)}: {with_advice(error)}") from None
+
+
+def _has_log(uri: str, options: dict[str, str] | None) -> bool:
+    if local_folder(uri) is not None:
+        return DeltaTable.is_deltatable(uri)
+    # That function would stop all threads of Python until the store answers.
+    try:
+        DeltaTable(uri, storage_options=options, without_files=True)
+    except TableNotFoundError:
+        return False
+    return True
 
 
 def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> None:
@@ -222,7 +233,7 @@ def ensure_table(history: History, table: Table) -> bool:
 
 def _exists(uri: str, history: History) -> bool:
     try:
-        return DeltaTable.is_deltatable(uri, storage_options(history))
+        return _has_log(uri, storage_options(history))
     except (DeltaError, OSError):
         return False
 
