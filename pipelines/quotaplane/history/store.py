@@ -9,7 +9,6 @@ from typing import IO, Final
 
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pydantic import SecretStr
 
 from quotaplane.deltalog.checksums import Checksums
 from quotaplane.deltalog.durable import Synced
@@ -102,42 +101,12 @@ def _ignore(_: str) -> None:
     pass
 
 
-_PATIENT: Final = {"max_retries": "100", "retry_timeout": "300s"}
-
-
-def patient(history: History) -> History:
-    """The history for a program that goes on when its store was away for some minutes.
-
-    The deltalake package would give up after some seconds, which suits commands.
-    """
-    if local_folder(history.path) is not None:
-        return history
-    options = {name: SecretStr(value) for name, value in _PATIENT.items()}
-    return history.model_copy(update={"storage_options": {**options, **history.storage_options}})
-
-
-_ONE_TRY: Final = {"max_retries": "0", "timeout": "5s", "connect_timeout": "5s"}
-
-
-def ask_store(history: History) -> None:
-    """Ask a store once whether it is there.
-
-    Raises:
-        HistoryError: it is not, or refuses.
-    """
-    options = {**(storage_options(history) or {}), **_ONE_TRY}
-    try:
-        _has_log(table_uri(history, RESOURCE_GROUPS.name), options)
-    except (DeltaError, OSError) as error:
-        raise HistoryError(f"history at {location_of(history)}: {with_advice(error)}") from None
-
-
 def _has_log(uri: str, options: dict[str, str] | None) -> bool:
     if local_folder(uri) is not None:
         return DeltaTable.is_deltatable(uri)
     # That function would stop all threads of Python until the store answers.
     try:
-        DeltaTable(uri, storage_options=options, without_files=True)
+        DeltaTable(uri, storage_options=options)
     except TableNotFoundError:
         return False
     return True

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quotaplane.console.terminal import inform, warn
 from quotaplane.deltalog.log import local_folder
 from quotaplane.history.leadership import Leadership
-from quotaplane.history.store import ensure_tables, patient, refuse_lost_groups
+from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces, round_traces
@@ -40,7 +40,7 @@ from quotaplane.streams.skipped_batches import (
 )
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.status import JobStatus
-from quotaplane.streams.store_watch import watched_store
+from quotaplane.streams.store_watch import patient, watched_store
 from quotaplane.streams.stores import check_connectors, connect
 from quotaplane.streams.task_files import TaskFiles
 from quotaplane.streams.whole_groups import refuse_damaged_groups

@@ -10,8 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from quotaplane.errors import HistoryError
-from quotaplane.history.store import ask_store, has_table, require_history
+from quotaplane.history.store import has_table, require_history
 from quotaplane.settings import History
+from quotaplane.streams.store_watch import ask_store
 
 
 @contextmanager
