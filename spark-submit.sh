@@ -40,7 +40,8 @@ In cluster mode the settings file is shipped, too, and on YARN the variables tha
 without a job:
   --setup [EXTRAS] [--spark VERSION]
                         only make the environment, and an archive of Java's classes, with which jobs
-                        start faster; EXTRAS as in setup.cfg, e.g. test,pulsar; Spark 4.0, 4.1, 4.2
+                        start faster; EXTRAS as in setup.cfg, e.g. test,pulsar, and s3: Spark's
+                        connector for histories and checkpoints on S3; Spark 4.0, 4.1, 4.2
   --env                 print the environment that jobs get, a line each: KEY=VALUE
 with a job:
   --print-command       print what would be run, run nothing, make nothing

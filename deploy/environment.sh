@@ -66,16 +66,29 @@ find_spark() { # sets SPARK: the version $1, or that of the environment, or 4.0
 
 fingerprint() { cat "$ROOT"/deploy/lock*.txt "$ROOT/deploy/spark-$SPARK"/* | cksum | tr ' ' -; }
 
-is_ready() { # $1: extras
-  local extra made; made=,$(stamp_word 1),
-  [[ -e $VENV/jars && -e $VENV/spark && $(stamp_word 0) == "$(fingerprint)" ]] || return 1
-  for extra in ${1//,/ }; do [[ $made == *,"$extra",* ]] || return 1; done
+jar_sets() { # of the extras $1: the files with them, without .xml and .sha256
+  printf '%s\n' "$ROOT/deploy/spark-$SPARK/jars"
+  [[ ,$1, != *,s3,* ]] || printf '%s\n' "$ROOT/deploy/spark-$SPARK/s3-jars"
 }
 
-check_jars() { # in folder $1 are exactly the files whose hashes are in the repository
-  local sums=$ROOT/deploy/spark-$SPARK/jars.sha256 hash=(sha256sum) files=("$1"/*)
+jars_folder() { # of the extras $1
+  local set
+  printf '%s/jars/%s' "$CACHE" "$(for set in $(jar_sets "$1"); do cat "$set.xml"; done | cksum | tr ' ' -)"
+}
+
+is_ready() { # $1: extras
+  local extra made link wanted; made=,$(stamp_word 1),
+  [[ -e $VENV/jars && -e $VENV/spark && $(stamp_word 0) == "$(fingerprint)" ]] || return 1
+  for extra in ${1//,/ }; do [[ $made == *,"$extra",* ]] || return 1; done
+  link=$(readlink "$VENV/jars") wanted=$(jars_folder "$made")
+  [[ ${link##*/} == "${wanted##*/}" ]]
+}
+
+check_jars() { # in folder $1 are exactly the files of the extras $2 whose hashes are in the repository
+  local sums hash=(sha256sum) files=("$1"/*) set
   command -v sha256sum >/dev/null || hash=(shasum -a 256)
-  (cd "$1" && "${hash[@]}" -c "$sums" >/dev/null 2>&1) && [[ ${#files[@]} == "$(grep -c . "$sums")" ]]
+  sums=$(for set in $(jar_sets "$2"); do cat "$set.sha256"; done)
+  (cd "$1" && "${hash[@]}" -c - <<<"$sums" >/dev/null 2>&1) && [[ ${#files[@]} == "$(grep -c . <<<"$sums")" ]]
 }
 
 lock_files() { # of the extras $1: options for pip
@@ -84,31 +97,33 @@ lock_files() { # of the extras $1: options for pip
   for extra in ${1//,/ }; do
     case $extra in
       spark | kafka | pulsar | admin | server) ;;
+      s3) [[ -f $ROOT/deploy/spark-$SPARK/s3-jars.xml ]] || die "--setup s3: its jars are pinned for Spark 4.0 only" ;;
       *) [[ $extra != build && -f $ROOT/deploy/lock-$extra.txt ]] || return 1
         printf '%s\n' -r "$ROOT/deploy/lock-$extra.txt" ;;
     esac
   done
 }
 
-get_jars() { # into folder $1, whole or not at all
-  local new=$1.$$ settings=() line
+get_jars() { # of the extras $2 into folder $1, whole or not at all
+  local new=$1.$$ settings=() line set
   [[ -z ${QUOTAPLANE_IVY_SETTINGS:-} ]] || settings=(-settings "$QUOTAPLANE_IVY_SETTINGS")
   rm -rf "$new" && mkdir -p "$new"
-  "$JAVA_HOME/bin/java" -jar "$VENV"/spark/jars/ivy-*.jar ${settings[@]+"${settings[@]}"} \
-    -ivy "$ROOT/deploy/spark-$SPARK/jars.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" \
-    2>&1 | tee "$new.log" | while IFS= read -r line; do
+  for set in $(jar_sets "$2"); do
+    "$JAVA_HOME/bin/java" -jar "$VENV"/spark/jars/ivy-*.jar ${settings[@]+"${settings[@]}"} \
+      -ivy "$set.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" 2>&1 || exit
+  done | tee "$new.log" | while IFS= read -r line; do
     [[ $line != downloading* ]] || { line=${line%%.jar*}; say "      ${line##*/}.jar"; }
   done || { rm -rf "$new"; die "the jars could not be fetched; $new.log says why"; }
-  check_jars "$new" || die "the jars in $new are not those of deploy/spark-$SPARK/jars.sha256: somebody" \
-    "changed them on the way, or that file was not renewed with jars.xml; nothing was installed"
+  check_jars "$new" "$2" || die "the jars in $new are not those of deploy/spark-$SPARK/*jars.sha256: somebody" \
+    "changed them on the way, or a file was not renewed with its *jars.xml; nothing was installed"
   rm -rf "$1" "$new.log" && mv "$new" "$1"
 }
 
 make_environment() { # $1: extras
   local extras python jars locks line
   extras=$(tr , '\n' <<<"$1,$(stamp_word 1)" | grep . | sort -u | paste -sd , -)
-  jars=$CACHE/jars/$(cksum <"$ROOT/deploy/spark-$SPARK/jars.xml" | tr ' ' -)
-  locks=$(lock_files "$extras") || die "--setup $1: extras are kafka, pulsar, admin, server, test and tracing"
+  jars=$(jars_folder "$extras")
+  locks=$(lock_files "$extras") || die "--setup $1: extras are kafka, pulsar, admin, server, s3, test and tracing"
   rm -f "$VENV/.stamp"
   if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
     [[ -n $CHECKOUT ]] || die "$VENV has no pip, which setup needs: $VENV/bin/python -m ensurepip"
@@ -126,12 +141,12 @@ make_environment() { # $1: extras
   "${pip[@]}" --require-hashes "${options[@]}" >&2
   [[ -z $CHECKOUT ]] || "${pip[@]}" --quiet --no-deps --no-index -e "$ROOT" >&2
   ln -sfn "$(cd "$VENV"/lib/python3*/site-packages/pyspark && pwd)" "$VENV/spark"
-  say "[3/3] getting Spark's connectors for Delta and Kafka"
-  if [[ -d $jars ]] && ! check_jars "$jars"; then
+  say "[3/3] getting Spark's connectors"
+  if [[ -d $jars ]] && ! check_jars "$jars" "$extras"; then
     say "      the jars in $jars are damaged or changed; fetching them again"
     rm -rf "$jars"
   fi
-  [[ -d $jars ]] || get_jars "$jars"
+  [[ -d $jars ]] || get_jars "$jars" "$extras"
   ln -sfn "$jars" "$VENV/jars"
   printf '%s %s %s\n' "$(fingerprint)" "$extras" "$SPARK" >"$VENV/.stamp"
   say "ready"
@@ -143,7 +158,7 @@ make_environment() { # $1: extras
 # ignores an archive that another Java made, or whose jars changed or are elsewhere; a job starts without one.
 
 class_archive() {
-  local key; key=$({ cat "$JAVA_HOME/release" 2>/dev/null; fingerprint; printf '%s' "$VENV"; } | cksum)
+  local key; key=$({ cat "$JAVA_HOME/release" 2>/dev/null; fingerprint; printf '%s' "$VENV"; ls "$VENV"/jars/hadoop-aws* 2>/dev/null || true; } | cksum)
   printf '%s' "$VENV/classes-${key%% *}.jsa"
 }
 

@@ -58,6 +58,7 @@ TWO_INCARNATIONS: Final = _refused(
 ATTACHMENTS_TOPIC: Final = Condition(
     "attachments topic", "attachments can't be published: brokers go by the earlier ones"
 )
+STORE: Final = Condition("store", "the history's store gives no answer: rounds wait for it")
 SPARK_LOG: Final = Condition("log of Spark", "it can't be written: its lines are lost meanwhile")
 HISTORY_BY_TASKS: Final = Condition(
     "history by tasks", "executors can't write the history's files: the driver writes them"

@@ -171,8 +171,12 @@ def _ask_duckdb(request: _Request) -> Answer:
 def _ask_spark(request: _Request) -> Answer:
     from quotaplane.query.spark_engine import ask, collected, sql_errors
     from quotaplane.streams.session import build_session
+    from quotaplane.streams.stores import check_connectors, connect
 
+    places = (request.history.path,)
+    check_connectors(places)
     spark = build_session(f"quotaplane audit {request.audit.name}", security=request.security)
+    connect(spark, request.history, places)
     with sql_errors():
         rows = ask(
             spark,

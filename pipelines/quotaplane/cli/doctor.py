@@ -8,15 +8,18 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
-from pathlib import Path
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from quotaplane.cli.doctor_stores import fetch_checkpoint, stored_tables
 from quotaplane.cli.history_options import add_history_options, history_at
 from quotaplane.console.answers import (
     TABLE,
@@ -91,9 +94,12 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args.conf) if args.conf else None
     history = settings.history if settings else history_at(args.history)
     if local_folder(history.path) is None:
-        inform(f"history at {location_of(history)}: not checked, as object stores keep files whole")
+        inform(
+            f"history at {location_of(history)}: a store keeps what it acknowledged, so files are "
+            "compared by name and size, and nothing there can be mended"
+        )
     tables = [*_tables_of(history), *(_topics_of(settings) if settings else ())]
-    found = _examine(tables, settings)
+    found = _examine(history, tables, settings)
     if not (found.problems and args.mend):
         print_answer(args, lambda: json_of(found.as_json()), found.as_text)
         return FOUND if found.problems else 0
@@ -101,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         print(found.as_text(), flush=True)
     mended: dict[str, str] = {}
     with_reserve(history, lambda: _mend(history, tables, mended))
-    now = _examine(tables, settings)
+    now = _examine(history, tables, settings)
     print_answer(
         args,
         lambda: json_of({**found.as_json(), "mended": mended, "afterwards": now.as_json()}),
@@ -160,21 +166,24 @@ _STATE: Final = ("table", "version", "files", "unchecked", "state")
 _PROBLEM: Final = ("table", "file", "problem", "mending_loses")
 
 
-def _examine(tables: Sequence[_Table], settings: Settings | None) -> _Examination:
+def _examine(history: History, tables: Sequence[_Table], settings: Settings | None) -> _Examination:
     states: list[tuple[object, ...]] = []
     problems: list[tuple[object, ...]] = []
+    opened: list[DeltaTable] = []
+    for stored in stored_tables(history) if local_folder(history.path) is None else ():
+        version = None if stored.table is None else stored.table.version()
+        opened += [] if stored.table is None else [stored.table]
+        state = "broken" if stored.problems else "whole"
+        states.append((stored.name, version, stored.files, stored.files, state))
+        problems += [(stored.name, *problem, _ON_STORES) for problem in stored.problems]
     for table in tables:
         diagnosis = _diagnosed(table)
         state = "broken" if diagnosis.findings else "whole"
         version = None if diagnosis.version < 0 else diagnosis.version
         states.append((table.name, version, diagnosis.files, diagnosis.unchecked, state))
         problems += [(table.name, *finding) for finding in diagnosis.findings]
-    for checkpoint in () if settings is None else _checkpoints_of(settings):
-        folders = [table.folder for table in tables]
-        try:
-            findings = checkpoint_findings(checkpoint, folders)
-        except OSError as error:
-            findings = [_unreadable(checkpoint, error)]
+    all_tables = chain(opened, _opened(tables))
+    for findings in () if settings is None else _checkpoints_of(settings, all_tables):
         states.append(("checkpoint", None, None, None, "broken" if findings else "whole"))
         problems += [("checkpoint", *finding) for finding in findings]
     return _Examination(states, problems, _doubts(tables, problems))
@@ -188,10 +197,23 @@ def _doubts(tables: Sequence[_Table], problems: Sequence[tuple[object, ...]]) ->
     return []
 
 
-def _checkpoints_of(settings: Settings) -> Iterator[Path]:
+def _opened(tables: Sequence[_Table]) -> Iterator[DeltaTable]:
+    for table in tables:
+        with suppress(DeltaError, OSError):
+            yield DeltaTable(table.folder)
+
+
+def _checkpoints_of(settings: Settings, tables: Iterable[DeltaTable]) -> Iterator[list[Finding]]:
     folder = local_folder(settings.checkpoint)
-    if folder is not None and folder.is_dir() and any(folder.iterdir()):
-        yield folder
+    if folder is None:
+        with TemporaryDirectory() as copy:
+            if fetch_checkpoint(settings.history, settings.checkpoint, Path(copy)):
+                yield checkpoint_findings(Path(copy), tables)
+    elif folder.is_dir() and any(folder.iterdir()):
+        try:
+            yield checkpoint_findings(folder, tables)
+        except OSError as error:
+            yield [_unreadable(folder, error)]
 
 
 def _diagnosed(table: _Table) -> Diagnosis:
@@ -247,6 +269,9 @@ def _mend(history: History, tables: Sequence[_Table], mended: dict[str, str]) ->
             inform(f"mended {table.name}; the broken files are in {target}")
 
 
+_ON_STORES: Final = "can't be mended: get the file back by the store's own versions or backups"
+
+
 def _lock_topic(locks: ExitStack, folder: Path) -> None:
     try:
         file = locks.enter_context((folder.parent / f".{folder.name}.lock").open("a"))
@@ -266,7 +291,7 @@ _VERSION: Final = "v1"
 """The first line of each file in Spark's logs of a query."""
 
 
-def checkpoint_findings(folder: Path, tables: Sequence[Path]) -> list[Finding]:
+def checkpoint_findings(folder: Path, tables: Iterable[DeltaTable]) -> list[Finding]:
     """The problems of a checkpoint folder; ``tables`` are those that its query may read.
 
     Spark does not wait for the disk, so after a power loss the newest files may be empty, or the
@@ -279,7 +304,7 @@ def checkpoint_findings(folder: Path, tables: Sequence[Path]) -> list[Finding]:
     return [Finding(file, problem, _LOSS) for file, problem in problems.items()]
 
 
-def _problems(folder: Path, tables: Sequence[Path]) -> Iterator[tuple[str, str]]:
+def _problems(folder: Path, tables: Iterable[DeltaTable]) -> Iterator[tuple[str, str]]:
     for name in (_NOTE, "metadata"):
         try:
             json.loads((folder / name).read_bytes())
@@ -302,7 +327,7 @@ def _newest(folder: Path) -> list[Path]:
     return sorted(files, key=lambda file: int(file.name), reverse=True)[:2]
 
 
-def _ahead(offsets: Path, tables: Sequence[Path]) -> Iterator[tuple[str, str]]:
+def _ahead(offsets: Path, tables: Iterable[DeltaTable]) -> Iterator[tuple[str, str]]:
     """Tables that end before what the query has read: it would skip their next rows."""
     read: dict[str, int] = {}
     for line in offsets.read_text("utf-8", "replace").splitlines():
@@ -311,16 +336,13 @@ def _ahead(offsets: Path, tables: Sequence[Path]) -> Iterator[tuple[str, str]]:
             read[source["reservoirId"]] = int(source["reservoirVersion"])
         except (ValueError, KeyError, TypeError):
             continue
-    for folder in tables:
-        try:
-            table = DeltaTable(folder)
-            version, identity = table.version(), str(table.metadata().id)
-        except (DeltaError, OSError):
-            continue
+    for table in tables:
+        version, identity = table.version(), str(table.metadata().id)
+        name = PurePosixPath(table.table_uri).name
         # Offsets name the next version to read, so one version more is correct.
         if read.get(identity, 0) > version + 1:
             yield (
                 f"offsets/{offsets.name}",
-                f"says that {folder.name} was read up to version {read[identity]}, but its newest "
+                f"says that {name} was read up to version {read[identity]}, but its newest "
                 f"version is {version}",
             )

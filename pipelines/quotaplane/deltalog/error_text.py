@@ -77,13 +77,20 @@ def disk_failure(text: str) -> str | None:
     return next((f"{os.strerror(number)}; {_ADVICE[number]}" for number in found), None)
 
 
+_KEYS_REFUSED: Final = re.compile(
+    "403 Forbidden|401 Unauthorized|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch"
+)
+
+
 def with_advice(error: BaseException) -> str:
-    """``one_line``, and what to do if the disk is the cause.
+    """``one_line``, and what to do if the disk, or the keys of a store, are the cause.
 
     >>> with_advice(OSError("Unable to rename file: Read-only file system (os error 30)"))
     'Unable to rename file: Read-only file system (os error 30); the file system is read-only: see
     the system log, check the disk, mount it again'
     """
+    if _KEYS_REFUSED.search(str(error)):
+        return f"{one_line(error)}; the store refuses: see the keys in history.storage_options"
     number = disk_error(error)
     advice = _ADVICE.get(number) if number is not None else None
     return one_line(error) + (f"; {advice}" if advice else "")

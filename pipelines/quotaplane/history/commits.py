@@ -26,7 +26,12 @@ from quotaplane.settings import History
 WHY: Final = "userMetadata"
 """The key of a commit's reason: Delta's own for notes, which its tools show."""
 
-_ATTEMPTS: Final = 20
+_VAIN_ATTEMPTS: Final = 20
+"""Most attempts that fail though nobody else has changed the table meanwhile."""
+_PATIENCE_S: Final = 120.0
+"""While others change the table it is tried for so long. Of four writers without a pause on an
+object store, where an attempt takes a second, one may lose 60 times in a row. A longer wait after
+each loss would be no help: who has just won would win again meanwhile."""
 _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
 _Done = TypeVar("_Done")
 
@@ -45,6 +50,33 @@ def merging(
         commit_properties=CommitProperties(custom_metadata=noted),
         post_commithook_properties=COMMIT_ONLY,
     )
+
+
+class Turns:
+    """The attempts of one change: whether it is tried again, and after which pause.
+
+    >>> turns = Turns(0.0)
+    >>> turns.begin(version=7, now_s=0.0)
+    >>> 0.0 <= turns.wait_s(now_s=0.8) <= 0.2
+    True
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._first_s = self._begun_s = now_s
+        self._version = -1
+        self._in_vain = 0
+
+    def begin(self, version: int, now_s: float) -> None:
+        """Begin an attempt on this version of the table."""
+        self._in_vain = self._in_vain + 1 if version == self._version else 0
+        self._version, self._begun_s = version, now_s
+
+    def wait_s(self, now_s: float) -> float | None:
+        """The pause after an attempt that failed; None: give up."""
+        if self._in_vain == _VAIN_ATTEMPTS or now_s - self._first_s > _PATIENCE_S:
+            return None
+        # Writers in step would collide again and again.
+        return random.uniform(0, (now_s - self._begun_s) / 4)
 
 
 def optimistically(
@@ -76,31 +108,32 @@ def attempted(
 
     ``again``: the errors after which it runs again.
     """
+    turns = Turns(time.monotonic())
 
     def on_newest() -> tuple[DeltaTable, int, _Done]:
         try:
             opened = open_table(history, table.name)
+            turns.begin(opened.version(), time.monotonic())
             return opened, opened.version(), once(opened)
         except again:
             raise
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise not_written(history, table.name, error) from None
 
-    for attempt in range(1, _ATTEMPTS + 1):
+    while True:
         try:
             opened, before, done = with_reserve(history, on_newest)
         except again as error:
-            if attempt == _ATTEMPTS:
+            wait_s = turns.wait_s(time.monotonic())
+            if wait_s is None:
                 raise not_written(history, table.name, error) from None
-            # Writers in step would collide again and again.
-            sleep(random.uniform(0, 0.02 * min(attempt, 10)))
+            sleep(wait_s)
             continue
         # Also if nothing had to be changed: the newest commit may be another writer's. Without the
         # reserve: it is committed, and ``once`` must not run on its own commit.
         keep(synced, opened, table.name, before=before)
         _checkpoint_if_due(opened, table_uri(history, table.name), before)
         return done
-    raise AssertionError("unreachable")
 
 
 def _checkpoint_if_due(table: DeltaTable, uri: str, before: int) -> None:

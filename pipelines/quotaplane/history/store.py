@@ -19,6 +19,7 @@ from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths
 from quotaplane.errors import ConfigError, DamagedTableError, HistoryError
 from quotaplane.history.tables import RESOURCE_GROUPS, ROUNDS, TABLES, Table
+from quotaplane.parsing.folders import location
 from quotaplane.settings import History
 
 WRITERS: Final = ".writers.lock"
@@ -40,7 +41,7 @@ def location_of(history: History) -> str:
     >>> location_of(History(path="s3://bucket/history"))
     's3://bucket/history'
     """
-    return str(local_folder(history.path) or history.path)
+    return location(history.path)
 
 
 def storage_options(history: History) -> dict[str, str] | None:
@@ -86,7 +87,7 @@ def has_table(history: History, name: str) -> bool:
     """
     uri = table_uri(history, name)
     try:
-        if DeltaTable.is_deltatable(uri, storage_options(history)):
+        if _has_log(uri, storage_options(history)):
             return True
         fault = find_fault(uri)
     except (DeltaError, OSError) as error:
@@ -98,6 +99,17 @@ def has_table(history: History, name: str) -> bool:
 
 def _ignore(_: str) -> None:
     pass
+
+
+def _has_log(uri: str, options: dict[str, str] | None) -> bool:
+    if local_folder(uri) is not None:
+        return DeltaTable.is_deltatable(uri)
+    # That function would stop all threads of Python until the store answers.
+    try:
+        DeltaTable(uri, storage_options=options)
+    except TableNotFoundError:
+        return False
+    return True
 
 
 def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> None:
@@ -190,7 +202,7 @@ def ensure_table(history: History, table: Table) -> bool:
 
 def _exists(uri: str, history: History) -> bool:
     try:
-        return DeltaTable.is_deltatable(uri, storage_options(history))
+        return _has_log(uri, storage_options(history))
     except (DeltaError, OSError):
         return False
 

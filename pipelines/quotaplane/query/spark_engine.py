@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from quotaplane.errors import InputError
 from quotaplane.history.store import open_table, table_uri
+from quotaplane.parsing.folders import spark_uri
 from quotaplane.query.answer import Answer, distinct_names
 from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.sql_functions import FUNCTIONS
@@ -59,7 +60,7 @@ def register_views(
         spark.udf.register(name, function.call, "string")
     for name in sources.tables:
         open_table(history, name)
-        rows = spark.read.format("delta").load(table_uri(history, name))
+        rows = spark.read.format("delta").load(spark_uri(table_uri(history, name)))
         if until is not None and "round_at" in rows.columns:
             rows = rows.where(seen_by(until, name))
         rows.createOrReplaceTempView(name)

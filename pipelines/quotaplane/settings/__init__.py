@@ -18,7 +18,7 @@ from pydantic import Field, SecretStr, ValidationError, create_model, model_vali
 from quotaplane.errors import ConfigError, InputError
 from quotaplane.extensions import extensions, load
 from quotaplane.model import Transition
-from quotaplane.parsing.folders import FolderUri
+from quotaplane.parsing.folders import FolderUri, local_folder
 from quotaplane.parsing.strict_json import first_of_all
 from quotaplane.parsing.strict_yaml import read_value
 from quotaplane.settings.cleartext import Protections as Protections
@@ -133,8 +133,8 @@ class History(Section):
     path: FolderUri
     """Folder or object store of the Delta tables, the same for all programs. Always set it."""
     storage_options: dict[str, SecretStr] = Field(default={})
-    """For object stores: passed to the deltalake package. Spark needs its own options as well
-    (``--spark-conf spark.hadoop.fs...``)."""
+    """Keys, endpoint and region of a store, for Spark and all else (docs/operate/stores.md). Set
+    it if the machine has none of its own."""
     recording_days: float = Field(default=1.0, ge=0, le=3650)
     """Days for which inputs are kept for ``quotaplane replay``; 0: none. Raise it to look further
     back; lower it if the disk is small."""
@@ -288,7 +288,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _spool_is_local(self) -> Settings:
-        if self.spool_folder is not None and "://" in self.checkpoint:
+        if self.spool_folder is not None and local_folder(self.checkpoint) is None:
             raise ValueError(
                 "limits.transition: strict with reports of a non-persistent topic keeps them "
                 f"beside the checkpoint, and {self.checkpoint} is no local folder: set checkpoint "

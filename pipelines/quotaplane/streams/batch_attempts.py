@@ -47,7 +47,7 @@ class BatchAttempts:
     """Attempts at the batch that the checkpoint runs next; ``job`` is the job's name."""
 
     def __init__(self, folder: CheckpointFolder, job: str) -> None:
-        self.checkpoint = folder.path
+        self.checkpoint = folder.uri
         self._folder = folder
         self._job = job
         self._running: int | None = None

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
@@ -18,6 +17,7 @@ from py4j.protocol import Py4JJavaError
 from quotaplane.deltalog.error_text import disk_failure, with_advice
 from quotaplane.errors import ConfigError, DeposedError, HistoryError
 from quotaplane.files import fsync
+from quotaplane.parsing.folders import local_folder, location, spark_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,16 +60,17 @@ class CheckpointFolder:
     """A folder on any file system that Spark reaches."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self.path = path.rstrip("/")
+        self.path = location(path)
+        """For messages."""
+        self.uri = spark_uri(path).rstrip("/")
         self._entries: dict[int, str] = {}
         jvm: Any = spark.sparkContext._jvm
         jsc: Any = spark.sparkContext._jsc
         # Py4J looks for a class of the JVM by each part of its name, among all jars.
         self._hadoop: Any = jvm.org.apache.hadoop.fs.Path
         self._utils: Any = jvm.org.apache.commons.io.IOUtils
-        self._fs = self._hadoop(path).getFileSystem(jsc.hadoopConfiguration())
-        uri = self._fs.makeQualified(self._hadoop(self.path)).toUri()
-        self._local = Path(uri.getPath()) if uri.getScheme() == "file" else None
+        self._fs = self._hadoop(self.uri).getFileSystem(jsc.hadoopConfiguration())
+        self._local = local_folder(path)
 
     def open(
         self, shards: int, new_epoch: Callable[[str], int], note: Mapping[str, Any]
@@ -218,7 +219,7 @@ class CheckpointFolder:
 
     def _newest(self, log: str) -> int | None:
         """The last batch in one of Spark's logs; None if it is empty."""
-        path = self._hadoop(f"{self.path}/{log}")
+        path = self._hadoop(f"{self.uri}/{log}")
         if not self._fs.exists(path):
             return None
         names = [status.getPath().getName() for status in self._fs.listStatus(path)]
@@ -247,7 +248,7 @@ class CheckpointFolder:
 
     def read(self, name: str) -> str | None:
         """A file of the folder; None if there is no such file."""
-        path = self._hadoop(f"{self.path}/{name}")
+        path = self._hadoop(f"{self.uri}/{name}")
         if not self._fs.exists(path):
             return None
         stream = self._fs.open(path)
@@ -258,12 +259,12 @@ class CheckpointFolder:
 
     def delete(self, name: str) -> None:
         """Delete a file or folder of the folder, if it is there."""
-        self._fs.delete(self._hadoop(f"{self.path}/{name}"), True)
+        self._fs.delete(self._hadoop(f"{self.uri}/{name}"), True)
 
     def put(self, name: str, text: str) -> None:
         """Replace a file, or write it, without waiting for the disk.
 
-        Where files are not local, who reads it meanwhile may find it empty.
+        Where files are not local, a reader may find it empty meanwhile.
         """
         if self._local is not None:
             # Hadoop would write a checksum beside it, which a reader may not find to match.
@@ -272,7 +273,7 @@ class CheckpointFolder:
             written.write_text(text, "utf-8")
             written.replace(self._local / name)
             return
-        stream = self._fs.create(self._hadoop(f"{self.path}/{name}"), True)
+        stream = self._fs.create(self._hadoop(f"{self.uri}/{name}"), True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
@@ -282,7 +283,7 @@ class CheckpointFolder:
         """Write a file of the folder, or replace it. On the disk when it returns."""
         # Write and rename: a process killed in between would leave a half-written file, which
         # makes every later start fail.
-        written = self._hadoop(f"{self.path}/{name}.new")
+        written = self._hadoop(f"{self.uri}/{name}.new")
         stream = self._fs.create(written, True)
         try:
             stream.write(bytearray(text.encode()))
@@ -290,7 +291,7 @@ class CheckpointFolder:
             stream.close()
         if self._local is not None:
             fsync(self._local / f"{name}.new")
-        final = self._hadoop(f"{self.path}/{name}")
+        final = self._hadoop(f"{self.uri}/{name}")
         self.delete(name)  # HDFS and S3 don't rename onto an existing file
         if not self._fs.rename(written, final):
             raise OSError(f"{written} can't be renamed")

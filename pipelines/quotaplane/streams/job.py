@@ -20,12 +20,12 @@ from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces
+from quotaplane.parsing.folders import location
 from quotaplane.settings import Settings
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.job_output import absolute
 from quotaplane.streams.lifecycle import RunningQuery
 from quotaplane.streams.operator import operate
 from quotaplane.streams.shard_program import Batch, Output, ShardProgram
@@ -39,6 +39,7 @@ from quotaplane.streams.skipped_batches import (
     skipped_batch,
 )
 from quotaplane.streams.status import JobStatus
+from quotaplane.streams.store_watch import patient
 from quotaplane.streams.task_files import TaskFiles
 from quotaplane.streams.whole_groups import refuse_damaged_groups
 from quotaplane.transport.base import Transport
@@ -88,7 +89,7 @@ class JobSpec(ABC):
     """Most messages that a batch reads; None: no limit."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+        self.settings = settings.model_copy(update={"history": patient(settings.history)})
         self.checkpoint = settings.checkpoint
 
     @property
@@ -150,7 +151,7 @@ class JobSpec(ABC):
     @cached_property
     def leadership(self) -> Leadership:
         """This process's claim to be the only one of its job that publishes."""
-        return Leadership(self.settings.history, self.name, absolute(self.checkpoint))
+        return Leadership(self.settings.history, self.name, location(self.checkpoint))
 
     def earliest_epoch(self) -> int:
         """A new checkpoint gets this epoch, or a later one: seconds since 1970."""
@@ -307,7 +308,8 @@ def _before(spec: JobSpec, folder: CheckpointFolder) -> Callable[[DataFrame, int
 
 def _local_folders(**places: str) -> dict[str, str]:
     """Those of the places that are local folders, by name."""
-    return {name: place for name, place in places.items() if "://" not in place}
+    folders = {name: local_folder(place) for name, place in places.items()}
+    return {name: str(folder) for name, folder in folders.items() if folder is not None}
 
 
 def _skipped(spec: JobSpec, folder: CheckpointFolder, epoch: int, number: int) -> SingleBatch:
@@ -337,8 +339,8 @@ def _ready(spark: SparkSession, spec: JobSpec, epoch: int) -> str:
     parts = (
         reads,
         follows,
-        f"history {absolute(spec.settings.history.path)}",
-        f"checkpoint {absolute(spec.checkpoint)}",
+        f"history {location(spec.settings.history.path)}",
+        f"checkpoint {location(spec.checkpoint)}",
         *others,
         f"Spark UI {spark.sparkContext.uiWebUrl or 'off'}",
         f"epoch {epoch}",

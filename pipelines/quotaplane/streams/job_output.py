@@ -8,11 +8,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from quotaplane.errors import QuotaplaneError
+from quotaplane.parsing.folders import location
 from quotaplane.settings import DeltaTransport, KafkaTransport, TransportSettings
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.query_failures import known_failure, root_cause
@@ -110,19 +110,10 @@ def end_at_once_on_signals() -> list[BaseException]:
     return raised
 
 
-def absolute(place: str) -> str:
-    """A path as an absolute path; a URL unchanged.
-
-    >>> absolute("s3://bucket/history")
-    's3://bucket/history'
-    """
-    return place if "://" in place else str(Path(place).absolute())
-
-
 def transport_in_words(transport: TransportSettings, incoming: Sequence[str], outgoing: str) -> str:
     """The topics that a job reads and writes, for the ready line."""
     if isinstance(transport, DeltaTransport):
-        where = absolute(transport.path)
+        where = location(transport.path)
     elif isinstance(transport, KafkaTransport):
         where = f"Kafka at {transport.bootstrap_servers}"
     else:

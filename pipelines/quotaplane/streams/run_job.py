@@ -19,6 +19,8 @@ from quotaplane.streams.rehearsal import rehearse
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.standby import beating, wait_for_leadership
 from quotaplane.streams.status import JobStatus
+from quotaplane.streams.store_watch import watched_store
+from quotaplane.streams.stores import check_connectors, connect
 from quotaplane.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ def run_stream_job(
         SucceededError: a job with ``standby`` was deposed.
         QuotaplaneError: why the job failed.
     """
+    places = spec.settings.history.path, spec.checkpoint
+    check_connectors(places)
     status = spec.status()
     with ExitStack() as held, round_traces(spec.settings.tracing, spec.name) as traces:
         lines = JobLines(status)
@@ -51,10 +55,12 @@ def run_stream_job(
         with (
             nullcontext() if standby else spec.beside(lines),
             speaking(spec.name, spec.settings.checkpoint, lines) as (log, end_if_asked),
+            watched_store(spec.settings.history, lines.conditions),
         ):
             status.waits_for("spark")
             with own_signal_handlers():
                 spark = session(log)
+                connect(spark, spec.settings.history, places)
             readers = warning_about_readers(spark, spec.settings.history.path)
             if readers is not None:
                 lines.warn(readers)

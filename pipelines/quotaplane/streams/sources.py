@@ -15,6 +15,7 @@ from quotaplane.arrow import pack
 from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.history.tables import LEFT_OUT
 from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
+from quotaplane.parsing.folders import spark_uri
 from quotaplane.settings import History, Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
@@ -379,7 +380,7 @@ def group_events(spark: SparkSession, history: History, shards: int) -> DataFram
     place = table_uri(history, "resource_groups")
     feed = spark.readStream.format("delta").option("readChangeFeed", "true")
     try:
-        changes = feed.load(place)
+        changes = feed.load(spark_uri(place))
     except AnalysisException as error:
         if names_lost_table(str(error)):
             raise lost_table(place) from None

@@ -17,11 +17,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO, cast
-from urllib.parse import urlparse
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import SPARK_LOG
 from quotaplane.console.terminal import WARNING_PREFIX
+from quotaplane.deltalog.log import local_folder
 from quotaplane.errors import ConfigError
 
 MAX_BYTES: Final = 10 << 20
@@ -51,9 +51,9 @@ def log_places(job: str, checkpoint: str) -> list[Path]:
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     as_name = re.sub(r"[^A-Za-z0-9.-]+", "_", checkpoint)
     places = [Path(cache, "quotaplane", "logs", as_name, name)]
-    url = urlparse(checkpoint)
-    if url.scheme in ("", "file"):
-        places.insert(0, Path(f"{url.path.rstrip('/')}-logs").absolute() / name)
+    beside = local_folder(checkpoint)
+    if beside is not None:
+        places.insert(0, Path(f"{beside}-logs") / name)
     return places
 
 

@@ -23,6 +23,7 @@ from quotaplane.deltalog.checksums import compare
 from quotaplane.deltalog.durable import COMMIT_ONLY
 from quotaplane.deltalog.log import Log, read_commit
 from quotaplane.deltalog.read import live_paths, read_changes, read_rows, refuse
+from quotaplane.parsing.folders import spark_uri
 from quotaplane.settings import DeltaTransport
 from quotaplane.transport.base import (
     PORTION_BYTES,
@@ -89,7 +90,7 @@ class DeltaTopics:
         elif table.version() == 0:
             # Without a snapshot the first batch comes a second or more earlier.
             reader = reader.option("startingVersion", "0")
-        return reader.load(self._reports.uri).selectExpr(*_CONTRACT)
+        return reader.load(spark_uri(self._reports.uri)).selectExpr(*_CONTRACT)
 
     def offset_since(self, since_ms: int) -> None:
         """Not supported."""

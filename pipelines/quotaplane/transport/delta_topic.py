@@ -17,6 +17,7 @@ from quotaplane.deltalog.checksums import Checksums
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
 from quotaplane.deltalog.error_text import DOCTOR, with_advice
 from quotaplane.deltalog.faults import find_fault
+from quotaplane.deltalog.log import local_folder
 from quotaplane.deltalog.read import live_paths, refuse
 from quotaplane.errors import ConfigError, TransportError
 from quotaplane.settings import DeltaTransport
@@ -50,11 +51,12 @@ class Topic:
     """One table: opened (or created) on first use, compacted while it is written."""
 
     def __init__(self, settings: DeltaTransport, name: str) -> None:
-        if "://" in settings.path:
+        folder = local_folder(settings.path)
+        if folder is None:
             raise ConfigError(
                 f"transport.path: {settings.path}: the embedded transport needs a local folder"
             )
-        self._root = Path(settings.path).absolute()
+        self._root = folder
         self._lock_file = self._root / f".{name}.lock"
         self.uri = str(self._root / name)
         self._table: DeltaTable | None = None

@@ -247,13 +247,6 @@ def test_missing_quotas_beside_other_tables_are_told(doctor: Doctor) -> None:
         assert "the job would create it without rows" in told
 
 
-def test_an_object_store_is_not_looked_into(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--history", "s3://bucket/history"]) == 0
-    out, err = capsys.readouterr()
-    assert "not checked" in err
-    assert json.loads(out) == {"tables": [], "problems": [], "doubts": []}
-
-
 def test_a_table_of_another_version_is_told(doctor: Doctor) -> None:
     table = DeltaTable(doctor.rounds)
     table.alter.add_columns([Field("height", PrimitiveType("double"), True)])

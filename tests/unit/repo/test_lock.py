@@ -82,15 +82,10 @@ def test_the_environment_has_what_the_lock_says() -> None:
         assert (name, distribution(name).version) in pins
 
 
-@pytest.mark.parametrize("spark", SPARKS, ids=lambda spark: spark.name)
-def test_every_jar_has_a_hash(spark: Path) -> None:
-    wanted = {
-        f"{jar.get('name')}-{jar.get('rev')}.jar"
-        for jar in ET.parse(spark / "jars.xml").iter("dependency")
-    }
-    lines = [line.split() for line in (spark / "jars.sha256").read_text("utf-8").splitlines()]
-    python = {name: version for name, version, _ in entries(spark / "lock.txt")}["delta-spark"]
-    assert f"delta-{spark.name.replace('-', '_')}_2.13-{python}.jar" in wanted
+@pytest.mark.parametrize("xml", sorted(DEPLOY.glob("spark-*/*jars.xml")), ids=str)
+def test_every_jar_has_a_hash(xml: Path) -> None:
+    wanted = {f"{jar.get('name')}-{jar.get('rev')}.jar" for jar in ET.parse(xml).iter("dependency")}
+    lines = [line.split() for line in xml.with_suffix(".sha256").read_text("utf-8").splitlines()]
     assert {name for _, name in lines} == wanted
     assert len(lines) == len(wanted)
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest, _ in lines)
@@ -117,7 +112,7 @@ def test_a_changed_missing_or_additional_jar_is_noticed(tmp_path: Path) -> None:
         (jars / name).write_text(name)
         lines.append(f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n")
     (spark / "jars.sha256").write_text("".join(lines))
-    check = f"check_jars '{jars}'"
+    check = f"check_jars '{jars}' kafka"
     assert shell(check, tmp_path).returncode == 0
     (jars / "c.jar").write_text("more")
     assert shell(check, tmp_path).returncode == 1
@@ -126,6 +121,18 @@ def test_a_changed_missing_or_additional_jar_is_noticed(tmp_path: Path) -> None:
     assert shell(check, tmp_path).returncode == 1
     (jars / "b.jar").unlink()
     assert shell(check, tmp_path).returncode == 1
+
+
+def test_the_jars_of_an_extra_are_there_only_if_it_is_asked_for() -> None:
+    folders = [
+        shell(f"jar_sets '{extras}'; jars_folder '{extras}'", ROOT).stdout.split()
+        for extras in ("", "kafka,test", "kafka,s3")
+    ]
+    plain, with_test, with_s3 = folders
+    assert plain == with_test
+    assert plain[:-1] == ["runtime"]
+    assert with_s3[:-1] == ["runtime", "s3"]
+    assert with_s3[-1] != plain[-1]
 
 
 def test_only_what_has_a_lock_is_installed() -> None:

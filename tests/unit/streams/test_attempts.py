@@ -28,7 +28,7 @@ from quotaplane.streams.status import JobStatus
 class Folder:
     """A checkpoint folder: Spark's logs as two numbers, and the files of ours."""
 
-    path = "data/checkpoint"
+    path = uri = "data/checkpoint"
 
     def __init__(self) -> None:
         self.begun, self.ended = -1, -1

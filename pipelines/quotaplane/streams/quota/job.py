@@ -16,13 +16,14 @@ from quotaplane.history.store import table_uri
 from quotaplane.history.tables import APPENDED, ROUNDS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Transition
+from quotaplane.parsing.folders import location
 from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
-from quotaplane.streams.job_output import absolute, transport_in_words
+from quotaplane.streams.job_output import transport_in_words
 from quotaplane.streams.letters import letters_of_input_left_out
 from quotaplane.streams.listed_brokers import NewestList, before_batch, listed_by
 from quotaplane.streams.quota.attachments_publisher import AttachmentsPublisher
@@ -223,7 +224,7 @@ class QuotaSpec(JobSpec):
         """Topics, the table of quotas, law and transition."""
         settings, transport = self.settings, self.settings.transport
         signing = settings.limits.signing
-        quotas = absolute(table_uri(settings.history, "resource_groups"))
+        quotas = location(table_uri(settings.history, "resource_groups"))
         follows = f"follows the quotas in {quotas}"
         if settings.cluster is not None and isinstance(transport, PulsarTransport):
             follows += f", which follow the resource groups of {transport.admin_url}"

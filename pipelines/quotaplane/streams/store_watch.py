@@ -1,0 +1,79 @@
+"""A job whose history's store is away: it waits, and says so.
+
+Spark and the deltalake package ask again without a word.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+from pydantic import SecretStr
+
+from quotaplane.agents.conditions import Conditions
+from quotaplane.agents.known_conditions import STORE
+from quotaplane.deltalog.error_text import with_advice
+from quotaplane.errors import HistoryError
+from quotaplane.history.store import storage_options
+from quotaplane.parsing.folders import local_folder
+from quotaplane.settings import History
+
+_PATIENT: Final = {"max_retries": "100", "retry_timeout": "300s"}
+_ONE_TRY: Final = {"max_retries": "0", "timeout": "5s", "connect_timeout": "5s"}
+
+
+def patient(history: History) -> History:
+    """The history for a program that goes on when its store was away for some minutes.
+
+    The deltalake package would give up after some seconds, which suits commands.
+    """
+    if local_folder(history.path) is not None:
+        return history
+    options = {name: SecretStr(value) for name, value in _PATIENT.items()}
+    return history.model_copy(update={"storage_options": {**options, **history.storage_options}})
+
+
+def ask_store(history: History) -> None:
+    """Ask a store once whether it is there, by one request.
+
+    Raises:
+        HistoryError: it is not, or refuses.
+    """
+    options = {**(storage_options(history) or {}), **_ONE_TRY}
+    try:
+        DeltaStorageHandler(history.path, options).get_file_info(["quotaplane"])
+    except (DeltaError, OSError) as error:
+        raise HistoryError(f"history at {history.path}: {with_advice(error)}") from None
+
+
+@contextmanager
+def watched_store(
+    history: History,
+    conditions: Conditions,
+    *,
+    ask: Callable[[History], None] = ask_store,
+    every_s: float = 5.0,
+) -> Iterator[None]:
+    """Ask the store within this context, one request each ``every_s``; never a local disk."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(every_s):
+            try:
+                ask(history)
+            except HistoryError as error:
+                conditions.note(STORE, "", error)
+            else:
+                conditions.note(STORE, "", None)
+
+    watcher = threading.Thread(target=watch, name="store-watch", daemon=True)
+    if local_folder(history.path) is None:
+        watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
