@@ -66,14 +66,15 @@ find_spark() { # sets SPARK: the version $1, or that of the environment, or 4.0
 
 fingerprint() { cat "$ROOT"/deploy/lock*.txt "$ROOT/deploy/spark-$SPARK"/* | cksum | tr ' ' -; }
 
-jar_sets() { # of the extras $1: the files with them, without .xml and .sha256
-  printf '%s\n' "$ROOT/deploy/spark-$SPARK/jars"
-  [[ ,$1, != *,s3,* ]] || printf '%s\n' "$ROOT/deploy/spark-$SPARK/s3-jars"
+jar_sets() { # of the extras $1: the names before .xml and .sha256 in the folder of Spark's version
+  printf 'jars\n'
+  [[ ,$1, != *,s3,* ]] || printf 's3-jars\n'
 }
 
 jars_folder() { # of the extras $1
   local set
-  printf '%s/jars/%s' "$CACHE" "$(for set in $(jar_sets "$1"); do cat "$set.xml"; done | cksum | tr ' ' -)"
+  printf '%s/jars/%s' "$CACHE" \
+    "$(for set in $(jar_sets "$1"); do cat "$ROOT/deploy/spark-$SPARK/$set.xml"; done | cksum | tr ' ' -)"
 }
 
 is_ready() { # $1: extras
@@ -87,7 +88,7 @@ is_ready() { # $1: extras
 check_jars() { # in folder $1 are exactly the files of the extras $2 whose hashes are in the repository
   local sums hash=(sha256sum) files=("$1"/*) set
   command -v sha256sum >/dev/null || hash=(shasum -a 256)
-  sums=$(for set in $(jar_sets "$2"); do cat "$set.sha256"; done)
+  sums=$(for set in $(jar_sets "$2"); do cat "$ROOT/deploy/spark-$SPARK/$set.sha256"; done)
   (cd "$1" && "${hash[@]}" -c - <<<"$sums" >/dev/null 2>&1) && [[ ${#files[@]} == "$(grep -c . <<<"$sums")" ]]
 }
 
@@ -97,7 +98,7 @@ lock_files() { # of the extras $1: options for pip
   for extra in ${1//,/ }; do
     case $extra in
       spark | kafka | pulsar | admin | server) ;;
-      s3) [[ -f $ROOT/deploy/spark-$SPARK/s3-jars.xml ]] || die "--setup s3: its jars are pinned for Spark 4.0 only" ;;
+      s3) [[ -f $ROOT/deploy/spark-$SPARK/$extra-jars.xml ]] || die "--setup s3: its jars are pinned for Spark 4.0 only" ;;
       *) [[ $extra != build && -f $ROOT/deploy/lock-$extra.txt ]] || return 1
         printf '%s\n' -r "$ROOT/deploy/lock-$extra.txt" ;;
     esac
@@ -110,7 +111,7 @@ get_jars() { # of the extras $2 into folder $1, whole or not at all
   rm -rf "$new" && mkdir -p "$new"
   for set in $(jar_sets "$2"); do
     "$JAVA_HOME/bin/java" -jar "$VENV"/spark/jars/ivy-*.jar ${settings[@]+"${settings[@]}"} \
-      -ivy "$set.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" 2>&1 || exit
+      -ivy "$ROOT/deploy/spark-$SPARK/$set.xml" -confs default -retrieve "$new/[artifact]-[revision].[ext]" 2>&1 || exit
   done | tee "$new.log" | while IFS= read -r line; do
     [[ $line != downloading* ]] || { line=${line%%.jar*}; say "      ${line##*/}.jar"; }
   done || { rm -rf "$new"; die "the jars could not be fetched; $new.log says why"; }

@@ -1,4 +1,4 @@
-"""A standby's rehearsal runs the job's operator, and leaves nothing behind."""
+"""A standby's rehearsal runs a round of the job, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -130,8 +130,8 @@ def test_the_jars_of_an_extra_are_there_only_if_it_is_asked_for() -> None:
     ]
     plain, with_test, with_s3 = folders
     assert plain == with_test
-    assert plain[:-1] == ["runtime"]
-    assert with_s3[:-1] == ["runtime", "s3"]
+    assert plain[:-1] == ["jars"]
+    assert with_s3[:-1] == ["jars", "s3-jars"]
     assert with_s3[-1] != plain[-1]
 
 
