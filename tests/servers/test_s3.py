@@ -66,7 +66,7 @@ def test_commands_on_a_store(store: S3Proxy, tmp_path: Path, capsys: Capture) ->
     ran("groups", "put", "g", "--publish-messages-per-s", "90", "--init")
     assert "g" in ran("groups", "list")
     main(["status", "--conf", str(conf)])
-    assert f"history  {store.place(tmp_path.name)}/history" in capsys.readouterr().out
+    assert json.loads(capsys.readouterr().out)["history"] == f"{store.place(tmp_path.name)}/history"
     assert "broken" not in ran("doctor")
 
     file = open_table(load_settings(conf).history, "resource_groups").file_uris()[0]
