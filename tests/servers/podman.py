@@ -25,7 +25,7 @@ from tests.servers.tools import made_once
 
 ROOT: Final = Path(__file__).parents[2]
 IMAGE: Final = "localhost/quotaplane:test"
-BASE: Final = "localhost/debian:bookworm"
+BASE: Final = "localhost/debian:bookworm-slim"
 AUTHORITIES: Final = "/usr/local/share/ca-certificates"
 """Certificates of this host's own authorities, such as a proxy's."""
 
