@@ -1,4 +1,4 @@
-"""``quotaplane run JOB`` and ``quotaplane demo``: start Spark jobs through spark-submit.sh."""
+"""``quotaplane run JOB``, ``demo`` and ``reshard``: start Spark jobs through spark-submit.sh."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def launch_command(command: str, root: Path = ROOT) -> str:
 
 
 def start(command: str, words: Sequence[str]) -> NoReturn:
-    """Replace this process by the job, for ``quotaplane run`` and ``quotaplane demo``.
+    """Replace this process by the job, for ``quotaplane run``, ``demo`` and ``reshard``.
 
     The process is replaced, so signals reach the job and the exit code is the job's.
 
