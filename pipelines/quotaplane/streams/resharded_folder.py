@@ -183,7 +183,7 @@ def _number(made: CheckpointFolder, old: CheckpointFolder, batch: int, shards: i
     for seq in range(max(batch - 1, 0), batch + 1):  # Spark wants the one before, too
         made.write(f"offsets/{seq}", _with_partitions(old.entry(seq) or "", shards))
     made.write(f"commits/{batch}", old.read(f"commits/{batch}") or "")
-    for shard in range(shards):
+    for shard in range(shards) if batch else ():
         # A state is numbered by the batch that begins with it.
         folder = f"state/0/{shard}"
         made.rename(f"{folder}/1.zip", f"{folder}/{batch + 1}.zip")
