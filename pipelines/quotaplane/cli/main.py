@@ -7,9 +7,10 @@ A subcommand is a module with these functions:
 - ``run(args) -> int`` does the work, prints its answer to stdout and returns the exit code.
 
 It is registered in ``COMMANDS`` with its help line, and in ``PURPOSES``, so that ``--help`` lists
-everything without importing anything. ``run`` and ``demo`` become a Spark job, which has all words
-after them. A ``QuotaplaneError`` is printed as one line on stderr, and its exit code is returned.
-So is an error of stdout, unless the reader of a pipe has left: that ends a command quietly.
+everything without importing anything. ``run``, ``demo`` and ``reshard`` become a Spark job, which
+has all words after them. A ``QuotaplaneError`` is printed as one line on stderr, and its exit code
+is returned. So is an error of stdout, unless the reader of a pipe has left: that ends a command
+quietly.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ COMMANDS: Final = {
         "install Spark for jobs; or make the topics of a cluster, with rights",
     ),
     "up": ("quotaplane.cli.up", "run quota job, enforcer and server of one settings file"),
+    "reshard": ("quotaplane.cli.spark_jobs", "give the quota job's state another number of shards"),
     "maintain": ("quotaplane.cli.maintain", "expire, compact and vacuum the history"),
     "serve": ("quotaplane.cli.serve", "serve groups and their history over HTTP"),
     "enforce": ("quotaplane.cli.enforce", "make a cluster of stock brokers obey the limits"),
@@ -75,7 +77,7 @@ PURPOSES: Final = {
     "how things stand": ("status", "limits", "brokers", "why", "audit"),
     **{each.purpose: tuple(each.commands) for each in extensions()},
     "trying things": ("allocate", "simulate", "throttle", "dry-run", "replay"),
-    "upkeep": ("doctor", "maintain"),
+    "upkeep": ("doctor", "maintain", "reshard"),
 }
 """The subcommands as ``--help`` groups them."""
 
@@ -91,7 +93,7 @@ _WITH_A_LOG: Final = {"enforce", "serve", "setup", "up"}.union(
 )
 """Their stderr is a log, in which libraries and other programs may write, too."""
 
-_BECOMES_A_JOB: Final = ("run", "demo")
+_BECOMES_A_JOB: Final = ("run", "demo", "reshard")
 
 
 class _Hidden(MetaPathFinder):

@@ -1,4 +1,4 @@
-"""``quotaplane run JOB``, ``demo`` and ``setup``: start Spark jobs through spark-submit.sh.
+"""``quotaplane run JOB``, ``demo``, ``reshard`` and ``setup``: start Spark jobs through spark-submit.sh.
 
 The launcher is in the repository, or where pip puts the files of a package that are no modules.
 """
@@ -44,7 +44,7 @@ def launch_command(command: str, root: Path = ROOT) -> str:
 
 
 def start(command: str, words: Sequence[str]) -> NoReturn:
-    """Replace this process by the job, for ``quotaplane run`` and ``demo``, or by the set-up.
+    """Replace this process by the job, for ``run``, ``demo`` and ``reshard``, or by the set-up.
 
     The process is replaced, so signals reach the job and the exit code is the job's.
 

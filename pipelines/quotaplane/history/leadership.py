@@ -104,6 +104,15 @@ class Leadership:
 
         optimistically(self._history, LEADERS, claim)
 
+    def newest(self) -> str | None:
+        """The id of the checkpoint that leads; None: none has yet.
+
+        Raises:
+            HistoryError: the table can't be read.
+        """
+        leader = self._leader(self._table.open())
+        return None if leader is None else leader.checkpoint_id
+
     def check(self) -> None:
         """Check that this process still leads; call this in each round, before anything is written.
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from quotaplane.laws import Law
-from quotaplane.model import Transition
+from quotaplane.model import IntArray, Transition
 from quotaplane.quota.lease_times import LeaseTimes
 
 
@@ -32,9 +33,13 @@ class Events:
     """Headers and entries of reports that limits are not decided with; they are recorded only."""
 
 
+OWN_SINCE: Final = "own_since_epoch"
+"""Key of a checkpoint's note: see ``EarlierLimits.own_since``."""
+
+
 class EarlierLimits(NamedTuple):
     """When limits of earlier control planes end, and up to when reports were recorded, as it was
-    known when the checkpoint was created.
+    known when the checkpoint was created; and which epochs are no other's.
 
     >>> earlier = EarlierLimits(until_ms=5000, left_ms=3000)
     >>> earlier.end_ms(2500), earlier.end_ms(1000)
@@ -47,6 +52,20 @@ class EarlierLimits(NamedTuple):
     """How far that was away: none lasts longer from now on, also if the clock was set back."""
     recorded_ms: float = -math.inf
     """Reports published up to then were recorded by the earlier control planes."""
+
+    own_since: int | None = None
+    """The first epoch that is this control plane's own: a checkpoint with another number of shards
+    continues the one that it was made of in a later epoch. None: there is only one."""
+
+    def own(self, epochs: IntArray, epoch: int) -> IntArray:
+        """The epochs, with ``epoch``, the newest of its own, in place of its own.
+
+        >>> NO_EARLIER_LIMITS._replace(own_since=5).own(np.array([-1, 4, 5, 6, 9]), 7).tolist()
+        [-1, 4, 7, 7, 9]
+        """
+        if self.own_since is None:
+            return epochs
+        return np.where((epochs >= self.own_since) & (epochs <= epoch), epoch, epochs)
 
     def end_ms(self, now_ms: int) -> float:
         """When the last one ends, by a clock that shows ``now_ms``."""
@@ -61,6 +80,7 @@ class EarlierLimits(NamedTuple):
             "earlier_until_ms": self.until_ms,
             "earlier_left_ms": left_ms,
             "earlier_recorded_ms": recorded_ms,
+            OWN_SINCE: self.own_since,
         }
 
     @classmethod
@@ -71,6 +91,7 @@ class EarlierLimits(NamedTuple):
             note["earlier_until_ms"],
             math.inf if left_ms is None else left_ms,
             -math.inf if recorded_ms is None else recorded_ms,
+            note.get(OWN_SINCE),  # earlier versions did not note it
         )
 
 

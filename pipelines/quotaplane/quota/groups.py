@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from quotaplane.arrays import taken
+from quotaplane.arrays import map_arrays, taken
 from quotaplane.groups.hierarchy import binding_quota, least_on_path, roots_of
 from quotaplane.groups.option_kinds import OptionArray
 from quotaplane.groups.policy_options import ARRAYS
 from quotaplane.model import DIMENSIONS, BoolArray, CodeArray, FloatArray, IntArray, Mode
-from quotaplane.throttle.coded import Throttles, default_throttles
+from quotaplane.throttle.coded import Throttles, default_throttles, joined
 
 _D: Final = len(DIMENSIONS)
 
@@ -116,6 +116,22 @@ class Groups:
         above = [least_on_path(self.parent, self.tree_quota(d)) for d in range(len(self.quota))]
         return np.minimum(self.quota, np.stack(above))
 
+    def take(self, chosen: BoolArray) -> Groups:
+        """The groups that a mask (groups,) selects; it must select whole trees."""
+        place = np.cumsum(chosen) - 1
+        parent = self.parent[chosen]
+        overrides = self.overrides.take(chosen[self.overrides.group])
+        return Groups(
+            ids=self.ids[chosen],
+            names=self.names.filter(pa.array(chosen)),
+            quota=self.quota[:, chosen],
+            parent=np.where(parent < 0, -1, place[parent]),
+            options={name: array[..., chosen] for name, array in self.options.items()},
+            overrides=replace(overrides, group=place[overrides.group]),
+            throttle=self.throttle.take(chosen),
+            template=self.template[chosen],
+        )
+
     def narrowed(self, dimensions: Sequence[int]) -> Groups:
         """The same with these of the dimensions alone."""
         at = list(dimensions)
@@ -148,6 +164,44 @@ def plain_groups(ids: IntArray, names: pa.StringArray, quota: FloatArray) -> Gro
         throttle=default_throttles(n),
         template=np.zeros(n, np.bool_),
     )
+
+
+def joined_groups(parts: Sequence[Groups]) -> tuple[Groups, list[IntArray]]:
+    """The groups of all parts, sorted by id; for each part, the new index of its groups.
+
+    >>> one, other = (plain_groups(np.array([i]), pa.array([n]), np.ones((_D, 1)))
+    ...     for i, n in ((7, "a"), (5, "b")))
+    >>> both, places = joined_groups([one, other])
+    >>> both.names.to_pylist(), [place.tolist() for place in places]
+    (['b', 'a'], [[1], [0]])
+    """
+    ids = np.concatenate([part.ids for part in parts])
+    order = np.argsort(ids)
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    places = np.split(np.argsort(order), ends)
+
+    def all_of(arrays: Sequence[OptionArray]) -> OptionArray:
+        both: OptionArray = np.concatenate(arrays, axis=-1)[..., order]
+        return both
+
+    moved = list(zip(parts, places, strict=True))
+    above = [np.where(part.parent < 0, -1, place[part.parent]) for part, place in moved]
+    terms = [replace(part.overrides, group=place[part.overrides.group]) for part, place in moved]
+    overrides = replace(
+        map_arrays(lambda *arrays: np.concatenate(arrays, axis=-1), *terms),
+        broker=pa.concat_arrays([part.broker for part in terms]),
+    )
+    groups = Groups(
+        ids=ids[order],
+        names=pa.concat_arrays([part.names for part in parts]).take(pa.array(order)),
+        quota=all_of([part.quota for part in parts]),
+        parent=all_of(above),
+        options={name: all_of([part.options[name] for part in parts]) for name in ARRAYS},
+        overrides=overrides.take(np.argsort(overrides.group, kind="stable")),
+        throttle=reduce(joined, [part.throttle for part in parts]).take(order),
+        template=all_of([part.template for part in parts]),
+    )
+    return groups, places
 
 
 def whole_trees(groups: Groups, touched: BoolArray) -> BoolArray:

@@ -96,7 +96,7 @@ def apply_reports(
     reporting[ordered.broker[ordered.counts]] = True
     started_at_ms = before.brokers.started_at_ms
 
-    reported = read_usage(matched, round_.now_ms)
+    reported = read_usage(matched, round_, config)
     newest, newest_index = reported.newest(lease_index)
     seen_at_ms = before.leases.seen_at_ms.copy()
     # Of several reports of one lease the last assignment stays: the newest.

@@ -21,7 +21,9 @@ from quotaplane.model import (
     BoolArray,
     FloatArray,
     IntArray,
+    Round,
 )
+from quotaplane.quota.config import StepConfig
 from quotaplane.quota.leases import Leases
 from quotaplane.quota.observed_pairs import observed_ones
 from quotaplane.quota.report_matching import MatchedReports
@@ -80,13 +82,14 @@ class ReportedUsage:
         return taken(filled, used), lease_index[used]
 
 
-def read_usage(matched: MatchedReports, now_ms: int) -> ReportedUsage:
+def read_usage(matched: MatchedReports, round_: Round, config: StepConfig) -> ReportedUsage:
     """The contents of the m entries that count, with totals."""
     headers, entries, chosen = matched.headers, matched.entries, matched.chosen
     leases = matched.before.leases
     report = entries["report"].to_numpy()[chosen]
-    published_at_ms = np.minimum(headers["published_at_ms"].to_numpy(), now_ms)
+    published_at_ms = np.minimum(headers["published_at_ms"].to_numpy(), round_.now_ms)
     (acked_seq,) = columns_of(entries, ["applied_seq"], chosen)
+    applied_epoch = headers["applied_epoch"].to_numpy()
     applied_seq = headers["applied_seq"].to_numpy()[report]
     usage, throttled = (
         columns_of(entries, [names[d] for d in leases.dimensions], chosen)
@@ -99,7 +102,7 @@ def read_usage(matched: MatchedReports, now_ms: int) -> ReportedUsage:
         event_size=_event_sizes(entries, leases.dimensions, chosen),
         published_at_ms=published_at_ms[report],
         window_ms=headers["window_s"].to_numpy()[report] * 1000.0,
-        applied_epoch=headers["applied_epoch"].to_numpy()[report],
+        applied_epoch=config.earlier.own(applied_epoch, round_.epoch)[report],
         applied_seq=np.where(np.isnan(acked_seq), applied_seq, acked_seq),
         acked_seq=acked_seq,
         observed=observed_ones(headers)[report],

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from quotaplane.arrays import taken
 from quotaplane.arrow import one_chunk
-from quotaplane.model import IntArray
+from quotaplane.model import BoolArray, IntArray
 
 QUIET_MS: Final = 3_600_000
 """Time between two letters on the same broker and group."""
@@ -51,6 +51,12 @@ class UndefinedGroups:
 
     def __len__(self) -> int:
         return len(self.key)
+
+    @property
+    def others(self) -> BoolArray:
+        """(n,) the one that stands for all pairs beyond ``MOST_PAIRS``."""
+        others: BoolArray = self.key == _OTHERS
+        return others
 
     def next(
         self,

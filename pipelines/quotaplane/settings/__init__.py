@@ -158,8 +158,8 @@ class Settings(Section):
     """Folder of the streaming checkpoint, on a disk that stays; a new folder starts a new epoch.
     Always set it."""
     shards: int = Field(default=2, ge=1, le=4096)
-    """Parts of the state, about one per executor core; fixed in the checkpoint. Raise it, with a
-    new checkpoint, if rounds take long."""
+    """Parts of the state, about one per executor core; fixed in the checkpoint. Raise it, with
+    `quotaplane reshard`, if rounds take long."""
     trigger: Trigger = Trigger()
     reports: Reports = Reports()
     brokers: BrokerTimeouts = BrokerTimeouts()

@@ -22,7 +22,7 @@ from quotaplane.parsing.folders import local_folder, location, spark_uri
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NOTE: Final = "quotaplane.json"
+NOTE: Final = "quotaplane.json"
 _BACKLOG_SKIPPED: Final = "quotaplane.backlogSkipped"
 """Key in the ``conf`` of an offset log entry; Spark ignores keys that it does not know."""
 
@@ -84,33 +84,47 @@ class CheckpointFolder:
             DeposedError: it was a new folder, and another process started in it meanwhile.
             HistoryError: its disk is full, read-only or failing.
         """
-        with self._usable():
-            text = self.read(_NOTE)
-            checkpoint = None if text is None else _of_note(text)
+        checkpoint = self.noted()
         if checkpoint is None:
             checkpoint_id = uuid.uuid4().hex
             checkpoint = Checkpoint(checkpoint_id, new_epoch(checkpoint_id), shards, note)
-            started = {"id": checkpoint.id, "epoch": checkpoint.epoch, "shards": shards}
-            with self._usable():
+            with self.usable():
                 # This process may have been frozen. A note of its older epoch would keep the other
                 # process from starting ever again.
-                if self.read(_NOTE) is not None:
+                if self.read(NOTE) is not None:
                     raise DeposedError(
                         f"checkpoint {self.path}: another process started in it while this one was "
                         "starting; it goes on, and this one ends"
                     )
                 if self._local is not None:  # Java would not say why it can't make the folder
                     self._local.mkdir(parents=True, exist_ok=True)
-                self.write(_NOTE, json.dumps({**started, **note}))
+                self.write_note(checkpoint)
         if checkpoint.shards != shards:
             raise ConfigError(
                 f"shards: the checkpoint {self.path} was started with {checkpoint.shards}, not "
-                f"{shards}; keep that number or start a new checkpoint folder"
+                f"{shards}; keep that number, or let `quotaplane reshard` make a checkpoint with "
+                "another one"
             )
         return checkpoint
 
+    def noted(self) -> Checkpoint | None:
+        """The folder's note; None: no job was started in it.
+
+        Raises:
+            ConfigError: it can't be used.
+            HistoryError: its disk is full, read-only or failing.
+        """
+        with self.usable():
+            text = self.read(NOTE)
+            return None if text is None else _of_note(text)
+
+    def write_note(self, checkpoint: Checkpoint) -> None:
+        """Write the folder's note, with which a job can be started in it."""
+        fixed = {"id": checkpoint.id, "epoch": checkpoint.epoch, "shards": checkpoint.shards}
+        self.write(NOTE, json.dumps({**fixed, **checkpoint.note}))
+
     @contextmanager
-    def _usable(self) -> Iterator[None]:
+    def usable(self) -> Iterator[None]:
         """A folder that can't be read or written, or a damaged note, is an error of settings.
 
         One of the disk is not: the job may be started again when that is over.
@@ -133,12 +147,16 @@ class CheckpointFolder:
         """The last batch that was begun; None: there is none."""
         return self._newest("offsets")
 
+    def newest_batches(self) -> tuple[int | None, int | None]:
+        """The last batch that was begun, and the last one that was committed; None: none was."""
+        return self.newest_batch(), self._newest("commits")
+
     def unfinished_batch(self) -> int | None:
         """The batch that was started but not committed; the next start runs it on the same input.
 
         None: the next start plans a new batch.
         """
-        begun, ended = self.newest_batch(), self._newest("commits")
+        begun, ended = self.newest_batches()
         return None if begun == ended else begun
 
     def ranges(self, seq: int) -> list[Range]:
@@ -205,7 +223,7 @@ class CheckpointFolder:
             ) from None
 
     def _metadata(self, seq: int) -> dict[str, Any]:
-        text = self._entry(seq) or ""
+        text = self.entry(seq) or ""
         metadata: dict[str, Any] = json.loads(text.splitlines()[1])
         return metadata
 
@@ -226,13 +244,13 @@ class CheckpointFolder:
         return max((int(name) for name in names if name.isdigit()), default=None)
 
     def _offsets(self, seq: int) -> list[Any] | None:
-        text = self._entry(seq)
+        text = self.entry(seq)
         if text is None:
             return None
         # Line 1 is the log's version, line 2 the batch's metadata; then one line per source.
         return [None if line == "-" else json.loads(line) for line in text.splitlines()[2:]]
 
-    def _entry(self, seq: int) -> str | None:
+    def entry(self, seq: int) -> str | None:
         """A batch's entry in Spark's offset log; the last two entries read are cached."""
         if seq not in self._entries:
             name = f"offsets/{seq}"
@@ -257,9 +275,19 @@ class CheckpointFolder:
         finally:
             stream.close()
 
-    def delete(self, name: str) -> None:
-        """Delete a file or folder of the folder, if it is there."""
+    def exists(self) -> bool:
+        """Whether the folder is there."""
+        return bool(self._fs.exists(self._hadoop(self.uri)))
+
+    def delete(self, name: str = "") -> None:
+        """Delete a file or folder in the folder, by default the folder itself, if it is there."""
         self._fs.delete(self._hadoop(f"{self.uri}/{name}"), True)
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a file of the folder another name, which no file has."""
+        old = self._hadoop(f"{self.uri}/{name}")
+        if not self._fs.rename(old, self._hadoop(f"{self.uri}/{new}")):
+            raise OSError(f"{old} can't be renamed")
 
     def put(self, name: str, text: str) -> None:
         """Replace a file, or write it, without waiting for the disk.
@@ -291,10 +319,8 @@ class CheckpointFolder:
             stream.close()
         if self._local is not None:
             fsync(self._local / f"{name}.new")
-        final = self._hadoop(f"{self.uri}/{name}")
         self.delete(name)  # HDFS and S3 don't rename onto an existing file
-        if not self._fs.rename(written, final):
-            raise OSError(f"{written} can't be renamed")
+        self.rename(f"{name}.new", name)
         if self._local is not None:
             fsync((self._local / name).parent)
 

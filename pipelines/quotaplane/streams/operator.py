@@ -23,17 +23,24 @@ if TYPE_CHECKING:
 EVENT_SCHEMA: Final = "kind string, key int, payload binary"
 """Columns of the input; for ``key`` see ``partition``."""
 OUTPUT_SCHEMA: Final = "kind string, payload binary"
+INITIAL_SCHEMA: Final = "key int, blob binary"
+"""A shard's state as its program dumps it."""
 _STATE_SCHEMA: Final = StructType([StructField("blob", BinaryType())])
 """As text, the JVM would parse it in each task."""
 _BATCH_ID: Final = "streaming.sql.batchId"
 
 
 def operate(
-    events: DataFrame, program: ShardProgram[State], shards: int, files: TaskFiles | None = None
+    events: DataFrame,
+    program: ShardProgram[State],
+    shards: int,
+    files: TaskFiles | None = None,
+    initial: DataFrame | None = None,
 ) -> DataFrame:
     """Run a program on a stream of events; returns its outputs.
 
-    ``files`` writes some of the outputs into the history; None: all are returned.
+    ``files`` writes some of the outputs into the history; None: all are returned. ``initial``
+    (``INITIAL_SCHEMA``): the states with which a query's first batch begins; None: it has none.
     """
     # Spark logs a batch's time before it runs the batch; timers use the same time.
     return (
@@ -44,6 +51,7 @@ def operate(
             outputStructType=OUTPUT_SCHEMA,
             outputMode="append",
             timeMode="ProcessingTime" if program.has_timer else "None",
+            initialState=None if initial is None else initial.groupBy("key"),
         )
     )
 
@@ -82,6 +90,10 @@ class ShardOperator(StatefulProcessor, Generic[State]):
     ) -> Iterator[pd.DataFrame]:
         yield self._run(key, {}, timerValues.getCurrentProcessingTimeInMs())
 
+    def handleInitialState(self, key: Any, rows: pd.DataFrame, timerValues: Any) -> None:
+        state = self._program.load(bytes(rows["blob"].iloc[0]))
+        self._keep(state, timerValues.getCurrentProcessingTimeInMs(), pending_ms=-1)
+
     def close(self) -> None:
         pass
 
@@ -101,13 +113,17 @@ class ShardOperator(StatefulProcessor, Generic[State]):
             batch = Batch(shard, _batch_id(), now_ms)
             state, emitted = program.run(state, inputs, batch)
             outputs = self._without_written(emitted, batch)
+        self._keep(state, now_ms, -1 if pending is None else int.from_bytes(pending[0], "big"))
+        return pd.DataFrame(outputs, columns=["kind", "payload"])
+
+    def _keep(self, state: State, now_ms: int, pending_ms: int) -> None:
+        """Store the state, and set its timer; ``pending_ms``: the one that is set, -1: none."""
+        program = self._program
         elements = [(program.dump(state),)]
         if program.has_timer:
-            pending_ms = -1 if pending is None else int.from_bytes(pending[0], "big")
             next_ms = self._schedule(program.due_ms(state), now_ms, pending_ms)
             elements.append((next_ms.to_bytes(8, "big"),))
         self._blob.put(elements)
-        return pd.DataFrame(outputs, columns=["kind", "payload"])
 
     def _without_written(self, outputs: Sequence[Output], batch: Batch) -> list[tuple[str, bytes]]:
         left = outputs if self._files is None else self._files.without_written(outputs, batch)

@@ -17,9 +17,11 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 
 def test_a_new_checkpoint_is_later_than_every_claim_before(history: History) -> None:
+    assert Leadership(history, "quota", "/a").newest() is None
     assert Leadership(history, "quota", "/a").claim_new("a", 1000) == 1000
     assert Leadership(history, "quota", "/b").claim_new("b", 1000) == 1001
     assert Leadership(history, "quota", "/c").claim_new("c", 5000) == 5000
+    assert Leadership(history, "quota", "/a").newest() == "c"
 
 
 def test_checkpoints_that_start_at_once_get_different_epochs(history: History) -> None:

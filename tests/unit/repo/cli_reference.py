@@ -34,6 +34,8 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
         for name in names:
             if name == "demo":
                 yield name, demo_parser()
+            elif name == "reshard":
+                yield name, _job_parser(name)
             elif name == "run":
                 yield from ((f"run {job}", _job_parser(job)) for job in JOBS)
             elif name == "audit":

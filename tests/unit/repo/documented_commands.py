@@ -36,7 +36,7 @@ PAGES: Final = (
 _BLOCK: Final = re.compile(r"(?:^|(?<=\n\n))(?:    .*\n|\n(?=    ))+", re.MULTILINE)
 _OURS: Final = ("quotaplane ", ".venv/bin/quotaplane ", "./spark-submit.sh ")
 _PROGRAMS: Final = (*_OURS, "python ", "cp ", "echo ", "pulsar-admin ")
-_SPARK: Final = ("run", "demo", "up")
+_SPARK: Final = ("run", "demo", "reshard", "up")
 _UP: Final = "quotaplane up "
 _SERVERS: Final = ("conf/kafka.yaml", "conf/pulsar.yaml", "conf/balance.yaml")
 _LASTS: Final = ("quotaplane serve", "agent.py", " &", "pulsar-admin ")
