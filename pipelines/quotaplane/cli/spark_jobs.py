@@ -1,4 +1,4 @@
-"""``quotaplane run JOB``, ``demo``, ``reshard`` and ``setup``: start Spark jobs through spark-submit.sh.
+"""``quotaplane run JOB``, ``demo``, ``reshard``, ``setup``: start jobs through spark-submit.sh.
 
 The launcher is in the repository, or where pip puts the files of a package that are no modules.
 """
