@@ -187,7 +187,8 @@ def test_a_job_on_a_store_survives_its_own_death_and_an_outage(
             killed = len(agents.came_s)
             agents.until(job, lambda: len(agents.came_s) > killed + 1)
             job.stop()
-    seqs = [row["seq"] for row in rows_of(settings.history, "rounds", "epoch", "seq")]
+    history = load_settings(conf_on(store, tmp_path)).history
+    seqs = [row["seq"] for row in rows_of(history, "rounds", "epoch", "seq")]
     assert len(seqs) == len(set(seqs))
     print(json.dumps({"longest_gap_s": gap_s, "with_restart_s": agents.longest_gap_s()}))
     assert gap_s < LEASE_S

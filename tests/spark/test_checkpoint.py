@@ -121,9 +121,9 @@ def test_the_record_of_a_batch_is_put_on_the_disk_before_anything_is_published(
     synced: list[Path] = []
     monkeypatch.setattr("quotaplane.streams.checkpoint.fsync", synced.append)
     for path in (str(tmp_path / "checkpoint"), f"file://{tmp_path}/checkpoint/"):
-        synced.clear()
         folder = CheckpointFolder(spark, path)
         folder.write("offsets/7", "v1")
+        synced.clear()
         folder.sync(7)
         assert synced == [offsets / "7", offsets / ".7.crc", offsets]
 

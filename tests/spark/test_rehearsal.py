@@ -29,14 +29,15 @@ def test_it_goes_through_the_operator_twice(
     prepare(spec).close()
     before = {*tmp_path.rglob("*")}
     rows: list[int] = []
-    to_arrow = DataFrame.toArrow
+    frame = type(spark.range(1))
+    to_arrow = frame.toArrow
 
     def counted(self: DataFrame) -> object:
         found = to_arrow(self)
         rows.append(found.num_rows)
         return found
 
-    monkeypatch.setattr(type(spark.range(1)), "toArrow", counted)
+    monkeypatch.setattr(frame, "toArrow", counted)
     said: list[str] = []
     rehearsal.rehearse(spark, spec, said.append)
     assert said == []

@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from quotaplane.history.writer import HistoryWriter
 from quotaplane.replay.verify import Verified, verify
 from quotaplane.streams.job import StreamJob, prepare
 from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.streams.sink import BatchSink
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.report_own import encode_report
 from tests.job import history_table, put_quotas, settings_in
@@ -51,9 +51,9 @@ def test_the_first_new_round_after_a_restart_publishes_all_limits(
         link.send_reports(made)
 
     def sent() -> list[int]:
-        """The limits that each round published."""
+        """The limits that each round with reports published."""
         rows = history_table(settings, "rounds").sort_by("seq").to_pylist()
-        return [row["limits_sent"] for row in rows]
+        return [row["limits_sent"] for row in rows if row["reports"]]
 
     def rounds(job: StreamJob, *numbers: int) -> None:
         for number in numbers:
@@ -63,7 +63,8 @@ def test_the_first_new_round_after_a_restart_publishes_all_limits(
     with running(spark, QuotaSpec(settings)) as job:
         rounds(job, 1, 2, 3)
     with pytest.MonkeyPatch.context() as patch:
-        cut_off(patch, HistoryWriter, "append_round")
+        # not when the history is written: an idle batch may run again first
+        cut_off(patch, BatchSink, "_write")
         report(4)
         with pytest.raises(StreamingQueryException), running(spark, QuotaSpec(settings)) as job:
             job.wait()
@@ -78,4 +79,4 @@ def test_the_first_new_round_after_a_restart_publishes_all_limits(
     now = datetime.now(timezone.utc)
     hour = timedelta(hours=1)
     assert list(verify(settings.history, now - hour, now + hour, verified)) == []
-    assert verified.rounds == 6
+    assert verified.rounds >= 6

@@ -182,7 +182,8 @@ def _of_batch(sink: Sink, alone: SingleBatch) -> Sink:
     def end_batch(outputs: DataFrame, seq: int) -> None:
         if seq != alone.batch:
             raise RuntimeError(f"batch {seq} runs in place of batch {alone.batch}")
-        letters = outputs.sparkSession.createDataFrame(list(alone.letters), OUTPUT_SCHEMA)
+        rows = [(letter.kind, letter.payload) for letter in alone.letters]
+        letters = outputs.sparkSession.createDataFrame(rows, OUTPUT_SCHEMA)
         sink(outputs.unionByName(letters), seq)
 
     return end_batch
