@@ -30,7 +30,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 CONNECTOR = ROOT / "deploy/spark-4.0/s3-jars.xml"
-OUTAGE_S = 25.0
+OUTAGE_S = 20.0
 LEASE_S = 120.0
 Capture = pytest.CaptureFixture[str]
 
@@ -172,6 +172,11 @@ def test_a_job_on_a_store_survives_its_own_death_and_an_outage(
             agents.until(job, lambda: len(agents.came_s) > 3)
             proxy.set(NetFault("delay", delay_s=0.1))
             agents.until(job, lambda: len(agents.came_s) > 5)
+            slow_gap_s = agents.longest_gap_s()
+            proxy.clear()
+            settled = len(agents.came_s)
+            agents.until(job, lambda: len(agents.came_s) > settled + 3)
+            agents.came_s = agents.came_s[-1:]
             proxy.set(NetFault("cut"))
             away_s = time.monotonic()
             agents.until(job, lambda: time.monotonic() - away_s > OUTAGE_S)
@@ -183,6 +188,7 @@ def test_a_job_on_a_store_survives_its_own_death_and_an_outage(
             assert any("recovered: store: over" in line for line in job.printed())
             gap_s = agents.longest_gap_s()
         # killed: what ran is run again
+        agents.came_s = agents.came_s[-1:]
         with RunningJob(conf, "--jars", connector) as job:
             killed = len(agents.came_s)
             agents.until(job, lambda: len(agents.came_s) > killed + 1)
@@ -190,8 +196,9 @@ def test_a_job_on_a_store_survives_its_own_death_and_an_outage(
     history = load_settings(conf_on(store, tmp_path)).history
     seqs = [row["seq"] for row in rows_of(history, "rounds", "epoch", "seq")]
     assert len(seqs) == len(set(seqs))
-    print(json.dumps({"longest_gap_s": gap_s, "with_restart_s": agents.longest_gap_s()}))
-    assert gap_s < LEASE_S
+    gaps_s = {"slow": slow_gap_s, "away": gap_s, "killed": agents.longest_gap_s()}
+    print(json.dumps(gaps_s))
+    assert max(gaps_s.values()) < LEASE_S
 
 
 @pytest.mark.nightly
