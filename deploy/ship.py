@@ -23,14 +23,13 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 EXECUTORS = (
-    *("numpy", "pandas", "protobuf", "pyarrow", "pydantic", "pyspark", "PyYAML"),
+    *("deltalake", "numpy", "pandas", "protobuf", "pyarrow", "pydantic", "pyspark", "PyYAML"),
     *("httpx", "pulsar-client"),  # if they are installed
 )
 """Distributions that executors import; those that they require are shipped, too."""
 
 DRIVERS = (
-    *("deltalake", "prometheus-client", "opentelemetry-sdk"),
-    *("opentelemetry-exporter-otlp-proto-http",),
+    *("prometheus-client", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
     *("kafka-python", "crc32c", "lz4", "python-snappy", "zstandard"),
 )
 """The same for drivers, beside what executors import."""

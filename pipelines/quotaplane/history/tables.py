@@ -397,7 +397,7 @@ def column_properties() -> dict[str, ColumnProperties]:
     Statistics have the smallest and the largest value; of payloads, these would be most of the
     file.
     """
-    from deltalake import ColumnProperties  # executors have none
+    from deltalake import ColumnProperties  # executors start sooner without it
 
     bytes_only = ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
     return dict.fromkeys(BYTES_COLUMNS, bytes_only)

@@ -375,7 +375,7 @@ def group_events(spark: SparkSession, history: History, shards: int) -> DataFram
     Raises:
         HistoryError: the table is gone, which was there when the job began to start.
     """
-    from quotaplane.history.store import table_uri  # executors have no deltalake
+    from quotaplane.history.store import table_uri  # executors start sooner without deltalake
 
     place = table_uri(history, "resource_groups")
     feed = spark.readStream.format("delta").option("readChangeFeed", "true")

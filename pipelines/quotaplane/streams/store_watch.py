@@ -23,7 +23,8 @@ from quotaplane.parsing.folders import local_folder
 from quotaplane.settings import History
 
 _PATIENT: Final = {
-    **{"max_retries": "200", "retry_timeout": "300s"},
+    "max_retries": "200",
+    "retry_timeout": "300s",
     "backoff_config.max_backoff": "2s",  # so it goes on soon after the store is back
 }
 _ONE_TRY: Final = {"max_retries": "0", "timeout": "5s", "connect_timeout": "5s"}
