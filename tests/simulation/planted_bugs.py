@@ -183,8 +183,8 @@ PLANTED: Final[dict[str, Planted]] = {
     # The operator keeps the state of the batch before.
     "state_not_saved": Planted(
         ShardOperator._run,
-        "elements = [(program.dump(state),)]",
-        "elements = [(program.dump(state) if blob is None else blob[0],)]",
+        "self._keep(state, now_ms,",
+        "self._keep(state if blob is None else program.load(blob[0]), now_ms,",
         first_seed=0,
     ),
     # A batch that runs again has another time.

@@ -24,7 +24,7 @@ from tests.histories import make_history
 from tests.job import environment
 from tests.unit.repo.pages import ROOT, documented_codes
 
-ELSEWHERE = {5, 7, 8, 9, 10, 11, 12, 13, 70, 141}
+ELSEWHERE = {5, 7, 8, 9, 10, 11, 12, 13, 14, 70, 141}
 CONF = ("--conf", "conf.yaml")
 
 
