@@ -22,8 +22,8 @@ from quotaplane.history.store import ensure_tables
 from quotaplane.model import DIMENSIONS
 from quotaplane.registry.table import put_groups
 from quotaplane.settings import Settings, load_settings
-from quotaplane.streams.job import run_stream_job
 from quotaplane.streams.quota.job import QuotaSpec
+from quotaplane.streams.run_job import run_stream_job
 from quotaplane.streams.session import build_session
 from quotaplane.transport import open_broker_link
 from quotaplane.wire.report_own import encode_report
