@@ -77,6 +77,7 @@ def disk_failure(text: str) -> str | None:
     return next((f"{os.strerror(number)}; {_ADVICE[number]}" for number in found), None)
 
 
+REFUSED_KEYS: Final = "the store refuses: see the keys in history.storage_options"
 _KEYS_REFUSED: Final = re.compile(
     "403 Forbidden|401 Unauthorized|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch"
 )
@@ -90,7 +91,7 @@ def with_advice(error: BaseException) -> str:
     the system log, check the disk, mount it again'
     """
     if _KEYS_REFUSED.search(str(error)):
-        return f"{one_line(error)}; the store refuses: see the keys in history.storage_options"
+        return f"{one_line(error)}; {REFUSED_KEYS}"
     number = disk_error(error)
     advice = _ADVICE.get(number) if number is not None else None
     return one_line(error) + (f"; {advice}" if advice else "")

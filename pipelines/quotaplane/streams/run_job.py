@@ -19,7 +19,7 @@ from quotaplane.streams.rehearsal import rehearse
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.standby import beating, wait_for_leadership
 from quotaplane.streams.status import JobStatus
-from quotaplane.streams.store_watch import watched_store
+from quotaplane.streams.store_watch import outlasting, watched_store
 from quotaplane.streams.stores import check_connectors, connect
 from quotaplane.transport.base import Transport
 
@@ -48,20 +48,23 @@ def run_stream_job(
     with ExitStack() as held, round_traces(spec.settings.tracing, spec.name) as traces:
         lines = JobLines(status)
         is_served = served(held, spec, lines, standby=standby)
-        transport = prepare(spec)
+        history = spec.settings.history
+        with outlasting(history, lines.warn):
+            transport = prepare(spec)
         # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
         # one-line message; a standby must not do it, as it writes. The log files of all jobs share
         # one folder and have different names.
         with (
             nullcontext() if standby else spec.beside(lines),
             speaking(spec.name, spec.settings.checkpoint, lines) as (log, end_if_asked),
-            watched_store(spec.settings.history, lines.conditions),
+            watched_store(history, lines.conditions),
+            outlasting(history, lines.warn),
         ):
             status.waits_for("spark")
             with own_signal_handlers():
                 spark = session(log)
-                connect(spark, spec.settings.history, places)
-            readers = warning_about_readers(spark, spec.settings.history.path)
+                connect(spark, history, places)
+            readers = warning_about_readers(spark, history.path)
             if readers is not None:
                 lines.warn(readers)
             end_if_asked()

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from quotaplane.streams.checkpoint import CheckpointFolder, Range, ranges_between
+from quotaplane.streams.shard_program import Output
 from quotaplane.transport.base import COLUMNS, Transport
 from quotaplane.wire.reasons import SKIPPED_BATCH, STALE
 
@@ -37,7 +38,7 @@ class SingleBatch(NamedTuple):
     """A batch that runs alone, with the offsets that Spark logged."""
 
     batch: int
-    letters: Sequence[tuple[str, bytes]] = ()
+    letters: Sequence[Output] = ()
     """Rows for the sink beside the operator's outputs, about the input left out."""
     without_input: bool = True
     done: str = ""

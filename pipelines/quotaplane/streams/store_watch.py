@@ -6,19 +6,22 @@ Spark and the deltalake package ask again without a word.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from deltalake.exceptions import DeltaError
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pydantic import SecretStr
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.agents.known_conditions import STORE
-from quotaplane.deltalog.error_text import with_advice
-from quotaplane.errors import HistoryError
-from quotaplane.history.store import storage_options
+from quotaplane.deltalog.error_text import REFUSED_KEYS, with_advice
+from quotaplane.errors import ConfigError, DeposedError, HistoryError
+from quotaplane.history.store import storage_options, table_uri
+from quotaplane.history.tables import ROUNDS
 from quotaplane.parsing.folders import local_folder
 from quotaplane.settings import History
 
@@ -27,6 +30,7 @@ _PATIENT: Final = {
     "retry_timeout": "300s",
     "backoff_config.max_backoff": "2s",  # so it goes on soon after the store is back
 }
+_PAUSE_S: Final = 2.0
 _ONE_TRY: Final = {"max_retries": "0", "timeout": "5s", "connect_timeout": "5s"}
 
 
@@ -81,3 +85,61 @@ def watched_store(
         yield
     finally:
         ended.set()
+
+
+def read_store(history: History) -> None:
+    """Read the log of a table: a store may answer, and yet have lost the nodes with its bytes.
+
+    Raises:
+        HistoryError: it can't be read.
+    """
+    options = {**(storage_options(history) or {}), **_ONE_TRY}
+    try:
+        DeltaTable(table_uri(history, ROUNDS.name), storage_options=options)
+    except TableNotFoundError:
+        return
+    except (DeltaError, OSError) as error:
+        raise HistoryError(f"history at {history.path}: {with_advice(error)}") from None
+
+
+@contextmanager
+def outlasting(
+    history: History,
+    say: Callable[[str], None],
+    *,
+    read: Callable[[History], None] = read_store,
+    pause: Callable[[float], object] = time.sleep,
+    at_most_s: float = 300.0,
+) -> Iterator[None]:
+    """Let a failure in this context come only when the store can be read again.
+
+    The next start would fail as well, within seconds, and YARN starts a job only a few times.
+    """
+    try:
+        yield
+    except (ConfigError, DeposedError):
+        raise
+    except Exception:
+        if local_folder(history.path) is None:
+            _wait_until_read(history, say, read, pause, at_most_s)
+        raise
+
+
+def _wait_until_read(
+    history: History,
+    say: Callable[[str], None],
+    read: Callable[[History], None],
+    pause: Callable[[float], object],
+    at_most_s: float,
+) -> None:
+    for attempt in range(round(at_most_s / _PAUSE_S)):
+        try:
+            read(history)
+        except HistoryError as error:
+            if REFUSED_KEYS in str(error):
+                return
+            if not attempt:
+                say(f"{error}; this process ends when it can be read, or after {at_most_s:g} s")
+        else:
+            return
+        pause(_PAUSE_S)
