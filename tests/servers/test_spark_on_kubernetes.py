@@ -120,5 +120,9 @@ def test_executors_are_pods_and_a_killed_one_is_replaced(
 
     rules = rendered.of("Role", "driver")["rules"]
     granted = {(verb, each["resources"][0]) for each in rules for verb in each["verbs"]}
-    assert {("create", "pods")} <= cluster.rights_used() <= granted
+    # At its end Spark deletes all of these with its label, of which it has made none. A refusal is
+    # a line in its log; the right would be one to delete the history's volume.
+    in_vain = {("deletecollection", kind) for kind in ("services", "persistentvolumeclaims")}
+    assert not in_vain & granted
+    assert {("create", "pods")} <= cluster.rights_used() <= granted | in_vain
     print(f"rights used: {sorted(cluster.rights_used())}")
