@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quotaplane.agents.conditions import Conditions
 from quotaplane.console.option_parser import OptionParser, whole_number
-from quotaplane.console.terminal import inform
+from quotaplane.console.terminal import inform, warn
 from quotaplane.errors import ConfigError
 from quotaplane.settings import load_settings
 from quotaplane.streams.quota.reshard import reshard_quota_job
 from quotaplane.streams.script import run_job
 from quotaplane.streams.session import build_session
+from quotaplane.streams.spark_log import open_log
+from quotaplane.streams.stores import check_connectors, connect
 
 
 def parser() -> OptionParser:
@@ -33,7 +36,13 @@ def main(argv: Sequence[str]) -> None:
     if args.shards < 1:
         raise ConfigError(f"--shards must be at least 1, not {args.shards}")
     to = args.to or f"{settings.checkpoint.rstrip('/')}-{args.shards}-shards"
-    spark = build_session("quotaplane reshard", log_level="error", security=settings.security)
+    places = settings.history.path, settings.checkpoint, to
+    check_connectors(places)
+    log = open_log("reshard", settings.checkpoint, Conditions(warn))
+    spark = build_session(
+        "quotaplane reshard", log_level="error", security=settings.security, log=log
+    )
+    connect(spark, settings.history, places)
     made = reshard_quota_job(spark, settings, args.shards, to)
     inform(
         f"checkpoint {to}: {args.shards} shards, epoch {made.epoch}. Set checkpoint: {to} and "
