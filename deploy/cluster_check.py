@@ -10,31 +10,36 @@ import json
 import runpy
 import sys
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 
 from quotaplane.console.command_output import exit_code_of
 from quotaplane.console.terminal import write_line
 from quotaplane.errors import ConfigError
-from quotaplane.settings import DeltaTransport, load_settings, variables_of
+from quotaplane.settings import DeltaTransport, as_written, load_settings
 
 
-def check_settings(settings_file: str) -> None:
-    """Check all that can be checked on this machine.
+def check_settings(settings_file: str) -> dict[str, str]:
+    """Check all that can be checked on this machine; returns the variables that are used.
 
     Raises:
         ConfigError: a key is wrong, or names a folder that each machine has for itself.
     """
     settings = load_settings(settings_file)
+    written, variables = as_written(settings_file)
     places = {"history.path": settings.history.path, "checkpoint": settings.checkpoint}
     if isinstance(settings.transport, DeltaTransport):
         places["transport.path"] = settings.transport.path
     for key, place in places.items():
-        if "://" not in place:
+        # Settings make a path of file://, so the words of the file are looked at.
+        words = reduce(lambda part, name: part.get(name, {}), key.split("."), written)
+        if "://" not in str(words or place):
             raise ConfigError(
                 f"{settings_file}: {key}: {place!r} is another folder on each machine, and the "
                 "driver may run on any: name a store (hdfs://..., s3a://...), or with file:// a "
                 "folder that all machines share"
             )
+    return variables
 
 
 def check_options(script: str, options: Sequence[str]) -> None:
@@ -47,10 +52,10 @@ def check_options(script: str, options: Sequence[str]) -> None:
 def main(settings_file: str, secrets_file: str, script: str, *options: str) -> None:
     """Check all; write the variables' values for no other user to read."""
     check_options(script, options)
-    check_settings(settings_file)
+    variables = check_settings(settings_file)
     if secrets_file:
         Path(secrets_file).touch(mode=0o600)
-        Path(secrets_file).write_text(json.dumps(variables_of(settings_file)), encoding="utf-8")
+        Path(secrets_file).write_text(json.dumps(variables), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ RUNTIME = ("spark", "kafka", "pulsar", "admin", "server")
 """Extras that the launcher always installs."""
 OTHERS = ("test", "tracing")
 OF_SPARK = ("pyspark==", "py4j==", "delta-spark==")
-"""What differs between versions of Spark."""
+"""The packages that differ between versions of Spark."""
 LEAST_PYTHON = "3.10"
 HEADER = """\
 # {what}

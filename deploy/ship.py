@@ -80,7 +80,7 @@ def installed(names: Iterable[str]) -> dict[str, Distribution]:
 
 
 def files_of(distributions: Iterable[Distribution]) -> Iterator[tuple[str, Path]]:
-    """What is shipped of distributions: names below site-packages, and the files."""
+    """The shipped files of distributions: names below site-packages, and paths."""
     for each in distributions:
         for file in each.files or ():
             name = str(file)

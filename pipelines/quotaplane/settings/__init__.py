@@ -329,15 +329,14 @@ def load_settings(path: str | Path) -> Settings:
     return parse_settings(*_read(path))
 
 
-def variables_of(path: str | Path) -> dict[str, str]:
-    """The environment variables that a settings file uses, with their values.
+def as_written(path: str | Path) -> tuple[Any, dict[str, str]]:
+    """The words of a settings file, with environment variables replaced; and these variables.
 
     Raises:
-        ConfigError: the file is no mapping of keys, or a variable is not set.
+        ConfigError: the file can't be read, or a variable is not set; keys are not checked.
     """
     used: dict[str, str] = {}
-    _expand(*_read(path), "", used)
-    return used
+    return _expand(*_read(path), "", used), used
 
 
 def _read(path: str | Path) -> tuple[object, str]:

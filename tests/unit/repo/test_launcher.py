@@ -420,6 +420,14 @@ def test_a_mistake_is_told_before_a_driver_is_sent_to_a_cluster(
         check(file, "", "--verbose")
 
 
+def test_a_folder_that_all_machines_share_is_named_with_its_scheme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SERVERS", "PASSWORD"):
+        monkeypatch.setenv(name, "x")
+    check(settings_file(tmp_path, "file:///shared/history"))
+
+
 def test_a_job_may_be_any_file(machine: Machine) -> None:
     (machine.folder / "my job.py").touch()
     answer = machine.run("my job.py", "--print-command", "a b")
