@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quotaplane.agents.conditions import Conditions
+from pyspark.sql import SparkSession
+
 from quotaplane.console.option_parser import OptionParser, whole_number
 from quotaplane.console.terminal import inform, warn
-from quotaplane.errors import ConfigError
 from quotaplane.settings import load_settings
-from quotaplane.streams.quota.reshard import reshard_quota_job
+from quotaplane.streams.quota.reshard import run_reshard
 from quotaplane.streams.script import run_job
 from quotaplane.streams.session import build_session
-from quotaplane.streams.spark_log import open_log
-from quotaplane.streams.stores import check_connectors, connect
+from quotaplane.streams.spark_log import SparkLog
 
 
 def parser() -> OptionParser:
@@ -33,17 +32,12 @@ def parser() -> OptionParser:
 def main(argv: Sequence[str]) -> None:
     args = parser().parse_args(argv)
     settings = load_settings(args.conf)
-    if args.shards < 1:
-        raise ConfigError(f"--shards must be at least 1, not {args.shards}")
-    to = args.to or f"{settings.checkpoint.rstrip('/')}-{args.shards}-shards"
-    places = settings.history.path, settings.checkpoint, to
-    check_connectors(places)
-    log = open_log("reshard", settings.checkpoint, Conditions(warn))
-    spark = build_session(
-        "quotaplane reshard", log_level="error", security=settings.security, log=log
-    )
-    connect(spark, settings.history, places)
-    made = reshard_quota_job(spark, settings, args.shards, to)
+
+    def session(log: SparkLog) -> SparkSession:
+        name = "quotaplane reshard"
+        return build_session(name, log_level="error", log=log, security=settings.security)
+
+    to, made = run_reshard(settings, args.shards, args.to, session, warn)
     inform(
         f"checkpoint {to}: {args.shards} shards, epoch {made.epoch}. Set checkpoint: {to} and "
         f"shards: {args.shards} in {args.conf}, and start the job; {settings.checkpoint} can be "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING
@@ -94,7 +94,7 @@ def _stand_by(
         lines.say("standby", text)
 
     def pause(seconds: float) -> None:
-        threading.Event().wait(seconds)
+        time.sleep(seconds)
         end_if_asked()
 
     def warm() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from deltalake import DeltaTable
@@ -51,9 +51,25 @@ def ask_store(history: History) -> None:
     Raises:
         HistoryError: it is not, or refuses.
     """
-    options = {**(storage_options(history) or {}), **_ONE_TRY}
-    try:
+    with _one_try(history) as options:
         DeltaStorageHandler(history.path, options).get_file_info(["quotaplane"])
+
+
+def read_store(history: History) -> None:
+    """Read the log of a table: a store may answer, and yet have lost the nodes with its bytes.
+
+    Raises:
+        HistoryError: it can't be read.
+    """
+    with _one_try(history) as options, suppress(TableNotFoundError):
+        DeltaTable(table_uri(history, ROUNDS.name), storage_options=options)
+
+
+@contextmanager
+def _one_try(history: History) -> Iterator[dict[str, str]]:
+    """Options with which a request is made once, and its errors as ours."""
+    try:
+        yield {**(storage_options(history) or {}), **_ONE_TRY}
     except (DeltaError, OSError) as error:
         raise HistoryError(f"history at {history.path}: {with_advice(error)}") from None
 
@@ -85,21 +101,6 @@ def watched_store(
         yield
     finally:
         ended.set()
-
-
-def read_store(history: History) -> None:
-    """Read the log of a table: a store may answer, and yet have lost the nodes with its bytes.
-
-    Raises:
-        HistoryError: it can't be read.
-    """
-    options = {**(storage_options(history) or {}), **_ONE_TRY}
-    try:
-        DeltaTable(table_uri(history, ROUNDS.name), storage_options=options)
-    except TableNotFoundError:
-        return
-    except (DeltaError, OSError) as error:
-        raise HistoryError(f"history at {history.path}: {with_advice(error)}") from None
 
 
 @contextmanager

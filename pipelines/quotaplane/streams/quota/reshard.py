@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from quotaplane.agents.conditions import Conditions
+from quotaplane.errors import ConfigError
 from quotaplane.history.commits import optimistically
 from quotaplane.history.tables import LEASES
 from quotaplane.quota.config import OWN_SINCE
@@ -14,9 +16,34 @@ from quotaplane.settings import Settings
 from quotaplane.streams.checkpoint import Checkpoint
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.resharded_folder import reshard
+from quotaplane.streams.spark_log import SparkLog, open_log
+from quotaplane.streams.stores import check_connectors, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def run_reshard(
+    settings: Settings,
+    shards: int,
+    to: str | None,
+    session: Callable[[SparkLog], SparkSession],
+    warn: Callable[[str], None],
+) -> tuple[str, Checkpoint]:
+    """Start Spark, and make the checkpoint ``to``; returns it. None: beside that of the settings.
+
+    Raises:
+        ConfigError: as ``reshard_quota_job``, or there can't be so many shards.
+        HistoryError: the history, or a state, can't be read.
+    """
+    if shards < 1:
+        raise ConfigError(f"--shards must be at least 1, not {shards}")
+    to = to or f"{settings.checkpoint.rstrip('/')}-{shards}-shards"
+    places = settings.history.path, settings.checkpoint, to
+    check_connectors(places)
+    spark = session(open_log("reshard", settings.checkpoint, Conditions(warn)))
+    connect(spark, settings.history, places)
+    return to, reshard_quota_job(spark, settings, shards, to)
 
 
 def reshard_quota_job(spark: SparkSession, settings: Settings, shards: int, to: str) -> Checkpoint:
