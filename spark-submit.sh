@@ -49,7 +49,9 @@ with a job:
 environment: JAVA_HOME (Java 17 or 21), QUOTAPLANE_PYTHON (3.10 to 3.13, for .venv),
   QUOTAPLANE_LOG_LEVEL (of Spark), QUOTAPLANE_LOG_DIR (where jobs keep Spark's log;
   by default beside the checkpoint), QUOTAPLANE_UMASK (of files that jobs create; 077: private; 027: the
-  group may read), QUOTAPLANE_IVY_SETTINGS (an ivysettings.xml: own mirrors)
+  group may read), QUOTAPLANE_IVY_SETTINGS (an ivysettings.xml: own mirrors),
+  QUOTAPLANE_EXECUTORS (installed: executors have this folder and Spark, as those in its image do: nothing
+  is shipped to them)
 END
 }
 
@@ -173,15 +175,22 @@ case $master in
       spark=(--properties-file "$properties" ${spark[@]+"${spark[@]}"})
     fi ;;
   *)
-    jars=$VENV/jars/*.jar${jars:+,$jars}
-    shipped=(quotaplane.zip environment.tar.gz driver.tar.gz)
-    if [[ $action != print ]]; then
-      packed=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$PACKAGES" "$VENV" "$CACHE/ship")
-      IFS=$'\n' read -r -d '' -a shipped <<<"$packed" || true
+    if [[ -n ${QUOTAPLANE_EXECUTORS:-} ]]; then
+      [[ $QUOTAPLANE_EXECUTORS == installed && $mode == client ]] ||
+        die "QUOTAPLANE_EXECUTORS: only 'installed' is possible, and only in client mode"
+      jars=$(printf ',local:%s' "$VENV"/jars/*.jar)${jars:+,$jars} jars=${jars#,}
+      spark+=(--conf "spark.executorEnv.PYTHONPATH=$PACKAGES")
+    else
+      jars=$VENV/jars/*.jar${jars:+,$jars}
+      shipped=(quotaplane.zip environment.tar.gz driver.tar.gz)
+      if [[ $action != print ]]; then
+        packed=$("$VENV/bin/python" "$ROOT/deploy/ship.py" "$PACKAGES" "$VENV" "$CACHE/ship")
+        IFS=$'\n' read -r -d '' -a shipped <<<"$packed" || true
+      fi
+      pyfiles=$(join "$pyfiles" "${shipped[0]}") archives=$(join "$archives" "${shipped[1]}#environment")
+      # The daemon starts before Spark adds the package to sys.path, hence PYTHONPATH.
+      spark+=(--conf spark.executorEnv.PYTHONPATH=quotaplane.zip)
     fi
-    pyfiles=$(join "$pyfiles" "${shipped[0]}") archives=$(join "$archives" "${shipped[1]}#environment")
-    # The daemon starts before Spark adds the package to sys.path, hence PYTHONPATH.
-    spark+=(--conf spark.executorEnv.PYTHONPATH=quotaplane.zip)
     if [[ $mode == cluster ]]; then
       unset PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH
       spark+=(--conf spark.pyspark.python=./environment/bin/python)

@@ -28,6 +28,7 @@ DRIVER: Final = f"{NAME}-quota-0"
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesDouble]:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("QUOTAPLANE_EXECUTORS", "installed")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     folder = tmp_path / "pods"
     folder.mkdir()
@@ -104,6 +105,8 @@ def test_executors_are_pods_and_a_killed_one_is_replaced(
             assert pod["metadata"]["ownerReferences"][0]["name"] == DRIVER
             mounts = {each["mountPath"] for each in container["volumeMounts"]}
             assert {"/var/lib/quotaplane", "/tmp"} <= mounts
+        shipped = {file.name for file in (tmp_path / "pods").rglob("*")}
+        assert "quotaplane.zip" not in shipped, "the image has it"
 
         killed = min(before)
         os.kill(cluster.pid(killed), signal.SIGKILL)

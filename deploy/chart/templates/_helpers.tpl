@@ -85,6 +85,7 @@ spec:
         # beside the checkpoint two jobs would write one file
         - {name: QUOTAPLANE_LOG_DIR, value: /tmp/logs}
         {{- if .makesPods }}
+        - {name: QUOTAPLANE_EXECUTORS, value: installed}
         - name: POD_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
         - name: POD_IP

@@ -334,6 +334,20 @@ def test_a_cluster_is_sent_the_package_and_its_environment(machine: Machine) -> 
     assert "SPARK_LOCAL_IP" not in answer.variables
 
 
+def test_executors_that_have_this_folder_are_sent_nothing_of_it(machine: Machine) -> None:
+    job = ("quota", "--master", "k8s://https://h:6443", "--jars", "mine.jar", "--print-command")
+    spark = machine.run(*job, QUOTAPLANE_EXECUTORS="installed").spark
+    assert not {"--py-files", "--archives"} & {*spark}
+    *own, mine = spark[spark.index("--jars") + 1].split(",")
+    assert own
+    assert all(jar.startswith(f"local:{ROOT}/.venv/jars/") for jar in own)
+    assert mine == "mine.jar"
+    assert f"spark.executorEnv.PYTHONPATH={ROOT}/pipelines" in spark
+    assert "only 'installed'" in machine.refused(*job, QUOTAPLANE_EXECUTORS="yes")
+    in_cluster = (*job, "--deploy-mode", "cluster")
+    assert "client mode" in machine.refused(*in_cluster, QUOTAPLANE_EXECUTORS="installed")
+
+
 def test_in_cluster_mode_spark_starts_the_job(machine: Machine) -> None:
     answer = machine.run(
         *("quota", "--master", "yarn", "--deploy-mode", "cluster", "--files", "ca.pem"),
