@@ -21,7 +21,7 @@ from quotaplane.query.answer import distinct_names
 from quotaplane.query.audit import list_audits, load_audit
 from quotaplane.query.duckdb_engine import DuckDBEngine
 from quotaplane.query.spark_engine import ask, collected, register_views
-from quotaplane.query.sql_text import with_times
+from quotaplane.query.sql_text import with_literals
 from quotaplane.settings import History
 from tests.examples import in_nightly
 from tests.unit.query.audit_cases import BY_HAND, Built, Case, equal, given, used, write
@@ -81,7 +81,7 @@ def test_spark_accepts_all_queries(spark: SparkSession, history: History) -> Non
     queries |= {question.text: (question.sql, {}) for question in questions()}
     with DuckDBEngine(history) as engine:
         for name, (sql, values) in queries.items():
-            found = spark.sql(with_times(sql, times), args=values)
+            found = spark.sql(with_literals(sql, {**values, **times}))
             assert distinct_names(found.columns) == engine.ask(sql, values, **times).columns, name
 
 

@@ -13,7 +13,7 @@ from quotaplane.parsing.folders import spark_uri
 from quotaplane.query.answer import Answer, distinct_names
 from quotaplane.query.group_feed import GroupFeed
 from quotaplane.query.sql_functions import FUNCTIONS
-from quotaplane.query.sql_text import parameters_in, with_times
+from quotaplane.query.sql_text import with_literals
 from quotaplane.query.views import BEGINNING, seen_by, sources_of
 from quotaplane.settings import History
 
@@ -25,7 +25,7 @@ def ask(
     spark: SparkSession,
     history: History,
     sql: str,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, float] | None = None,
     *,
     since: datetime = BEGINNING,
     until: datetime | None = None,
@@ -37,9 +37,7 @@ def ask(
     """
     register_views(spark, history, sql, since=since, until=until)
     times = {"since": since, "until": until or datetime.now(timezone.utc)}
-    wanted = parameters_in(sql) - times.keys()
-    values = {name: value for name, value in (parameters or {}).items() if name in wanted}
-    return spark.sql(with_times(sql, times), args=values)
+    return spark.sql(with_literals(sql, {**(parameters or {}), **times}))
 
 
 def register_views(

@@ -91,18 +91,23 @@ def to_duckdb(sql: str) -> str:
     return "".join(written)
 
 
-def with_times(sql: str, times: Mapping[str, datetime]) -> str:
-    """Replace parameters that are times by literals, which no time zone of a session changes.
+def with_literals(sql: str, values: Mapping[str, datetime | float]) -> str:
+    """Replace parameters by literals: Spark binds not all of them, and times by a session's zone.
 
-    >>> with_times("WHERE a > :since", {"since": datetime(2026, 3, 1, tzinfo=timezone.utc)})
+    >>> with_literals("WHERE a > :since", {"since": datetime(2026, 3, 1, tzinfo=timezone.utc)})
     "WHERE a > TIMESTAMP '2026-03-01T00:00:00+00:00'"
+    >>> with_literals("WHERE a > :over * b", {"over": 0.1})
+    "WHERE a > CAST('0.1' AS DOUBLE) * b"
     """
 
     def written(token: _Token) -> str:
         name = token.text[1:]
-        if token.kind != "parameter" or name not in times:
+        if token.kind != "parameter" or name not in values:
             return token.text
-        return f"TIMESTAMP '{times[name].astimezone(timezone.utc).isoformat()}'"
+        value = values[name]
+        if isinstance(value, datetime):
+            return f"TIMESTAMP '{value.astimezone(timezone.utc).isoformat()}'"
+        return f"CAST('{float(value)!r}' AS DOUBLE)"
 
     return "".join(map(written, _tokens(sql)))
 

@@ -26,7 +26,7 @@ from quotaplane.model import (
     THROTTLED_COLUMNS,
 )
 from quotaplane.query.group_feed import FEEDS
-from quotaplane.query.sql_text import identifiers_in, with_times
+from quotaplane.query.sql_text import identifiers_in, with_literals
 
 BEGINNING: Final = datetime(1970, 1, 2, tzinfo=timezone.utc)
 """Earlier than any history."""
@@ -157,7 +157,7 @@ class View:
 
     def since(self, since: datetime) -> str:
         """The SQL of the view for questions about the time ``since``."""
-        return with_times(self.sql, {"usage_since": usage_since(since)})
+        return with_literals(self.sql, {"usage_since": usage_since(since)})
 
 
 VIEWS: Final[Mapping[str, View]] = {
@@ -233,7 +233,7 @@ def seen_by(until: datetime, table: str) -> str:
     A report may be recorded long after it was published.
     """
     at = "least(round_at, published_at)" if table == USAGE.name else "round_at"
-    return with_times(f"{at} <= :until", {"until": until})
+    return with_literals(f"{at} <= :until", {"until": until})
 
 
 def usage_since(since: datetime) -> datetime:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotaplane.query.sql_text import identifiers_in, parameters_in, to_duckdb, with_times
+from quotaplane.query.sql_text import identifiers_in, parameters_in, to_duckdb, with_literals
 
 
 def test_names_are_those_outside_of_comments_and_strings() -> None:
@@ -48,6 +48,6 @@ def test_any_text_is_read_and_only_what_differs_is_changed(sql: str) -> None:
 
 def test_times_are_written_as_utc() -> None:
     noon = datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2)))
-    sql = with_times("WHERE a >= :since AND b < :since_then AND c = ':since'", {"since": noon})
+    sql = with_literals("WHERE a >= :since AND b < :since_then AND c = ':since'", {"since": noon})
     literal = "TIMESTAMP '2026-03-01T10:00:00+00:00'"
     assert sql == f"WHERE a >= {literal} AND b < :since_then AND c = ':since'"
