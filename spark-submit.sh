@@ -160,6 +160,8 @@ export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1} MALLOC_MMAP_THRE
 export MALLOC_TRIM_THRESHOLD_=2147483648 MALLOC_TOP_PAD_=67108864 ARROW_DEFAULT_MEMORY_POOL=system
 # numpy starts no threads for matrices, which no job has
 export OPENBLAS_NUM_THREADS=1
+# deltalake's warnings, one for each request that it makes again, would be among the job's own lines
+export RUST_LOG=${RUST_LOG:-error}
 export SPARK_HOME=$VENV/spark SPARK_CONF_DIR=$ROOT/conf PATH=$VENV/bin:$PATH
 export PYSPARK_PYTHON=$VENV/bin/python PYSPARK_DRIVER_PYTHON=$VENV/bin/python
 case $master in

@@ -14,6 +14,8 @@ DOCTOR: Final = "run `quotaplane doctor`, which says what is lost and how to men
 _COLOR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE: Final = "↳"
 """Sign before each cause of an error; there is one a line, the operating system's is the last."""
+_NODES: Final = re.compile(r": \[DatanodeInfoProto .*")
+"""All that HDFS knows of the nodes that failed, 500 characters for each."""
 
 
 def one_line(error: BaseException) -> str:
@@ -23,6 +25,8 @@ def one_line(error: BaseException) -> str:
     'Generic error: Unable to open /a: Disk full'
     >>> one_line(ValueError("No such table\nstack backtrace:\n  0: main"))
     'No such table'
+    >>> one_line(ValueError("All DataNodes failed: [DatanodeInfoProto { id: 7 }]"))
+    'All DataNodes failed'
     >>> one_line(ValueError())
     'ValueError'
     """
@@ -31,7 +35,7 @@ def one_line(error: BaseException) -> str:
     )
     causes = takewhile(lambda line: line.startswith(_CAUSE), others)
     parts = (first, *(cause.removeprefix(_CAUSE).strip() for cause in causes))
-    return ": ".join(filter(None, parts)) or type(error).__name__
+    return _NODES.sub("", ": ".join(filter(None, parts))) or type(error).__name__
 
 
 _ADVICE: Final = {

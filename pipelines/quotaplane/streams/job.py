@@ -26,6 +26,7 @@ from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.batch_inputs import hand_inputs
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
 from quotaplane.streams.job_lines import JobLines
+from quotaplane.streams.job_places import patient
 from quotaplane.streams.lifecycle import RunningQuery
 from quotaplane.streams.operator import operate
 from quotaplane.streams.shard_program import Batch, Output, ShardProgram
@@ -39,7 +40,6 @@ from quotaplane.streams.skipped_batches import (
     skipped_batch,
 )
 from quotaplane.streams.status import JobStatus
-from quotaplane.streams.store_watch import patient
 from quotaplane.streams.task_files import TaskFiles
 from quotaplane.streams.whole_groups import refuse_damaged_groups
 from quotaplane.transport.base import Transport

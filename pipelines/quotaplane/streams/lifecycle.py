@@ -18,7 +18,7 @@ from quotaplane.streams.batch_attempts import KILLED, BatchAttempts
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.operator import OUTPUT_SCHEMA
 from quotaplane.streams.progress import note_disks, note_progress
-from quotaplane.streams.query_failures import known_failure, root_cause
+from quotaplane.streams.query_failures import known_failure, root_cause, text_of
 from quotaplane.streams.skipped_batches import SingleBatch
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class RunningQuery:
                 return True
             return bool(self.query.awaitTermination(timeout_s))  # type: ignore[arg-type]
         except Exception as error:
-            known = self._failure or known_failure(f"{error}\n{getattr(error, '_stackTrace', '')}")
+            known = self._failure or known_failure(text_of(error))
             if known is not None:
                 raise known from None
             raise
@@ -189,15 +189,26 @@ def _of_batch(sink: Sink, alone: SingleBatch) -> Sink:
     return end_batch
 
 
+Outlast = Callable[[Exception, Callable[[], object]], bool]
+"""Gets a failure, and whether the job is to end; see ``JobPlaces.outlast``."""
+
+
+def _nothing_to_outlast(error: Exception, stopped: Callable[[], object]) -> bool:
+    return False
+
+
 def run_until_stopped(
-    start: Callable[[int | None], RunningQuery], skip_batch: int | None = None
+    start: Callable[[int | None], RunningQuery],
+    skip_batch: int | None = None,
+    outlast: Outlast = _nothing_to_outlast,
 ) -> str:
     """Run a job until SIGTERM or Ctrl-C, after which the current batch may end; returns why it
     ended.
 
     ``start`` starts the job; its argument is the batch that is to be skipped, or None. It is called
     again after each batch that ran alone, when this host's clock was set back, when a full disk
-    ended it but had a reserve, and when Python started too slowly for Spark.
+    ended it but had a reserve, when Python started too slowly for Spark, and when ``outlast`` says
+    that the store of the history or checkpoint was away.
 
     Raises:
         FailedBatchError: a batch failed too often and is not run again.
@@ -215,58 +226,85 @@ def run_until_stopped(
             )
         signals.append(signal.Signals(number).name)
 
+    def stopped() -> bool:
+        return bool(signals)
+
     slow_starts = 0
     job = start(skip_batch)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     while True:
         try:
-            _run(job, signals)
+            if not _run(job, stopped, outlast) or stopped():
+                break
+            slow_starts = 0
         except SlowPythonError as error:
             slow_starts += 1
             # The next start of this process may not let a noted batch run alone, unread: a new
             # process does.
-            if signals or job.alone is not None or slow_starts == _SLOW_STARTS:
+            if stopped() or job.alone is not None or slow_starts == _SLOW_STARTS:
                 raise
             job.lines.warn(f"{error}; the query starts again")
         except QuotaplaneError as error:
             history = job.reserve_of
-            if signals or history is None:
+            if stopped() or history is None:
                 raise
             if not release_reserve(history, OF_JOBS, error, job.lines.warn):
                 raise
-        else:
-            if signals or (job.alone is None and not job.begin_anew):
-                break
-            if job.alone is not None and job.alone.done:
-                job.lines.warn(job.alone.done)
-            slow_starts = 0
-        job = start(None)
+        again = _started_again(start, stopped, outlast)
+        if again is None:
+            break
+        job = again
     return f"stopped by {signals[0]}" if signals else "Spark ended the query"
 
 
-def _run(job: RunningQuery, signals: list[str]) -> None:
+def _started_again(
+    start: Callable[[int | None], RunningQuery], stopped: Callable[[], bool], outlast: Outlast
+) -> RunningQuery | None:
+    """The query, started; None: the job was stopped meanwhile."""
+    while not stopped():
+        try:
+            return start(None)
+        except DeposedError:
+            raise
+        except Exception as error:
+            if not outlast(error, stopped):
+                raise
+    return None
+
+
+def _run(job: RunningQuery, stopped: Callable[[], bool], outlast: Outlast) -> bool:
+    """Run a query until it ends or the job is stopped; True: it is to start again."""
     try:
         try:
-            while not (signals or job.begin_anew) and not job.wait(timeout_s=0.5):
+            while not (stopped() or job.begin_anew) and not job.wait(timeout_s=0.5):
                 job.note_progress()
                 job.look_at_clock()
         finally:
             job.stop()
     except DeposedError:
         raise  # the checkpoint may be the other process's by now: write nothing there
-    except QuotaplaneError:
-        _end_if_deposed(job)
-        job.attempts.excuse()
-        raise
     except Exception as error:
+        # First, as all that follows uses the store.
+        was_away = not _jvm_is_gone(error) and outlast(error, stopped)
+        if was_away and stopped():
+            return False
         # Spark also fails if another process wrote into the checkpoint: then that is the cause.
         _end_if_deposed(job)
+        if isinstance(error, QuotaplaneError) or was_away:
+            job.attempts.excuse()
+            if was_away and job.alone is None:  # else as with Python's slow starts
+                job.lines.warn(f"{root_cause(text_of(error))}; the query starts again")
+                return True
+            raise
         # A signal to the whole process group (systemd, a shell's timeout) also stops Spark. The
         # next start runs its batch again, so Spark's complaint is no error.
-        if not signals:
+        if not stopped():
             raise _failure(job.attempts, error) from None
     job.attempts.excuse()
+    if job.alone is not None and job.alone.done and not stopped():
+        job.lines.warn(job.alone.done)
+    return job.alone is not None or job.begin_anew
 
 
 def _end_if_deposed(job: RunningQuery) -> None:
@@ -278,11 +316,13 @@ def _end_if_deposed(job: RunningQuery) -> None:
         return  # that the history can't be read now is not why the job fails
 
 
+def _jvm_is_gone(error: Exception) -> bool:
+    return isinstance(error, (Py4JError, ConnectionError)) and not isinstance(error, Py4JJavaError)
+
+
 def _failure(attempts: BatchAttempts, error: Exception) -> Exception:
     """The exception to raise for an error that may be caused by the batch."""
-    jvm_is_gone = isinstance(error, (Py4JError, ConnectionError)) and not isinstance(
-        error, Py4JJavaError
-    )
+    jvm_is_gone = _jvm_is_gone(error)
     refusal = attempts.failed(KILLED if jvm_is_gone else root_cause(str(error)))
     if refusal is not None:
         return refusal

@@ -83,6 +83,11 @@ def known_failure(text: str) -> QuotaplaneError | None:
     return None
 
 
+def text_of(error: Exception) -> str:
+    """The text of an error, and Spark's stack trace, which has the causes."""
+    return f"{error}\n{getattr(error, '_stackTrace', '')}"
+
+
 def root_cause(text: str) -> str:
     r"""The most telling line of Spark's message about a failure.
 

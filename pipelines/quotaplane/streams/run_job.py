@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 from quotaplane.errors import ConfigError, DeposedError, SucceededError
 from quotaplane.metrics.traces import RoundTraces, round_traces
 from quotaplane.streams.checkpoint import CheckpointFolder
-from quotaplane.streams.hdfs_rights import warning_about_readers
 from quotaplane.streams.job import JobSpec, StreamJob, prepare
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import own_signal_handlers, speaking
+from quotaplane.streams.job_places import JobPlaces
 from quotaplane.streams.lifecycle import run_until_stopped
 from quotaplane.streams.rehearsal import rehearse
 from quotaplane.streams.spark_log import SparkLog
 from quotaplane.streams.standby import beating, wait_for_leadership
 from quotaplane.streams.status import JobStatus
-from quotaplane.streams.store_watch import outlasting, watched_store
-from quotaplane.streams.stores import check_connectors, connect
 from quotaplane.transport.base import Transport
 
 if TYPE_CHECKING:
@@ -42,40 +40,35 @@ def run_stream_job(
         SucceededError: a job with ``standby`` was deposed.
         QuotaplaneError: why the job failed.
     """
-    places = spec.settings.history.path, spec.checkpoint
-    check_connectors(places)
     status = spec.status()
+    lines = JobLines(status)
+    places = JobPlaces(spec.settings.history, spec.checkpoint, lines)
     with ExitStack() as held, round_traces(spec.settings.tracing, spec.name) as traces:
-        lines = JobLines(status)
         is_served = served(held, spec, lines, standby=standby)
-        history = spec.settings.history
-        with outlasting(history, lines.warn):
-            transport = prepare(spec)
+        places.wait()
+        transport = prepare(spec)
         # ``beside`` is first, as it can fail within seconds (access rights in the cluster) with a
         # one-line message; a standby must not do it, as it writes. The log files of all jobs share
         # one folder and have different names.
         with (
             nullcontext() if standby else spec.beside(lines),
             speaking(spec.name, spec.settings.checkpoint, lines) as (log, end_if_asked),
-            watched_store(history, lines.conditions),
-            outlasting(history, lines.warn),
+            places.watched(),
         ):
-            status.waits_for("spark")
-            with own_signal_handlers():
-                spark = session(log)
-                connect(spark, history, places)
-            readers = warning_about_readers(spark, history.path)
-            if readers is not None:
-                lines.warn(readers)
-            end_if_asked()
-            folder = CheckpointFolder(spark, spec.checkpoint)
-            if standby:
-                _stand_by(spark, spec, folder, lines, end_if_asked)
-                is_served = is_served or served(held, spec, lines, standby=True)
+            with places.outlasting():
+                status.waits_for("spark")
+                with own_signal_handlers():
+                    spark = session(log)
+                    places.connect(spark)
+                end_if_asked()
+                folder = CheckpointFolder(spark, spec.checkpoint)
+                if standby:
+                    _stand_by(spark, spec, folder, lines, end_if_asked)
+                    is_served = is_served or served(held, spec, lines, standby=True)
             try:
                 with beating(folder), spec.beside(lines) if standby else nullcontext():
                     job = _Starts(spark, spec, transport, lines, traces, end_if_asked)
-                    lines.end(run_until_stopped(job.start, skip_batch))
+                    lines.end(run_until_stopped(job.start, skip_batch, places.outlast))
             except DeposedError as error:
                 raise (SucceededError(str(error)) if standby else error) from None
 

@@ -90,6 +90,12 @@ class JobStatus:
         self._rounds = Durations(ROUND_SECONDS.buckets)
         self._stages: dict[str, Durations] = {}
 
+    @property
+    def rounds(self) -> int:
+        """Rounds done since the start."""
+        with self._lock:
+            return self._total.rounds
+
     def waits_for(self, what: str) -> None:
         """Record what the start waits for; one word, for the status lines until the first round."""
         with self._lock:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from py4j.protocol import Py4JJavaError
 
 from quotaplane.errors import ConfigError
+from quotaplane.files import umask_of_hadoop
 from quotaplane.history.store import storage_options
 from quotaplane.parsing.folders import local_folder, spark_uri
 from quotaplane.settings import History
@@ -189,3 +190,37 @@ def _scheme(place: str) -> str:
 
 def _missing(place: str, connector: _Connector) -> ConfigError:
     return ConfigError(f"{place}: Spark lacks the connector of this store: {connector.remedy}")
+
+
+def others_may_read(rights: Sequence[str]) -> bool:
+    """Whether users that are neither owner nor group can read a folder.
+
+    ``rights`` are those of the folder and of all above it, as ``rwxr-x---``.
+
+    >>> others_may_read(["rwxr-xr-x", "rwxr-xr-x"])
+    True
+    >>> others_may_read(["rwxr-xr-x", "rwx------", "rwxr-xr-x"])
+    False
+    """
+    return all(each[8] in "xt" for each in rights) and rights[0][6] == "r"
+
+
+def warning_about_readers(spark: SparkSession, place: str) -> str | None:
+    """The warning if a folder on HDFS should be private and is not; else None.
+
+    Files of the history are written without Hadoop's Java, which alone follows our umask: they get
+    HDFS's usual rights, so a folder above them must be private.
+    """
+    (umask,) = umask_of_hadoop().values()
+    if not place.startswith(("hdfs://", "viewfs://")) or not int(umask, 8) & 0o4:
+        return None
+    hadoop = spark.sparkContext._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
+    path = hadoop.Path(place)
+    files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    rights = []
+    while path is not None:
+        rights.append(str(files.getFileStatus(path).getPermission().toString()))
+        path = path.getParent()
+    if not others_may_read(rights):
+        return None
+    return f"all users of this HDFS can read the history ({rights[0]}): hdfs dfs -chmod 700 {place}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quotaplane.streams.hdfs_rights import warning_about_readers
+from quotaplane.streams.stores import warning_about_readers
 
 
 class HadoopPath:

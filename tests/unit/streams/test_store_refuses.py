@@ -12,7 +12,7 @@ import pytest
 from quotaplane.errors import HistoryError
 from quotaplane.history.store import has_table, require_history
 from quotaplane.settings import History
-from quotaplane.streams.store_watch import ask_store
+from quotaplane.streams.job_places import ask_store
 
 
 @contextmanager

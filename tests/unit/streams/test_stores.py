@@ -1,15 +1,13 @@
-"""Stores as Spark reaches them: URIs, Hadoop's options, connectors; and that one is away."""
+"""Stores as Spark reaches them: URIs, Hadoop's options, connectors."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quotaplane.agents.conditions import Conditions
-from quotaplane.errors import ConfigError, HistoryError
+from quotaplane.errors import ConfigError
 from quotaplane.history.store import table_uri
 from quotaplane.parsing.folders import spark_uri
 from quotaplane.query.spark_engine import register_views
@@ -18,7 +16,6 @@ from quotaplane.settings import DeltaTransport, History
 from quotaplane.streams.batch_attempts import BatchAttempts
 from quotaplane.streams.checkpoint import CheckpointFolder
 from quotaplane.streams.sources import group_events
-from quotaplane.streams.store_watch import watched_store
 from quotaplane.streams.stores import check_connectors, hadoop_options
 from quotaplane.transport import open_transport
 
@@ -169,29 +166,3 @@ def test_a_missing_connector_is_told_before_spark_starts(tmp_path: Path) -> None
     check_connectors(places, {})
     (jars / "hadoop-aws-3.4.1.jar").touch()
     check_connectors(places, launched)
-
-
-def test_a_job_says_that_its_store_is_away_and_is_back() -> None:
-    said: list[str] = []
-    answers = iter(["Connection refused", "Connection refused", ""])
-    done = threading.Event()
-
-    def ask(_: History) -> None:
-        wrong = next(answers, None)
-        if wrong is None:
-            done.set()
-        elif wrong:
-            raise HistoryError(wrong)
-
-    conditions = Conditions(said.append)
-    with watched_store(History(path="s3://b/h"), conditions, ask=ask, every_s=0.001):
-        assert done.wait(30)
-    assert said[0] == "store: Connection refused; retrying"
-    assert said[1].startswith("store: over after")
-    assert conditions.failures["store"] == 2
-
-
-def test_a_local_disk_is_not_asked(tmp_path: Path) -> None:
-    before = threading.active_count()
-    with watched_store(History(path=str(tmp_path)), Conditions(print)):
-        assert threading.active_count() == before
