@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
 
-from quotaplane.wire.limits import decode_limits
-from quotaplane.wire.signatures import SigningKeys
-from tests.job import report_of
-from tests.servers.chart_tools import render
-from tests.servers.kafka_server import KafkaServer
+from quotaplane.settings import load_settings
+from tests.job import write_conf
+from tests.servers.chart_tools import NAME, render
+from tests.servers.kafka_server import VERSION, KafkaServer
+from tests.servers.outages import Outages
 from tests.servers.podman import IMAGE, Podman, as_pod, missing
+from tests.servers.reporting_brokers import SECTIONS, ReportingBrokers
 from tests.servers.tools import free_ports
-from tests.waiting import meanwhile, wait_until
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.nightly,
@@ -29,11 +28,9 @@ pytestmark = [
 ]
 
 LIMITS_KEY: Final = uuid.uuid4().hex * 2
-LEASE_S: Final = 120.0
 JOB: Final = "quotaplane-quota-0"
 CONTAINER: Final = f"{JOB}-quota"
 SETTINGS: Final = "/etc/quotaplane/settings.yaml"
-WANTED: Final = {"a": 80.0, "b": 80.0, "c": 80.0}
 
 
 @pytest.fixture(scope="module")
@@ -41,47 +38,6 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     with Podman(tmp_path_factory.mktemp("podman")) as podman:
         podman.make_image()
         yield podman
-
-
-class Brokers:
-    """Brokers that want more than their group's quota, and verify each limits message."""
-
-    def __init__(self, server: KafkaServer, reports: str, limits: str) -> None:
-        self.limits: dict[str, float] = {}
-        self.longest_gap_s = 0.0
-        self._heard: dict[str, float] = {}
-        self._keys = SigningKeys({"k1": LIMITS_KEY})
-        self._reports, self._sent = reports, int(time.time())
-        self._producer = KafkaProducer(bootstrap_servers=server.bootstrap_servers)
-        self._consumer = KafkaConsumer(
-            limits,
-            bootstrap_servers=server.bootstrap_servers,
-            auto_offset_reset="earliest",
-            consumer_timeout_ms=200,
-        )
-
-    def run(self, over: threading.Event) -> None:
-        """Report once a second, and listen, until it is over."""
-        while not over.wait(1.0):
-            self._sent += 1
-            for broker, wanted in WANTED.items():
-                used = min(wanted, self.limits.get(broker, wanted))
-                report = report_of(broker, used, group="tenant/ns", sequence=self._sent)
-                self._producer.send(self._reports, report, key=broker.encode())
-            self._producer.flush()
-            for message in self._consumer:
-                self._hear(message.value)
-
-    def _hear(self, value: bytes) -> None:
-        update, now_s = decode_limits(self._keys.verify(value)), time.monotonic()
-        gap_s = now_s - self._heard.get(update.broker, now_s)
-        self.longest_gap_s = max(self.longest_gap_s, gap_s)
-        self._heard[update.broker] = now_s
-        if len(update.limits):
-            self.limits[update.broker] = float(update.limits[0, 0])
-
-    def heard_since(self, moment_s: float) -> bool:
-        return len(self._heard) == len(WANTED) and min(self._heard.values()) > moment_s
 
 
 def answers(port: int, path: str) -> bool:
@@ -110,26 +66,28 @@ def test_the_image_is_small_and_needs_no_rights(podman: Podman) -> None:
 
 
 def test_a_killed_job_goes_on_and_a_stopped_one_ends_its_round(
-    podman: Podman, kafka_server: KafkaServer
+    podman: Podman,
+    kafka_server: KafkaServer,
+    outages: Outages,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mark = uuid.uuid4().hex[:8]
     reports = kafka_server.create_topic(f"reports-{mark}", partitions=1)
     limits = kafka_server.create_topic(f"limits-{mark}", partitions=1)
     (port,) = free_ports(1)
+    transport = {
+        "kind": "kafka",
+        "bootstrap_servers": kafka_server.bootstrap_servers,
+        "report_topics": [reports],
+        "limits_topic": limits,
+    }
+    signing = {"sign_with": "k1", "keys": {"k1": "${LIMITS_KEY}"}}
+    sections = {**SECTIONS, "limits": {**SECTIONS["limits"], "signing": signing}}
     values: dict[str, Any] = {
         "settings": {
-            "transport": {
-                "kind": "kafka",
-                "bootstrap_servers": kafka_server.bootstrap_servers,
-                "report_topics": [reports],
-                "limits_topic": limits,
-            },
-            "reports": {"interval_s": 2.0},
-            "brokers": {"stale_after_intervals": 60, "expire_after_intervals": 60},
-            "limits": {
-                "lease_s": LEASE_S,
-                "signing": {"sign_with": "k1", "keys": {"k1": "${LIMITS_KEY}"}},
-            },
+            "transport": transport,
+            **sections,
             "metrics": {"host": "127.0.0.1", "job_port": port},
         },
         "secrets": {"variables": {"LIMITS_KEY": {"secret": "signing", "key": "limits-key"}}},
@@ -150,22 +108,26 @@ def test_a_killed_job_goes_on_and_a_stopped_one_ends_its_round(
     wait_until(lambda: answers(port, "/readyz"))
     put = ("groups", "put", "tenant/ns", "--publish-messages-per-s", "90", "--conf", SETTINGS)
     podman("exec", CONTAINER, "quotaplane", *put)
-    brokers = Brokers(kafka_server, reports, limits)
-    with meanwhile(brokers.run):
-        fair = dict.fromkeys(WANTED, pytest.approx(30.0, rel=0.05))
-        wait_until(lambda: brokers.limits == fair)
+    # This process reads the history where podman keeps the volume.
+    volume = podman("volume", "inspect", f"{NAME}-data", "--format", "{{.Mountpoint}}").strip()
+    monkeypatch.setenv("LIMITS_KEY", LIMITS_KEY)
+    there = load_settings(
+        write_conf(tmp_path, transport, **sections, history={"path": f"{volume}/history"})
+    )
+    with ReportingBrokers(there, "tenant/ns", a=80.0, b=80.0, c=80.0) as brokers:
+        wait_until(lambda: brokers.share(30.0))
         with pytest.raises(RuntimeError, match="Read-only file system"):
             podman("exec", CONTAINER, "touch", "/opt/quotaplane/new")
         assert podman("exec", CONTAINER, "id", "--user").strip() == "10001"
 
-        for program in ("job", "jvm"):
-            killed_at_s = time.monotonic()
-            os.kill(processes_of(podman)[program], signal.SIGKILL)
-            wait_until(lambda since=killed_at_s: brokers.heard_since(since))  # type: ignore[misc]
+        for program, words in {"job": "the job", "jvm": "the job's JVM"}.items():
+            pid = processes_of(podman)[program]
+            outage = brokers.through(lambda pid=pid: os.kill(pid, signal.SIGKILL))  # type: ignore[misc]
+            versions = f"{podman('--version').strip()}, Kafka {VERSION}"
+            part = "a pod of the chart, played by podman"
+            outages.note(part, f"{words} killed", outage, versions=versions)
         assert podman.state(CONTAINER, "RestartCount") == "2"
-        assert brokers.limits == fair
-        print(f"longest time without limits: {brokers.longest_gap_s:.1f} s")
-        assert brokers.longest_gap_s < LEASE_S
+        assert brokers.share(30.0)
 
         podman("stop", "--time", "120", CONTAINER)
         assert podman.state(CONTAINER, "State.ExitCode") == "0"
