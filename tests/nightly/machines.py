@@ -60,7 +60,7 @@ class Row:
     exact: bool
     """Whether ``rounds`` and the sum of messages agree, too."""
     versions: str
-    """Of the part."""
+    """The versions of Spark and of the part."""
     commit: str = ""
     date: str = ""
 

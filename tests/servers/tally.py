@@ -18,7 +18,7 @@ class Tally(NamedTuple):
 
     sent: int
     counted: int
-    """Of those sent, the ones in ``usage``, each once."""
+    """Those sent that are in ``usage``, each once."""
     lost: int
     doubled: int
     """Rows too many: of a report that has a row, or that nobody has sent."""
