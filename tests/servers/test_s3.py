@@ -4,55 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from quotaplane.cli.main import main
-from quotaplane.deltalog.read import read_rows
 from quotaplane.history.store import open_table
-from quotaplane.settings import History, load_settings
-from quotaplane.transport import open_broker_link
-from quotaplane.transport.base import BrokerLink
-from tests.job import ROOT, RunningJob, environment, put_quotas, report_of, write_conf
+from quotaplane.settings import load_settings
+from tests.job import RunningJob, put_quotas
+from tests.servers.outages import Outages
 from tests.servers.proxy import NetFault, Proxies
+from tests.servers.reporting_brokers import SECTIONS, Outage, ReportingBrokers
+from tests.servers.s3_proxy import VERSION as S3PROXY
 from tests.servers.s3_proxy import S3Proxy
-from tests.servers.tools import fetched_once, free_ports, ivy_retrieve
-from tests.waiting import wait_until
+from tests.servers.stores import conf_on
+from tests.servers.tools import free_ports
 
 pytestmark = pytest.mark.slow
 
-CONNECTOR = ROOT / "deploy/spark-4.0/s3-jars.xml"
 OUTAGE_S = 20.0
-LEASE_S = 120.0
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Proxy]:
-    with S3Proxy(tmp_path_factory.mktemp("store")) as running:
-        yield running
-
-
-def conf_on(store: S3Proxy, folder: Path, port: int | None = None, **more: str) -> Path:
-    """Settings of a job that has only its topics in the local folder."""
-    history = {
-        "path": store.place(f"{folder.name}/history"),
-        "storage_options": store.options(port, **more),
-    }
-    return write_conf(
-        folder,
-        history=history,
-        checkpoint=store.place(f"{folder.name}/checkpoint"),
-        limits={"lease_s": LEASE_S},
-    )
 
 
 def test_commands_on_a_store(store: S3Proxy, tmp_path: Path, capsys: Capture) -> None:
@@ -78,7 +52,7 @@ def test_commands_on_a_store(store: S3Proxy, tmp_path: Path, capsys: Capture) ->
     assert "is missing" in told
     bytes_of.write_bytes(content)
 
-    wrong = conf_on(store, tmp_path / "wrong", AWS_SECRET_ACCESS_KEY="wrong")
+    wrong = conf_on(store, tmp_path / "wrong", keys={"AWS_SECRET_ACCESS_KEY": "wrong"})
     (line,) = ran("groups", "list", code=4, with_conf=wrong).splitlines()
     assert "history.storage_options" in line
     (nobody,) = free_ports(1)
@@ -87,118 +61,45 @@ def test_commands_on_a_store(store: S3Proxy, tmp_path: Path, capsys: Capture) ->
     assert "history at s3://bucket/away/history" in line
 
 
-WRITER = """
-import sys
-from quotaplane.cli.main import main
-codes = [main(["groups", "put", f"{sys.argv[1]}-{n}", "--conf", sys.argv[2]]) for n in range(100)]
-sys.exit(sum(code != 0 for code in codes))
-"""
-
-
-@pytest.mark.nightly
-def test_none_of_400_changes_by_four_writers_is_refused(store: S3Proxy, tmp_path: Path) -> None:
-    conf = conf_on(store, tmp_path)
-    assert main(["groups", "put", "first", "--init", "--conf", str(conf)]) == 0
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, f"w{number}", str(conf)],
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-        )
-        for number in range(4)
-    ]
-    assert [writer.wait(1200) for writer in writers] == [0, 0, 0, 0]
-    assert len(rows_of(load_settings(conf).history, "resource_groups", "resource_group")) == 401
-
-
-def rows_of(history: History, table: str, *columns: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = read_rows(open_table(history, table), columns).to_pylist()
-    return rows
-
-
-@pytest.fixture(scope="module")
-def connector() -> str:
-    def fetch(folder: Path) -> None:
-        ivy_retrieve(CONNECTOR, ["jar"], f"{folder}/[artifact]-[revision].[ext]")
-
-    return ",".join(map(str, fetched_once("s3-connector", CONNECTOR, fetch).glob("*.jar")))
-
-
-class Agents:
-    """Three brokers that report each second, and note when limits come."""
-
-    def __init__(self, link: BrokerLink) -> None:
-        self._link, self._sequence = link, 0
-        self.came_s: list[float] = []
-
-    def turn(self, done: Callable[[], object]) -> object:
-        """Report, and look for limits, once; then what ``done()`` gives."""
-        self._sequence += 1
-        reports = [
-            (name, report_of(name, 80.0, sequence=self._sequence), time.time_ns() // 1_000_000)
-            for name in ("b1", "b2", "b3")
-        ]
-        self._link.send_reports(reports)
-        if self._link.poll_limits().messages:
-            self.came_s.append(time.monotonic())
-        return done()
-
-    def until(self, job: RunningJob, done: Callable[[], object], within_s: float = 240.0) -> None:
-        """Turns, one a second, until ``done()``."""
-        wait_until(
-            lambda: self.turn(done),
-            within_s,
-            process=job.process,
-            said=job.last_words,
-            every_s=1.0,
-        )
-
-    def longest_gap_s(self) -> float:
-        return max(later - earlier for earlier, later in pairwise(self.came_s))
-
-
 @pytest.mark.nightly
 def test_a_job_on_a_store_survives_its_own_death_and_an_outage(
-    store: S3Proxy, tmp_path: Path, connector: str
+    store: S3Proxy, tmp_path: Path, connector: str, outages: Outages
 ) -> None:
+    def note(harm: str, outage: Outage) -> None:
+        versions = f"S3Proxy {S3PROXY}"
+        outages.note("object store with history and checkpoint", harm, outage, versions=versions)
+
     (port,) = free_ports(1)
-    conf = conf_on(store, tmp_path, port)
-    with Proxies() as proxies:
-        proxy = proxies.open(port, store.port)
-        settings = load_settings(conf)
+    conf = conf_on(store, tmp_path, port, **SECTIONS)
+    settings = load_settings(conf)
+    with ExitStack() as held:
+        proxy = held.enter_context(Proxies()).open(port, store.port)
         put_quotas(settings, g=90.0)
-        agents = Agents(open_broker_link(settings.transport, limits_from="earliest"))
-        with RunningJob(conf, "--jars", connector) as job:
-            agents.until(job, lambda: len(agents.came_s) > 3)
+        brokers = held.enter_context(ReportingBrokers(settings, a=80.0, b=80.0, c=80.0))
+        job = held.enter_context(RunningJob(conf, "--jars", connector))
+
+        def slow() -> None:
             proxy.set(NetFault("delay", delay_s=0.1))
-            agents.until(job, lambda: len(agents.came_s) > 5)
-            slow_gap_s = agents.longest_gap_s()
+            since_s = time.monotonic()
+            job.wait_until(lambda: brokers.heard_since(since_s, 3))
             proxy.clear()
-            settled = len(agents.came_s)
-            agents.until(job, lambda: len(agents.came_s) > settled + 3)
-            agents.came_s = agents.came_s[-1:]
+
+        def away() -> None:
             proxy.set(NetFault("cut"))
-            away_s = time.monotonic()
-            agents.until(job, lambda: time.monotonic() - away_s > OUTAGE_S)
+            time.sleep(OUTAGE_S)
             assert any(" store: " in line for line in job.printed())
             assert any(re.search(r"conditions=\d+ \(.*store", line) for line in job.printed())
             proxy.clear()
-            back = len(agents.came_s)
-            agents.until(job, lambda: len(agents.came_s) > back + 1)
-            assert any("recovered: store: over" in line for line in job.printed())
-            gap_s = agents.longest_gap_s()
-        # killed: what ran is run again
-        agents.came_s = agents.came_s[-1:]
-        with RunningJob(conf, "--jars", connector) as job:
-            killed = len(agents.came_s)
-            agents.until(job, lambda: len(agents.came_s) > killed + 1)
-            job.stop()
-    history = load_settings(conf_on(store, tmp_path)).history
-    seqs = [row["seq"] for row in rows_of(history, "rounds", "epoch", "seq")]
-    assert len(seqs) == len(set(seqs))
-    gaps_s = {"slow": slow_gap_s, "away": gap_s, "killed": agents.longest_gap_s()}
-    print(json.dumps(gaps_s))
-    assert max(gaps_s.values()) < LEASE_S
+
+        def restart() -> None:
+            job.kill()
+            held.enter_context(RunningJob(conf, "--jars", connector))
+
+        job.wait_until(lambda: brokers.share(30.0))
+        note("0.1 s of delay on each request", brokers.through(slow, job.wait_until))
+        note("the store away for 20 s", brokers.through(away, job.wait_until))
+        assert any("recovered: store: over" in line for line in job.printed())
+        note("the job killed, and started again", brokers.through(restart))
 
 
 @pytest.mark.nightly
