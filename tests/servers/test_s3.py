@@ -4,55 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from quotaplane.cli.main import main
-from quotaplane.deltalog.read import read_rows
 from quotaplane.history.store import open_table
-from quotaplane.settings import History, load_settings
+from quotaplane.settings import load_settings
 from quotaplane.transport import open_broker_link
 from quotaplane.transport.base import BrokerLink
-from tests.job import ROOT, RunningJob, environment, put_quotas, report_of, write_conf
+from tests.job import RunningJob, put_quotas, report_of
 from tests.servers.proxy import NetFault, Proxies
 from tests.servers.s3_proxy import S3Proxy
-from tests.servers.tools import fetched_once, free_ports, ivy_retrieve
+from tests.servers.stores import LEASE_S, conf_on, rows_of
+from tests.servers.tools import free_ports
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-CONNECTOR = ROOT / "deploy/spark-4.0/s3-jars.xml"
 OUTAGE_S = 20.0
-LEASE_S = 120.0
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Proxy]:
-    with S3Proxy(tmp_path_factory.mktemp("store")) as running:
-        yield running
-
-
-def conf_on(store: S3Proxy, folder: Path, port: int | None = None, **more: str) -> Path:
-    """Settings of a job that has only its topics in the local folder."""
-    history = {
-        "path": store.place(f"{folder.name}/history"),
-        "storage_options": store.options(port, **more),
-    }
-    return write_conf(
-        folder,
-        history=history,
-        checkpoint=store.place(f"{folder.name}/checkpoint"),
-        limits={"lease_s": LEASE_S},
-    )
 
 
 def test_commands_on_a_store(store: S3Proxy, tmp_path: Path, capsys: Capture) -> None:
@@ -78,50 +53,13 @@ def test_commands_on_a_store(store: S3Proxy, tmp_path: Path, capsys: Capture) ->
     assert "is missing" in told
     bytes_of.write_bytes(content)
 
-    wrong = conf_on(store, tmp_path / "wrong", AWS_SECRET_ACCESS_KEY="wrong")
+    wrong = conf_on(store, tmp_path / "wrong", keys={"AWS_SECRET_ACCESS_KEY": "wrong"})
     (line,) = ran("groups", "list", code=4, with_conf=wrong).splitlines()
     assert "history.storage_options" in line
     (nobody,) = free_ports(1)
     away = conf_on(store, tmp_path / "away", nobody)
     (line,) = ran("groups", "list", code=4, with_conf=away).splitlines()
     assert "history at s3://bucket/away/history" in line
-
-
-WRITER = """
-import sys
-from quotaplane.cli.main import main
-codes = [main(["groups", "put", f"{sys.argv[1]}-{n}", "--conf", sys.argv[2]]) for n in range(100)]
-sys.exit(sum(code != 0 for code in codes))
-"""
-
-
-@pytest.mark.nightly
-def test_none_of_400_changes_by_four_writers_is_refused(store: S3Proxy, tmp_path: Path) -> None:
-    conf = conf_on(store, tmp_path)
-    assert main(["groups", "put", "first", "--init", "--conf", str(conf)]) == 0
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, f"w{number}", str(conf)],
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-        )
-        for number in range(4)
-    ]
-    assert [writer.wait(1200) for writer in writers] == [0, 0, 0, 0]
-    assert len(rows_of(load_settings(conf).history, "resource_groups", "resource_group")) == 401
-
-
-def rows_of(history: History, table: str, *columns: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = read_rows(open_table(history, table), columns).to_pylist()
-    return rows
-
-
-@pytest.fixture(scope="module")
-def connector() -> str:
-    def fetch(folder: Path) -> None:
-        ivy_retrieve(CONNECTOR, ["jar"], f"{folder}/[artifact]-[revision].[ext]")
-
-    return ",".join(map(str, fetched_once("s3-connector", CONNECTOR, fetch).glob("*.jar")))
 
 
 class Agents:
