@@ -11,7 +11,7 @@ NO_JVM := tests/unit tests/faults tests/closed_loop tests/simulation tests/outsi
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers nightly matrix lint types format proto bench bench-compare bench-million bench-start bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof kafka-proof overload soak-day lock clean
+.PHONY: help env test quick unit browser spark contract jvm servers nightly machines matrix lint types format proto bench bench-compare bench-million bench-start bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof kafka-proof overload soak-day lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,6 +45,9 @@ servers: env ## tests that start servers: Kafka, a Spark cluster
 
 nightly: env ## what takes too long for each commit, from where the last night stopped (HOURS=8 PARTS="fuzz outside"; the results page is docs/measured/nightly.md)
 	$(PYTHON) -m tests.nightly $(PARTS) --hours $(or $(HOURS),8)
+
+machines: env ## lose executors, nodes, stores, pods and leaders of real parts, by file, from where the last run stopped (25 minutes; the results page is docs/measured/machines.md)
+	$(PYTHON) -m tests.nightly machines
 
 matrix: env ## the quota job installed from a wheel, on versions of Spark, Python, Java and Kafka (an hour, 450 MB of downloads each)
 	$(PYTHON) -m tests.matrix $(RUNS)

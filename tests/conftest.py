@@ -32,6 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also run the tests that are marked nightly",
     )
+    parser.addoption(
+        "--record-outages",
+        action="store_true",
+        help="tests that harm machines write docs/measured/machines.md",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

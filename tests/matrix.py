@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from quotaplane.settings import load_settings
-from quotaplane.transport import open_broker_link
-from quotaplane.wire.limits import decode_limits
-from tests.job import RunningJob, put_quotas, report_of, write_conf
+from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.kafka_server import KafkaServer
+from tests.servers.reporting_brokers import ReportingBrokers
 from tests.servers.tools import made_once
 from tests.wheel import build, copy_repository
 
@@ -135,32 +134,6 @@ def conf_of(kafka: KafkaServer, folder: Path) -> Path:
     return conf
 
 
-def run_job(job: RunningJob) -> None:
-    """Report that each broker wants 80 until each has 30, then end the job."""
-    link = open_broker_link(job.settings.transport, limits_from="earliest")
-    limits: dict[str, float] = {}
-    sequence = 0
-
-    def is_fair() -> bool:
-        nonlocal sequence
-        sequence += 1
-        now_ms = time.time_ns() // 1_000_000
-        used = {broker: min(80.0, limits.get(broker, 80.0)) for broker in BROKERS}
-        link.send_reports(
-            [(name, report_of(name, use, sequence=sequence), now_ms) for name, use in used.items()]
-        )
-        time.sleep(1.0)
-        for message in link.poll_limits().messages:
-            update = decode_limits(message.value)
-            if len(update.limits):
-                limits[update.broker] = float(update.limits[0, 0])
-        return {name: round(limit) for name, limit in limits.items()} == dict.fromkeys(BROKERS, 30)
-
-    job.wait_until(is_fair)
-    job.stop()
-    link.close()
-
-
 def run(versions: Versions) -> str:
     """One run; returns the versions that it ran on, in words."""
     folder = Path(tempfile.mkdtemp(prefix="quotaplane-matrix-"))
@@ -172,7 +145,10 @@ def run(versions: Versions) -> str:
             conf = conf_of(kafka, folder / "job")
             program = [str(folder / "environment" / "bin" / "quotaplane"), "run"]
             with RunningJob(conf, launcher=program) as job:
-                run_job(job)
+                with ReportingBrokers(job.settings, **dict.fromkeys(BROKERS, 80.0)) as brokers:
+                    job.wait_until(lambda: brokers.share(QUOTA / len(BROKERS)))
+                    assert brokers.counted().exact
+                job.stop()
                 assert "stopped by SIGTERM" in job.printed()[-1], job.last_words()
         code = "import sys, pyspark as p; print(f'PySpark {p.__version__}, Python {sys.version}')"
         python = str(folder / "environment" / "bin" / "python")

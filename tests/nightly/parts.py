@@ -11,6 +11,7 @@ from tests.faults.cases import CASES
 from tests.faults.power_points import SEQUENCES
 from tests.fuzz.__main__ import TARGETS
 from tests.matrix import RUNS
+from tests.nightly.machines import FILES
 from tests.unit.repo.pages import ROOT
 
 TURN_S: Final = 300
@@ -73,7 +74,8 @@ def _test_files() -> dict[str, str]:
 
 def _nightly_files() -> tuple[str, ...]:
     texts = _test_files().items()
-    return tuple(file for file, text in texts if "mark.nightly" in text or "in_nightly(" in text)
+    nightly = [file for file, text in texts if "mark.nightly" in text or "in_nightly(" in text]
+    return tuple(file for file in nightly if file not in FILES)
 
 
 def _folders_with_properties() -> tuple[str, ...]:
@@ -114,6 +116,13 @@ PARTS: Final = (
         "passed",
         _nightly_files(),
         lambda item, _: [*_PYTEST, "-m", "nightly", item],
+    ),
+    Part(
+        "machines",
+        "tests that lose [a part around the job](machines.md), by file",
+        "passed",
+        FILES,
+        lambda item, _: [*_PYTEST, "-m", "nightly", "--record-outages", item],
     ),
     Part(
         "properties",

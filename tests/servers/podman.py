@@ -66,10 +66,14 @@ class Podman:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.remove_pods()
+        self("secret", "rm", "--all")
+
+    def remove_pods(self) -> None:
+        """Remove all pods, containers and volumes."""
         self("pod", "rm", "--all", "--force", "--time", "0")
         self("rm", "--all", "--force", "--time", "0")
         self("volume", "prune", "--force")
-        self("secret", "rm", "--all")
 
     def __call__(self, *words: str, stdin: str = "", errors: int = subprocess.PIPE) -> str:
         """Run a command of podman; ``errors`` is where its standard error goes.

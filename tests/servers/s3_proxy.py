@@ -10,6 +10,7 @@ conditional puts, as Amazon has them.
 from __future__ import annotations
 
 import http.client
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from typing import Final
 from tests.servers.tools import LoggedProcess, fetched_once, free_ports, ivy_retrieve, java
 
 JARS: Final = Path(__file__).parents[2] / "deploy" / "s3-server-jars.xml"
+VERSION: Final = re.findall(r'name="s3proxy" rev="(\S+?)"', JARS.read_text())[0]
 KEY: Final = "quotaplane"
 SECRET: Final = "a secret of tests"
 BUCKET: Final = "bucket"

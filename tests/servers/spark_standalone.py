@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.servers.jvm import SHORT_LIVED
-from tests.servers.tools import LoggedProcess
+from tests.servers.tools import LoggedProcess, kill_all, processes_below
 
 _MASTER_READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY: Final = re.compile(r"Successfully registered with master")
@@ -74,6 +74,14 @@ class SparkStandalone:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+
+    def kill_executor(self) -> None:
+        """SIGKILL to the processes of an executor of the application that runs."""
+        kill_all(processes_below(self.work).popitem()[1])
+
+    def kill_worker(self) -> None:
+        """SIGKILL to the newest worker, which stays away; its executor ends by itself."""
+        self._processes.pop().kill()
 
     def _start(self, name: str, ready: re.Pattern[str], *options: str) -> re.Match[str]:
         role = "master.Master" if name == "master" else "worker.Worker"

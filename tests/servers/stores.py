@@ -13,7 +13,6 @@ from tests.servers.s3_proxy import S3Proxy
 from tests.servers.tools import fetched_once, ivy_retrieve
 
 CONNECTOR: Final = ROOT / "deploy/spark-4.0/s3-jars.xml"
-LEASE_S: Final = 120.0
 
 
 def conf_on(
@@ -37,13 +36,8 @@ def conf_on(
         "path": store.place(f"{folder.name}/history"),
         "storage_options": {**store.options(port), **(keys or {})},
     }
-    sections = {"limits": {"lease_s": LEASE_S}, **more}
-    return write_conf(
-        folder,
-        history=history,
-        checkpoint=store.place(f"{folder.name}/checkpoint"),
-        **sections,
-    )
+    checkpoint = store.place(f"{folder.name}/checkpoint")
+    return write_conf(folder, history=history, checkpoint=checkpoint, **more)
 
 
 def connector_jars() -> str:

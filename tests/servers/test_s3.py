@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
-from itertools import pairwise
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,14 @@ import yaml
 from quotaplane.cli.main import main
 from quotaplane.history.store import open_table
 from quotaplane.settings import load_settings
-from quotaplane.transport import open_broker_link
-from quotaplane.transport.base import BrokerLink
-from tests.job import RunningJob, put_quotas, report_of
+from tests.job import RunningJob, put_quotas
+from tests.servers.outages import Outages
 from tests.servers.proxy import NetFault, Proxies
+from tests.servers.reporting_brokers import SECTIONS, Outage, ReportingBrokers
+from tests.servers.s3_proxy import VERSION as S3PROXY
 from tests.servers.s3_proxy import S3Proxy
-from tests.servers.stores import LEASE_S, conf_on, rows_of
+from tests.servers.stores import conf_on
 from tests.servers.tools import free_ports
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -62,81 +61,45 @@ def test_commands_on_a_store(store: S3Proxy, tmp_path: Path, capsys: Capture) ->
     assert "history at s3://bucket/away/history" in line
 
 
-class Agents:
-    """Three brokers that report each second, and note when limits come."""
-
-    def __init__(self, link: BrokerLink) -> None:
-        self._link, self._sequence = link, 0
-        self.came_s: list[float] = []
-
-    def turn(self, done: Callable[[], object]) -> object:
-        """Report, and look for limits, once; then what ``done()`` gives."""
-        self._sequence += 1
-        reports = [
-            (name, report_of(name, 80.0, sequence=self._sequence), time.time_ns() // 1_000_000)
-            for name in ("b1", "b2", "b3")
-        ]
-        self._link.send_reports(reports)
-        if self._link.poll_limits().messages:
-            self.came_s.append(time.monotonic())
-        return done()
-
-    def until(self, job: RunningJob, done: Callable[[], object], within_s: float = 240.0) -> None:
-        """Turns, one a second, until ``done()``."""
-        wait_until(
-            lambda: self.turn(done),
-            within_s,
-            process=job.process,
-            said=job.last_words,
-            every_s=1.0,
-        )
-
-    def longest_gap_s(self) -> float:
-        return max(later - earlier for earlier, later in pairwise(self.came_s))
-
-
 @pytest.mark.nightly
 def test_a_job_on_a_store_survives_its_own_death_and_an_outage(
-    store: S3Proxy, tmp_path: Path, connector: str
+    store: S3Proxy, tmp_path: Path, connector: str, outages: Outages
 ) -> None:
+    def note(harm: str, outage: Outage) -> None:
+        versions = f"S3Proxy {S3PROXY}"
+        outages.note("object store with history and checkpoint", harm, outage, versions=versions)
+
     (port,) = free_ports(1)
-    conf = conf_on(store, tmp_path, port)
-    with Proxies() as proxies:
-        proxy = proxies.open(port, store.port)
-        settings = load_settings(conf)
+    conf = conf_on(store, tmp_path, port, **SECTIONS)
+    settings = load_settings(conf)
+    with ExitStack() as held:
+        proxy = held.enter_context(Proxies()).open(port, store.port)
         put_quotas(settings, g=90.0)
-        agents = Agents(open_broker_link(settings.transport, limits_from="earliest"))
-        with RunningJob(conf, "--jars", connector) as job:
-            agents.until(job, lambda: len(agents.came_s) > 3)
+        brokers = held.enter_context(ReportingBrokers(settings, a=80.0, b=80.0, c=80.0))
+        job = held.enter_context(RunningJob(conf, "--jars", connector))
+
+        def slow() -> None:
             proxy.set(NetFault("delay", delay_s=0.1))
-            agents.until(job, lambda: len(agents.came_s) > 5)
-            slow_gap_s = agents.longest_gap_s()
+            since_s = time.monotonic()
+            job.wait_until(lambda: brokers.heard_since(since_s, 3))
             proxy.clear()
-            settled = len(agents.came_s)
-            agents.until(job, lambda: len(agents.came_s) > settled + 3)
-            agents.came_s = agents.came_s[-1:]
+
+        def away() -> None:
             proxy.set(NetFault("cut"))
-            away_s = time.monotonic()
-            agents.until(job, lambda: time.monotonic() - away_s > OUTAGE_S)
+            time.sleep(OUTAGE_S)
             assert any(" store: " in line for line in job.printed())
             assert any(re.search(r"conditions=\d+ \(.*store", line) for line in job.printed())
             proxy.clear()
-            back = len(agents.came_s)
-            agents.until(job, lambda: len(agents.came_s) > back + 1)
-            assert any("recovered: store: over" in line for line in job.printed())
-            gap_s = agents.longest_gap_s()
-        # killed: what ran is run again
-        agents.came_s = agents.came_s[-1:]
-        with RunningJob(conf, "--jars", connector) as job:
-            killed = len(agents.came_s)
-            agents.until(job, lambda: len(agents.came_s) > killed + 1)
-            job.stop()
-    history = load_settings(conf_on(store, tmp_path)).history
-    seqs = [row["seq"] for row in rows_of(history, "rounds", "epoch", "seq")]
-    assert len(seqs) == len(set(seqs))
-    gaps_s = {"slow": slow_gap_s, "away": gap_s, "killed": agents.longest_gap_s()}
-    print(json.dumps(gaps_s))
-    assert max(gaps_s.values()) < LEASE_S
+
+        def restart() -> None:
+            job.kill()
+            held.enter_context(RunningJob(conf, "--jars", connector))
+
+        job.wait_until(lambda: brokers.share(30.0))
+        note("0.1 s of delay on each request", brokers.through(slow, job.wait_until))
+        note("the store away for 20 s", brokers.through(away, job.wait_until))
+        assert any("recovered: store: over" in line for line in job.printed())
+        note("the job killed, and started again", brokers.through(restart))
 
 
 @pytest.mark.nightly

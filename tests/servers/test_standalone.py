@@ -12,7 +12,8 @@ import pytest
 from quotaplane.settings import load_settings
 from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.jvm import SHORT_LIVED
-from tests.servers.reporting_brokers import ReportingBrokers
+from tests.servers.outages import Outages
+from tests.servers.reporting_brokers import SECTIONS, ReportingBrokers
 from tests.servers.spark_standalone import SparkStandalone
 from tests.spark.fixtures import ROOT, launcher_environment
 
@@ -113,23 +114,21 @@ def test_the_cluster_and_the_job_refuse_what_is_not_protected(
 
 
 @pytest.mark.nightly
-def test_the_quota_job_divides_fairly_on_two_workers(
-    cluster: SparkStandalone, tmp_path: Path
+def test_the_quota_job_divides_fairly_and_loses_nothing_with_its_workers(
+    cluster: SparkStandalone, outages: Outages, tmp_path: Path
 ) -> None:
-    """Three brokers want 80 each of 90: each gets 30."""
-    conf = write_conf(
-        tmp_path,
-        # Long timeouts, so that a slow round makes no broker look silent.
-        reports={"interval_s": 5.0},
-        brokers={"stale_after_intervals": 60, "expire_after_intervals": 60},
-        limits={"lease_s": 120},
-    )
+    """Three brokers want 80 each of 90: each gets 30; an executor and a worker are killed."""
+    conf = write_conf(tmp_path, **SECTIONS)
     options = ("--executor-memory", "600m", "--spark-conf", "spark.ui.enabled=false")
     put_quotas(load_settings(conf), **{"tenant/ns": 90.0})
     brokers = ReportingBrokers(load_settings(conf), "tenant/ns", a=80.0, b=80.0, c=80.0)
+    harms = {"an executor killed": cluster.kill_executor, "a worker killed": cluster.kill_worker}
     protected = ("--properties-file", str(cluster.options_file))
     with RunningJob(conf, "--master", cluster.url, *protected, *options) as job, brokers:
         job.wait_until(lambda: brokers.share(30.0), within_s=600)
+        for harm, do in harms.items():
+            outage = brokers.through(do, job.wait_until)
+            outages.note("Spark standalone cluster", harm, outage, versions="two workers")
         job.stop()
     # both executors ran tasks
     logs = [file.read_text("utf-8") for file in cluster.work.glob("app-*/*/stderr")]

@@ -5,71 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from quotaplane.settings import load_settings
 from quotaplane.streams.standby import PATIENCE_S
-from quotaplane.transport import open_broker_link
-from quotaplane.wire.limits import decode_limits
-from tests.contract.rigs import limits_of
-from tests.job import RunningJob, history_table, put_quotas, report_of, write_conf
-from tests.waiting import meanwhile, wait_until
+from tests.job import RunningJob, put_quotas, write_conf
+from tests.servers.outages import WANTED_WITH_STANDBY_S, Outages
+from tests.servers.reporting_brokers import Outage, ReportingBrokers
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.nightly
 
 MOST_S: Final = 15.0
 """Longest time without limits at a broker after a leader's death; on an idle machine it is 10 s."""
-
-
-class Brokers:
-    """Two brokers that report every second and keep all limits messages, with their times."""
-
-    def __init__(self, conf: Path) -> None:
-        self._settings = load_settings(conf)
-        self._out = open_broker_link(self._settings.transport)
-        self._in = open_broker_link(self._settings.transport, limits_from="earliest")
-        self.messages: list[tuple[float, str, Any]] = []
-        """When each arrived, by the monotonic clock, its broker, and the message."""
-        self._sequence = 0
-
-    def report(self, over: threading.Event) -> None:
-        """Report until this is over."""
-        while not over.wait(1.0):
-            self._sequence += 1
-            now_ms = time.time_ns() // 1_000_000
-            made = [(name, report_of(name, 80.0, sequence=self._sequence), now_ms) for name in "ab"]
-            self._out.send_reports(made)
-
-    def listen(self, over: threading.Event) -> None:
-        """Take in limits until this is over."""
-        while not over.wait(0.05):
-            for message in limits_of(self._in):
-                self.messages.append((time.monotonic(), message.key, decode_limits(message.value)))
-
-    def after(self, at_s: float) -> list[tuple[float, str, Any]]:
-        """The messages that arrived after a time."""
-        return [each for each in self.messages if each[0] > at_s]
-
-    def gap_s(self, at_s: float) -> float:
-        """From the last message before a time to the first after it, which must have arrived."""
-        times = [arrived_s for arrived_s, *_ in self.messages]
-        after = min(each for each in times if each > at_s)
-        return after - max(each for each in times if each <= at_s)
-
-    def check(self) -> None:
-        """Each round has one content, however often it was published."""
-        seen: dict[tuple[str, int, int], Any] = {}
-        for _, broker, message in self.messages:
-            limits = dict(zip(message.groups, message.limits.tolist(), strict=True))
-            key = broker, message.epoch, message.seq
-            assert seen.setdefault(key, limits) == limits, key
 
 
 class Rig:
@@ -84,8 +38,9 @@ class Rig:
             limits={"lease_s": 60.0, "refresh_rounds": 2},
             shards=2,
         )
-        put_quotas(load_settings(self.conf), g=100.0)
-        self.brokers: Brokers
+        settings = load_settings(self.conf)
+        put_quotas(settings, g=100.0)
+        self.brokers = ReportingBrokers(settings, a=80.0, b=80.0)
         self.jobs: dict[str, RunningJob] = {}
 
     def rounds(self) -> int:
@@ -107,11 +62,9 @@ class Rig:
         """Wait until a process stands by, and has rehearsed."""
         job.wait_until(lambda: any("standby: warm" in line for line in job.printed()))
 
-    def limits_after(self, at_s: float, within_s: float = 60.0) -> None:
-        """Wait until each broker got limits after a time."""
-        wait_until(
-            lambda: {broker for _, broker, _ in self.brokers.after(at_s)} == {"a", "b"}, within_s
-        )
+    def through(self, harm: Callable[[], object]) -> Outage:
+        """Do harm that a standby mends."""
+        return self.brokers.through(harm, within_s=60.0)
 
 
 @contextmanager
@@ -120,78 +73,65 @@ def running(folder: Path) -> Iterator[Rig]:
         rig = Rig(folder, held)
         first = rig.job("first", "--standby")
         rig.leads(first)
-        rig.brokers = Brokers(rig.conf)
-        with meanwhile(rig.brokers.report, rig.brokers.listen):
-            rig.limits_after(0.0)
-            yield rig
-        rig.brokers.check()
+        held.enter_context(rig.brokers)
+        wait_until(lambda: rig.brokers.heard_since(0.0), 60.0)
+        yield rig
 
 
-def killed_at(job: RunningJob) -> float:
-    """SIGKILL to all of a process; returns when."""
-    at_s = time.monotonic()
-    job.kill()
-    return at_s
+def note(outages: Outages, harm: str, outage: Outage, most_s: float = MOST_S) -> None:
+    """Note an outage that lasted less than this."""
+    part = "two processes, one stands by"
+    wanted_s = WANTED_WITH_STANDBY_S
+    outages.note(part, harm, outage, versions="embedded transport", wanted_s=wanted_s)
+    assert outage.gap_s < most_s
 
 
-def test_when_the_leader_is_killed_its_standby_goes_on_within_seconds(tmp_path: Path) -> None:
+def test_when_the_leader_is_killed_its_standby_goes_on_within_seconds(
+    tmp_path: Path, outages: Outages
+) -> None:
     with running(tmp_path) as rig:
-        first = rig.jobs["first"]
         second = rig.job("second", "--standby")
         rig.stands_by(second)
-        at_s = killed_at(first)
-        rig.limits_after(at_s)
-        gap_s = rig.brokers.gap_s(at_s)
-        print(f"gap after kill -9 of the leader: {gap_s:.1f} s")
-        assert gap_s < MOST_S
-        # All limits in force are in the first messages, with the same epoch.
-        (epoch,) = {message.epoch for _, _, message in rig.brokers.messages}
-        first = rig.job("first", "--standby")
-        rig.stands_by(first)
-        at_s = time.monotonic()
-        second.stop()
-        rig.limits_after(at_s)
-        gap_s = rig.brokers.gap_s(at_s)
-        print(f"gap after SIGTERM to the leader: {gap_s:.1f} s")
-        assert gap_s < MOST_S - PATIENCE_S
-        assert {message.epoch for _, _, message in rig.brokers.messages} == {epoch}
-        rounds = history_table(first.settings, "rounds")["seq"].to_pylist()
-        assert len(rounds) == len({*rounds})
+        note(outages, "the leader killed", rig.through(rig.jobs["first"].kill))
+        rig.stands_by(rig.job("first", "--standby"))
+        outage = rig.through(second.stop)
+        note(outages, "the leader stopped by SIGTERM", outage, MOST_S - PATIENCE_S)
 
 
 def test_a_leader_that_was_frozen_publishes_nothing_new_and_is_the_standby_next(
-    tmp_path: Path,
+    tmp_path: Path, outages: Outages
 ) -> None:
     with running(tmp_path) as rig:
         first = rig.jobs["first"]
         second = rig.job("second", "--standby")
         rig.stands_by(second)
-        at_s = time.monotonic()
-        os.killpg(first.process.pid, signal.SIGSTOP)
-        rig.limits_after(at_s + 1.0)
-        gap_s = rig.brokers.gap_s(at_s + 1.0)
-        print(f"gap after SIGSTOP of the leader: {gap_s:.1f} s")
-        assert gap_s < MOST_S
+
+        def freeze() -> None:
+            os.killpg(first.process.pid, signal.SIGSTOP)
+            time.sleep(1.0)  # until brokers have read all that it had published
+
+        frozen = rig.through(freeze)
         rig.leads(second)
-        os.killpg(first.process.pid, signal.SIGCONT)
-        first.ended(14)
+
+        def wake() -> None:
+            os.killpg(first.process.pid, signal.SIGCONT)
+            first.ended(14)
+
+        woken = rig.through(wake)
         assert any("deposed: another process leads now" in line for line in first.printed())
-        again = rig.job("again", "--standby")
-        rig.stands_by(again)
-        rounds = history_table(again.settings, "rounds")["seq"].to_pylist()
-        assert len(rounds) == len({*rounds})
+        rig.stands_by(rig.job("again", "--standby"))
+        note(outages, "the leader frozen", frozen)
+        note(outages, "the frozen leader goes on, and finds that it is deposed", woken)
 
 
-def test_of_two_standbys_one_leads_and_the_other_goes_on_standing_by(tmp_path: Path) -> None:
+def test_of_two_standbys_one_leads_and_the_other_goes_on_standing_by(
+    tmp_path: Path, outages: Outages
+) -> None:
     with running(tmp_path) as rig:
         others = [rig.job(name, "--standby") for name in ("second", "third")]
         for each in others:
             rig.stands_by(each)
-        at_s = killed_at(rig.jobs["first"])
-        rig.limits_after(at_s)
-        gap_s = rig.brokers.gap_s(at_s)
-        print(f"gap after kill -9 with two standbys: {gap_s:.1f} s")
-        assert gap_s < MOST_S + PATIENCE_S
+        outage = rig.through(rig.jobs["first"].kill)
         rounds = rig.rounds()
         wait_until(lambda: rig.rounds() > rounds + 10)
         alive = [each for each in others if each.process.poll() is None]
@@ -199,6 +139,7 @@ def test_of_two_standbys_one_leads_and_the_other_goes_on_standing_by(tmp_path: P
         leaders = [each for each in alive if any(": ready:" in line for line in each.printed())]
         assert len(leaders) == 1
         assert set(ended) <= {14}, "it found out that it was deposed, and is started again"
+        note(outages, "the leader of three killed", outage, MOST_S + PATIENCE_S)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -212,5 +153,5 @@ def test_a_standby_that_waits_ends_at_once(
         second.stop(number, code)
         assert time.monotonic() - began_s < 10.0
         at_s = time.monotonic()
-        rig.limits_after(at_s)
+        wait_until(lambda: rig.brokers.heard_since(at_s), 60.0)
         assert rig.jobs["first"].process.poll() is None

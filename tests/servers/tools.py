@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import subprocess
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -172,6 +173,24 @@ def end(process: subprocess.Popen[bytes], within_s: float = 20.0) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def processes_below(folder: Path) -> dict[Path, list[int]]:
+    """Ids of all processes that run in folders below one, by their folder."""
+    found: dict[Path, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has ended
+            where = Path(os.readlink(f"/proc/{name}/cwd"))
+            if where != folder and where.is_relative_to(folder):
+                found.setdefault(where, []).append(int(name))
+    return found
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """SIGKILL to processes, as if their machine lost power."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 _PROCESSES: Final = 8

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.servers.jvm import SHORT_LIVED
-from tests.servers.tools import LoggedProcess, fetched_once, ivy_retrieve
+from tests.servers.tools import LoggedProcess, fetched_once, ivy_retrieve, kill_all, processes_below
 from tests.waiting import wait_until
 
 JARS: Final = Path(__file__).parents[2] / "deploy" / "yarn-cluster-jars.xml"
+HADOOP: Final = re.findall(r'minicluster" rev="(\S+?)"', JARS.read_text())[0]
+"""Its version."""
 _MAIN: Final = Path(__file__).with_name("YarnCluster.java")
 _READY: Final = re.compile(r"^serves (\S+)$", re.MULTILINE)
 _OPENED: Final = ("java.lang", "java.util", "java.io", "java.net", "java.nio", "sun.nio.ch")
@@ -89,14 +89,8 @@ class YarnCluster(LoggedProcess):
 
     def containers(self, *, master: bool) -> list[Container]:
         """Those that run: application masters, or executors."""
-        folders = {_folder_of(int(pid)) for pid in _numbers()}
-        ours = (
-            Container(folder)
-            for folder in folders
-            if folder is not None
-            and folder.name.startswith("container_")
-            and folder.is_relative_to(self.folder)
-        )
+        folders = processes_below(self.folder)
+        ours = [Container(each) for each in folders if each.name.startswith("container_")]
         return sorted(each for each in ours if each.is_master == master)
 
     def printed(self, name: str = "stdout") -> str:
@@ -164,21 +158,8 @@ class Container(NamedTuple):
 
     def pids(self) -> list[int]:
         """Its processes."""
-        return [pid for pid in map(int, _numbers()) if _folder_of(pid) == self.folder]
+        return processes_below(self.folder.parent).get(self.folder, [])
 
     def kill(self) -> None:
         """SIGKILL to all its processes, as if its machine lost power."""
-        for pid in self.pids():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _numbers() -> list[str]:
-    return [name for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _folder_of(pid: int) -> Path | None:
-    try:
-        return Path(os.readlink(f"/proc/{pid}/cwd"))
-    except OSError:  # it has ended
-        return None
+        kill_all(self.pids())
