@@ -33,7 +33,9 @@ class CachedTable:
         if table is not None and self._updates < _UPDATES_PER_OPEN:
             # Fails if log files were removed that the update needs: then open the table anew.
             with contextlib.suppress(DeltaError, OSError):
-                table.update_incremental()
+                # One request to a store; an update makes two though nothing has changed.
+                if table._table.get_latest_version() != table.version():
+                    table.update_incremental()
                 self._table, self._updates = table, self._updates + 1
                 return table
         self._table, self._updates = open_table(self._history, self._name), 0

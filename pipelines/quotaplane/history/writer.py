@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
@@ -76,6 +76,8 @@ class HistoryWriter:
         self._newest: dict[tuple[str, str], int | None] = {}
         """By table and ``app_id``; those that are not here must be looked up."""
         self._synced: dict[str, Synced] = {}
+        self._checkpoints: dict[str, Future[None]] = {}
+        """By table; its next append waits, but not what follows its last one (messages)."""
         self._resources = ExitStack()
         self._resources.enter_context(writing(history))
         for table in tables:
@@ -101,6 +103,7 @@ class HistoryWriter:
         name = name or self._last
         if name is None:
             return None
+        self._end_checkpoint(name)
         self._open(name)
         return self.newest(name, self._app_id)
 
@@ -159,6 +162,7 @@ class HistoryWriter:
         # deltalake detects no conflict of two writers with one id, so no retry may hide one.
         retries: dict[str, Any] = {} if since is None else {"max_commit_retries": 0}
         commit = CommitProperties(app_transactions=[of], **retries)
+        self._end_checkpoint(name)
         if since is not None:
             self._open(name)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -238,9 +242,16 @@ class HistoryWriter:
         return self._newest[name, app_id]
 
     def _checkpoint_if_due(self, name: str) -> None:
+        due = self._opened_at[name] // CHECKPOINT_INTERVAL + 1
+        if self._tables[name].version() // CHECKPOINT_INTERVAL >= due:
+            self._checkpoints[name] = self._pool.submit(self._checkpoint, name)
+
+    def _end_checkpoint(self, name: str) -> None:
+        if (writing := self._checkpoints.pop(name, None)) is not None:
+            writing.result()
+
+    def _checkpoint(self, name: str) -> None:
         table = self._tables[name]
-        if table.version() // CHECKPOINT_INTERVAL <= self._opened_at[name] // CHECKPOINT_INTERVAL:
-            return
         # A failure loses nothing but speed: the next checkpoint makes up for it.
         with suppress(DeltaError, OSError):
             checkpoint(table, table_uri(self._history, name))

@@ -7,6 +7,7 @@ With ``cluster:`` in the settings the cluster keeps those of tenants and namespa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
@@ -153,7 +154,8 @@ class AttachmentsInForce:
         Raises:
             HistoryError: a table can't be read; the next call tries again.
         """
-        attachments, groups = (table.open() for table in self._tables)
+        with ThreadPoolExecutor(len(self._tables)) as side_by_side:
+            attachments, groups = side_by_side.map(CachedTable.open, self._tables)
         versions = [attachments.version(), groups.version()]
         if versions == self._versions:
             return None

@@ -266,10 +266,12 @@ class CheckpointFolder:
 
     def read(self, name: str) -> str | None:
         """A file of the folder; None if there is no such file."""
-        path = self._hadoop(f"{self.uri}/{name}")
-        if not self._fs.exists(path):
-            return None
-        stream = self._fs.open(path)
+        try:
+            stream = self._fs.open(self._hadoop(f"{self.uri}/{name}"))
+        except Py4JJavaError as error:
+            if "java.io.FileNotFoundException" in str(error.java_exception):
+                return None
+            raise
         try:
             return str(self._utils.toString(stream, "UTF-8"))
         finally:

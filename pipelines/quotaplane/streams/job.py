@@ -20,7 +20,7 @@ from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.traces import RoundTraces
-from quotaplane.parsing.folders import location
+from quotaplane.parsing.folders import location, spark_uri
 from quotaplane.settings import Settings
 from quotaplane.streams.batch_attempts import open_attempts
 from quotaplane.streams.batch_inputs import hand_inputs
@@ -52,6 +52,9 @@ _WITHOUT_LINKS: Final = "FileSystemBasedCheckpointFileManager"
 """Spark's default starts the program ``readlink`` four times for each file of a checkpoint on a
 local disk, 24 times in a micro-batch. There both replace a file by renaming another; elsewhere this
 one may leave a file as it was."""
+_OF_S3: Final = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+"""Spark's default makes 20 requests for a file: it writes another one, and copies it. This one, of
+Spark's own module for stores, makes 8: S3 keeps a file once it is whole."""
 
 _INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
@@ -286,6 +289,10 @@ def set_options(spark: SparkSession, spec: JobSpec) -> None:
         moved = "" if spark.version.startswith("4.0.") else "checkpointing."
         package = f"org.apache.spark.sql.execution.streaming.{moved}"
         spark.conf.set(_CHECKPOINT_FILES, f"{package}{_WITHOUT_LINKS}")
+    elif spark_uri(spec.checkpoint).startswith("s3a:"):
+        jsc: Any = spark.sparkContext._jsc
+        if jsc.hadoopConfiguration().getClassByNameOrNull(_OF_S3) is not None:
+            spark.conf.set(_CHECKPOINT_FILES, _OF_S3)
 
 
 def _task_files(spark: SparkSession, spec: JobSpec, epoch: int) -> TaskFiles | None:

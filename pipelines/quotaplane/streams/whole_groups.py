@@ -28,10 +28,12 @@ def refuse_damaged_groups(
     Raises:
         HistoryError: bytes of it are damaged, or can't be read.
     """
+    folder = local_folder(table_uri(history, RESOURCE_GROUPS.name))
+    if folder is None:
+        return
     ends = positions(seq)
     begin, end = (_offset(ends[name]) for name in ("from", "to"))
-    folder = local_folder(table_uri(history, RESOURCE_GROUPS.name))
-    if end is None or begin == end or folder is None:
+    if end is None or begin == end:
         return
     if begin is None:
         open_table(history, RESOURCE_GROUPS.name)  # checks it
