@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Three processes on two cores, as some tests wait; tests/order.py says which tests stay together.
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
-NO_JVM := tests/unit tests/faults tests/closed_loop tests/simulation tests/outside tests/nightly pipelines benchmarks/arena benchmarks/balance_arena
+NO_JVM := tests/unit tests/faults tests/closed_loop tests/simulation tests/outside tests/nightly pipelines benchmarks/arena benchmarks/balance_arena benchmarks/scale_out/model.py
 
 # Tests start some hundred processes: without bytecode each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE

@@ -42,12 +42,12 @@ SERIES: Final = (
     Run(300_000, 1),
     Run(300_000, 2),
     Run(100_000, 2, spread=20),
-    Run(1_000_000, 1, heap_gb=4, cold=2, whole=3),
-    Run(1_000_000, 2, heap_gb=3, cold=2, whole=3),
-    Run(3_000_000, 2, heap_gb=4, cold=2, whole=1, active=1),
+    Run(1_000_000, 1, heap_gb=4, cold_rounds=2, whole_rounds=3),
+    Run(1_000_000, 2, heap_gb=3, cold_rounds=2, whole_rounds=3),
+    Run(3_000_000, 2, heap_gb=4, cold_rounds=2, whole_rounds=1, active_rounds=1),
 )
 """In rising order."""
-ON_STORE: Final = Run(100_000, 1, cold=2, whole=3, active=1)
+ON_STORE: Final = Run(100_000, 1, cold_rounds=2, whole_rounds=3, active_rounds=1)
 _CONNECTOR: Final = ROOT / "deploy/spark-4.0/s3-jars.xml"
 
 
@@ -67,7 +67,6 @@ def main(argv: Sequence[str]) -> None:
         with tempfile.TemporaryDirectory(prefix="scale-out-") as folder:
             found = measured(run, Path(folder))
         rows = found.pop("rows", None)
-        found.pop("history", None)
         about = asdict(run) | {"shards": run.shards, "entries": run.load.entries(0)}
         kept[str(number)] = {
             **about,
@@ -97,16 +96,12 @@ def _on_store(run: Run) -> dict[str, Any]:
         QuotaplaneError: rows are missing or are too many, or tasks could not write.
     """
     with tempfile.TemporaryDirectory(prefix="scale-out-") as name, _store(Path(name)) as store:
-        history = {
-            "path": store.place("history"),
-            "storage_options": store.options(),
-            "spark": ["--jars", _connector()],
-        }
+        place = {"path": store.place("history"), "storage_options": store.options()}
         (folder := Path(name, "run")).mkdir()
-        found = measured(run, folder, history)
+        found = measured(run, folder, {**place, "spark": ["--jars", _connector()]})
         if "rows" not in found:
             raise QuotaplaneError(found["stopped"])
-        rows_of = {table: _by_round(found["history"], table) for table in ("usage", "limits")}
+        rows_of = {table: _by_round(History(**place), table) for table in ("usage", "limits")}
         wanted = [run.load.entries(number) for number in range(len(run.load.shares))]
     if sorted(rows_of["usage"].values()) != sorted(wanted):
         raise QuotaplaneError(f"usage has {rows_of['usage']}, the reports had {wanted}")

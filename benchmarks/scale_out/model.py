@@ -65,45 +65,69 @@ def fitted(sizes: Sequence[Size], found: Sequence[float]) -> Line:
     return Line(*(line * units).tolist())
 
 
+def straight(at: Sequence[float], found: Sequence[float]) -> tuple[float, float]:
+    """The line with the least sum of squared errors: its value at 0, and its slope.
+
+    >>> straight([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
+    (1.0, 2.0)
+    """
+    slope, fixed = np.polyfit(at, found, 1)
+    return round(float(fixed), 12), round(float(slope), 12)
+
+
 @dataclass(frozen=True)
 class Costs:
-    """What a round needs; all lines are of the same sizes."""
+    """What a round needs."""
 
     tasks_s: Line
     """Processor seconds of all executors."""
     driver_s: Line
     """Processor seconds of the driver, which no executor takes off it."""
-    executors_gb: Line
-    """Peak memory of all executors together; ``fixed``: of one."""
-    driver_gb: Line
-    """Peak memory of the driver."""
     to_driver: Line
-    """Bytes that tasks send to the driver."""
+    """Bytes that tasks send to the driver's Python."""
+    worker_gb: tuple[float, float]
+    """Memory of Python on an executor's core: fixed, and for each entry of a shard."""
+    jvm_gb: tuple[float, float]
+    """Memory of an executor's JVM: fixed, and for each entry that the executor has."""
+    driver_gb: tuple[float, float]
+    """Memory of the driver: fixed, and for each entry of the job."""
 
 
 class Machines(NamedTuple):
     """Machines for a job."""
 
+    driver_s: float
+    """The driver's part of a round."""
     cores: float
     """Of all executors; inf: the driver alone takes longer than a round may."""
     executors_gb: float
-    driver_s: float
+    """Memory of all executors."""
     driver_gb: float
 
 
-def machines(costs: Costs, size: Size, round_s: float) -> Machines:
+CORES_OF_EXECUTOR = 4
+
+
+def machines(costs: Costs, size: Size, shards: int, round_s: float) -> Machines:
     """Machines with which a round takes ``round_s`` seconds.
 
-    Tasks and driver take turns, so tasks have what the driver leaves of a round.
+    Tasks and driver take turns, so tasks have what the driver leaves of a round. An executor has
+    four cores.
 
     >>> none = Line(0, 0, 0, 0)
-    >>> costs = Costs(Line(0, 0, 6e-6, 0), Line(1, 0, 0, 0), none, none, none)
-    >>> machines(costs, Size(1e6, 5e6, 5e6), round_s=11.0).cores
-    3.0
-    >>> machines(costs, Size(1e6, 5e6, 5e6), round_s=1.0).cores
+    >>> costs = Costs(Line(0, 0, 6e-6, 0), none, none, (1.0, 0.0), (0.5, 1e-6), (1.0, 0.0))
+    >>> machines(costs, Size(1e6, 5e6, 5e6), 8, round_s=7.5)
+    Machines(driver_s=0.0, cores=4, executors_gb=9.5, driver_gb=1.0)
+    >>> machines(Costs(none, Line(9, 0, 0, 0), *[none, (0, 0), (0, 0), (0, 0)]),
+    ...     Size(1, 1, 1), 8, round_s=5.0).cores
     inf
     """
     driver_s = costs.driver_s.at(size)
-    left_s = round_s - driver_s
-    cores = costs.tasks_s.at(size) / left_s if left_s > 0 else math.inf
-    return Machines(cores, costs.executors_gb.at(size), driver_s, costs.driver_gb.at(size))
+    driver_gb = costs.driver_gb[0] + costs.driver_gb[1] * size.entries
+    if driver_s >= round_s:
+        return Machines(driver_s, math.inf, math.inf, driver_gb)
+    cores = max(math.ceil(costs.tasks_s.at(size) / (round_s - driver_s)), 1)
+    of_core = costs.worker_gb[0] + costs.worker_gb[1] * size.entries / shards
+    fixed = costs.jvm_gb[0] * math.ceil(cores / CORES_OF_EXECUTOR)
+    executors_gb = cores * of_core + fixed + costs.jvm_gb[1] * size.entries
+    return Machines(driver_s, cores, executors_gb, driver_gb)

@@ -9,9 +9,10 @@ import statistics
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from benchmarks.workload import QUOTA
 from quotaplane.history.store import ensure_tables
 from quotaplane.model import BASIC, DIMENSIONS
 from quotaplane.registry.table import put_groups
-from quotaplane.settings import Settings, load_settings
+from quotaplane.settings import load_settings
 from tests.servers.kafka_server import KafkaServer
 from tests.servers.spark_standalone import SparkStandalone
 from tests.spark.fixtures import ROOT, launcher_environment
@@ -54,10 +55,10 @@ class Run:
     brokers: int = 100
     heap_gb: int = 2
     """Of each executor's JVM, or of the only one."""
-    cold: int = 4
-    whole: int = 5
+    cold_rounds: int = 4
+    whole_rounds: int = 5
     """Rounds with reports of all groups."""
-    active: int = 3
+    active_rounds: int = 3
     """Rounds with reports of the active groups."""
 
     @property
@@ -75,14 +76,14 @@ class Run:
             brokers=self.brokers,
             spread=self.spread,
             partitions=partitions,
-            shares=(1.0,) * (self.cold + self.whole) + (ACTIVE,) * self.active,
+            shares=(1.0,) * (self.cold_rounds + self.whole_rounds) + (ACTIVE,) * self.active_rounds,
         )
 
     def median_rounds(self, rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
         """Medians of the figures of its warm rounds, by kind of round; of the first as it is."""
         warm = {
-            "whole": rows[self.cold : self.cold + self.whole],
-            "active": rows[self.cold + self.whole :],
+            "whole": rows[self.cold_rounds : self.cold_rounds + self.whole_rounds],
+            "active": rows[self.cold_rounds + self.whole_rounds :],
         }
         found = {kind: _medians(of_kind) for kind, of_kind in warm.items()}
         return {"first": rows[0], **found}
@@ -102,60 +103,68 @@ def measured(run: Run, folder: Path, history: Mapping[str, Any] | None = None) -
         ``rows``: the figures of each round; ``peak_gb``: of each part, and of all; ``feed_s``;
         ``stopped``: why there are no rows.
     """
-    with ExitStack() as stack:
-        # Without compiled code a server takes longer to store the reports than to start.
-        kafka = stack.enter_context(KafkaServer(folder / "kafka", jvm_options="-XX:+UseSerialGC"))
+    conf, plan, found = (folder / name for name in ("conf.yaml", "plan.json", "found.json"))
+    history = dict(history or {})
+    options = history.pop("spark", [])
+    # Without compiled code a server takes longer to store the reports than to start.
+    with KafkaServer(folder / "kafka", jvm_options="-XX:+UseSerialGC") as kafka:
         begun_s = time.monotonic()
-        conf, settings = _prepared(run, folder, kafka, history or {})
+        _in_child(_prepare, run, conf, kafka, history)
         feed_s = time.monotonic() - begun_s
-        options = [*(history or {}).get("spark", ())]
-        workers: list[int] = []
-        if run.executors:
-            (place := folder / "cluster").mkdir()
-            memory = f"{run.heap_gb + 1}g"
-            cluster = stack.enter_context(
-                SparkStandalone(place, launcher_environment(), run.executors, memory=memory)
-            )
-            workers = cluster.workers
-            options += ["--master", cluster.url, "--properties-file", str(cluster.options_file)]
-            options += ["--executor-memory", f"{run.heap_gb}g", "--driver-memory", "3g"]
-        else:
-            options += ["--driver-memory", f"{run.heap_gb}g"]
-        plan = folder / "plan.json"
-        found = folder / "found.json"
-        plan.write_text(
-            json.dumps(
-                {
-                    "settings": str(conf),
-                    "executors": run.executors,
-                    "workers": workers,
-                    "rounds": len(run.load.shares),
-                    "found": str(found),
-                }
-            ),
-            encoding="utf-8",
-        )
-        script = str(ROOT / "benchmarks/scale_out/job.py")
-        with _process([script, *options, str(plan)], folder / "job.log") as job:
-            peak_gb, stopped = _watched(job, workers)
-        if not found.exists():
-            stopped = stopped or (folder / "job.log").read_text(errors="replace")[-2000:]
-            return {"stopped": stopped, "peak_gb": peak_gb, "feed_s": feed_s}
-        rows = json.loads(found.read_text("utf-8"))
-        return {"rows": rows, "peak_gb": peak_gb, "feed_s": feed_s, "history": settings.history}
+        with _cluster(run, folder / "cluster") as (of_cluster, workers):
+            about = {
+                "settings": str(conf),
+                "executors": run.executors,
+                "workers": workers,
+                "rounds": len(run.load.shares),
+                "found": str(found),
+            }
+            plan.write_text(json.dumps(about), encoding="utf-8")
+            script = str(ROOT / "benchmarks/scale_out/job.py")
+            words = [script, *options, *of_cluster, str(plan)]
+            with _process(words, folder / "job.log") as job:
+                peak_gb, stopped = _watched(job, workers)
+    result = {"peak_gb": peak_gb, "feed_s": feed_s}
+    if not found.exists():
+        log = (folder / "job.log").read_text(errors="replace")
+        return {**result, "stopped": stopped or log[-2000:]}
+    return {**result, "rows": json.loads(found.read_text("utf-8"))}
 
 
-def _prepared(
-    run: Run, folder: Path, kafka: KafkaServer, history: Mapping[str, Any]
-) -> tuple[Path, Settings]:
-    """Groups in the history, reports in the topic, and the settings file."""
+@contextmanager
+def _cluster(run: Run, folder: Path) -> Iterator[tuple[list[str], list[int]]]:
+    """The launcher's options for the cluster of a run, and the processes of its workers."""
+    if not run.executors:
+        yield ["--driver-memory", f"{run.heap_gb}g"], []
+        return
+    folder.mkdir()
+    memory = f"{run.heap_gb + 1}g"
+    with SparkStandalone(folder, launcher_environment(), run.executors, memory=memory) as cluster:
+        options = ["--master", cluster.url, "--properties-file", str(cluster.options_file)]
+        options += ["--executor-memory", f"{run.heap_gb}g", "--driver-memory", "3g"]
+        yield options, cluster.workers
+
+
+def _in_child(work: Callable[..., None], *arguments: Any) -> None:
+    """Run ``work`` in a process of its own: it takes gigabytes, which the system then gets back.
+
+    Raises:
+        RuntimeError: it failed, and has printed why.
+    """
+    child = get_context("fork").Process(target=work, args=arguments)
+    child.start()
+    child.join()
+    if child.exitcode:
+        raise RuntimeError(f"{work.__name__} ended with {child.exitcode}")
+
+
+def _prepare(run: Run, conf: Path, kafka: KafkaServer, history: Mapping[str, Any]) -> None:
+    """Write the settings file, the groups into the history, and the reports into the topic."""
     load = run.load
-    bench = Bench(folder, kafka, None)  # type: ignore[arg-type]
+    bench = Bench(conf.parent, kafka, None)  # type: ignore[arg-type]
     topic = bench.load(load, len(load.shares))
-    places = {key: history[key] for key in history if key != "spark"}
     raw = bench.conf(topic, load.brokers) | {"shards": run.shards}
-    raw["history"] |= places
-    conf = folder / "conf.yaml"
+    raw["history"] |= history
     conf.write_text(yaml.safe_dump(raw), encoding="utf-8")
     settings = load_settings(str(conf))
     ensure_tables(settings.history)
@@ -163,7 +172,6 @@ def _prepared(
     quotas = np.full((len(names), len(DIMENSIONS)), np.inf)
     quotas[:, :BASIC] = QUOTA
     put_groups(settings.history, names, quotas, by="bench")
-    return conf, settings
 
 
 @contextmanager
