@@ -35,16 +35,17 @@ from tests.servers.tools import fetched_once, ivy_retrieve
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs/measured/scale-out.md"
 KEPT: Final = ROOT / "docs/measured/scale-out.json"
+_FEW: Final = {"cold_rounds": 3, "whole_rounds": 3, "active_rounds": 2}
 SERIES: Final = (
     Run(100_000, 0),
     Run(100_000, 1),
     Run(100_000, 2),
-    Run(300_000, 1),
-    Run(300_000, 2),
-    Run(100_000, 2, spread=20),
-    Run(1_000_000, 1, heap_gb=4, cold_rounds=2, whole_rounds=3),
-    Run(1_000_000, 2, heap_gb=3, cold_rounds=2, whole_rounds=3),
-    Run(3_000_000, 2, heap_gb=4, cold_rounds=2, whole_rounds=1, active_rounds=1),
+    Run(300_000, 2, **_FEW),
+    Run(300_000, 1, **_FEW),
+    Run(100_000, 2, spread=20, **_FEW),
+    Run(1_000_000, 2, heap_gb=3, cold_rounds=2, whole_rounds=3, active_rounds=2),
+    Run(1_000_000, 1, heap_gb=3, cold_rounds=2, whole_rounds=2, active_rounds=2),
+    Run(3_000_000, 2, heap_gb=3, cold_rounds=2, whole_rounds=1, active_rounds=1),
 )
 """In rising order."""
 ON_STORE: Final = Run(100_000, 1, cold_rounds=2, whole_rounds=3, active_rounds=1)
