@@ -5,13 +5,13 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Three processes on two cores, as some tests wait; tests/order.py says which tests stay together.
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
-NO_JVM := tests/unit tests/faults tests/closed_loop tests/simulation tests/outside tests/nightly pipelines benchmarks/arena benchmarks/balance_arena
+NO_JVM := tests/unit tests/faults tests/closed_loop tests/simulation tests/outside tests/nightly pipelines benchmarks/arena benchmarks/balance_arena benchmarks/scale_out/model.py
 
 # Tests start some hundred processes: without bytecode each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env test quick unit browser spark contract jvm servers nightly machines matrix lint types format proto bench bench-compare bench-million bench-start bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof kafka-proof overload soak-day lock clean
+.PHONY: help env test quick unit browser spark contract jvm servers nightly machines matrix lint types format proto bench bench-compare bench-million bench-scale-out bench-start bench-throttle bench-balance bench-page page-pictures site arena balance-arena pulsar-cluster pulsar-proof balance-proof kafka-proof overload soak-day lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -84,6 +84,9 @@ bench: env ## the quota loop on a real Kafka (a quarter of an hour; the results 
 
 bench-million: env ## a million groups (five minutes, 16 GB of memory; `make bench` puts them on its page)
 	./spark-submit.sh benchmarks/quota_loop.py --driver-memory 6g --only million --rounds 3
+
+bench-scale-out: env ## rounds of 100,000 to 3,000,000 groups on a Spark cluster, and a model for more (half an hour, 20 GB of memory; the results page is docs/measured/scale-out.md)
+	$(PYTHON) -m benchmarks.scale_out
 
 bench-start: env ## a start of the quota job, and `status` (two minutes; `make bench` puts them on its page)
 	$(PYTHON) -m benchmarks.start

@@ -41,11 +41,12 @@ class PeakMemory:
     def _watch(self) -> None:
         while not self._over.wait(_EVERY_S):
             self._peak_kb = max(
-                self._peak_kb, sum(map(_pss_kb, family(self._root, self._leave_out)))
+                self._peak_kb, sum(map(pss_kb, family(self._root, self._leave_out)))
             )
 
 
-def _pss_kb(pid: int) -> int:
+def pss_kb(pid: int) -> int:
+    """The memory of a process (PSS); 0: it has ended."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

@@ -26,14 +26,22 @@ class SparkStandalone:
     Args:
         folder: an empty folder for the logs and for what the workers are sent.
         environment: the launcher's (``./spark-submit.sh --env``), for Java and SPARK_HOME.
-        workers: how many, each with one core and 1 GB to give away.
+        workers: how many, each with one core to give away.
+        memory: that each has to give away, in Java's notation.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], workers: int = 2) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        workers: int = 2,
+        *,
+        memory: str = "1g",
+    ) -> None:
         self.url = ""
         self.work = folder / "work"
         self._folder = folder
-        self._workers = workers
+        self._workers, self._memory = workers, memory
         self._processes: list[LoggedProcess] = []
         # Workers get nothing of this checkout or of .venv but Spark, like workers on another
         # machine. SPARK_CONF_DIR has only what protects the cluster; all else is Spark's own.
@@ -64,7 +72,7 @@ class SparkStandalone:
         try:
             ready = self._start("master", _MASTER_READY, "--port", "0", "--webui-port", "0")
             self.url = ready.group(1)
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(self.work))
+            size = ("--cores", "1", "--memory", self._memory, "--work-dir", str(self.work))
             for number in range(self._workers):
                 self._start(f"worker{number}", _WORKER_READY, *size, "--webui-port", "0", self.url)
         except BaseException:
@@ -82,6 +90,11 @@ class SparkStandalone:
     def kill_worker(self) -> None:
         """SIGKILL to the newest worker, which stays away; its executor ends by itself."""
         self._processes.pop().kill()
+
+    @property
+    def workers(self) -> list[int]:
+        """The processes of the workers, which start the executors."""
+        return [process.pid for process in self._processes[1:]]
 
     def _start(self, name: str, ready: re.Pattern[str], *options: str) -> re.Match[str]:
         role = "master.Master" if name == "master" else "worker.Worker"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotaplane.console.terminal import inform, warn
 from quotaplane.deltalog.log import local_folder
+from quotaplane.history.disk_mark import leave_mark
 from quotaplane.history.leadership import Leadership
 from quotaplane.history.store import ensure_tables, refuse_lost_groups
 from quotaplane.history.tables import Table
@@ -39,6 +40,7 @@ from quotaplane.streams.skipped_batches import (
     skipped_backlog,
     skipped_batch,
 )
+from quotaplane.streams.spark_protection import is_remote
 from quotaplane.streams.status import JobStatus
 from quotaplane.streams.task_files import TaskFiles
 from quotaplane.streams.whole_groups import refuse_damaged_groups
@@ -295,12 +297,12 @@ def set_options(spark: SparkSession, spec: JobSpec) -> None:
             spark.conf.set(_CHECKPOINT_FILES, _OF_S3)
 
 
-def _task_files(spark: SparkSession, spec: JobSpec, epoch: int) -> TaskFiles | None:
-    """None: the driver writes, as executors elsewhere don't have the history's disk."""
-    history, master = spec.settings.history, spark.sparkContext.master or ""
-    if local_folder(history.path) is not None and not master.startswith("local"):
-        return None
-    return TaskFiles(history, epoch, spec.tables_of_tasks, spec.least_bytes_of_tasks)
+def _task_files(spark: SparkSession, spec: JobSpec, epoch: int) -> TaskFiles:
+    """Executors elsewhere write into a local history if they find the mark on their disk."""
+    history = spec.settings.history
+    elsewhere = is_remote(spark.sparkContext.master or "local")
+    mark = leave_mark(history, spec.name) if elsewhere else None
+    return TaskFiles(history, epoch, spec.tables_of_tasks, spec.least_bytes_of_tasks, mark)
 
 
 def _before(spec: JobSpec, folder: CheckpointFolder) -> Callable[[DataFrame, int], None]:

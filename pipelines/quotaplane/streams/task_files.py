@@ -19,6 +19,7 @@ from quotaplane.streams.shard_program import Batch, Output
 
 if TYPE_CHECKING:
     from quotaplane.history.data_files import Written
+    from quotaplane.history.disk_mark import DiskMark
 
 FILES: Final = "files"
 """Kind of the output that replaces those whose rows were written: see ``sink``."""
@@ -39,9 +40,14 @@ class TaskFiles:
     """Names of the tables to write; the other outputs stay as they are."""
     least_bytes: int
     """Rows of smaller tables go to the driver, which writes those of all tasks into one file."""
+    mark: DiskMark | None = None
+    """The driver writes all tables where it is not found: the history is on another disk."""
 
     def without_written(self, outputs: Sequence[Output], batch: Batch) -> Iterator[Output]:
         """Write the large tables; yields one output about the files, and those that are left."""
+        if self.mark is not None and not self.mark.is_here():
+            yield from outputs
+            return
         stamp = Round(self.epoch, batch.seq, batch.now_ms)
         written: dict[str, Written] = {}
         failed = ""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from quotaplane.arrow import unpack
+from quotaplane.history.disk_mark import DiskMark, leave_mark
 from quotaplane.history.tables import STAMP_COLUMNS
 from quotaplane.history.writer import HistoryWriter
 from quotaplane.model import Round
@@ -36,8 +37,13 @@ def outputs_of_a_round() -> Sequence[Output]:
     return outputs
 
 
-def taken(history: History, outputs: Sequence[Output], least_bytes: int = 0) -> list[Output]:
-    files = TaskFiles(history, 1, LARGE, least_bytes)
+def taken(
+    history: History,
+    outputs: Sequence[Output],
+    least_bytes: int = 0,
+    mark: DiskMark | None = None,
+) -> list[Output]:
+    files = TaskFiles(history, 1, LARGE, least_bytes, mark)
     return list(files.without_written(outputs, BATCH))
 
 
@@ -105,3 +111,21 @@ def test_a_disk_that_fails_leaves_it_to_the_driver(tmp_path: Path) -> None:
     assert left == [*outputs]
     assert why.kind == NOT_WRITTEN
     assert b"does not exist or you don't have access" in why.payload
+
+
+@pytest.mark.usefixtures("tables")
+def test_the_tasks_of_another_machine_write_only_on_the_same_disk(history: History) -> None:
+    outputs = outputs_of_a_round()
+    mark = leave_mark(history, "quota")
+    assert mark is not None
+    assert any(output.kind == FILES for output in taken(history, outputs, mark=mark))
+    next_one = leave_mark(history, "quota")
+    assert next_one is not None
+    assert next_one.file == mark.file, "a start leaves no further file"
+    assert taken(history, outputs, mark=mark) == outputs, "as if the folder were another one"
+    next_one.file.unlink()
+    assert taken(history, outputs, mark=next_one) == outputs
+
+
+def test_a_store_needs_no_mark() -> None:
+    assert leave_mark(History(path="s3://bucket/history"), "quota") is None
