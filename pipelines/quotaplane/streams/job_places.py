@@ -187,7 +187,7 @@ class JobPlaces:
         if not self._is_store:
             return False
         was_away, wrong = False, self._answer(stopped)
-        while wrong is not None and REFUSED_KEYS not in str(wrong) and not stopped():
+        while wrong is not None and REFUSED_KEYS not in str(wrong):
             was_away = self._waits = True
             self._lines.conditions.note(STORE, "", wrong)
             self._end_if_in_vain(wrong)
