@@ -133,6 +133,11 @@ def test_a_signal_ends_the_wait_for_a_store_that_is_silent() -> None:
     silence.set()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_bug_in_the_question_is_no_reason_to_wait() -> None:
+    assert not Store(lambda: 1 / 0).places.wait()
+
+
 def test_a_job_says_that_its_store_is_away_and_is_back() -> None:
     done = threading.Event()
     store = Store("Connection refused", "Connection refused", None, done.set)
