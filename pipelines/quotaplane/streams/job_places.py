@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
@@ -187,7 +186,7 @@ class JobPlaces:
         if not self._is_store:
             return False
         was_away, wrong = False, self._answer(stopped)
-        while wrong is not None and REFUSED_KEYS not in str(wrong) and not stopped():
+        while wrong is not None and REFUSED_KEYS not in str(wrong):
             was_away = self._waits = True
             self._lines.conditions.note(STORE, "", wrong)
             self._end_if_in_vain(wrong)
@@ -227,13 +226,13 @@ class JobPlaces:
 
     def _answer(self, stopped: Callable[[], object]) -> HistoryError | None:
         """Read it, in a thread: signals must be heard while a store is silent."""
-        answers = SimpleQueue[HistoryError | None]()
+        answers = list[HistoryError | None]()
         read, history = self._read, self._history
-        threading.Thread(target=lambda: answers.put(_wrong(read, history)), daemon=True).start()
-        while not stopped():
-            with suppress(Empty):
-                return answers.get(timeout=_SIGNAL_WITHIN_S)
-        return None
+        reader = threading.Thread(target=lambda: answers.append(_wrong(read, history)), daemon=True)
+        reader.start()
+        while reader.is_alive() and not stopped():
+            reader.join(_SIGNAL_WITHIN_S)
+        return answers[0] if answers else None
 
 
 def _wrong(ask: Callable[[History], None], history: History) -> HistoryError | None:

@@ -45,6 +45,7 @@ class Store:
         self._answers = iter(answers)
         self.paused: list[float] = []
         self.pause: Callable[[float], object] = self.paused.append
+        self.ask: Callable[[History], object] = self._read
         self.said: list[str] = []
         self.lines = JobLines(JobStatus((), (), time.monotonic), write=self.said.append)
         self.places = JobPlaces(
@@ -52,7 +53,7 @@ class Store:
             "hdfs://n:8020/checkpoint",
             self.lines,
             read=self._read,
-            ask=self._read,
+            ask=lambda history: self.ask(history),
             pause=lambda seconds: self.pause(seconds),
             clock=lambda: sum(self.paused),
         )
@@ -132,6 +133,11 @@ def test_a_signal_ends_the_wait_for_a_store_that_is_silent() -> None:
     silence.set()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_bug_in_the_question_is_no_reason_to_wait() -> None:
+    assert not Store(lambda: 1 / 0).places.wait()
+
+
 def test_a_job_says_that_its_store_is_away_and_is_back() -> None:
     done = threading.Event()
     store = Store("Connection refused", "Connection refused", None, done.set)
@@ -140,6 +146,21 @@ def test_a_job_says_that_its_store_is_away_and_is_back() -> None:
     assert store.texts()[0] == "warning: store: Connection refused; retrying"
     assert store.texts()[1].startswith("recovered: store: over after")
     assert store.lines.conditions.failures["store"] == 2
+
+
+def test_a_store_that_answers_and_can_not_be_read_is_away() -> None:
+    store, asked = Store(*[AWAY] * 3), threading.Semaphore(0)
+    store.ask = lambda _: asked.release()
+
+    def pause(_: float) -> None:
+        for _ in range(9):  # the store was asked before and after, and answered
+            assert asked.acquire(timeout=30)
+        assert list(store.lines.conditions.active()) == ["store"]
+
+    store.pause = pause
+    with store.places.watched(every_s=0.001):
+        assert store.places.wait()
+    assert len(store.said) == 2
 
 
 class Started:
