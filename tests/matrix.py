@@ -128,6 +128,7 @@ def conf_of(kafka: KafkaServer, folder: Path) -> Path:
         "bootstrap_servers": kafka.bootstrap_servers,
         "report_topics": [kafka.create_topic("reports", partitions=2)],
         "limits_topic": kafka.create_topic("limits", partitions=1),
+        "starting": "earliest",  # brokers report before the job is ready
     }
     conf = write_conf(folder, transport, reports={"interval_s": 1.0}, trigger={"interval_s": 0.5})
     put_quotas(load_settings(conf), g=QUOTA)

@@ -54,6 +54,7 @@ class Job(RunningJob):
         topics = {
             "report_topics": [kafka.create_topic(f"usage-{mark}", partitions=2)],
             "limits_topic": kafka.create_topic(f"limits-{mark}"),
+            "starting": "earliest",  # brokers report before the job is ready
         }
         conf = write_conf(
             folder,
