@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from quotaplane import errors
-from quotaplane.deltalog.error_text import DOCTOR, disk_failure
+from quotaplane.deltalog.error_text import DOCTOR, REFUSED_KEYS, disk_failure
 from quotaplane.errors import HistoryError, QuotaplaneError, SlowPythonError, TransportError
 from quotaplane.history.tables import TABLES
 
@@ -26,6 +26,11 @@ _LOST_FILE: Final = re.compile(
     r"([^/\s]+\.(?:parquet|json))\b"
 )
 """A file of a table that is missing or damaged: the table's folder, and the file's name."""
+
+_REFUSED: Final = re.compile(
+    r"\bs3a://\S+?(?=:\s).*(?:Status Code: 40[13]|ExpiredToken|InvalidToken|InvalidAccessKeyId)"
+)
+"""Spark's connector says this if the keys are refused, or have run out."""
 
 _WITHOUT_PLACE: Final = (
     "[DELTA_SCHEMA_NOT_SET]",
@@ -47,6 +52,9 @@ def known_failure(text: str) -> QuotaplaneError | None:
     >>> known_failure("... while reading file file:/h/usage/date=2026-03-01/1.parquet. ...")
     HistoryError('history table usage at /h/usage: 1.parquet is missing or damaged; run `quotaplane
     doctor`, which says what is lost and how to mend it')
+    >>> known_failure("java.nio.file.AccessDeniedException: s3a://b/c/offsets/7: getFileStatus: "
+    ...     "S3Exception: Forbidden (Service: S3, Status Code: 403, Request ID: 1)")
+    HistoryError('s3a://b/c/offsets/7: the store refuses: see the keys in history.storage_options')
     >>> known_failure("[STREAM_FAILED] Query terminated: Python worker failed to connect back.")
     SlowPythonError('Spark waited 10 s in vain for a Python process to start: this host has too
     little processor time, or its Python environment is broken (see the log of Spark)')
@@ -77,6 +85,9 @@ def known_failure(text: str) -> QuotaplaneError | None:
     lost = _LOST_FILE.search(text)
     if lost is not None:
         return _of_table(lost[1], f"{lost[2]} is missing or damaged; {DOCTOR}")
+    refused = _REFUSED.search(text)
+    if refused is not None:
+        return HistoryError(f"{refused[0].partition(': ')[0]}: {REFUSED_KEYS}")
     disk = disk_failure(text)
     if disk is not None:
         return HistoryError(f"Spark can't write its checkpoint or temporary files: {disk}")
