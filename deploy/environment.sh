@@ -97,8 +97,7 @@ lock_files() { # of the extras $1: options for pip
   printf '%s\n' -r "$ROOT/deploy/lock.txt" -r "$ROOT/deploy/spark-$SPARK/lock.txt"
   for extra in ${1//,/ }; do
     case $extra in
-      spark | kafka | pulsar | admin | server) ;;
-      s3) [[ -f $ROOT/deploy/spark-$SPARK/$extra-jars.xml ]] || die "--setup s3: its jars are pinned for Spark 4.0 only" ;;
+      spark | kafka | pulsar | admin | server | s3) ;;
       *) [[ $extra != build && -f $ROOT/deploy/lock-$extra.txt ]] || return 1
         printf '%s\n' -r "$ROOT/deploy/lock-$extra.txt" ;;
     esac

@@ -10,7 +10,7 @@ USING delta
 COMMENT 'Attachments to resource groups, without tenants and namespaces of a Pulsar cluster that groups are copied from. Its change feed says who changed what, when, from and to.'
 TBLPROPERTIES (
   'delta.enableChangeDataFeed' = 'true',
-  'delta.checkpointInterval' = '100',
+  'delta.checkpointInterval' = '25',
   'delta.logRetentionDuration' = 'interval 365 days',
   'delta.deletedFileRetentionDuration' = 'interval 7 days'
 );

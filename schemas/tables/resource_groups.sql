@@ -31,7 +31,7 @@ USING delta
 COMMENT 'The quotas. Its change feed drives the job and says who changed what, when, from and to.'
 TBLPROPERTIES (
   'delta.enableChangeDataFeed' = 'true',
-  'delta.checkpointInterval' = '100',
+  'delta.checkpointInterval' = '25',
   'delta.logRetentionDuration' = 'interval 365 days',
   'delta.deletedFileRetentionDuration' = 'interval 7 days'
 );

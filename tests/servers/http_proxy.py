@@ -1,8 +1,11 @@
-"""An HTTP proxy before a store: it notes each request, and may delay or refuse it.
+"""An HTTP proxy before a store: it notes each request, and may delay or fail it.
 
     with HttpProxy(store.port) as proxy:
         proxy.delay_s = 0.1
-        proxy.refuse = lambda seen: 503 if random.random() < 0.2 else None
+        proxy.fault = lambda seen: Fault(503) if random.random() < 0.2 else None
+
+Requests of the process that has the proxy must not go through it: some functions of the deltalake
+package let no other thread run until they have an answer.
 """
 
 from __future__ import annotations
@@ -31,6 +34,14 @@ class Seen(NamedTuple):
     """Spark's connector made it; else the deltalake package."""
 
 
+class Fault(NamedTuple):
+    """An answer of the proxy in place of the server's."""
+
+    status: int
+    done: bool = False
+    """The server has done what was asked, and only its answer is lost."""
+
+
 class HttpProxy:
     """Forwards requests to a server on loopback; a context manager."""
 
@@ -38,11 +49,11 @@ class HttpProxy:
         self._to = server_port
         self.delay_s = 0.0
         """Each request waits so long."""
-        self.refuse: Callable[[Seen], int | None] = lambda seen: None
-        """The status with which a request is refused; None: it is forwarded."""
+        self.fault: Callable[[Seen], Fault | None] = lambda seen: None
+        """Called with each request; None: it gets the server's answer."""
         self.seen: list[Seen] = []
-        """Those that were forwarded."""
-        self.refused: list[Seen] = []
+        self.failed: list[Seen] = []
+        """Those with a fault."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.port = int(self._server.server_address[1])
 
@@ -55,13 +66,18 @@ class HttpProxy:
         self._server.server_close()
 
     def answer(self, seen: Seen, headers: dict[str, str], body: bytes) -> tuple[Any, bytes]:
-        """The status and headers, and the body, of the server's answer or of a refusal."""
+        """The status and headers, and the body, of the server's answer or of a fault."""
         time.sleep(self.delay_s)
-        status = self.refuse(seen)
-        if status is not None:
-            self.refused.append(seen)
-            return (status, {}), _BODY.format(code=_CODES[status]).encode()
         self.seen.append(seen)
+        fault = self.fault(seen)
+        if fault is None:
+            return self._of_server(seen, headers, body)
+        self.failed.append(seen)
+        if fault.done:
+            self._of_server(seen, headers, body)
+        return (fault.status, {}), _BODY.format(code=_CODES[fault.status]).encode()
+
+    def _of_server(self, seen: Seen, headers: dict[str, str], body: bytes) -> tuple[Any, bytes]:
         server = http.client.HTTPConnection("127.0.0.1", self._to, timeout=60)
         try:
             server.putrequest(seen.method, seen.target, skip_host=True, skip_accept_encoding=True)

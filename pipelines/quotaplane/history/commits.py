@@ -18,9 +18,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from deltalake.table import TableMerger
 
 from quotaplane.deltalog.durable import COMMIT_ONLY, Synced, checkpoint
+from quotaplane.history.cached_table import CachedTable
 from quotaplane.history.disk_reserve import with_reserve
-from quotaplane.history.store import keep, not_written, open_table, table_uri, writing
-from quotaplane.history.tables import CHANGES_PER_CHECKPOINT, Table
+from quotaplane.history.store import keep, not_written, table_uri, writing
+from quotaplane.history.tables import CHECKPOINT_INTERVAL, Table
 from quotaplane.settings import History
 
 WHY: Final = "userMetadata"
@@ -32,6 +33,9 @@ _PATIENCE_S: Final = 120.0
 """While others change the table it is tried for so long. Of four writers without a pause on an
 object store, where an attempt takes a second, one may lose 60 times in a row. A longer wait after
 each loss would be no help: who has just won would win again meanwhile."""
+MOST_SMALL_FILES: Final = 32
+"""Each change adds a file and reads all of them, so as many are made one."""
+SMALL_BYTES: Final = 1 << 20
 _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=1)
 _Done = TypeVar("_Done")
 
@@ -92,7 +96,9 @@ def optimistically(
     """
     with writing(history):
         synced = Synced(table_uri(history, table.name))
-        return attempted(history, table, once, synced, sleep)
+        done, opened = attempted(history, table, lambda t: (once(t), t), synced, sleep)
+        _compact_if_due(opened, table, synced)
+        return done
 
 
 def attempted(
@@ -108,11 +114,11 @@ def attempted(
 
     ``again``: the errors after which it runs again.
     """
-    turns = Turns(time.monotonic())
+    turns, newest = Turns(time.monotonic()), CachedTable(history, table.name)
 
     def on_newest() -> tuple[DeltaTable, int, _Done]:
         try:
-            opened = open_table(history, table.name)
+            opened = newest.open()
             turns.begin(opened.version(), time.monotonic())
             return opened, opened.version(), once(opened)
         except again:
@@ -136,8 +142,22 @@ def attempted(
         return done
 
 
+def _compact_if_due(opened: DeltaTable, table: Table, synced: Synced) -> None:
+    before, sizes = opened.version(), pa.table(opened.get_add_actions())["size_bytes"]
+    if sum(size < SMALL_BYTES for size in sizes.to_pylist()) < MOST_SMALL_FILES:
+        return
+    # The change is made already; if this fails, or another writer was first, a later change does it
+    with suppress(DeltaError, OSError):
+        opened.optimize.compact(
+            target_size=SMALL_BYTES,
+            writer_properties=_PROPERTIES,
+            post_commithook_properties=COMMIT_ONLY,
+        )
+    keep(synced, opened, table.name, before=before)
+
+
 def _checkpoint_if_due(table: DeltaTable, uri: str, before: int) -> None:
-    if table.version() // CHANGES_PER_CHECKPOINT > before // CHANGES_PER_CHECKPOINT:
+    if table.version() // CHECKPOINT_INTERVAL > before // CHECKPOINT_INTERVAL:
         # The change is made already; if this fails, the next checkpoint makes up for it.
         with suppress(DeltaError, OSError):
             checkpoint(table, uri)

@@ -104,12 +104,16 @@ def _ignore(_: str) -> None:
 def _has_log(uri: str, options: dict[str, str] | None) -> bool:
     if local_folder(uri) is not None:
         return DeltaTable.is_deltatable(uri)
-    # That function would stop all threads of Python until the store answers.
+    from deltalake.fs import DeltaStorageHandler  # commands on local disks start sooner without it
+    from pyarrow.fs import FileType
+
+    # That function would stop all threads of Python until the store answers; to open the table
+    # takes up to a hundred requests.
     try:
-        DeltaTable(uri, storage_options=options)
+        (log,) = DeltaStorageHandler(uri, options).get_file_info(["_delta_log"])
     except TableNotFoundError:
         return False
-    return True
+    return bool(log.type == FileType.Directory)
 
 
 def ensure_tables(history: History, say: Callable[[str], None] = _ignore) -> None:

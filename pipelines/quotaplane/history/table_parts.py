@@ -73,7 +73,6 @@ _DATE: Final = column(
 )
 
 CHECKPOINT_INTERVAL: Final = 25
-CHANGES_PER_CHECKPOINT: Final = 100
 # Measured (docs/adr/0004): an append costs 0.25 ms more for each commit since the last checkpoint,
 # 0.03 ms for each old entry left in the log and 0.004 ms for each live file. So there are frequent
 # checkpoints, the log is kept for minutes only (these tables need no time travel), and `maintain`

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from quotaplane.extensions import extensions, load
 from quotaplane.groups.policy_options import BY_COLUMN
-from quotaplane.history.table_parts import CHANGES_PER_CHECKPOINT as CHANGES_PER_CHECKPOINT
 from quotaplane.history.table_parts import CHECKPOINT_INTERVAL as CHECKPOINT_INTERVAL
 from quotaplane.history.table_parts import HOT as HOT
 from quotaplane.history.table_parts import STAMP_COLUMNS as STAMP_COLUMNS
@@ -319,7 +318,7 @@ _POLICY: Final = [
 # that a change replaced are not part of that and go after a week.
 _CHANGE_FEED: Final = {
     "delta.enableChangeDataFeed": "true",
-    "delta.checkpointInterval": str(CHANGES_PER_CHECKPOINT),
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     "delta.logRetentionDuration": "interval 365 days",
     "delta.deletedFileRetentionDuration": "interval 7 days",
 }

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from quotaplane import errors
-from quotaplane.deltalog.error_text import DOCTOR, disk_failure
+from quotaplane.deltalog.error_text import DOCTOR, REFUSED_KEYS, disk_failure
 from quotaplane.errors import HistoryError, QuotaplaneError, SlowPythonError, TransportError
 from quotaplane.history.tables import TABLES
 
@@ -26,6 +26,10 @@ _LOST_FILE: Final = re.compile(
     r"([^/\s]+\.(?:parquet|json))\b"
 )
 """A file of a table that is missing or damaged: the table's folder, and the file's name."""
+
+_OF_S3: Final = re.compile(r"\b\w+Exception: (.*\bsoftware\.amazon\.awssdk\.\S+?Exception: .*)")
+"""How Spark's connector says what Amazon's library says of a request."""
+_KEYS_REFUSED: Final = re.compile(r"Status Code: 40[13]|ExpiredToken|InvalidToken")
 
 _WITHOUT_PLACE: Final = (
     "[DELTA_SCHEMA_NOT_SET]",
@@ -47,6 +51,13 @@ def known_failure(text: str) -> QuotaplaneError | None:
     >>> known_failure("... while reading file file:/h/usage/date=2026-03-01/1.parquet. ...")
     HistoryError('history table usage at /h/usage: 1.parquet is missing or damaged; run `quotaplane
     doctor`, which says what is lost and how to mend it')
+    >>> s3 = "getFileStatus on s3a://b/c: software.amazon.awssdk.services.s3.model.S3Exception: "
+    >>> known_failure(f"a.AccessDeniedException: {s3}null (Service: S3, Status Code: 403)")
+    HistoryError("Spark can't read or write its files on the store: the store refuses: see the keys
+    in history.storage_options")
+    >>> known_failure(f"a.AWSStatus500Exception: {s3}Fault (Service: S3, Status Code: 500)\n\tat x")
+    HistoryError("Spark can't read or write its files on the store: Fault (Service: S3, Status Code:
+    500)")
     >>> known_failure("[STREAM_FAILED] Query terminated: Python worker failed to connect back.")
     SlowPythonError('Spark waited 10 s in vain for a Python process to start: this host has too
     little processor time, or its Python environment is broken (see the log of Spark)')
@@ -77,6 +88,11 @@ def known_failure(text: str) -> QuotaplaneError | None:
     lost = _LOST_FILE.search(text)
     if lost is not None:
         return _of_table(lost[1], f"{lost[2]} is missing or damaged; {DOCTOR}")
+    of_s3 = _OF_S3.search(text)
+    if of_s3 is not None:  # so the batch is not blamed
+        refused = _KEYS_REFUSED.search(of_s3[1])
+        why = REFUSED_KEYS if refused else of_s3[1].rpartition("Exception: ")[2][:_MAX_LINE]
+        return HistoryError(f"Spark can't read or write its files on the store: {why}")
     disk = disk_failure(text)
     if disk is not None:
         return HistoryError(f"Spark can't write its checkpoint or temporary files: {disk}")

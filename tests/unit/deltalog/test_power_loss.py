@@ -294,7 +294,7 @@ def test_commits_are_deleted_only_behind_a_checkpoint_that_is_on_the_disk(
     monkeypatch.setattr(DeltaTable, "cleanup_metadata", noted_cleanup)
     monkeypatch.setattr(Disk, "_synced", noted_fsync)
     monkeypatch.setattr(history_writer, "CHECKPOINT_INTERVAL", 2)
-    monkeypatch.setattr(history_groups, "CHANGES_PER_CHECKPOINT", 2)
+    monkeypatch.setattr(history_groups, "CHECKPOINT_INTERVAL", 2)
     monkeypatch.setattr(delta_topic, "COMPACT_EVERY", 1)
     Disk(place.root, monkeypatch)
     WRITES[write][0](place)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import heapq
 import random
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from quotaplane.history import commits
 from quotaplane.history.commits import Turns
+from quotaplane.history.store import ensure_tables, open_table
+from quotaplane.model import DIMENSIONS
+from quotaplane.registry.change_feed import group_changes
+from quotaplane.registry.table import list_groups, put_groups
+from quotaplane.settings import History
 
 
 def refused(writers: int, puts: int, *, least_s: float, most_s: float, pause_s: float) -> int:
@@ -57,3 +65,22 @@ def test_a_change_that_fails_without_any_other_writer_is_given_up_soon() -> None
         attempts += 1
         wait_s = turns.wait_s(0.01)
     assert attempts == 21
+
+
+def test_the_files_of_many_changes_become_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change reads all files: 400 changes of a table on a store took more than nine minutes.
+
+    Who changed what is still known, and nothing seems to have changed again.
+    """
+    monkeypatch.setattr(commits, "MOST_SMALL_FILES", 4)
+    history = History(path=str(tmp_path))
+    ensure_tables(history)
+    names = [f"g{number}" for number in range(9)]
+    for name in names:
+        put_groups(history, [name], np.full((1, len(DIMENSIONS)), 7.0), by=name)
+    assert len(open_table(history, "resource_groups").file_uris()) < 4
+    assert list_groups(history)["group"].to_pylist() == names
+    changes = [(change["group"], change["by"]) for change in group_changes(history)]
+    assert sorted(changes) == [(name, name) for name in names]
