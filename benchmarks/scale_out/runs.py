@@ -49,12 +49,12 @@ class Run:
 
     groups: int
     executors: int
-    """Of a standalone cluster, each with one core; 0: all in the driver's JVM, on all cores."""
+    """How many a standalone cluster has, each with one core; 0: all in the driver's JVM."""
     spread: int = 5
     """Brokers of a group."""
     brokers: int = 100
     heap_gb: int = 2
-    """Of each executor's JVM, or of the only one."""
+    """Heap of each executor's JVM, or of the only one."""
     cold_rounds: int = 4
     whole_rounds: int = 5
     """Rounds with reports of all groups."""
