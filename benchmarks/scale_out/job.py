@@ -27,6 +27,7 @@ from quotaplane.streams.job import StreamJob, prepare  # noqa: E402
 from quotaplane.streams.quota.job import QuotaSpec  # noqa: E402
 from quotaplane.streams.script import run_job  # noqa: E402
 from quotaplane.streams.session import build_session  # noqa: E402
+from quotaplane.streams.stores import connect  # noqa: E402
 
 
 def main(argv: Sequence[str]) -> None:
@@ -37,6 +38,7 @@ def main(argv: Sequence[str]) -> None:
     spark = build_session(
         "quotaplane scale out", conf, log_level="error", security=settings.security
     )
+    connect(spark, settings.history, [settings.history.path])
     if plan["executors"]:
         _wait_for(spark, plan["executors"])
     spec = QuotaSpec(settings)
