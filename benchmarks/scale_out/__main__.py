@@ -80,9 +80,9 @@ def main(argv: Sequence[str]) -> None:
         kept["store"] = _on_store(ON_STORE)
         _keep(kept)
         print(json.dumps(kept["store"]))
-    runs = [kept[str(number)] for number in range(len(SERIES)) if str(number) in kept]
-    if len(runs) == len(SERIES):
-        about = machine_on(PAGE) if args.page else machine("pyspark")
+    if args.page or (args.only is None and not args.store):
+        runs = [kept[str(number)] for number in range(len(SERIES)) if str(number) in kept]
+        about = machine_on(PAGE) if args.page and PAGE.exists() else machine("pyspark")
         PAGE.write_text(page(runs, kept.get("store"), about), encoding="utf-8")
 
 
