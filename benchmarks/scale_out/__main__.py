@@ -40,6 +40,7 @@ SERIES: Final = (
     Run(100_000, 0),
     Run(100_000, 1),
     Run(100_000, 2),
+    Run(100_000, 2, driver_writes=True, **_FEW),
     Run(300_000, 2, **_FEW),
     Run(300_000, 1, **_FEW),
     Run(100_000, 2, spread=20, **_FEW),

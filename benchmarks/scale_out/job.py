@@ -22,6 +22,7 @@ from benchmarks.scale_out.observed_round import (  # noqa: E402
     stages,
     used_by,
 )
+from quotaplane.history.disk_mark import mark_of  # noqa: E402
 from quotaplane.settings import load_settings  # noqa: E402
 from quotaplane.streams.job import StreamJob, prepare  # noqa: E402
 from quotaplane.streams.quota.job import QuotaSpec  # noqa: E402
@@ -49,6 +50,10 @@ def main(argv: Sequence[str]) -> None:
 
     with observed(look) as found:
         job = StreamJob(spark, spec, transport)
+        if plan["driver_writes"]:  # from the next round on
+            mark = mark_of(settings.history, spec.name)
+            assert mark is not None
+            mark.unlink()
         try:
             progress = batches(job.query, plan["rounds"])
         finally:

@@ -36,8 +36,9 @@ _BEYOND: Final = (10_000_000, 5, 1_000)
 
 
 def size_in_words(run: Kept) -> str:
-    """Its groups, and on how many brokers they are if that is unusual."""
-    return f"{run['groups']:,}" + ("" if run["spread"] == 5 else f" on {run['spread']} brokers")
+    """Its groups, and what is unusual."""
+    spread = "" if run["spread"] == 5 else f" on {run['spread']} brokers"
+    return f"{run['groups']:,}{spread}{', driver writes' if run['driver_writes'] else ''}"
 
 
 def _driver(of: Kept) -> float:
@@ -73,7 +74,7 @@ def _round_size(run: Kept, kind: str) -> Size:
 
 def model_section(runs: Sequence[Kept]) -> list[str]:
     """The section of the page; ``runs``: those with figures of rounds."""
-    of_two = [run for run in runs if run["executors"] == 2]
+    of_two = [run for run in runs if run["executors"] == 2 and not run["driver_writes"]]
     used = [run for run in of_two if run["groups"] < _HELD_OUT]
     held = [run for run in of_two if run["groups"] >= _HELD_OUT]
     costs = costs_of(used)
