@@ -44,9 +44,9 @@ SERIES: Final = (
     Run(300_000, 2, **_FEW),
     Run(300_000, 1, **_FEW),
     Run(100_000, 2, spread=20, **_FEW),
-    Run(1_000_000, 2, heap_gb=3, cold_rounds=2, whole_rounds=3, active_rounds=2),
-    Run(1_000_000, 1, heap_gb=3, cold_rounds=2, whole_rounds=2, active_rounds=2),
-    Run(3_000_000, 2, heap_gb=3, cold_rounds=2, whole_rounds=1, active_rounds=1),
+    Run(1_000_000, 2, cold_rounds=2, whole_rounds=3, active_rounds=2),
+    Run(1_000_000, 1, cold_rounds=2, whole_rounds=2, active_rounds=2),
+    Run(3_000_000, 2, cold_rounds=2, whole_rounds=1, active_rounds=1),
 )
 """In rising order."""
 ON_STORE: Final = Run(100_000, 1, cold_rounds=2, whole_rounds=3, active_rounds=1)

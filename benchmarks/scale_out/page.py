@@ -91,8 +91,8 @@ def _through_driver(runs: Sequence[Kept]) -> list[str]:
         *wrapped(
             "MB of a round. *Results*: of all tasks, as Spark counts them; *limits*: the messages "
             "for brokers; *rest*: all else that the driver's Python gets; *it writes*: into files "
-            "and pipes, but not to Kafka. Tasks write the history, and the driver commits it; *driver "
-            "writes*: the executors have another disk than the history's."
+            "and pipes, but not to Kafka. Tasks write the history, and the driver commits it; "
+            "*driver writes*: the executors have another disk than the history's."
         ),
         "| groups | executors | reports | results | limits | rest | it writes | by tasks: files "
         "| rows | MB |",
