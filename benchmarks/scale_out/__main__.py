@@ -40,12 +40,13 @@ SERIES: Final = (
     Run(100_000, 0),
     Run(100_000, 1),
     Run(100_000, 2),
+    Run(100_000, 2, driver_writes=True, **_FEW),
     Run(300_000, 2, **_FEW),
     Run(300_000, 1, **_FEW),
     Run(100_000, 2, spread=20, **_FEW),
-    Run(1_000_000, 2, heap_gb=3, cold_rounds=2, whole_rounds=3, active_rounds=2),
-    Run(1_000_000, 1, heap_gb=3, cold_rounds=2, whole_rounds=2, active_rounds=2),
-    Run(3_000_000, 2, heap_gb=3, cold_rounds=2, whole_rounds=1, active_rounds=1),
+    Run(1_000_000, 2, cold_rounds=2, whole_rounds=3, active_rounds=2),
+    Run(1_000_000, 1, cold_rounds=2, whole_rounds=2, active_rounds=2),
+    Run(3_000_000, 2, cold_rounds=2, whole_rounds=1, active_rounds=1),
 )
 """In rising order."""
 ON_STORE: Final = Run(100_000, 1, cold_rounds=2, whole_rounds=3, active_rounds=1)
@@ -80,9 +81,9 @@ def main(argv: Sequence[str]) -> None:
         kept["store"] = _on_store(ON_STORE)
         _keep(kept)
         print(json.dumps(kept["store"]))
-    runs = [kept[str(number)] for number in range(len(SERIES)) if str(number) in kept]
-    if len(runs) == len(SERIES):
-        about = machine_on(PAGE) if args.page else machine("pyspark")
+    if args.page or (args.only is None and not args.store):
+        runs = [kept[str(number)] for number in range(len(SERIES)) if str(number) in kept]
+        about = machine_on(PAGE) if args.page and PAGE.exists() else machine("pyspark")
         PAGE.write_text(page(runs, kept.get("store"), about), encoding="utf-8")
 
 

@@ -22,11 +22,13 @@ from benchmarks.scale_out.observed_round import (  # noqa: E402
     stages,
     used_by,
 )
+from quotaplane.history.disk_mark import mark_of  # noqa: E402
 from quotaplane.settings import load_settings  # noqa: E402
 from quotaplane.streams.job import StreamJob, prepare  # noqa: E402
 from quotaplane.streams.quota.job import QuotaSpec  # noqa: E402
 from quotaplane.streams.script import run_job  # noqa: E402
 from quotaplane.streams.session import build_session  # noqa: E402
+from quotaplane.streams.stores import connect  # noqa: E402
 
 
 def main(argv: Sequence[str]) -> None:
@@ -37,6 +39,7 @@ def main(argv: Sequence[str]) -> None:
     spark = build_session(
         "quotaplane scale out", conf, log_level="error", security=settings.security
     )
+    connect(spark, settings.history, [settings.history.path])
     if plan["executors"]:
         _wait_for(spark, plan["executors"])
     spec = QuotaSpec(settings)
@@ -47,6 +50,10 @@ def main(argv: Sequence[str]) -> None:
 
     with observed(look) as found:
         job = StreamJob(spark, spec, transport)
+        if plan["driver_writes"]:  # from the next round on
+            mark = mark_of(settings.history, spec.name)
+            assert mark is not None
+            mark.unlink()
         try:
             progress = batches(job.query, plan["rounds"])
         finally:

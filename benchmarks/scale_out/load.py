@@ -33,8 +33,9 @@ class Load(Workload):
             for broker, own in enumerate(members):
                 reported = own[own < share * self.groups]
                 name = f"broker-{broker:04d}"
-                # Each has a level for good, which follows from the group and the broker.
-                level = 40 + (reported * 7919 + broker * 104_729) % 121
+                # Each has a level for good, which follows from the group and the broker. A group's
+                # brokers together want as much as its quota, however many they are.
+                level = (40 + (reported * 7919 + broker * 104_729) % 121) * 5 / self.spread
                 noise = random.uniform(1 - self.noise, 1 + self.noise, (len(reported), BASIC))
                 report = encode_report(
                     broker=name,

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Size(NamedTuple):
-    """What a round has to do with."""
+    """How much a round has to do."""
 
     groups: float
     entries: float
@@ -77,7 +77,7 @@ def straight(at: Sequence[float], found: Sequence[float]) -> tuple[float, float]
 
 @dataclass(frozen=True)
 class Costs:
-    """What a round needs."""
+    """All that a round needs, by its size."""
 
     tasks_s: Line
     """Processor seconds of all executors."""
@@ -99,7 +99,7 @@ class Machines(NamedTuple):
     driver_s: float
     """The driver's part of a round."""
     cores: float
-    """Of all executors; inf: the driver alone takes longer than a round may."""
+    """Cores of all executors; inf: the driver alone takes longer than a round may."""
     executors_gb: float
     """Memory of all executors."""
     driver_gb: float

@@ -49,7 +49,7 @@ def page(runs: Sequence[Kept], store: Kept | None, about: str) -> str:
 
 def _name(run: Kept) -> str:
     on = f"{run['executors']}" if run["executors"] else "local"
-    return f"| {run['groups']:,} | {run['entries']:,} | {on} "
+    return f"| {size_in_words(run)} | {run['entries']:,} | {on} "
 
 
 def _processor(runs: Sequence[Kept]) -> list[str]:
@@ -91,7 +91,8 @@ def _through_driver(runs: Sequence[Kept]) -> list[str]:
         *wrapped(
             "MB of a round. *Results*: of all tasks, as Spark counts them; *limits*: the messages "
             "for brokers; *rest*: all else that the driver's Python gets; *it writes*: into files "
-            "and pipes, but not to Kafka. Tasks write the history, and the driver commits it."
+            "and pipes, but not to Kafka. Tasks write the history, and the driver commits it; "
+            "*driver writes*: the executors have another disk than the history's."
         ),
         "| groups | executors | reports | results | limits | rest | it writes | by tasks: files "
         "| rows | MB |",
@@ -113,6 +114,7 @@ def _through_driver(runs: Sequence[Kept]) -> list[str]:
 
 
 def _not_flat(runs: Sequence[Kept]) -> list[str]:
+    runs = [run for run in runs if not run["driver_writes"]]
     least, most = (
         choose(runs, key=lambda run: (run["groups"], run["executors"])) for choose in (min, max)
     )

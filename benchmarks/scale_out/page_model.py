@@ -30,14 +30,15 @@ Kept = dict[str, Any]
 KINDS: Final = ("whole", "active")
 """Kinds of rounds: every group is reported, or those that are active."""
 _HELD_OUT: Final = 1_000_000
-"""Groups of the size by which the model is checked; it is not fitted to it."""
+"""The model is checked by runs with so many groups or more; it is not fitted to them."""
 _BEYOND: Final = (10_000_000, 5, 1_000)
 """Groups, brokers of each, and brokers."""
 
 
 def size_in_words(run: Kept) -> str:
-    """Its groups, and on how many brokers they are if that is unusual."""
-    return f"{run['groups']:,}" + ("" if run["spread"] == 5 else f" on {run['spread']} brokers")
+    """Its groups, and what is unusual."""
+    spread = "" if run["spread"] == 5 else f" on {run['spread']} brokers"
+    return f"{run['groups']:,}{spread}{', driver writes' if run['driver_writes'] else ''}"
 
 
 def _driver(of: Kept) -> float:
@@ -73,9 +74,9 @@ def _round_size(run: Kept, kind: str) -> Size:
 
 def model_section(runs: Sequence[Kept]) -> list[str]:
     """The section of the page; ``runs``: those with figures of rounds."""
-    of_two = [run for run in runs if run["executors"] == 2]
-    used = [run for run in of_two if run["groups"] != _HELD_OUT]
-    held = next(run for run in of_two if run["groups"] == _HELD_OUT)
+    of_two = [run for run in runs if run["executors"] == 2 and not run["driver_writes"]]
+    used = [run for run in of_two if run["groups"] < _HELD_OUT]
+    held = [run for run in of_two if run["groups"] >= _HELD_OUT]
     costs = costs_of(used)
     return [
         "## A model for more",
@@ -98,7 +99,7 @@ def model_section(runs: Sequence[Kept]) -> list[str]:
         _memory_line("the JVM of an executor; entries that it has", costs.jvm_gb),
         _memory_line("the driver; all entries", costs.driver_gb),
         "",
-        *_checked(costs, held),
+        *(line for run in held for line in _checked(costs, run)),
         *_beyond(costs),
     ]
 

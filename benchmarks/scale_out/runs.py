@@ -49,12 +49,14 @@ class Run:
 
     groups: int
     executors: int
-    """Of a standalone cluster, each with one core; 0: all in the driver's JVM, on all cores."""
+    """How many a standalone cluster has, each with one core; 0: all in the driver's JVM."""
     spread: int = 5
     """Brokers of a group."""
     brokers: int = 100
     heap_gb: int = 2
-    """Of each executor's JVM, or of the only one."""
+    """Heap of each executor's JVM, or of the only one."""
+    driver_writes: bool = False
+    """The driver writes the history, as if the executors had another disk."""
     cold_rounds: int = 4
     whole_rounds: int = 5
     """Rounds with reports of all groups."""
@@ -116,6 +118,7 @@ def measured(run: Run, folder: Path, history: Mapping[str, Any] | None = None) -
                 "settings": str(conf),
                 "executors": run.executors,
                 "workers": workers,
+                "driver_writes": run.driver_writes,
                 "rounds": len(run.load.shares),
                 "found": str(found),
             }

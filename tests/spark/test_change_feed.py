@@ -26,8 +26,8 @@ from quotaplane.query.spark_engine import register_views
 from quotaplane.registry.change_feed import group_changes
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
+from quotaplane.streams.group_events import group_events
 from quotaplane.streams.query_failures import known_failure
-from quotaplane.streams.sources import group_events
 from tests.unit.deltalog.broken_cases import added, checkpointed, cut
 from tests.unit.deltalog.damage_cases import flip
 

@@ -30,18 +30,24 @@ class DiskMark(NamedTuple):
             return False
 
 
+def mark_of(history: History, name: str) -> Path | None:
+    """The file of a mark; None: the history is on a store."""
+    folder = local_folder(history.path)
+    return None if folder is None else folder / f".disk-of-{name}"
+
+
 def leave_mark(history: History, name: str) -> DiskMark | None:
     """Put a new mark in the place of the last one of this name; None: the history is on a store.
 
     Raises:
         HistoryError: the folder can't be written.
     """
-    folder = local_folder(history.path)
-    if folder is None:
+    file = mark_of(history, name)
+    if file is None:
         return None
-    mark = DiskMark(folder / f".disk-of-{name}", uuid4().hex)
+    mark = DiskMark(file, uuid4().hex)
     try:
-        mark.file.write_text(mark.content, "ascii")
+        file.write_text(mark.content, "ascii")
     except OSError as error:
-        raise HistoryError(f"history at {folder}: {one_line(error)}") from None
+        raise HistoryError(f"history at {file.parent}: {one_line(error)}") from None
     return mark

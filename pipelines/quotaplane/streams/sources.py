@@ -1,4 +1,4 @@
-"""The operator's inputs: reports and quota changes as packed events, by shard."""
+"""The operator's inputs: reports as packed events, by shard."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.errors import AnalysisException
 
 from quotaplane.arrow import pack
-from quotaplane.groups.policy_options import POLICY_COLUMNS
 from quotaplane.history.tables import LEFT_OUT
-from quotaplane.model import RATE_COLUMNS, BoolArray, IntArray, group_id
-from quotaplane.parsing.folders import spark_uri
-from quotaplane.settings import History, Reports, Settings
+from quotaplane.model import BoolArray, IntArray
+from quotaplane.settings import Reports, Settings
 from quotaplane.streams.operator import EVENT_SCHEMA
 from quotaplane.streams.partition import keys_of_shards
-from quotaplane.streams.query_failures import lost_table, names_lost_table
 from quotaplane.streams.sender_checks import NO_CHECKS, SenderChecks
 from quotaplane.transport.base import is_stored
 from quotaplane.wire.intake import (
@@ -33,19 +29,17 @@ from quotaplane.wire.report_heads import HEAD_BYTES
 from quotaplane.wire.report_heads import senders as report_senders
 from quotaplane.wire.reports import REJECTED, decode
 from quotaplane.wire.sender_rules import AllowedBrokers, SenderRules
-from quotaplane.wire.shard_inputs import pack_groups, pack_reports
+from quotaplane.wire.shard_inputs import pack_reports
 from quotaplane.wire.surplus_reports import surplus
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Batches = Iterable[pa.RecordBatch]
 Mapper = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 _KEPT_BYTES: Final = 4096
 """Bytes of a report that is too large, or too old, that go to Python."""
-
-_GROUP_COLUMNS = ("resource_group", *RATE_COLUMNS, *POLICY_COLUMNS)
 
 
 def packed_events(
@@ -295,25 +289,6 @@ def _partition_id() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _to_group_events(shards: int) -> Mapper:
-    keys = keys_of_shards(shards)
-
-    def to_events(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            names = batch["resource_group"].to_pylist()
-            change = np.asarray(batch["_change_type"].to_pylist(), dtype=object)
-            columns = {name: batch[name] for name in _GROUP_COLUMNS[1:]}
-            columns["group"] = batch["resource_group"]
-            columns["group_id"] = pa.array(map(group_id, names), pa.int64())
-            columns["deleted"] = pa.array(change == "delete", pa.bool_())
-            columns["version"] = batch["_commit_version"]
-            yield packed_events("groups", pack_groups(pa.table(columns), shards), keys)
-
-    return to_events
-
-
 def report_events(reports: DataFrame, settings: Settings) -> DataFrame:
     """Decode reports (``transport.base.COLUMNS``) into events.
 
@@ -366,27 +341,4 @@ def _messages(reports: DataFrame, most: int, senders: SenderChecks) -> DataFrame
         "position",
         "unix_millis(current_timestamp()) AS now_ms",
         *senders.columns,
-    )
-
-
-def group_events(spark: SparkSession, history: History, shards: int) -> DataFrame:
-    """Read the change feed of ``resource_groups``: all existing rows first, then each change.
-
-    Raises:
-        HistoryError: the table is gone, which was there when the job began to start.
-    """
-    from quotaplane.history.store import table_uri  # executors start sooner without deltalake
-
-    place = table_uri(history, "resource_groups")
-    feed = spark.readStream.format("delta").option("readChangeFeed", "true")
-    try:
-        changes = feed.load(spark_uri(place))
-    except AnalysisException as error:
-        if names_lost_table(str(error)):
-            raise lost_table(place) from None
-        raise
-    return (
-        changes.where("_change_type <> 'update_preimage'")
-        .select(*_GROUP_COLUMNS, "_change_type", "_commit_version")
-        .mapInArrow(_to_group_events(shards), EVENT_SCHEMA)
     )

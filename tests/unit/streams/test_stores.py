@@ -15,7 +15,7 @@ from quotaplane.registry.table import ensure_history
 from quotaplane.settings import DeltaTransport, History
 from quotaplane.streams.batch_attempts import BatchAttempts
 from quotaplane.streams.checkpoint import CheckpointFolder
-from quotaplane.streams.sources import group_events
+from quotaplane.streams.group_events import group_events
 from quotaplane.streams.stores import check_connectors, hadoop_options
 from quotaplane.transport import open_transport
 

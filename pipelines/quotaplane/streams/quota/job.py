@@ -21,6 +21,7 @@ from quotaplane.quota.config import EarlierLimits
 from quotaplane.quota.state import ShardState
 from quotaplane.settings import PulsarTransport, Settings
 from quotaplane.streams.checkpoint import Checkpoint, CheckpointFolder, Range
+from quotaplane.streams.group_events import group_events
 from quotaplane.streams.job import JobSpec
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.job_output import transport_in_words
@@ -35,7 +36,7 @@ from quotaplane.streams.quota.report_watch import ReportWatch
 from quotaplane.streams.sender_checks import SenderChecks
 from quotaplane.streams.shard_program import Batch, Output
 from quotaplane.streams.skipped_batches import SkippedInput
-from quotaplane.streams.sources import group_events, report_events
+from quotaplane.streams.sources import report_events
 from quotaplane.streams.starts import Starts
 from quotaplane.streams.status import JobStatus
 from quotaplane.transport import open_transport
