@@ -14,6 +14,7 @@ import http.client
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, NamedTuple
 
@@ -114,8 +115,9 @@ def _handler(proxy: HttpProxy) -> type[BaseHTTPRequestHandler]:
             length = headers.get("Content-Length", "0") if is_head else str(len(content))
             self.send_header("Content-Length", length)
             self.end_headers()
-            if not is_head:
-                self.wfile.write(content)
+            with suppress(OSError):  # the client was killed
+                if not is_head:
+                    self.wfile.write(content)
 
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass  # noqa: N815
 
