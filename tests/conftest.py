@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record-outages",
         action="store_true",
-        help="tests that harm machines write docs/measured/machines.md",
+        help="run only tests of outages; they write docs/measured/machines.md",
     )
 
 
@@ -51,12 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--nightly"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("nightly")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    nightly, outages = config.getoption("--nightly"), config.getoption("--record-outages")
+    kept = [
+        item
+        for item in items
+        if (nightly or not item.get_closest_marker("nightly"))
+        and (not outages or "outages" in getattr(item, "fixturenames", ()))
+    ]
+    if len(kept) < len(items):
+        left_out = set(items).difference(kept)
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = kept
 
 
 @pytest.fixture(autouse=True, scope="module")

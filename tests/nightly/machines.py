@@ -25,7 +25,7 @@ _TOP: Final = """\
 
 What happens when a part of the system around the quota job is lost: real parts, on one machine of
 two cores. `make machines` runs these tests, and writes this page from [its table](machines.csv); a
-test that has passed runs again when the code has changed. Its output is in build/nightly.
+file whose tests have passed runs again when the code has changed. Its output is in build/nightly.
 
 Brokers report once a second and want more than their group's quota. The gap is the longest time
 without limits at a broker. Each round renews all limits (`limits.refresh_rounds: 1`, with a standby

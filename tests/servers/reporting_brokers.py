@@ -37,7 +37,9 @@ _EVERY_S: Final = 1.0
 _LISTEN_S: Final = 0.1
 _WINDOW_MS: Final = 1000
 _GO_ON_AFTER: Final = 3
-"""An outage is over when each broker got so many messages after it."""
+_WATCHED_S: Final = 10.0
+"""An outage is over when each broker got so many messages since the harm, and after so long: limits
+of the round under way come before the loss is felt."""
 
 
 class Wait(Protocol):
@@ -184,6 +186,7 @@ class ReportingBrokers:
         harm()
         over_s = time.monotonic()
         wait(lambda: self.heard_since(over_s, _GO_ON_AFTER), within_s)
+        wait(lambda: self.heard_since(over_s + _WATCHED_S), within_s)
         gap_s = self.longest_gap_s(begin_s)
         self.assert_consistent()
         return Outage(gap_s, self._settings.limits.lease_s, self.counted())

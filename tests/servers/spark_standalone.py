@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.servers.jvm import SHORT_LIVED
-from tests.servers.tools import LoggedProcess, kill_all, processes_below
+from tests.servers.tools import LoggedProcess, kill_all, parent_of, processes_below
 
 _MASTER_READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY: Final = re.compile(r"Successfully registered with master")
@@ -88,8 +88,12 @@ class SparkStandalone:
         kill_all(processes_below(self.work).popitem()[1])
 
     def kill_worker(self) -> None:
-        """SIGKILL to the newest worker, which stays away; its executor ends by itself."""
-        self._processes.pop().kill()
+        """SIGKILL to a worker and its executor, as if its machine lost power; it stays away."""
+        worker = self._processes.pop()
+        executors = processes_below(self.work).values()
+        (lost,) = (pids for pids in executors if worker.pid in map(parent_of, pids))
+        worker.kill()
+        kill_all(lost)
 
     @property
     def workers(self) -> list[int]:

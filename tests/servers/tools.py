@@ -186,6 +186,14 @@ def processes_below(folder: Path) -> dict[Path, list[int]]:
     return found
 
 
+def parent_of(pid: int) -> int:
+    """The id of the process that has started one; -1 if that has ended."""
+    with suppress(OSError):
+        # behind the name of its program, which may have spaces
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return -1
+
+
 def kill_all(pids: Iterable[int]) -> None:
     """SIGKILL to processes, as if their machine lost power."""
     for pid in pids:
