@@ -13,7 +13,7 @@ import pytest
 from quotaplane.settings import load_settings
 from tests.job import RunningJob, put_quotas, write_conf
 from tests.servers.kafka_server import SASL_PASSWORD, VERSION, KafkaServer
-from tests.servers.outages import Outages
+from tests.servers.outages import WANTED_S, WANTED_WITH_STANDBY_S, Outages
 from tests.servers.reporting_brokers import SECTIONS, ReportingBrokers
 from tests.servers.yarn_cluster import HADOOP, YarnCluster
 from tests.spark.fixtures import ROOT, launcher_environment
@@ -68,7 +68,8 @@ class Job(RunningJob):
         self.brokers = ReportingBrokers(settings, "tenant/ns", a=80.0, b=80.0, c=80.0)
         file = spark_options(folder, cluster.options)
         where = ("--master", "yarn", "--deploy-mode", mode, "--properties-file", str(file))
-        super().__init__(conf, *where, *options)
+        self.command_line = (conf, *where, *options)
+        super().__init__(*self.command_line)
 
     def __enter__(self) -> Job:
         self.brokers.__enter__()
@@ -88,11 +89,19 @@ class Job(RunningJob):
         """Wait until each of the three brokers has a third of 90."""
         self.wait_until(lambda: self.brokers.share(30.0), within_s=250)
 
-    def survives(self, outages: Outages, what: str, harm: Callable[[], object]) -> None:
+    def survives(
+        self,
+        outages: Outages,
+        what: str,
+        harm: Callable[[], object],
+        *,
+        wanted_s: float = WANTED_S,
+    ) -> None:
         """After ``harm`` limits are published again, and no report is lost or counted twice."""
         outage = self.brokers.through(harm, self.wait_until)
         part = f"YARN, {self.mode} mode, history and checkpoint on HDFS"
-        outages.note(part, what, outage, versions=f"Hadoop {HADOOP}, Kafka {VERSION}")
+        versions = f"Hadoop {HADOOP}, Kafka {VERSION}"
+        outages.note(part, what, outage, versions=versions, wanted_s=wanted_s)
 
     def assert_private(self) -> None:
         """Only the job's user can read the checkpoint; the job says that the history is open."""
@@ -139,10 +148,34 @@ def test_cluster_mode(
         assert_secret(job, driver.folder)
         job.assert_private()
         job.survives(outages, "the driver killed", driver.kill)
+        (again,) = cluster.containers(master=True)
         job.survives(outages, "HDFS without its only data node for 20 s", lambda: away(cluster))
+        assert cluster.containers(master=True) == [again], "it goes on in its process"
         cluster.application("-kill", driver.application)
         job.process.wait(60)
         assert "stopping: SIGTERM; waiting for the current round to end" in job.printed()[-1]
+
+
+def test_a_second_application_stands_by(
+    cluster: YarnCluster, kafka_server: KafkaServer, outages: Outages, tmp_path: Path
+) -> None:
+    with Job(cluster, kafka_server, tmp_path / "job", "--standby", mode="cluster") as job:
+        job.wait_until_fair()
+        (leader,) = cluster.containers(master=True)
+        before = sum("standby: warm" in line for line in job.printed())
+        with RunningJob(*job.command_line) as second:
+            second.wait_until(
+                lambda: sum("standby: warm" in line for line in job.printed()) > before
+            )
+            job.survives(
+                *(outages, "the leader's driver killed, a second application stands by"),
+                leader.kill,
+                wanted_s=WANTED_WITH_STANDBY_S,
+            )
+            for master in cluster.containers(master=True):
+                cluster.application("-kill", master.application)
+            second.process.wait(60)
+        job.process.wait(60)
 
 
 def test_the_node_of_the_driver_is_lost(
