@@ -21,8 +21,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 MOST_REQUESTS = 62
 """52 to 58 were measured, two shards and four tables included; some 190 before."""
-MOST_ROUND_S = 5.5
-"""With 0.1 s for each request; 4.4 s were measured on an idle machine (9.8 s before)."""
 DELAY_S = 0.1
 ROUNDS = 8
 
@@ -49,7 +47,6 @@ def test_rounds_make_few_requests(store: S3Proxy, tmp_path: Path, connector: str
         lasted_s = [end - begin for begin, end in pairwise(ends_s)]
     print(f"requests of a round: {requests}; they took {[round(s, 1) for s in lasted_s]} s")
     assert median(requests) <= MOST_REQUESTS
-    assert median(lasted_s) <= MOST_ROUND_S
 
 
 def rounds_since(proxy: HttpProxy, since_s: float) -> list[Seen]:
