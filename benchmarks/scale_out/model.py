@@ -105,19 +105,16 @@ class Machines(NamedTuple):
     driver_gb: float
 
 
-CORES_OF_EXECUTOR = 4
-
-
 def machines(costs: Costs, size: Size, shards: int, round_s: float) -> Machines:
     """Machines with which a round takes ``round_s`` seconds.
 
-    Tasks and driver take turns, so tasks have what the driver leaves of a round. An executor has
-    four cores.
+    Tasks and driver take turns, so tasks have what the driver leaves of a round. Each executor has
+    one core, as those that were measured.
 
     >>> none = Line(0, 0, 0, 0)
     >>> costs = Costs(Line(0, 0, 6e-6, 0), none, none, (1.0, 0.0), (0.5, 1e-6), (1.0, 0.0))
     >>> machines(costs, Size(1e6, 5e6, 5e6), 8, round_s=7.5)
-    Machines(driver_s=0.0, cores=4, executors_gb=9.5, driver_gb=1.0)
+    Machines(driver_s=0.0, cores=4, executors_gb=11.0, driver_gb=1.0)
     >>> machines(Costs(none, Line(9, 0, 0, 0), *[none, (0, 0), (0, 0), (0, 0)]),
     ...     Size(1, 1, 1), 8, round_s=5.0).cores
     inf
@@ -128,6 +125,5 @@ def machines(costs: Costs, size: Size, shards: int, round_s: float) -> Machines:
         return Machines(driver_s, math.inf, math.inf, driver_gb)
     cores = max(math.ceil(costs.tasks_s.at(size) / (round_s - driver_s)), 1)
     of_core = costs.worker_gb[0] + costs.worker_gb[1] * size.entries / shards
-    fixed = costs.jvm_gb[0] * math.ceil(cores / CORES_OF_EXECUTOR)
-    executors_gb = cores * of_core + fixed + costs.jvm_gb[1] * size.entries
+    executors_gb = cores * (of_core + costs.jvm_gb[0]) + costs.jvm_gb[1] * size.entries
     return Machines(driver_s, cores, executors_gb, driver_gb)

@@ -27,12 +27,13 @@ from quotaplane.history.writer import HistoryWriter
 from quotaplane.metrics.exposition import registry_of
 from quotaplane.settings import Settings
 from quotaplane.streams.checkpoint import Checkpoint
+from quotaplane.streams.group_events import _to_group_events
 from quotaplane.streams.job_lines import JobLines
 from quotaplane.streams.partition import keys_of_shards
 from quotaplane.streams.quota.job import QuotaSpec
 from quotaplane.streams.shard_program import Batch
 from quotaplane.streams.sink import BatchSink
-from quotaplane.streams.sources import _to_group_events, _to_report_events
+from quotaplane.streams.sources import _to_report_events
 from quotaplane.transport.base import READ_AGAIN, Message
 
 _KEPT_BYTES: Final = 64 << 20
