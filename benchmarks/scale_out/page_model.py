@@ -184,6 +184,6 @@ def _limits_of_model() -> list[str]:
         "More shards need less memory of Python. Several cores of one executor share a JVM, which "
         "was not measured. Nothing of the size above was run. The model has no network, no slower "
         "disks and no stragglers in it, and assumes that each group is on few brokers: with every "
-        "group on every one of 1,000 brokers there were 200 times as many entries. Take the "
-        "processor time of your machine for that of this one (the yardstick below)."
+        "group on every one of 1,000 brokers there were 200 times as many entries. Another "
+        "machine's seconds differ by as much as its yardstick does (below)."
     )
