@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from quotaplane.agents.conditions import Conditions
 from quotaplane.enforce.agent.quota_table import QuotaTable
+from quotaplane.history.store import table_uri
 from quotaplane.model import DIMENSIONS
 from quotaplane.registry.table import delete_groups, put_groups
 from quotaplane.settings import History
@@ -131,11 +133,11 @@ async def test_a_log_that_was_cut_off_behind_us_is_read_anew(history: History) -
     put(history, a=100.0)
     await table.look()
 
-    class Cut:
+    class Cut(DeltaTable):
         def update_incremental(self) -> None:
             raise OSError("the log is gone")
 
-    table._groups._table = Cut()  # type: ignore[assignment]
+    table._groups._table = Cut(table_uri(history, "resource_groups"))
     put(history, a=90.0)
     await table.look()
     assert quota(table, "a") == 90
