@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
+from quotaplane.cli.main import main
 from quotaplane.deltalog.read import read_rows
 from quotaplane.history.store import open_table
 from quotaplane.settings import History
@@ -38,6 +41,12 @@ def conf_on(
     }
     checkpoint = store.place(f"{folder.name}/checkpoint")
     return write_conf(folder, history=history, checkpoint=checkpoint, **more)
+
+
+def ran(capsys: pytest.CaptureFixture[str], conf: Path, *words: str, code: int = 0) -> str:
+    """Run a command, which must end with the code; its output."""
+    assert main([*words, "--conf", str(conf)]) == code
+    return "".join(capsys.readouterr())
 
 
 def connector_jars() -> str:

@@ -20,7 +20,7 @@ from tests.servers.proxy import NetFault, Proxies
 from tests.servers.reporting_brokers import SECTIONS, Outage, ReportingBrokers
 from tests.servers.s3_proxy import VERSION as S3PROXY
 from tests.servers.s3_proxy import S3Proxy
-from tests.servers.stores import conf_on
+from tests.servers.stores import conf_on, ran
 from tests.servers.tools import free_ports
 
 pytestmark = pytest.mark.slow
@@ -32,32 +32,27 @@ Capture = pytest.CaptureFixture[str]
 def test_commands_on_a_store(store: S3Proxy, tmp_path: Path, capsys: Capture) -> None:
     conf = conf_on(store, tmp_path)
 
-    def ran(*words: str, code: int = 0, with_conf: Path = conf) -> str:
-        assert main([*words, "--conf", str(with_conf)]) == code
-        out, err = capsys.readouterr()
-        return out + err
-
-    ran("groups", "put", "g", "--publish-messages-per-s", "90", "--init")
-    assert "g" in ran("groups", "list")
+    ran(capsys, conf, "groups", "put", "g", "--publish-messages-per-s", "90", "--init")
+    assert "g" in ran(capsys, conf, "groups", "list")
     main(["status", "--conf", str(conf)])
     assert json.loads(capsys.readouterr().out)["history"] == f"{store.place(tmp_path.name)}/history"
-    assert "broken" not in ran("doctor")
+    assert "broken" not in ran(capsys, conf, "doctor")
 
     file = open_table(load_settings(conf).history, "resource_groups").file_uris()[0]
     bytes_of = store.objects / file.removeprefix("s3://bucket/")
     content = bytes_of.read_bytes()
     bytes_of.unlink()
-    told = ran("doctor", code=10)
+    told = ran(capsys, conf, "doctor", code=10)
     assert bytes_of.name in told
     assert "is missing" in told
     bytes_of.write_bytes(content)
 
     wrong = conf_on(store, tmp_path / "wrong", keys={"AWS_SECRET_ACCESS_KEY": "wrong"})
-    (line,) = ran("groups", "list", code=4, with_conf=wrong).splitlines()
+    (line,) = ran(capsys, wrong, "groups", "list", code=4).splitlines()
     assert "history.storage_options" in line
     (nobody,) = free_ports(1)
     away = conf_on(store, tmp_path / "away", nobody)
-    (line,) = ran("groups", "list", code=4, with_conf=away).splitlines()
+    (line,) = ran(capsys, away, "groups", "list", code=4).splitlines()
     assert "history at s3://bucket/away/history" in line
 
 

@@ -16,7 +16,7 @@ from quotaplane.settings import load_settings
 from tests.job import RunningJob, environment, put_quotas
 from tests.servers.reporting_brokers import SECTIONS, ReportingBrokers
 from tests.servers.seaweedfs import SeaweedFS
-from tests.servers.stores import conf_on, rows_of
+from tests.servers.stores import conf_on, ran, rows_of
 from tests.servers.test_s3_writers import WRITER
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
@@ -33,23 +33,18 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
 def test_commands_on_a_second_store(second: SeaweedFS, tmp_path: Path, capsys: Capture) -> None:
     conf = conf_on(second, tmp_path)
 
-    def ran(*words: str, code: int = 0, with_conf: Path = conf) -> str:
-        assert main([*words, "--conf", str(with_conf)]) == code
-        out, err = capsys.readouterr()
-        return out + err
-
-    ran("groups", "put", "g", "--publish-messages-per-s", "90", "--init")
-    assert "g" in ran("groups", "list")
-    assert "broken" not in ran("doctor")
+    ran(capsys, conf, "groups", "put", "g", "--publish-messages-per-s", "90", "--init")
+    assert "g" in ran(capsys, conf, "groups", "list")
+    assert "broken" not in ran(capsys, conf, "doctor")
     history = load_settings(conf).history
     name = open_table(history, "resource_groups").file_uris()[0].rpartition("/")[2]
     table = DeltaStorageHandler(f"{history.path}/resource_groups", storage_options(history))
     table.delete_file(name)
-    told = ran("doctor", code=10)
+    told = ran(capsys, conf, "doctor", code=10)
     assert name in told
     assert "is missing" in told
     wrong = conf_on(second, tmp_path / "wrong", keys={"AWS_SECRET_ACCESS_KEY": "wrong"})
-    (line,) = ran("groups", "list", code=4, with_conf=wrong).splitlines()
+    (line,) = ran(capsys, wrong, "groups", "list", code=4).splitlines()
     assert "history.storage_options" in line
 
 
