@@ -30,7 +30,7 @@ from quotaplane.history.store import open_table
 from quotaplane.settings import History
 from quotaplane.streams.script import run_job
 from tests.servers.s3_proxy import S3Proxy
-from tests.servers.tools import fetched_once, ivy_retrieve
+from tests.servers.stores import connector_jars
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs/measured/scale-out.md"
@@ -50,7 +50,6 @@ SERIES: Final = (
 )
 """In rising order."""
 ON_STORE: Final = Run(100_000, 1, cold_rounds=2, whole_rounds=3, active_rounds=1)
-_CONNECTOR: Final = ROOT / "deploy/spark-4.0/s3-jars.xml"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -100,7 +99,7 @@ def _on_store(run: Run) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="scale-out-") as name, _store(Path(name)) as store:
         place = {"path": store.place("history"), "storage_options": store.options()}
         (folder := Path(name, "run")).mkdir()
-        found = measured(run, folder, {**place, "spark": ["--jars", _connector()]})
+        found = measured(run, folder, {**place, "spark": ["--jars", connector_jars()]})
         if "rows" not in found:
             raise QuotaplaneError(found["stopped"])
         rows_of = {table: _by_round(History(**place), table) for table in ("usage", "limits")}
@@ -123,13 +122,6 @@ def _by_round(history: History, table: str) -> dict[int, int]:
     rows = read_rows(open_table(history, table), ["seq"])
     counts = pc.value_counts(rows["seq"].combine_chunks())
     return {each["values"].as_py(): each["counts"].as_py() for each in counts}
-
-
-def _connector() -> str:
-    def fetch(folder: Path) -> None:
-        ivy_retrieve(_CONNECTOR, ["jar"], f"{folder}/[artifact]-[revision].[ext]")
-
-    return ",".join(map(str, fetched_once("s3-connector", _CONNECTOR, fetch).glob("*.jar")))
 
 
 if __name__ == "__main__":

@@ -33,9 +33,10 @@ def page(runs: Sequence[Kept], store: Kept | None, about: str) -> str:
         "# Scale out: rounds on a Spark cluster",
         "",
         *wrapped(
-            "What a round of the quota job takes on a Spark cluster of one and of two executors, "
-            "apart for the driver and the executors, and a model for more groups than one machine "
-            "can hold. `make bench-scale-out` writes this page; do not edit it."
+            "This page shows the processor time, memory and bytes of a round of the quota job on "
+            "a Spark cluster of one and of two executors, apart for the driver and the executors, "
+            "and a model for more groups than one machine can hold. `make bench-scale-out` writes "
+            "this page; do not edit it."
         ),
         *_processor(done),
         *_through_driver(done),
@@ -47,9 +48,12 @@ def page(runs: Sequence[Kept], store: Kept | None, about: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _executors(run: Kept) -> str:
+    return f"{run['executors']}" if run["executors"] else "local"
+
+
 def _name(run: Kept) -> str:
-    on = f"{run['executors']}" if run["executors"] else "local"
-    return f"| {size_in_words(run)} | {run['entries']:,} | {on} "
+    return f"| {size_in_words(run)} | {run['entries']:,} | {_executors(run)} "
 
 
 def _processor(runs: Sequence[Kept]) -> list[str]:
@@ -103,9 +107,8 @@ def _through_driver(runs: Sequence[Kept]) -> list[str]:
             of = run[kind]
             limits = of.get("to Python: messages", 0)
             cells = [of["resultSize"], limits, of["to Python"] - limits, of[WRITTEN]]
-            on = f"{run['executors']}" if run["executors"] else "local"
             lines += [
-                f"| {size_in_words(run)} | {on} | {share} | "
+                f"| {size_in_words(run)} | {_executors(run)} | {share} | "
                 + " | ".join(f"{each / _MB:.2f}" for each in cells)
                 + f" | {of['files of tasks']:.0f} | {of['rows of files']:,.0f} "
                 f"| {of['bytes of files'] / _MB:.1f} |"
@@ -163,8 +166,8 @@ def _memory(runs: Sequence[Kept]) -> list[str]:
         peak = run["peak_gb"]
         order = (DRIVER_PYTHON, DRIVER_JVM, EXECUTOR_PYTHON, EXECUTOR_JVM, ALL)
         cells = [f"{peak.get(part, 0):.2f}" for part in order]
-        on = f"{run['executors']}" if run["executors"] else "local"
-        lines += [f"| {size_in_words(run)} | {on} | {run['heap_gb']} | {' | '.join(cells)} |"]
+        on = f"{_executors(run)} | {run['heap_gb']}"
+        lines += [f"| {size_in_words(run)} | {on} | {' | '.join(cells)} |"]
     lines += [""]
     for run in runs:
         if "whole" not in run:

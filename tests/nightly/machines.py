@@ -23,8 +23,8 @@ FILES: Final = tuple(
 _TOP: Final = """\
 # Outages of machines
 
-What happens when a part of the system around the quota job is lost: real parts, on one machine of
-two cores. `make machines` runs these tests, and writes this page from [its table](machines.csv); a
+Each row is a real part of the system around the quota job that was lost, on one machine of two
+cores. `make machines` runs these tests, and writes this page from [its table](machines.csv); a
 file whose tests have passed runs again when the code has changed. Its output is in build/nightly.
 
 Brokers report once a second and want more than their group's quota. The gap is the longest time

@@ -126,10 +126,9 @@ class ReportingBrokers:
         return {each.broker: float(each.message.limits[0, 0]) for each in self.arrivals}
 
     def share(self, each: float) -> bool:
-        """Whether every broker has about this limit."""
+        """Whether every broker has this limit, rounded."""
         limits = self.limits()
-        found = [limits.get(broker, 0.0) for broker in self._wants]
-        return bool(np.allclose(found, each, rtol=0.05))
+        return {round(limits.get(broker, 0.0)) for broker in self._wants} == {round(each)}
 
     def heard_since(self, at_s: float, times: int = 1) -> bool:
         """Whether each broker got limits so many times after a moment."""

@@ -55,8 +55,8 @@ _WITHOUT_LINKS: Final = "FileSystemBasedCheckpointFileManager"
 local disk, 24 times in a micro-batch. There both replace a file by renaming another; elsewhere this
 one may leave a file as it was."""
 _OF_S3: Final = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-"""Spark's default makes 20 requests for a file: it writes another one, and copies it. This one, of
-Spark's own module for stores, makes 8: S3 keeps a file once it is whole."""
+"""Spark's default makes 22 requests for a file: it writes another one, and copies it. This one, of
+Spark's own module for stores, makes 9: S3 keeps a file once it is whole."""
 
 _INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",

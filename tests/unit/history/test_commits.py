@@ -72,7 +72,7 @@ def test_the_files_of_many_changes_become_one(
 ) -> None:
     """Each change reads all files: 400 changes of a table on a store took more than nine minutes.
 
-    Who changed what is still known, and nothing seems to have changed again.
+    The authors of all changes are still known, and nothing seems to have changed again.
     """
     monkeypatch.setattr(commits, "MOST_SMALL_FILES", 4)
     history = History(path=str(tmp_path))
